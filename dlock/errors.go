@@ -1,0 +1,106 @@
+package dlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrNotAcquired is matched by every *NotAcquiredError.
+	ErrNotAcquired = errors.New("not acquired")
+	// ErrLost is matched by every *LostError: the lease ended before it was released.
+	ErrLost = errors.New("lease lost")
+	// ErrReleased is the cause of a lease's context after Release.
+	ErrReleased = errors.New("lease released")
+	// ErrClosed is returned by a Session after Close.
+	ErrClosed = errors.New("dlock: session closed")
+)
+
+// Reason is why the store said no.
+type Reason string
+
+const (
+	Full       Reason = "full"       // every slot is held
+	TickTaken  Reason = "tick_taken" // the tick has had all the starts it allows
+	TickLate   Reason = "tick_late"  // a later tick of this timer was claimed already
+	TickAhead  Reason = "tick_ahead" // the tick lies more than MaxTickAhead ahead of the store's clock: check this host's clock
+	Quarantine Reason = "quarantine" // the store restarted, maybe without its data; it grants again when old leases must have ended
+	Paused     Reason = "paused"     // an operator paused the name
+)
+
+// A NotAcquiredError is the store's "no". It is an answer, not a failure: the store is well.
+type NotAcquiredError struct {
+	Name   string
+	Reason Reason
+	Slots  int           // how many were asked for; 0: a mutex
+	Holder Holder        // Full: who has it; with several slots the one whose lease ends first
+	Since  time.Duration // Full: how long Holder has had it
+	Ends   time.Duration // Full, Quarantine: how long until it may be free, unless extended; 0 if not known
+	News   News
+}
+
+func (e *NotAcquiredError) Error() string {
+	var why string
+	switch e.Reason {
+	case Full:
+		what := "held"
+		if e.Slots > 1 {
+			what = fmt.Sprintf("all %d slots held, first to end", e.Slots)
+		}
+		why = fmt.Sprintf("%s by %s for %s, ends in %s unless extended", what, e.Holder, round(e.Since), round(e.Ends))
+	case TickTaken:
+		why = "the tick has had all its starts"
+	case TickLate:
+		why = "a later tick has been claimed already"
+	case TickAhead:
+		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host", MaxTickAhead)
+	case Quarantine:
+		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in %s", round(e.Ends))
+	default:
+		why = string(e.Reason)
+	}
+	return fmt.Sprintf("%s: not acquired: %s", e.Name, why)
+}
+
+// Is makes errors.Is(err, ErrNotAcquired) true.
+func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// A StoreError is a store that failed or did not answer in time. Whether the operation was carried out is unknown.
+type StoreError struct {
+	Op   string // "acquire", "extend" or "release"
+	Name string
+	Err  error
+}
+
+func (e *StoreError) Error() string {
+	return fmt.Sprintf("%s: %s: the store did not answer: %v", e.Name, e.Op, e.Err)
+}
+
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// A LostError says how a lease was lost.
+type LostError struct {
+	Name string
+	Slot int
+	// Silent: the trust window closed because the store did not answer the heartbeat. Nobody is
+	// known to have taken the lease. When it is false the store said that the lease had ended, or this process was
+	// paused for so long that it must have.
+	Silent bool
+	// Err is what the last heartbeat came back with, if it failed.
+	Err error
+}
+
+func (e *LostError) Error() string {
+	if e.Silent {
+		return fmt.Sprintf("%s: slot %d: lease lost: the store did not answer the heartbeat in time: %v", e.Name, e.Slot, e.Err)
+	}
+	return fmt.Sprintf("%s: slot %d: lease lost: it ended before it was renewed", e.Name, e.Slot)
+}
+
+// Is makes errors.Is(err, ErrLost) true.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+func (e *LostError) Unwrap() error { return e.Err }

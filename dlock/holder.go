@@ -1,0 +1,33 @@
+package dlock
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// A Holder tells operators who has a lease. It decides nothing: two processes with the same
+// Holder are still two holders, because ownership is by token.
+type Holder struct {
+	Host string // hostname
+	PID  int    // process id on that host
+	ID   string // random, so that two containers with one hostname and pid 1 can be told apart
+}
+
+// NewHolder describes this process. Each call gives another ID.
+func NewHolder() Holder {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return Holder{Host: host, PID: os.Getpid(), ID: strings.ToLower(rand.Text()[:8])}
+}
+
+// String returns host/pid/id.
+func (h Holder) String() string {
+	if h == (Holder{}) {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s/%d/%s", h.Host, h.PID, h.ID)
+}

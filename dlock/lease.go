@@ -1,0 +1,185 @@
+package dlock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A Lease is a slot or a mutex held by this process. Its Session renews it until it is released, lost,
+// or StopRenewing is called. Its methods may be called from any goroutine.
+type Lease struct {
+	session *Session
+	grant   Grant
+	since   time.Time
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	mu      sync.Mutex
+	state   leaseState
+	sent    instant     // the moment before the last request that the store answered "ok" was sent
+	closer  *time.Timer // ends the trust window; waits on no I/O
+	renew   bool        // the heartbeat renews it
+	failure error       // what the last heartbeat came back with, nil since the last renewal
+	news    News
+
+	release    sync.Once
+	releaseErr error
+}
+
+type leaseState uint8
+
+const (
+	held leaseState = iota
+	lost
+	released
+)
+
+// Name is the name of the lock.
+func (l *Lease) Name() string { return l.grant.Name }
+
+// Slot is the number of the slot, 0 for a mutex.
+func (l *Lease) Slot() int { return l.grant.Slot }
+
+// Fence is the number to guard a resource with; 0 if the store gives none.
+func (l *Lease) Fence() Fence { return l.grant.Fence }
+
+// Since is when the lease was acquired, on the local clock.
+func (l *Lease) Since() time.Time { return l.since }
+
+// Context ends when the lease is lost (the cause matches ErrLost) or released (ErrReleased). It has the values,
+// but not the end, of the context that the lease was acquired with.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Done is closed when the lease is lost or released.
+func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+
+// Err is nil while the lease is held; then a *LostError or ErrReleased.
+func (l *Lease) Err() error { return context.Cause(l.ctx) }
+
+// News is what the store last told about the name.
+func (l *Lease) News() News {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.news
+}
+
+// Valid reports whether the lease is held and its trust window open at this instant. It asks the clocks, not
+// the store, and costs well under a microsecond, so ask it before each step that must not be done twice.
+func (l *Lease) Valid() bool {
+	t := now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != held {
+		return false
+	}
+	_, total := t.since(l.sent)
+	return total < l.session.trust
+}
+
+// StopRenewing lets the lease end by itself, at most one TTL after its last renewal. It stays valid until then.
+func (l *Lease) StopRenewing() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renew = false
+}
+
+// Release gives the lease back. It does not end with ctx, of which it takes only the values; it
+// takes at most the session's StoreTimeout. It returns nil, an error matching ErrLost if the lease had
+// already ended (somebody else may have had it since), or a *StoreError, in which case the session goes on
+// trying in the background. A second Release does nothing and returns the same.
+//
+// Call it only after the work has ended: another holder may start the moment it is sent.
+func (l *Lease) Release(ctx context.Context) error {
+	l.release.Do(func() {
+		l.end(released, ErrReleased)
+		l.session.remove(l)
+		l.releaseErr = l.session.releaseNow(ctx, l.grant)
+	})
+	return l.releaseErr
+}
+
+// open starts the trust window of a new grant. It reports false if the window has closed already.
+func (l *Lease) open(sent instant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent = sent
+	_, total := now().since(sent)
+	if total >= l.session.trust {
+		return false
+	}
+	l.closer = time.AfterFunc(l.session.trust-total, l.check)
+	return true
+}
+
+// check loses the lease if its trust window has closed, and otherwise comes back when it will.
+// It runs on a timer of its own, and whenever the machine may have been asleep.
+func (l *Lease) check() {
+	t := now()
+	l.mu.Lock()
+	if l.state != held {
+		l.mu.Unlock()
+		return
+	}
+	awake, total := t.since(l.sent)
+	left := l.session.trust - total
+	if left <= 0 && !suspendIsExact && awake < l.session.trust {
+		// Either sleep or a step of the wall clock: Valid is false; the heartbeat finds out which.
+		left = l.session.trust - awake
+		l.session.beatSoon(0)
+	}
+	if left > 0 {
+		l.closer.Reset(left)
+		l.mu.Unlock()
+		return
+	}
+	// A window that closes on time after heartbeats that failed means a silent store. One that is found closed
+	// too late means that this process stood still, and another holder may be at work.
+	late := total-l.session.trust > margin(l.session.ttl)
+	err := &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Silent: l.failure != nil && !late, Err: l.failure}
+	l.mu.Unlock()
+	l.lose(err)
+}
+
+// renewed moves the trust window on.
+func (l *Lease) renewed(sent instant, news News) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.news = news
+	if l.state != held {
+		return
+	}
+	l.failure = nil
+	l.sent = sent
+	// The timer is not moved: when it goes off, check sees that there is time left.
+}
+
+// unanswered remembers that the store did not answer; the heartbeat asks again until the window closes.
+func (l *Lease) unanswered(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failure = err
+}
+
+// lose ends the lease for good.
+func (l *Lease) lose(err *LostError) {
+	if l.end(lost, err) {
+		l.session.remove(l)
+	}
+}
+
+// end moves a held lease to its final state and reports whether it did.
+func (l *Lease) end(state leaseState, cause error) bool {
+	l.mu.Lock()
+	if l.state != held {
+		l.mu.Unlock()
+		return false
+	}
+	l.state = state
+	if l.closer != nil {
+		l.closer.Stop()
+	}
+	l.mu.Unlock()
+	l.cancel(cause)
+	return true
+}

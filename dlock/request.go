@@ -1,0 +1,79 @@
+package dlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxNameLen is the longest Name of a lock, in bytes.
+const MaxNameLen = 256
+
+// slotMark stands between the name of a semaphore and the number of a slot in the keys of every
+// store. A name that contains it could address the slots of another name.
+const slotMark = ":slot:"
+
+// CheckName says what is wrong with the name of a lock, and how to mend it. Names are bytes that a
+// person can read: valid UTF-8 without control characters, 1 to MaxNameLen bytes long,
+// without ":slot:". Everything else (braces, quotes, colons, spaces, asterisks, any script) is fine.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the name is empty: give it one")
+	case len(name) > MaxNameLen:
+		return fmt.Errorf("the name %.20q… is %d bytes long: at most %d", name, len(name), MaxNameLen)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the name %q is not valid UTF-8: use text", name)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("the name %q has a control character: take it out", name)
+	case strings.Contains(name, slotMark):
+		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use another separator", name, slotMark)
+	}
+	return nil
+}
+
+// Validate reports every fault of the request. Stores call it first, so that names and numbers
+// which reach a key, a script or a statement are known to be harmless.
+func (r Request) Validate() error {
+	var errs []error
+	if err := CheckName(r.Name); err != nil {
+		errs = append(errs, err)
+	}
+	if r.Slots < 0 || r.Slots > MaxSlots {
+		errs = append(errs, fmt.Errorf("%d slots: must be 1 to %d", r.Slots, MaxSlots))
+	}
+	if err := checkToken(r.Token); err != nil {
+		errs = append(errs, err)
+	}
+	if r.TTL < time.Millisecond {
+		errs = append(errs, fmt.Errorf("a TTL of %v: must be at least 1ms", r.TTL))
+	}
+	if r.Tick != nil {
+		if r.Tick.At.IsZero() {
+			errs = append(errs, errors.New("a tick at the zero time: set Tick.At to the scheduled instant"))
+		}
+		if r.Tick.Max < 1 {
+			errs = append(errs, fmt.Errorf("a tick with Max %d: must be at least 1", r.Tick.Max))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("dlock: invalid request: %w", errors.Join(errs...))
+	}
+	return nil
+}
+
+// checkToken keeps tokens free of anything that a store would have to escape.
+func checkToken(token string) error {
+	if len(token) < 1 || len(token) > 64 {
+		return fmt.Errorf("a token of %d bytes: must be 1 to 64", len(token))
+	}
+	for _, c := range []byte(token) {
+		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_') {
+			return errors.New("a token with a character other than letters, digits, '-' and '_'")
+		}
+	}
+	return nil
+}

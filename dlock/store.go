@@ -1,0 +1,125 @@
+package dlock
+
+import (
+	"context"
+	"time"
+)
+
+// A DistributedLock grants leases. It is what a store provides; users of leases want a [Session].
+//
+// Each call is one round trip, atomic per grant, and the store's own clock decides when a lease
+// ends. No call waits for a lease to become free. Every call must return when the deadline of its
+// context has passed, whatever the server does. The conformance suite dlock/dlocktest tells whether
+// an implementation keeps all this.
+type DistributedLock interface {
+	// TryAcquire leases req.Name, or any one free slot of it. A *NotAcquiredError says no, with
+	// its Reason. Any other error is the store's and means "unknown", not "no": the lease may have
+	// been granted. Asked again with the same Token, it returns (and extends) the same grant.
+	TryAcquire(ctx context.Context, req Request) (Grant, error)
+
+	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order;
+	// an error means that all are unknown.
+	Extend(ctx context.Context, ttl time.Duration, grants ...Grant) ([]Result, error)
+
+	// Release ends the grants, found by name and token; their Slot may be AnySlot, because an acquire
+	// whose reply was lost has no slot to name. One that is already lost is left alone and
+	// reported, never taken from its new holder.
+	Release(ctx context.Context, grants ...Grant) ([]Result, error)
+}
+
+// A Lister is a store that can tell who holds what. It is optional: without it a caller can show
+// only the leases of its own process.
+type Lister interface {
+	// List returns the leases of a semaphore (slots > 0) or mutex (slots == 0) that have not ended, by slot.
+	List(ctx context.Context, name string, slots int) ([]Held, error)
+}
+
+// A TTLBounder is a store that accepts leases only up to a certain length. It is optional: without
+// it any TTL is accepted.
+type TTLBounder interface {
+	MaxTTL() time.Duration
+}
+
+const (
+	// AnySlot in a Grant given to Release means: whichever slot this token holds.
+	AnySlot = -1
+	// MaxSlots is the largest number of slots of one semaphore.
+	MaxSlots = 10_000
+	// MaxTickAhead is how far a tick may lie ahead of the store's clock. A claim further ahead would
+	// block the timer for every host with a correct clock, so it is refused with Reason TickAhead.
+	MaxTickAhead = 5 * time.Second
+)
+
+// A Request asks for one lease.
+type Request struct {
+	Name   string        // "timer:process-orders"; see CheckName
+	Slots  int           // 0: Name itself is the lock, a mutex; N: any one of Name:slot:0 … Name:slot:N-1
+	Holder Holder        // identity shown to operators
+	Token  string        // secret of this attempt: one token, one attempt, at most one grant
+	TTL    time.Duration // how long the grant lasts unless extended
+	Tick   *Tick         // nil, or the tick to claim in the same atomic step
+}
+
+// A Tick is one scheduled instant of a timer. The instant is its identity, the same on every host; the
+// store keeps the latest one claimed and how often. Instants are told apart by the microsecond.
+type Tick struct {
+	At  time.Time // the scheduled instant
+	Max int       // starts of this tick allowed in the fleet, at least 1
+}
+
+// A Grant is a lease as the store gave it.
+type Grant struct {
+	Name  string
+	Slot  int // 0 for a mutex
+	Token string
+	Fence Fence
+	News  News
+}
+
+// A Fence grows with every grant of a slot, across release, expiry, restart and loss of the store's data.
+// A resource that remembers the highest fence it has seen (per slot, when N > 1) can refuse a
+// holder that was lost. 0 means that the store gives no fences.
+type Fence int64
+
+// A Result is the store's answer about one grant.
+type Result struct {
+	Outcome Outcome
+	News    News
+}
+
+// Outcome is what became of a grant in Extend or Release.
+type Outcome uint8
+
+const (
+	Unknown Outcome = iota // the store did not answer for this grant: ask again
+	OK                     // extended, or released
+	Lost                   // it had ended before: final
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case OK:
+		return "ok"
+	case Lost:
+		return "lost"
+	default:
+		return "unknown"
+	}
+}
+
+// News travels with every answer, so that nobody needs to poll for it.
+type News struct {
+	// Slots is the number of slots that the latest grant of this name declared; 0 if there is nothing to tell.
+	// Hosts that declare different numbers share the slots they have in common and together never exceed the larger one.
+	Slots int
+}
+
+// Held is a lease as a Lister sees it.
+type Held struct {
+	Name   string
+	Slot   int
+	Holder Holder
+	Fence  Fence
+	Since  time.Duration // age
+	Ends   time.Duration // time left unless extended
+}
