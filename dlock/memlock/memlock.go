@@ -1,0 +1,200 @@
+// Package memlock is a dlock store in the memory of one process: for services that run once, and for tests.
+// Several schedulers ("hosts") in one process share a Store and then keep their limits among them.
+//
+// Its clock is time.Now, so inside a testing/synctest bubble its leases age in virtual time.
+//
+// What it does not promise: anything between processes, or after a restart.
+package memlock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// idle is how long a name that nobody uses is remembered. Its fences go on from the time of day.
+const idle = 7 * 24 * time.Hour
+
+// Store implements dlock.DistributedLock. The zero value is ready to use.
+type Store struct {
+	mu    sync.Mutex
+	names map[key]*entry
+	swept time.Time
+}
+
+// New returns an empty store.
+func New() *Store { return &Store{} }
+
+func (s *Store) String() string { return "memory" }
+
+// key keeps a mutex apart from a semaphore of the same name.
+type key struct {
+	name  string
+	mutex bool
+}
+
+type entry struct {
+	slots    []slot
+	declared int // slots, as the latest grant declared them
+	fence    dlock.Fence
+	tick     int64 // the latest tick claimed, in microseconds
+	starts   int   // of that tick
+	used     time.Time
+}
+
+type slot struct {
+	token  string
+	holder dlock.Holder
+	fence  dlock.Fence
+	since  time.Time
+	ends   time.Time
+}
+
+func (s *slot) held(now time.Time) bool { return s.token != "" && now.Before(s.ends) }
+
+// TryAcquire implements dlock.DistributedLock.
+func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if err := req.Validate(); err != nil {
+		return dlock.Grant{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return dlock.Grant{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.sweep(now)
+	e := s.entry(key{req.Name, req.Slots == 0})
+	e.used = now
+	news := dlock.News{Slots: e.declared}
+
+	if i := e.find(req.Token, now); i >= 0 { // the same attempt asked again
+		e.slots[i].ends = now.Add(req.TTL)
+		return dlock.Grant{Name: req.Name, Slot: i, Token: req.Token, Fence: e.slots[i].fence, News: news}, nil
+	}
+	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+	}
+	if req.Tick != nil {
+		at := req.Tick.At.UnixMicro()
+		switch {
+		case at > now.Add(dlock.MaxTickAhead).UnixMicro():
+			return refuse(dlock.TickAhead)
+		case at < e.tick:
+			return refuse(dlock.TickLate)
+		case at == e.tick && e.starts >= req.Tick.Max:
+			return refuse(dlock.TickTaken)
+		}
+	}
+	n := max(req.Slots, 1)
+	for len(e.slots) < n {
+		e.slots = append(e.slots, slot{})
+	}
+	free := slices.IndexFunc(e.slots[:n], func(sl slot) bool { return !sl.held(now) })
+	if free < 0 {
+		first := slices.MinFunc(e.slots[:n], func(a, b slot) int { return a.ends.Compare(b.ends) })
+		return dlock.Grant{}, &dlock.NotAcquiredError{
+			Name: req.Name, Reason: dlock.Full, Slots: req.Slots,
+			Holder: first.holder, Since: now.Sub(first.since), Ends: first.ends.Sub(now), News: news,
+		}
+	}
+	if req.Tick != nil {
+		if at := req.Tick.At.UnixMicro(); at != e.tick {
+			e.tick, e.starts = at, 0
+		}
+		e.starts++
+	}
+	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
+	e.declared = req.Slots
+	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, since: now, ends: now.Add(req.TTL)}
+	return dlock.Grant{Name: req.Name, Slot: free, Token: req.Token, Fence: e.fence, News: news}, nil
+}
+
+// Extend implements dlock.DistributedLock.
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.each(ctx, grants, func(sl *slot, now time.Time) { sl.ends = now.Add(ttl) })
+}
+
+// Release implements dlock.DistributedLock.
+func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.each(ctx, grants, func(sl *slot, _ time.Time) { *sl = slot{} })
+}
+
+// each calls do with the slot of every grant that is still held by its token.
+func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*slot, time.Time)) ([]dlock.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	results := make([]dlock.Result, len(grants))
+	for g, grant := range grants {
+		results[g].Outcome = dlock.Lost
+		for _, mutex := range []bool{false, true} { // a grant does not tell which it is; its token does
+			e := s.names[key{grant.Name, mutex}]
+			if e == nil {
+				continue
+			}
+			if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
+				do(&e.slots[i], now)
+				e.used = now
+				results[g] = dlock.Result{Outcome: dlock.OK, News: dlock.News{Slots: e.declared}}
+			}
+		}
+	}
+	return results, nil
+}
+
+// List implements dlock.Lister.
+func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	e := s.names[key{name, slots == 0}]
+	if e == nil {
+		return nil, nil
+	}
+	var list []dlock.Held
+	for i, sl := range e.slots {
+		if sl.held(now) {
+			list = append(list, dlock.Held{Name: name, Slot: i, Holder: sl.holder, Fence: sl.fence, Since: now.Sub(sl.since), Ends: sl.ends.Sub(now)})
+		}
+	}
+	return list, nil
+}
+
+func (s *Store) entry(k key) *entry {
+	e := s.names[k]
+	if e == nil {
+		if s.names == nil {
+			s.names = make(map[key]*entry)
+		}
+		e = &entry{}
+		s.names[k] = e
+	}
+	return e
+}
+
+// sweep forgets, once an hour, the names that nobody has used for long.
+func (s *Store) sweep(now time.Time) {
+	if now.Sub(s.swept) < time.Hour {
+		return
+	}
+	s.swept = now
+	for k, e := range s.names {
+		if now.Sub(e.used) > idle {
+			delete(s.names, k)
+		}
+	}
+}
+
+func (e *entry) find(token string, now time.Time) int {
+	return slices.IndexFunc(e.slots, func(sl slot) bool { return sl.token == token && sl.held(now) })
+}
