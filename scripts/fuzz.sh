@@ -1,0 +1,25 @@
+#!/bin/sh
+# Runs every fuzz target for FUZZTIME (30s unless told), one after the other;
+# goes on after a failure and fails at the end.
+set -u
+export LC_ALL=C
+
+found=$(find . -name '*_test.go' -exec grep -H '^func Fuzz[A-Za-z0-9_]*(' {} + |
+	sed 's|^\(.*\)/[^/]*_test\.go:func \(Fuzz[A-Za-z0-9_]*\)(.*|\1 \2|' | sort -u)
+if [ -z "$found" ]; then
+	echo "fuzz: no fuzz targets"
+	exit 0
+fi
+
+# shellcheck disable=SC2086 # pairs of words: folder, target
+set -- $found
+failed=
+while [ $# -ge 2 ]; do
+	echo "== $1 $2"
+	go test -run '^$' -fuzz "^$2\$" -fuzztime "${FUZZTIME:-30s}" "$1" || failed="$failed $1:$2"
+	shift 2
+done
+if [ -n "$failed" ]; then
+	echo "fuzz: failed:$failed"
+	exit 1
+fi

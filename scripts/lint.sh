@@ -1,0 +1,59 @@
+#!/bin/sh
+# usage: scripts/lint.sh [gofmt|vet|staticcheck|tidy|govulncheck]...
+#
+# Runs the named checks, or all of them, and fails if one of them does. The
+# versions of staticcheck and govulncheck are pinned in internal/tools/go.mod,
+# so that they are no dependency of the module itself.
+set -u
+
+tool() {
+	GOWORK=off go tool -modfile=internal/tools/go.mod "$@"
+}
+
+check_gofmt() {
+	unformatted=$("$(go env GOROOT)/bin/gofmt" -l .) || return 1
+	[ -z "$unformatted" ] && return 0
+	echo "gofmt: not formatted:"
+	echo "$unformatted"
+	return 1
+}
+
+check_vet() { go vet ./...; }
+
+check_staticcheck() { tool staticcheck ./...; }
+
+check_tidy() { go mod tidy -diff; }
+
+# A vulnerability that is found fails, and so does every other error; only a
+# database out of reach does not.
+check_govulncheck() {
+	out=$(tool govulncheck ./... 2>&1)
+	code=$?
+	case $code:$out in
+	0:* | 3:*) ;;
+	*"govulncheck: fetching vulnerabilities:"*)
+		echo "govulncheck: database not reachable, not run"
+		return 0
+		;;
+	esac
+	echo "$out"
+	return "$code"
+}
+
+[ $# -gt 0 ] || set -- gofmt vet staticcheck tidy govulncheck
+failed=
+for check in "$@"; do
+	case $check in
+	gofmt | vet | staticcheck | tidy | govulncheck)
+		"check_$check" || failed="$failed $check"
+		;;
+	*)
+		echo "lint: no such check: $check" >&2
+		exit 2
+		;;
+	esac
+done
+if [ -n "$failed" ]; then
+	echo "lint: failed:$failed"
+	exit 1
+fi
