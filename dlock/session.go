@@ -1,6 +1,7 @@
 package dlock
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"errors"
@@ -23,6 +24,8 @@ const (
 	// sleepCheck is how often, while leases are held, a session looks whether the machine was asleep.
 	sleepCheck = 500 * time.Millisecond
 )
+
+var errNoAnswer = errors.New("no answer for this lease")
 
 // SessionOptions are the settings of a Session. The zero value is fine.
 type SessionOptions struct {
@@ -77,6 +80,11 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	} else if opts.TTL/3 < opts.StoreTimeout {
 		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
 			opts.TTL, opts.StoreTimeout, 3*opts.StoreTimeout))
+	}
+	if c, ok := store.(Checker); ok {
+		if err := c.Check(); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if b, ok := store.(TTLBounder); ok && opts.TTL > b.MaxTTL() {
 		errs = append(errs, fmt.Errorf("TTL %v: this store takes at most %v (its QuarantineTTL): use a shorter TTL or raise QuarantineTTL on every host", opts.TTL, b.MaxTTL()))
@@ -153,7 +161,7 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 		unknown = true
 	}
 	if unknown {
-		s.settle(Grant{Name: name, Slot: AnySlot, Token: req.Token})
+		s.settle(Grant{Name: name, Slots: slots, Slot: AnySlot, Token: req.Token})
 	}
 	if no, ok := errors.AsType[*NotAcquiredError](err); ok {
 		return nil, no
@@ -194,7 +202,7 @@ func (s *Session) releaseNow(ctx context.Context, g Grant) error {
 	defer cancel()
 	results, err := s.callRelease(ctx, []Grant{g})
 	if err == nil && results[0].Outcome == Unknown {
-		err = errors.New("no answer for this lease")
+		err = cmp.Or(results[0].Err, errNoAnswer)
 	}
 	if err != nil {
 		s.settle(g)
@@ -373,7 +381,7 @@ func (s *Session) renewAll(leases []*Lease) bool {
 			case results[i].Outcome == Lost:
 				l.lose(&LostError{Name: l.grant.Name, Slot: l.grant.Slot})
 			default:
-				l.unanswered(errors.New("no answer for this lease"))
+				l.unanswered(cmp.Or(results[i].Err, errNoAnswer))
 				answered = false
 			}
 		}

@@ -34,6 +34,12 @@ type Lister interface {
 	List(ctx context.Context, name string, slots int) ([]Held, error)
 }
 
+// A Checker is a store that can find fault with its own settings without calling its server. It is
+// optional; NewSession returns the error.
+type Checker interface {
+	Check() error
+}
+
 // A TTLBounder is a store that accepts leases only up to a certain length. It is optional: without
 // it any TTL is accepted.
 type TTLBounder interface {
@@ -70,6 +76,7 @@ type Tick struct {
 // A Grant is a lease as the store gave it.
 type Grant struct {
 	Name  string
+	Slots int // as requested; 0: a mutex
 	Slot  int // 0 for a mutex
 	Token string
 	Fence Fence
@@ -84,6 +91,7 @@ type Fence int64
 // A Result is the store's answer about one grant.
 type Result struct {
 	Outcome Outcome
+	Err     error // Unknown: what went wrong for this grant alone, or nil
 	News    News
 }
 

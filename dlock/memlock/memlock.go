@@ -73,7 +73,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 	if i := e.find(req.Token, now); i >= 0 { // the same attempt asked again
 		e.slots[i].ends = now.Add(req.TTL)
-		return dlock.Grant{Name: req.Name, Slot: i, Token: req.Token, Fence: e.slots[i].fence, News: news}, nil
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence, News: news}, nil
 	}
 	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
@@ -110,7 +110,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = req.Slots
 	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, since: now, ends: now.Add(req.TTL)}
-	return dlock.Grant{Name: req.Name, Slot: free, Token: req.Token, Fence: e.fence, News: news}, nil
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, News: news}, nil
 }
 
 // Extend implements dlock.DistributedLock.
@@ -134,16 +134,15 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*slot, t
 	results := make([]dlock.Result, len(grants))
 	for g, grant := range grants {
 		results[g].Outcome = dlock.Lost
-		for _, mutex := range []bool{false, true} { // a grant does not tell which it is; its token does
-			e := s.names[key{grant.Name, mutex}]
-			if e == nil {
-				continue
-			}
-			if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
-				do(&e.slots[i], now)
-				e.used = now
-				results[g] = dlock.Result{Outcome: dlock.OK, News: dlock.News{Slots: e.declared}}
-			}
+		e := s.names[key{grant.Name, grant.Slots == 0}]
+		if e == nil {
+			continue
+		}
+		results[g].News.Slots = e.declared
+		if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
+			do(&e.slots[i], now)
+			e.used = now
+			results[g].Outcome = dlock.OK
 		}
 	}
 	return results, nil

@@ -1,0 +1,184 @@
+-- Acquire: take one slot, and one start of a tick, in one atomic step. A refusal writes nothing
+-- (the first sight of a restarted server excepted: it must be remembered).
+--
+-- KEYS[1] state   hash: what is known of the name. fence, tick, starts, slots, run, ready
+-- KEYS[2] index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that
+--                 the lowest released slot comes first. It is a hint. The slot's own key decides.
+-- KEYS[3] tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant
+-- ARGV[1] base    key of slot i is base..i; of a mutex, base itself
+-- ARGV[2] slots   0: mutex
+-- ARGV[3] token
+-- ARGV[4] ttl     ms
+-- ARGV[5] holder  JSON members to store, readable with redis-cli
+-- ARGV[6] tick    µs, or '' for none
+-- ARGV[7] max     starts of the tick allowed
+-- ARGV[8] quarantine  ms; 0: none, the store is embedded
+-- ARGV[9] other   the state key in the other form of the keys, or '' where it cannot be reached
+-- ARGV[10] idle   ms after which what belongs to an unused name may go
+-- ARGV[11] ahead  µs that a tick may lie ahead of the clock
+--
+-- Returns {'ok', slot, fence, slots as declared before}
+--      or {reason, slots as declared before, now ms, end ms, value of the holder}
+
+local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
+local base, slots, token, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local mutex = slots == 0
+local n = mutex and 1 or slots
+
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2]
+local now = math.floor(micros / 1000)
+
+-- Numbers are written in full: Lua's own conversion gives 1.79e+15.
+local function int(x) return string.format('%.0f', x) end
+local function key(slot) return mutex and base or base .. int(slot) end
+-- A grant's value begins with its token, so that ownership is a comparison of prefixes.
+local mine = '{"token":"' .. token .. '"'
+local function is_mine(value) return value and string.sub(value, 1, #mine) == mine end
+
+local function get(slot)
+  local value = redis.pcall('GET', key(slot))
+  if type(value) == 'table' then
+    error('TICKSLOT key ' .. key(slot) .. ' does not hold a lease: ' .. value.err, 0)
+  end
+  return value
+end
+
+local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'run', 'ready')
+if known.err then
+  return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
+end
+local fence, tick, starts = tonumber(known[1]) or 0, tonumber(known[2]) or 0, tonumber(known[3]) or 0
+local declared, run, ready = known[4] or '0', known[5], tonumber(known[6]) or 0
+
+-- 1. The same attempt, asked again because its reply was lost.
+local again = mutex and '0' or redis.call('ZSCORE', tokens, token)
+if again then
+  local value = get(again)
+  if is_mine(value) then
+    redis.call('PEXPIRE', key(again), int(ttl))
+    if not mutex then redis.call('ZADD', index, int(now + ttl), again) end
+    return {'ok', tonumber(again), string.match(value, '"fence":(%d+)'), declared}
+  end
+end
+
+-- 2. The tick: a scheduled instant, claimed at most max times, never after a later one.
+local wanted = tonumber(ARGV[6])
+if wanted then
+  if wanted > micros + tonumber(ARGV[11]) then return {'tick_ahead', declared} end
+  if wanted < tick then return {'tick_late', declared} end
+  if wanted == tick and starts >= tonumber(ARGV[7]) then return {'tick_taken', declared} end
+end
+
+-- 3. A slot that looks free.
+-- seen is the index's opinion; candidates come lowest released slot first, then those that expired.
+local function candidate()
+  if mutex then
+    if get(0) then return nil end
+    return 0
+  end
+  local low = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')
+  if low[1] and tonumber(low[2]) < 1000000 and tonumber(low[1]) < n then return tonumber(low[1]) end
+  while true do
+    local expired = redis.call('ZRANGEBYSCORE', index, '1000000', '(' .. int(now), 'LIMIT', 0, 1)[1]
+    if not expired then break end
+    if tonumber(expired) < n then return tonumber(expired) end
+    redis.call('ZADD', index, expired, expired) -- beyond our N: released, for hosts with a larger one
+  end
+  -- The index knows 0 … size-1, as far as they were ever used. The next one is new.
+  local size = redis.call('ZCARD', index)
+  if size < n then
+    if not redis.call('ZSCORE', index, size) then return size end
+    for slot = 0, n - 1 do -- somebody took members out of the index: put them back
+      if not redis.call('ZSCORE', index, slot) then return slot end
+    end
+  end
+  -- The index says full. Believe it only if the slots that end first are really there: a
+  -- key may have been deleted by hand or evicted.
+  local first = redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'LIMIT', 0, 8)
+  local keys = {}
+  for i, slot in ipairs(first) do keys[i] = key(slot) end
+  if #keys > 0 then
+    local values = redis.call('MGET', unpack(keys))
+    for i, slot in ipairs(first) do
+      if not values[i] and tonumber(slot) < n then
+        get(slot) -- MGET says nil for a key of another type; this says what it is
+        return tonumber(slot)
+      end
+    end
+  end
+  return nil
+end
+
+local slot = candidate()
+if not slot then
+  local value, ends
+  if mutex then
+    value = get(0)
+    ends = now + math.max(0, redis.call('PTTL', base))
+  else
+    local first = redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    value = first[1] and get(first[1])
+    ends = tonumber(first[2])
+  end
+  return {'full', declared, int(now), int(ends or now), value or ''}
+end
+
+-- 4. Do other hosts use the other form of the keys? Then they and we would not see each other.
+if ARGV[9] ~= '' and not known[1] and redis.call('EXISTS', ARGV[9]) == 1 then
+  return redis.error_reply('TICKSLOT key ' .. ARGV[9] .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key')
+end
+
+-- 5. May this server be believed? One that came back without its data would grant what others still hold.
+local quarantine = tonumber(ARGV[8])
+if quarantine > 0 then
+  local info = redis.pcall('INFO', 'server')
+  if type(info) == 'table' then
+    return redis.error_reply('TICKSLOT cannot see whether this server has restarted (grant +info, or say Embedded if it is one): ' .. info.err)
+  end
+  local id = string.match(info, 'run_id:(%w+)')
+  if ARGV[9] ~= '' and string.find(info, 'redis_mode:cluster', 1, true) then
+    return redis.error_reply('TICKSLOT this server is a node of a Redis Cluster: pass a *redis.ClusterClient')
+  end
+  if run and run ~= id then
+    -- A restart, or another server took over. Everything granted before ends within the quarantine.
+    run, ready = id, now + quarantine
+    redis.call('HSET', state, 'run', run, 'ready', int(ready))
+    redis.call('PEXPIRE', state, ARGV[10])
+  elseif not run then
+    local uptime = tonumber(string.match(info, 'uptime_in_seconds:(%d+)')) * 1000
+    if uptime < quarantine then ready = now + quarantine - uptime end
+    run = id
+  end
+  if now < ready then return {'quarantine', declared, int(now), int(ready), ''} end
+end
+
+-- 6. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on.
+fence = math.max(fence + 1, micros)
+local value = mine .. ',"fence":' .. int(fence) .. ',"since":' .. int(now) .. ',' .. ARGV[5] .. '}'
+while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl)) do
+  get(slot)
+  local left = redis.call('PTTL', key(slot))
+  -- A key without an end is not ours; look at it again in a second.
+  redis.call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), int(slot))
+  slot = candidate()
+  if not slot then return {'full', declared, int(now), int(now), ''} end
+end
+if not mutex then
+  redis.call('ZADD', index, int(now + ttl), int(slot))
+  redis.call('ZREMRANGEBYSCORE', tokens, int(slot), int(slot))
+  redis.call('ZADD', tokens, int(slot), token)
+  redis.call('PEXPIRE', index, ARGV[10])
+  redis.call('PEXPIRE', tokens, ARGV[10])
+end
+local changes = {'fence', int(fence), 'slots', int(slots)}
+if run then changes[5], changes[6] = 'run', run end
+if wanted then
+  changes[#changes + 1] = 'tick'
+  changes[#changes + 1] = int(wanted)
+  changes[#changes + 1] = 'starts'
+  changes[#changes + 1] = int(wanted == tick and starts + 1 or 1)
+end
+redis.call('HSET', state, unpack(changes))
+redis.call('PEXPIRE', state, ARGV[10])
+return {'ok', slot, int(fence), declared}

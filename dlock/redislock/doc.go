@@ -1,0 +1,47 @@
+// Package redislock is a dlock store on Redis 6.2 or newer, or Valkey: a single server, Sentinel or Cluster.
+//
+//	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
+//	defer lock.Close()
+//
+// Every operation is one script and one round trip, whatever the number of slots. The server's clock
+// decides when a lease ends.
+//
+// # Keys
+//
+//	shop:timer:orders:slot:0       the lease: {"token":…,"fence":…,"since":…,"host":…,"pid":…,"id":…}, with its time to live
+//	shop:timer:orders:slot:index   which slot ends when, so that a free one is found without asking for each
+//	shop:timer:orders:slot:tokens  which attempt holds which slot, so that a repeated attempt finds its grant
+//	shop:timer:orders:slot:state   the last fence and tick, and which server run granted them
+//
+// The key of a lease decides. The other three go with a name that is idle for seven days; if they are
+// lost sooner, the next acquire rebuilds them from the leases. On Redis Cluster the part before
+// :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of one name live on one node.
+//
+// # A server that lost its data
+//
+// A Redis that restarts without its data would grant at once what others still hold. So the acquire script
+// compares the run_id of the server with the one it noted beside the keys; after a restart, and after
+// a failover, nothing is granted for QuarantineTTL (Reason Quarantine), which is when the last old lease must
+// have ended. Leases that survived go on. A name that the server has never seen is refused only
+// while the server itself has been up for less than QuarantineTTL.
+//
+// # Connections
+//
+// go-redis with its default settings blocks for 5 to 10 seconds on a frozen server and ignores a cancelled
+// context, and a pool that the application has drained delays heartbeats until leases are lost. So New
+// opens a small pool of its own with the address, TLS and credentials of the client that you pass in. Hooks of
+// your client are not taken over. Options.SharedPool opts out.
+//
+// # What is not promised
+//
+//   - FLUSHALL, DEL of the state key, or an eviction policy that takes our keys while the server runs cannot be
+//     noticed; leases may then be granted twice until the old holders' next heartbeat finds them lost, at most a
+//     third of the TTL later. Use maxmemory-policy noeviction.
+//   - Redis replicates asynchronously. After a failover the quarantine protects the leases that the old master
+//     granted. A master that was cut off together with some hosts goes on granting to those hosts; then
+//     each side keeps its own limit. min-replicas-to-write 1 narrows that window.
+//   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends
+//     early for the server while its holder still trusts it.
+//
+// NewQuorum is another store with other promises: Redlock over independent servers.
+package redislock

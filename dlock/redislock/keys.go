@@ -1,0 +1,75 @@
+package redislock
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// KeyForm is how the keys of one name are kept together.
+type KeyForm uint8
+
+const (
+	// Auto is Tagged for a *redis.ClusterClient and Plain for everything else.
+	Auto KeyForm = iota
+	// Plain is shop:timer:orders:slot:0.
+	Plain
+	// Tagged is {shop:timer:orders}:slot:0: the part in braces decides on which node of a Cluster the key lives.
+	Tagged
+)
+
+// keys are the keys of one semaphore or mutex.
+type keys struct {
+	base   string // the key of slot i is base + i; of a mutex, base
+	state  string
+	index  string
+	tokens string
+	other  string // state in the other form
+}
+
+// dlock.CheckName refuses ":slot:" in names, so no key of one name can be a key of another.
+func (s *Store) keys(name string, mutex bool) keys {
+	plain := s.prefix + name
+	tagged := "{" + plain + "}"
+	b, other := plain, tagged
+	if s.tagged {
+		b, other = tagged, plain
+	}
+	if mutex {
+		const state = ":slot:mutex"
+		return keys{base: b, state: b + state, index: b + state, tokens: b + state, other: other + state}
+	}
+	return keys{
+		base:   b + ":slot:",
+		state:  b + ":slot:state",
+		index:  b + ":slot:index",
+		tokens: b + ":slot:tokens",
+		other:  other + ":slot:state",
+	}
+}
+
+// checkKey finds what is wrong with a name that is fine by itself, once the prefix stands before it.
+func (s *Store) checkKey(name string) error {
+	if strings.Contains(s.prefix+name, ":slot:") {
+		return fmt.Errorf(`redislock: prefix %q and name %q together have ":slot:" in them: choose another prefix`, s.prefix, name)
+	}
+	if s.tagged && strings.HasPrefix(s.prefix+name, "}") {
+		return fmt.Errorf("redislock: the name %q begins with a brace, which would spread its keys over the Cluster: set a Prefix", name)
+	}
+	return nil
+}
+
+func checkPrefix(prefix string) error {
+	switch {
+	case len(prefix) > dlock.MaxNameLen:
+		return fmt.Errorf("redislock: Prefix of %d bytes: at most %d", len(prefix), dlock.MaxNameLen)
+	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unicode.IsControl):
+		return fmt.Errorf("redislock: Prefix %q: use text without control characters", prefix)
+	case strings.Contains(prefix, ":slot:"):
+		return fmt.Errorf(`redislock: Prefix %q has ":slot:" in it: choose another`, prefix)
+	}
+	return nil
+}

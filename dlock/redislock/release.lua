@@ -1,0 +1,34 @@
+-- Release: end leases of one name, if their tokens still hold them.
+--
+-- KEYS[1] state, KEYS[2] index, KEYS[3] tokens: see acquire.lua
+-- ARGV[1] base   ARGV[2] slots, 0: mutex
+-- ARGV[3…] slot, token, slot, token …   slot -1: whichever the token holds
+--
+-- Returns {slots as declared, 1 or 0 per lease}
+
+local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
+local base, mutex = ARGV[1], ARGV[2] == '0'
+local result = {redis.call('HGET', state, 'slots') or '0'}
+for i = 3, #ARGV, 2 do
+  local slot, token = ARGV[i], ARGV[i + 1]
+  local mine = '{"token":"' .. token .. '"'
+  if slot == '-1' then slot = mutex and '0' or redis.call('ZSCORE', tokens, token) end
+  local released = 0
+  if slot then
+    local key = mutex and base or base .. slot
+    local value = redis.pcall('GET', key)
+    if type(value) == 'table' then
+      return redis.error_reply('TICKSLOT key ' .. key .. ' does not hold a lease: ' .. value.err)
+    end
+    if value and string.sub(value, 1, #mine) == mine then
+      redis.call('DEL', key)
+      if not mutex then
+        redis.call('ZADD', index, 'XX', slot, slot)
+        redis.call('ZREM', tokens, token)
+      end
+      released = 1
+    end
+  end
+  result[#result + 1] = released
+end
+return result
