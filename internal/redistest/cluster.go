@@ -1,0 +1,227 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const slots = 16384
+
+// Cluster is a Redis Cluster of servers of this package.
+type Cluster struct {
+	// Nodes are the masters in the order of their slots, then the replicas:
+	// the first master's, the second master's, and so on. Failovers do not
+	// reorder them.
+	Nodes []*Server
+
+	mu     sync.Mutex
+	client *redis.ClusterClient
+	closed bool
+}
+
+// StartCluster runs a cluster of n masters that share the slots equally, and
+// waits until every node finds it in order. That takes over two seconds: a new
+// master keeps away from writes for that long. Options apply to every node.
+func StartCluster(n int, opts ...Options) (*Cluster, error) {
+	return StartClusterWithReplicas(n, 0, opts...)
+}
+
+// StartClusterWithReplicas is StartCluster with replicas for each master, which
+// are in sync when it returns. Automatic failover needs three masters.
+func StartClusterWithReplicas(masters, replicasPer int, opts ...Options) (*Cluster, error) {
+	if masters < 1 || masters > slots || replicasPer < 0 {
+		return nil, fmt.Errorf("redistest: cluster of %d masters with %d replicas each", masters, replicasPer)
+	}
+	opt := only(opts)
+	if opt.TLS {
+		return nil, errors.New("redistest: cluster: TLS is not supported")
+	}
+	nodes, err := startAll(masters*(1+replicasPer), func() (*Server, error) {
+		return start(opt, clusterNode, nil)
+	})
+	c := &Cluster{Nodes: nodes}
+	if err == nil {
+		err = c.form(masters, replicasPer)
+	}
+	if err != nil {
+		for _, n := range nodes {
+			err = fmt.Errorf("%w\nlog of %s:\n%s", err, n.Addr(), n.Log())
+		}
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// only returns the options of an optional argument.
+func only(opts []Options) Options {
+	if len(opts) == 0 {
+		return Options{}
+	}
+	return opts[0]
+}
+
+// startAll starts n servers at the same time, and returns those that came up
+// also when others did not.
+func startAll(n int, start func() (*Server, error)) ([]*Server, error) {
+	all := make([]*Server, n)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { all[i], errs[i] = start() })
+	}
+	wg.Wait()
+	up := all[:0]
+	for _, s := range all {
+		if s != nil {
+			up = append(up, s)
+		}
+	}
+	return up, errors.Join(errs...)
+}
+
+// form makes a cluster of the nodes, which do not know of each other yet.
+func (c *Cluster) form(masters, replicasPer int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
+	defer cancel()
+	for i, n := range c.Nodes {
+		// Distinct epochs from the start save the nodes the rounds in which
+		// they would settle conflicting ones. A node takes an epoch only
+		// before it has met another.
+		if err := n.Client().Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			return fmt.Errorf("redistest: cluster: set epoch: %w", err)
+		}
+		if i < masters {
+			low, high := i*slots/masters, (i+1)*slots/masters-1
+			if err := n.Client().ClusterAddSlotsRange(ctx, low, high).Err(); err != nil {
+				return fmt.Errorf("redistest: cluster: add slots: %w", err)
+			}
+		}
+	}
+	for _, n := range c.Nodes[1:] {
+		err := c.Nodes[0].Client().ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(n.Port())).Err()
+		if err != nil {
+			return fmt.Errorf("redistest: cluster: meet: %w", err)
+		}
+	}
+	for i, r := range c.Nodes[masters:] {
+		id, err := c.Nodes[i/replicasPer].Client().ClusterMyID(ctx).Result()
+		if err != nil {
+			return fmt.Errorf("redistest: cluster: id: %w", err)
+		}
+		err = poll(settleLimit, "cluster: replicate", func(ctx context.Context) error {
+			// Refused for as long as the replica has not heard of the master.
+			return r.Client().ClusterReplicate(ctx, id).Err()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return poll(settleLimit, "cluster", func(ctx context.Context) error {
+		for i, n := range c.Nodes {
+			if err := settled(ctx, n, masters, replicasPer, i >= masters); err != nil {
+				return fmt.Errorf("node %s: %w", n.Addr(), err)
+			}
+		}
+		return nil
+	})
+}
+
+// settled returns what a node still lacks to be an orderly part of the cluster.
+func settled(ctx context.Context, n *Server, masters, replicasPer int, replica bool) error {
+	info, err := n.Client().ClusterInfo(ctx).Result()
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{
+		"cluster_state:ok",
+		fmt.Sprintf("cluster_slots_ok:%d", slots),
+		fmt.Sprintf("cluster_known_nodes:%d", masters*(1+replicasPer)),
+		fmt.Sprintf("cluster_size:%d", masters),
+	} {
+		if !strings.Contains(info, want+"\r\n") {
+			return fmt.Errorf("no %s in\n%s", want, info)
+		}
+	}
+	if replicasPer == 0 {
+		return nil
+	}
+	// Clients learn the topology from any node, so all have to know it.
+	known, err := n.Client().ClusterSlots(ctx).Result()
+	if err != nil {
+		return err
+	}
+	for _, s := range known {
+		if len(s.Nodes) != 1+replicasPer {
+			return fmt.Errorf("slots from %d: %d nodes", s.Start, len(s.Nodes))
+		}
+	}
+	if !replica {
+		return nil
+	}
+	return linkUp(ctx, n)
+}
+
+// linkUp returns an error until s is a replica in sync with its master.
+func linkUp(ctx context.Context, s *Server) error {
+	info, err := s.Client().Info(ctx, "replication").Result()
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(info, "master_link_status:up\r\n") {
+		return errors.New("link to the master is not up")
+	}
+	return nil
+}
+
+// Addrs returns the addresses of all nodes.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, len(c.Nodes))
+	for i, n := range c.Nodes {
+		addrs[i] = n.Addr()
+	}
+	return addrs
+}
+
+// Client returns a client for the test's own look at the cluster, always the
+// same one. Close closes it.
+func (c *Cluster) Client() *redis.ClusterClient {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == nil {
+		c.client = redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs:                 c.Addrs(),
+			Password:              c.Nodes[0].opts.Password,
+			DialTimeout:           time.Second,
+			ReadTimeout:           2 * time.Second,
+			WriteTimeout:          2 * time.Second,
+			ContextTimeoutEnabled: true,
+			DialerRetries:         1,
+			PoolSize:              1000, // see Server.Client
+		})
+		if c.closed {
+			_ = c.client.Close()
+		}
+	}
+	return c.client
+}
+
+// Close ends all nodes. It can be called more than once.
+func (c *Cluster) Close() {
+	c.mu.Lock()
+	if !c.closed && c.client != nil {
+		_ = c.client.Close()
+	}
+	c.closed = true
+	c.mu.Unlock()
+	for _, n := range c.Nodes {
+		n.Close()
+	}
+}
