@@ -37,6 +37,32 @@ type SessionOptions struct {
 	Holder Holder
 }
 
+func (o SessionOptions) withDefaults() SessionOptions {
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	if o.StoreTimeout == 0 {
+		o.StoreTimeout = DefaultStoreTimeout
+	}
+	if o.Holder == (Holder{}) {
+		o.Holder = NewHolder()
+	}
+	return o
+}
+
+// Validate checks the options against each other.
+func (o SessionOptions) Validate() error {
+	o = o.withDefaults()
+	switch {
+	case o.StoreTimeout < time.Millisecond:
+		return fmt.Errorf("StoreTimeout %v: must be at least 1ms", o.StoreTimeout)
+	case o.TTL/3 < o.StoreTimeout:
+		return fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
+			o.TTL, o.StoreTimeout, 3*o.StoreTimeout)
+	}
+	return nil
+}
+
 // A Session holds the leases of one process on one store. It renews all of them together: one call to the
 // store per 500 leases and beat, a beat every third of the TTL. It has no goroutine while it holds
 // nothing. Its methods may be called from any goroutine.
@@ -65,32 +91,16 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	if store == nil {
 		return nil, errors.New("dlock: no store: pass a redislock, sqllock or memlock store")
 	}
-	if opts.TTL == 0 {
-		opts.TTL = DefaultTTL
-	}
-	if opts.StoreTimeout == 0 {
-		opts.StoreTimeout = DefaultStoreTimeout
-	}
-	if opts.Holder == (Holder{}) {
-		opts.Holder = NewHolder()
-	}
-	var errs []error
-	if opts.StoreTimeout < time.Millisecond {
-		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be at least 1ms", opts.StoreTimeout))
-	} else if opts.TTL/3 < opts.StoreTimeout {
-		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
-			opts.TTL, opts.StoreTimeout, 3*opts.StoreTimeout))
-	}
+	opts = opts.withDefaults()
+	errs := []error{opts.Validate()}
 	if c, ok := store.(Checker); ok {
-		if err := c.Check(); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, c.Check())
 	}
 	if b, ok := store.(TTLBounder); ok && opts.TTL > b.MaxTTL() {
-		errs = append(errs, fmt.Errorf("TTL %v: this store takes at most %v (its QuarantineTTL): use a shorter TTL or raise QuarantineTTL on every host", opts.TTL, b.MaxTTL()))
+		errs = append(errs, fmt.Errorf("TTL %v: this store takes at most %v (its QuarantineTTL): use a shorter TTL, or raise QuarantineTTL on every host", opts.TTL, b.MaxTTL()))
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("dlock: %w", errors.Join(errs...))
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("dlock: %w", err)
 	}
 	return &Session{
 		store:        store,

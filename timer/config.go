@@ -1,0 +1,162 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// DefaultDrainTimeout is how long Run waits for handlers to finish after its context has ended.
+	DefaultDrainTimeout = 30 * time.Second
+	// CancelGrace is how long Run then waits for handlers whose context it has ended.
+	CancelGrace = 5 * time.Second
+)
+
+// Config is what all timers of a Scheduler share. The zero value is fine: one process, no metrics.
+type Config struct {
+	// Lock is the store that keeps the limits in the fleet. Nil: this process is the whole fleet. Default nil.
+	Lock dlock.DistributedLock
+
+	// Logger gets lost leases, failed runs, and each change of the store's state once. Default slog.Default().
+	Logger *slog.Logger
+
+	// Registerer gets the metrics, whose names begin with tickslot_. Two schedulers need two registries, or
+	// prometheus.WrapRegistererWith. Default nil: none.
+	Registerer prometheus.Registerer
+
+	// TTL is how long the slot of a host that died stays taken. Leases are renewed every third of it. At
+	// least three times StoreTimeout, at most what the store takes. Default 15 s.
+	TTL time.Duration
+
+	// StoreTimeout bounds every call to the store. Default 1 s.
+	StoreTimeout time.Duration
+
+	// PreStopDelay is how long Run goes on after its context has ended while it already says that it is not ready,
+	// so that load balancers can look elsewhere. Default 0.
+	PreStopDelay time.Duration
+
+	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts; they get
+	// another CancelGrace (5 s). Default 30 s.
+	DrainTimeout time.Duration
+
+	// Holder is how operators see this host. Default: host name, process id and a random part.
+	Holder dlock.Holder
+}
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.TTL == 0 {
+		c.TTL = dlock.DefaultTTL
+	}
+	if c.StoreTimeout == 0 {
+		c.StoreTimeout = dlock.DefaultStoreTimeout
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.Holder == (dlock.Holder{}) {
+		c.Holder = dlock.NewHolder()
+	}
+	return c
+}
+
+func (c Config) check() error {
+	var errs []error
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"PreStopDelay", c.PreStopDelay}, {"DrainTimeout", c.DrainTimeout}} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("timer: Config.%s: %v is negative: use a positive duration, or 0 for the default", d.field, d.value))
+		}
+	}
+	if err := c.lease().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("timer: Config: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) lease() dlock.SessionOptions {
+	return dlock.SessionOptions{TTL: c.TTL, StoreTimeout: c.StoreTimeout, Holder: c.Holder}
+}
+
+// check returns every fault of the timer, each naming the timer, the field, the value and the mend.
+func (t Timer) check() error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("timer %.60q: %s: "+format, append([]any{t.Name, field}, args...)...))
+	}
+	t.checkName(fault)
+	if t.Run == nil {
+		fault("Run", "it is nil: set the function that does the work")
+	}
+	t.checkSchedule(fault)
+	limit := func(field string, value int) bool {
+		switch {
+		case value == NoLimit || value >= 0 && value <= maxLimit:
+			return true
+		case value < 0:
+			fault(field, "%d is negative: use 1 to %d, 0 for the default, or timer.NoLimit", value, maxLimit)
+		default:
+			fault(field, "%d is more than %d: a store keeps a record per slot, so use a smaller number, or timer.NoLimit", value, maxLimit)
+		}
+		return false
+	}
+	fleet, host := limit("MaxConcurrency", t.MaxConcurrency), limit("MaxPerHost", t.MaxPerHost)
+	limit("MaxPerTick", t.MaxPerTick)
+	if concurrency := max(t.MaxConcurrency, 1); fleet && host && t.MaxPerHost > concurrency && t.MaxPerHost != NoLimit {
+		fault("MaxPerHost", "%d is more than MaxConcurrency (%d), which one host cannot exceed either: lower it, or raise MaxConcurrency", t.MaxPerHost, concurrency)
+	}
+	if t.MaxRunTime < 0 {
+		fault("MaxRunTime", "%v is negative: use a positive duration, or 0 for %v", t.MaxRunTime, DefaultMaxRunTime)
+	}
+	if t.OnStoreDown > Skip {
+		fault("OnStoreDown", "%d is not a policy: use timer.RunLocal or timer.Skip", t.OnStoreDown)
+	}
+	return errors.Join(errs...)
+}
+
+func (t Timer) checkName(fault func(string, string, ...any)) {
+	switch {
+	case t.Name == "":
+		fault("Name", "it is empty: give the timer a name")
+	case len(t.Name) > MaxNameLen:
+		fault("Name", "it is %d bytes long: use at most %d", len(t.Name), MaxNameLen)
+	case !utf8.ValidString(t.Name):
+		fault("Name", "%q is not valid UTF-8: use text", t.Name)
+	case strings.ContainsFunc(t.Name, unicode.IsControl):
+		fault("Name", "%q has a control character: take it out", t.Name)
+	default:
+		if err := dlock.CheckName(t.lockName()); err != nil {
+			fault("Name", "%v", err)
+		}
+	}
+}
+
+func (t Timer) checkSchedule(fault func(string, string, ...any)) {
+	if t.Schedule == nil {
+		return
+	}
+	if iv, ok := t.Schedule.(interval); ok && iv.period < shortestPeriod {
+		fault("Schedule", "Every(%v): the period must be at least %v", iv.period, shortestPeriod)
+		return
+	}
+	next, err := nextTick(t.Schedule, time.Now())
+	switch {
+	case err != nil:
+		fault("Schedule", "%T: %v: mend the schedule", t.Schedule, err)
+	case next.IsZero():
+		fault("Schedule", "%T never fires: its Next(now) is the zero time; use a schedule that does, or nil for a timer that is only triggered", t.Schedule)
+	}
+}

@@ -1,0 +1,50 @@
+// Package timer runs recurring timers on many hosts and keeps a limit that holds in the whole fleet.
+//
+//	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
+//	defer lock.Close()
+//	timers, err := timer.New(timer.Config{Lock: lock},
+//		timer.Timer{
+//			Name:           "process-orders",
+//			Schedule:       timer.Every(time.Minute),
+//			MaxConcurrency: 3,
+//			MaxRunTime:     30 * time.Second,
+//			Run:            processOrders,
+//		},
+//	)
+//	if err != nil {
+//		return err // every fault of every timer, and how to mend it
+//	}
+//	return timers.Run(ctx) // blocks; drains and releases when ctx ends
+//
+// # Three limits
+//
+// Each timer has three, and they are different things:
+//
+//   - MaxConcurrency, overlap: runs at once in the fleet. Default 1.
+//   - MaxPerTick, rate: starts of one tick in the fleet. Default MaxConcurrency. Without it three hosts with a
+//     short job would run it three times per interval, one after the other, and never overlap.
+//   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take all slots.
+//
+// A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick passes these
+// doors: due, local limit, one call to the store for tick and slot together, run, release. It is counted at the
+// door that stops it.
+//
+// # A run
+//
+// A run holds a slot, a lease in the store that is renewed until the handler returns. If the lease is lost, the
+// handler's context ends (context.Cause matches dlock.ErrLost) before the slot can go to another host.
+// [RunFromContext] tells the handler its tick, slot and fence, and whether it is still valid.
+//
+// # When the store fails
+//
+// Timer.OnStoreDown decides. RunLocal, the default, goes on without the store: then up to hosts × MaxPerHost
+// runs may go on at once, none of them Valid. Skip starts nothing and ends what runs when its lease can no longer
+// be trusted: then the limit holds through any outage. A "no" from the store is never taken for a failure.
+//
+// # What is not promised
+//
+// A tick runs at most MaxPerTick times, not exactly: a host that crashes after it claimed a tick takes the tick with
+// it, and a tick that comes due while every slot is held is skipped, not queued. A handler that ignores
+// its context goes on after its lease is lost; only a fence checked by the resource it writes to stops it there.
+// The order in which hosts get slots is not fair.
+package timer

@@ -1,0 +1,143 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, nothing more starts,
+// handlers have DrainTimeout to finish and CancelGrace after their contexts have ended, and the slots are
+// released. It returns nil, or a *StuckError that names the handlers that did not return; their slots are left
+// to expire. Nothing else of the Scheduler's is left then. It can be called once.
+//
+// It starts while the store is down, and needs no restart when that comes back.
+func (s *Scheduler) Run(ctx context.Context) error {
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	if err := s.start(base); err != nil {
+		return err
+	}
+	s.loop(ctx.Done())
+	s.log.Info("timer: draining", "cause", context.Cause(ctx))
+	s.setPhase(leaving)
+	if s.config.PreStopDelay > 0 {
+		over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
+		s.loop(over.Done())
+		stop()
+	}
+	idle := s.drain()
+	stuck := s.wait(idle, cancel)
+	// The session goes last: it has renewed the slots of all runs up to here.
+	var err error
+	if s.session != nil {
+		err = s.session.Close(base)
+	}
+	s.setPhase(stopped)
+	if err != nil {
+		s.log.Warn("timer: some slots could not be given back and are left to expire", "err", err)
+	}
+	if len(stuck) > 0 {
+		return &StuckError{Timers: stuck}
+	}
+	return nil
+}
+
+func (s *Scheduler) start(base context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != created {
+		return errors.New("timer: Run was called before: make another Scheduler")
+	}
+	s.phase = running
+	s.base = base
+	s.wakeBy.Store(int64(time.Since(s.born)))
+	now := time.Now()
+	for _, e := range s.entries {
+		// What came due between New and Run was nobody's tick yet.
+		if err := e.plan(now); err != nil {
+			e.more().fault = err.Error()
+			s.log.Error("timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
+			continue
+		}
+		if e.next != 0 {
+			s.heap.push(item{when: e.next, e: e})
+		}
+	}
+	return nil
+}
+
+func (s *Scheduler) setPhase(p phase) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase = p
+	if p == stopped {
+		s.wakeBy.Store(0)
+	}
+}
+
+// drain stops starting. It returns a channel that is closed when the last run has ended.
+func (s *Scheduler) drain() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase = draining
+	s.wakeBy.Store(0)
+	for _, w := range s.line {
+		s.skip(w.e, w.tick, Draining)
+		s.leave(w.e)
+	}
+	s.line = nil
+	for _, it := range s.heap {
+		if it.postponed != 0 {
+			s.skip(it.e, it.postponed, Quarantine)
+		}
+	}
+	s.heap = nil
+	idle := make(chan struct{})
+	if s.active == 0 {
+		close(idle)
+	} else {
+		s.idle = idle
+	}
+	return idle
+}
+
+// wait waits for the runs to end, first by themselves and then with their contexts ended. It returns the timers of those
+// that are left.
+func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) []string {
+	patience := time.NewTimer(s.config.DrainTimeout)
+	defer patience.Stop()
+	select {
+	case <-idle:
+		return nil
+	case <-patience.C:
+	}
+	s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts", "drain_timeout", s.config.DrainTimeout)
+	cancel(ErrDraining)
+	patience.Reset(CancelGrace)
+	select {
+	case <-idle:
+		return nil
+	case <-patience.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.given = true
+	var stuck []string
+	collect := func(e *entry) {
+		if e.detail != nil {
+			for range e.detail.runs {
+				stuck = append(stuck, e.timer.Name)
+			}
+		}
+	}
+	for _, e := range s.entries {
+		collect(e)
+	}
+	for e := range s.parting {
+		collect(e)
+	}
+	slices.Sort(stuck)
+	return stuck
+}

@@ -1,0 +1,57 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+var (
+	// ErrMaxRunTime is the cause of a run's context after MaxRunTime.
+	ErrMaxRunTime = errors.New("timer: the run reached its MaxRunTime")
+	// ErrDraining is the cause of a run's context when it outlasted DrainTimeout.
+	ErrDraining = errors.New("timer: the host is shutting down")
+	// ErrRefused is matched by every *RefusedError.
+	ErrRefused = errors.New("refused")
+	// ErrUnknown is returned for a name that is not registered on this host.
+	ErrUnknown = errors.New("timer: no timer of that name")
+
+	errGoexit = errors.New("the handler called runtime.Goexit")
+)
+
+// A RefusedError is why Trigger started nothing.
+type RefusedError struct {
+	Timer  string
+	Reason Reason
+	Err    error // a *dlock.NotAcquiredError or *dlock.StoreError, if it was the store
+}
+
+func (e *RefusedError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("timer %q: refused: %s: %v", e.Timer, e.Reason, e.Err)
+	}
+	return fmt.Sprintf("timer %q: refused: %s", e.Timer, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrRefused) true.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// A PanicError is what a handler that panicked is taken to have returned.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
+
+// A StuckError is returned by Run when handlers did not return although their contexts had ended. Their slots are
+// left to expire; their goroutines are still there.
+type StuckError struct {
+	Timers []string // by name, once per run
+}
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("timer: shut down with %d handlers that ignore their context: %s", len(e.Timers), strings.Join(e.Timers, ", "))
+}

@@ -1,0 +1,80 @@
+package timer
+
+// An item of the heap is something to do at an instant. It is a value: a hundred thousand timers are one slice.
+type item struct {
+	when      int64 // µs since the epoch
+	postponed int64 // 0, or the tick (µs) that is to be tried again: the store was quarantined
+	e         *entry
+}
+
+// tickHeap is a four-ary min-heap of items by time: shallower than a binary heap, and half the cache misses.
+// container/heap would allocate an interface per item.
+type tickHeap []item
+
+func (h *tickHeap) push(it item) {
+	*h = append(*h, it)
+	s := *h
+	i := len(s) - 1
+	for i > 0 {
+		parent := (i - 1) / 4
+		if s[parent].when <= it.when {
+			break
+		}
+		s[i] = s[parent]
+		i = parent
+	}
+	s[i] = it
+}
+
+func (h *tickHeap) pop() item {
+	s := *h
+	top, last := s[0], s[len(s)-1]
+	s[len(s)-1] = item{}
+	s = s[:len(s)-1]
+	*h = s
+	if len(s) > 0 {
+		s.sink(0, last)
+	}
+	return top
+}
+
+// sink puts it where i is, or below.
+func (s tickHeap) sink(i int, it item) {
+	for {
+		child := 4*i + 1
+		if child >= len(s) {
+			break
+		}
+		least := child
+		for c := child + 1; c < min(child+4, len(s)); c++ {
+			if s[c].when < s[least].when {
+				least = c
+			}
+		}
+		if it.when <= s[least].when {
+			break
+		}
+		s[i] = s[least]
+		i = least
+	}
+	s[i] = it
+}
+
+// removeAll drops the items of one timer.
+func (h *tickHeap) removeAll(e *entry) (postponed []int64) {
+	s := (*h)[:0]
+	for _, it := range *h {
+		switch {
+		case it.e != e:
+			s = append(s, it)
+		case it.postponed != 0:
+			postponed = append(postponed, it.postponed)
+		}
+	}
+	clear((*h)[len(s):])
+	*h = s
+	for i := (len(s) - 2) / 4; i >= 0 && len(s) > 1; i-- {
+		s.sink(i, s[i])
+	}
+	return postponed
+}

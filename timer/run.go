@@ -1,0 +1,263 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Run is one call of a handler, as the handler sees it.
+type Run struct {
+	timer    string
+	tick     time.Time
+	slot     int
+	lease    *dlock.Lease
+	ctx      context.Context
+	started  time.Time
+	degraded atomic.Bool
+	holding  bool // counted as a slot held; guarded by Scheduler.mu
+}
+
+type runKey struct{}
+
+// RunFromContext returns the run that a handler was called for. ok is false outside a run.
+func RunFromContext(ctx context.Context) (run *Run, ok bool) {
+	run, ok = ctx.Value(runKey{}).(*Run)
+	return run, ok
+}
+
+// Timer is the name of the timer.
+func (r *Run) Timer() string { return r.timer }
+
+// Tick is the scheduled instant, the same on every host; the zero time if the run was triggered.
+func (r *Run) Tick() time.Time { return r.tick }
+
+// Slot is which of the timer's slots the run holds: no other valid run has the same. A run of a timer that keeps to
+// one host gets a number of that host's own. -1 for a run that started without the store.
+func (r *Run) Slot() int { return r.slot }
+
+// Fence grows with every run of the slot: a resource that remembers the highest fence it has seen of each
+// slot can refuse a run that has lost its lease. 0 for a run without a lease in the store.
+func (r *Run) Fence() dlock.Fence {
+	if r.lease == nil {
+		return 0
+	}
+	return r.lease.Fence()
+}
+
+// Degraded reports whether the run goes on without the store: it started while that did not answer,
+// or its lease could no longer be renewed. See RunLocal.
+func (r *Run) Degraded() bool { return r.degraded.Load() }
+
+// Valid reports whether the run's slot is its own at this instant. It costs well under a microsecond, so ask before each
+// step that must not be done twice. A run of a timer that keeps to one host is valid until its context ends.
+func (r *Run) Valid() bool {
+	switch {
+	case r.Degraded():
+		return false
+	case r.lease == nil:
+		return r.ctx.Err() == nil
+	default:
+		return r.lease.Valid()
+	}
+}
+
+// An Outcome is how a run ended.
+type Outcome string
+
+const (
+	OK        Outcome = "ok"
+	Failed    Outcome = "error"
+	Panicked  Outcome = "panic"
+	TimedOut  Outcome = "timeout"    // it reached MaxRunTime
+	LeaseLost Outcome = "lease_lost" // its lease was lost
+	Canceled  Outcome = "canceled"   // draining took too long
+)
+
+// run calls the handler and cleans up after it. The caller has taken a place for it.
+func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool) {
+	r := &Run{timer: e.timer.Name, slot: -1, lease: lease, started: time.Now()}
+	if tick != 0 {
+		r.tick = time.UnixMicro(tick).UTC()
+	}
+	r.degraded.Store(degraded)
+	ctx, cancel := context.WithCancelCause(context.WithValue(s.base, runKey{}, r))
+	ctx, stopClock := context.WithTimeoutCause(ctx, e.timer.MaxRunTime, ErrMaxRunTime)
+	r.ctx = ctx
+	s.begin(e, r, tick)
+	unwatch := func() bool { return true }
+	if lease != nil {
+		unwatch = context.AfterFunc(lease.Context(), func() { s.lost(e, r, cancel) })
+	}
+	unreport := context.AfterFunc(ctx, func() { s.ended(ctx, e, r) })
+
+	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
+	err := errGoexit
+	defer func() {
+		unreport()
+		unwatch()
+		outcome := outcomeOf(ctx, err)
+		stopClock()
+		cancel(nil)
+		s.finish(e, r, outcome, err)
+	}()
+	err = call(ctx, e.timer.Run)
+}
+
+// call turns a panic into an error.
+func call(ctx context.Context, handler func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return handler(ctx)
+}
+
+// begin enters the run into the books.
+func (s *Scheduler) begin(e *entry, r *Run, tick int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := e.more()
+	if d.runs == nil {
+		d.runs = make(map[*Run]struct{})
+	}
+	switch {
+	case r.lease != nil:
+		r.slot = r.lease.Slot()
+	case !r.Degraded():
+		r.slot = d.takeNumber()
+	}
+	d.runs[r] = struct{}{}
+	if r.Degraded() {
+		d.degraded++
+		s.showFallback(e)
+	}
+	if tick != 0 {
+		d.started++
+	}
+	r.holding = r.lease != nil
+	if m := s.metricsOf(e); m != nil {
+		m.started(e.timer.Name, r)
+	}
+}
+
+// finish takes the run out of the books, after its slot has been given back.
+func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
+	took := time.Since(r.started)
+	s.mu.Lock()
+	given := s.given
+	s.mu.Unlock()
+	if r.lease != nil && !given { // after Run has given up on it, the slot is left to expire
+		s.release(e, r.lease)
+	}
+	switch outcome {
+	case OK:
+		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
+	default:
+		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
+		if p, ok := errors.AsType[*PanicError](err); ok {
+			s.log.Error("timer: stack of the panic", "timer", e.timer.Name, "stack", string(p.Stack))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := e.more()
+	delete(d.runs, r)
+	if r.lease == nil && r.slot >= 0 {
+		d.local[r.slot] = false
+	}
+	if r.Degraded() {
+		d.degraded--
+		s.showFallback(e)
+	}
+	d.last = &RunResult{Tick: r.tick, Started: r.started, Took: took, Outcome: outcome, Err: err}
+	s.letGo(e, r)
+	if m := s.metricsOf(e); m != nil {
+		m.finished(e.timer.Name, outcome, took)
+	}
+	s.leave(e)
+}
+
+// letGo counts a slot as no longer held, once. Called with mu held.
+func (s *Scheduler) letGo(e *entry, r *Run) {
+	if !r.holding {
+		return
+	}
+	r.holding = false
+	if m := s.metricsOf(e); m != nil {
+		m.letGo(e.timer.Name, time.Since(r.lease.Since()))
+	}
+}
+
+// takeNumber returns the lowest number that no other run of this host has.
+func (d *detail) takeNumber() int {
+	i := slices.Index(d.local, false)
+	if i < 0 {
+		i = len(d.local)
+		d.local = append(d.local, false)
+	}
+	d.local[i] = true
+	return i
+}
+
+// lost is called when the lease of a run ends before the run does.
+func (s *Scheduler) lost(e *entry, r *Run, cancel context.CancelCauseFunc) {
+	err := r.lease.Err()
+	lost, ok := errors.AsType[*dlock.LostError](err)
+	if !ok {
+		return // released: the handler has returned
+	}
+	goOn := lost.Silent && e.timer.OnStoreDown == RunLocal
+	if !goOn {
+		cancel(err) // first of all
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := e.more()
+	if _, still := d.runs[r]; goOn && still && !r.degraded.Swap(true) {
+		d.degraded++
+		d.storeDown = true
+		s.showFallback(e)
+	}
+	s.letGo(e, r)
+	if m := s.metricsOf(e); m != nil {
+		m.lost(e.timer.Name)
+	}
+	s.log.Warn("timer: lease lost", "timer", e.timer.Name, "slot", r.slot, "goes_on", goOn, "err", err)
+}
+
+// ended is called when a run's context ends before its handler has returned.
+func (s *Scheduler) ended(ctx context.Context, e *entry, r *Run) {
+	if !errors.Is(context.Cause(ctx), ErrMaxRunTime) {
+		return
+	}
+	if r.lease != nil {
+		r.lease.StopRenewing()
+	}
+	s.log.Warn("timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
+		"timer", e.timer.Name, "slot", r.slot, "max_run_time", e.timer.MaxRunTime)
+}
+
+func outcomeOf(ctx context.Context, err error) Outcome {
+	if _, ok := errors.AsType[*PanicError](err); ok {
+		return Panicked
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, dlock.ErrLost):
+		return LeaseLost
+	case errors.Is(cause, ErrMaxRunTime):
+		return TimedOut
+	case err == nil:
+		return OK
+	case errors.Is(cause, ErrDraining):
+		return Canceled
+	default:
+		return Failed
+	}
+}

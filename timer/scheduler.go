@@ -1,0 +1,413 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// maxAttempts bounds the calls to the store that are under way; further ticks wait in line.
+	maxAttempts = 64
+	// maxSleep bounds the sleep of the scheduling goroutine, so that a step of the wall clock or a
+	// suspended machine delays a tick by no more than that.
+	maxSleep = 10 * time.Second
+	// stalled is how far the scheduling goroutine may be behind its own plan before Live says so.
+	stalled = 10 * time.Second
+)
+
+// A Scheduler runs the timers of one host. Its methods may be called from any goroutine.
+type Scheduler struct {
+	config  Config
+	log     *slog.Logger
+	store   *watchedStore  // nil: no store
+	session *dlock.Session // nil: no store
+	metrics *metrics       // nil: none
+
+	wake   chan struct{} // the heap has an earlier item
+	born   time.Time
+	wakeBy atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
+
+	mu       sync.Mutex
+	phase    phase
+	base     context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
+	entries  map[string]*entry
+	parting  map[*entry]struct{} // removed, but runs go on
+	heap     tickHeap
+	attempts int           // under way
+	line     []waiting     // ticks that wait for an attempt to end
+	active   int           // attempts and runs of all timers
+	idle     chan struct{} // closed when active is 0; nil if nobody waits
+	given    bool          // Run has given up on the runs that are left
+	stores   storeState
+}
+
+type phase uint8
+
+const (
+	created phase = iota
+	running
+	leaving // still starting, but not ready any more
+	draining
+	stopped
+)
+
+func (p phase) String() string {
+	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
+}
+
+// An entry is one registered timer. There may be a hundred thousand, so what an idle one does not need is in detail.
+type entry struct {
+	timer  Timer
+	next   int64 // µs; 0: no further tick
+	due    int64 // µs, the latest tick that came due
+	places int   // attempts and runs on this host
+	gone   bool
+	detail *detail
+}
+
+// detail is made when a timer first does something.
+type detail struct {
+	ticks     uint64
+	started   uint64
+	skipped   map[Reason]uint64
+	runs      map[*Run]struct{}
+	last      *RunResult
+	local     []bool // numbers in use by runs without a slot in the store
+	declared  int    // slots that other hosts declare, if not ours
+	storeDown bool   // the store did not answer this timer's last call
+	degraded  int    // runs
+	fault     string // the schedule failed
+	idle      chan struct{}
+}
+
+func (e *entry) more() *detail {
+	if e.detail == nil {
+		e.detail = &detail{}
+	}
+	return e.detail
+}
+
+type waiting struct {
+	e    *entry
+	tick int64
+}
+
+// New checks the configuration and the timers, and reports all faults at once, each naming the timer, the field,
+// the value and how to mend it. It starts nothing and does not call the store.
+func New(config Config, timers ...Timer) (*Scheduler, error) {
+	config = config.withDefaults()
+	err := config.check()
+	s := &Scheduler{
+		config:  config,
+		log:     config.Logger,
+		wake:    make(chan struct{}, 1),
+		born:    time.Now(),
+		entries: make(map[string]*entry),
+		parting: make(map[*entry]struct{}),
+	}
+	if err == nil && config.Lock != nil {
+		s.store = &watchedStore{DistributedLock: config.Lock, scheduler: s, label: storeLabel(config.Lock)}
+		if s.session, err = dlock.NewSession(s.store, config.lease()); err != nil {
+			err = fmt.Errorf("timer: Config: %w", err)
+		}
+	}
+	err = errors.Join(err, s.Register(timers...))
+	if err != nil {
+		return nil, err
+	}
+	if config.Registerer != nil {
+		s.metrics = newMetrics()
+		if err := s.metrics.register(config.Registerer); err != nil {
+			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap it with prometheus.WrapRegistererWith", err)
+		}
+		for _, e := range s.entries {
+			s.metrics.registered(e.timer)
+		}
+	}
+	return s, nil
+}
+
+// Register adds timers, also while the scheduler runs. Either all are added or, if one has a fault, none;
+// the error has all faults of all of them.
+func (s *Scheduler) Register(timers ...Timer) error {
+	var errs []error
+	entries := make([]*entry, 0, len(timers))
+	names := make(map[string]bool, len(timers))
+	now := time.Now()
+	for _, t := range timers {
+		if names[t.Name] {
+			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
+			continue
+		}
+		names[t.Name] = true
+		if err := t.check(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		e := &entry{timer: t.withDefaults()}
+		if err := e.plan(now); err != nil {
+			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
+			continue
+		}
+		entries = append(entries, e)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		if s.entries[e.timer.Name] != nil {
+			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name", e.timer.Name))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	s.heap = slices.Grow(s.heap, len(entries))
+	for _, e := range entries {
+		s.entries[e.timer.Name] = e
+		if s.metrics != nil {
+			s.metrics.registered(e.timer)
+		}
+		if s.phase != created && e.next != 0 { // Run itself begins with what is registered
+			s.heap.push(item{when: e.next, e: e})
+		}
+	}
+	s.poke()
+	return nil
+}
+
+// plan asks the schedule for the first tick after now.
+func (e *entry) plan(now time.Time) error {
+	if e.timer.Schedule == nil {
+		return nil
+	}
+	next, err := nextTick(e.timer.Schedule, now)
+	if err != nil {
+		return err
+	}
+	e.next = 0
+	if !next.IsZero() {
+		e.next = next.UnixMicro()
+	}
+	return nil
+}
+
+// Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on
+// undisturbed. It returns ErrUnknown, or the cause of ctx if runs were left; they go on then, too.
+func (s *Scheduler) Remove(ctx context.Context, name string) error {
+	s.mu.Lock()
+	e := s.entries[name]
+	if e == nil {
+		s.mu.Unlock()
+		return fmt.Errorf("%w: %q", ErrUnknown, name)
+	}
+	delete(s.entries, name)
+	e.gone = true
+	for _, tick := range s.heap.removeAll(e) {
+		s.skip(e, tick, Quarantine)
+	}
+	s.line = slices.DeleteFunc(s.line, func(w waiting) bool {
+		if w.e == e {
+			s.skip(e, w.tick, Draining)
+			s.leave(e)
+		}
+		return w.e == e
+	})
+	if s.metrics != nil {
+		s.metrics.removed(name)
+	}
+	var idle chan struct{}
+	if e.places > 0 {
+		s.parting[e] = struct{}{}
+		d := e.more()
+		if d.idle == nil {
+			d.idle = make(chan struct{})
+		}
+		idle = d.idle
+	}
+	s.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, context.Cause(ctx))
+	}
+}
+
+// poke wakes the scheduling goroutine.
+func (s *Scheduler) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop is the one goroutine that schedules. It returns when until is closed.
+func (s *Scheduler) loop(until <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-until:
+			return
+		case <-timer.C:
+		case <-s.wake:
+		}
+		wait := s.fire()
+		s.wakeBy.Store(int64(time.Since(s.born) + wait))
+		timer.Reset(wait)
+	}
+}
+
+// fire dispatches what is due and returns how long nothing else is.
+func (s *Scheduler) fire() time.Duration {
+	for {
+		s.mu.Lock()
+		now := time.Now()
+		if len(s.heap) == 0 {
+			s.mu.Unlock()
+			return maxSleep
+		}
+		if when := time.UnixMicro(s.heap[0].when); when.After(now) {
+			s.mu.Unlock()
+			return min(when.Sub(now), maxSleep)
+		}
+		it := s.heap.pop()
+		if it.postponed != 0 {
+			s.retry(it)
+			s.mu.Unlock()
+			continue
+		}
+		s.mu.Unlock()
+
+		// The schedule is the user's code: it runs without the lock, because it may call us.
+		last, next, missed, err := advance(it.e.timer.Schedule, time.UnixMicro(it.when), now)
+
+		s.mu.Lock()
+		if !it.e.gone {
+			s.due(it, last, next, missed, err)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// due accounts for a tick and those missed before it, plans the next and tries the tick. Called with mu held.
+func (s *Scheduler) due(it item, last, next time.Time, missed uint64, err error) {
+	e := it.e
+	d := e.more()
+	if missed > 0 {
+		d.ticks += missed
+		s.skipMany(e, Missed, missed)
+	}
+	e.due = last.UnixMicro()
+	e.next = 0
+	if err != nil {
+		d.fault = err.Error()
+		s.log.Error("timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
+	} else if !next.IsZero() {
+		e.next = next.UnixMicro()
+		s.heap.push(item{when: e.next, e: e})
+	}
+	d.ticks++
+	s.try(e, e.due)
+}
+
+// retry tries a tick that met a quarantined store once more, if it is still the latest. Called with mu held.
+func (s *Scheduler) retry(it item) {
+	if it.e.gone || it.e.due != it.postponed {
+		s.skip(it.e, it.postponed, Quarantine)
+		return
+	}
+	s.try(it.e, it.postponed)
+}
+
+// try passes a tick through the local limit and sends it on its way. Called with mu held.
+func (s *Scheduler) try(e *entry, tick int64) {
+	if !s.starting() {
+		s.skip(e, tick, Draining)
+		return
+	}
+	if e.places >= s.hostLimit(e) {
+		s.skip(e, tick, LimitLocal)
+		return
+	}
+	s.enter(e)
+	switch {
+	case !s.shared(e):
+		go s.run(e, tick, nil, false)
+	case s.attempts < maxAttempts:
+		s.attempts++
+		go s.attempt(e, tick)
+	default:
+		s.line = append(s.line, waiting{e, tick})
+	}
+}
+
+// starting reports whether ticks may start runs. Called with mu held.
+func (s *Scheduler) starting() bool { return s.phase == running || s.phase == leaving }
+
+// shared reports whether a timer's limits are kept in the store.
+func (s *Scheduler) shared(e *entry) bool {
+	return s.session != nil && !e.timer.LocalOnly && !e.timer.unlimited()
+}
+
+// hostLimit is how many runs may go on here. Without a store the fleet's limit is this host's, too.
+func (s *Scheduler) hostLimit(e *entry) int {
+	return min(e.timer.MaxPerHost, e.timer.MaxConcurrency)
+}
+
+// enter takes a place on this host, leave gives it back. Called with mu held.
+func (s *Scheduler) enter(e *entry) {
+	e.places++
+	s.active++
+}
+
+func (s *Scheduler) leave(e *entry) {
+	e.places--
+	if e.places == 0 && e.gone {
+		delete(s.parting, e)
+	}
+	if d := e.detail; e.places == 0 && d != nil && d.idle != nil {
+		close(d.idle)
+		d.idle = nil
+	}
+	s.active--
+	if s.active == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// metricsOf returns nil for a removed timer, too: its series must not come back. Called with mu held.
+func (s *Scheduler) metricsOf(e *entry) *metrics {
+	if e.gone {
+		return nil
+	}
+	return s.metrics
+}
+
+func (s *Scheduler) skip(e *entry, tick int64, reason Reason) {
+	s.skipMany(e, reason, 1)
+	s.log.Debug("timer: tick skipped", "timer", e.timer.Name, "tick", time.UnixMicro(tick).UTC(), "reason", string(reason))
+}
+
+func (s *Scheduler) skipMany(e *entry, reason Reason, n uint64) {
+	d := e.more()
+	if d.skipped == nil {
+		d.skipped = make(map[Reason]uint64)
+	}
+	d.skipped[reason] += n
+	if m := s.metricsOf(e); m != nil {
+		m.skipped(e.timer.Name, reason, n)
+	}
+}

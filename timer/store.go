@@ -1,0 +1,136 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// watchedStore stands before the store and notices how it is: metrics, health, one log line per change.
+type watchedStore struct {
+	dlock.DistributedLock
+	scheduler *Scheduler
+	label     string
+}
+
+func storeLabel(store dlock.DistributedLock) string {
+	if s, ok := store.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return "custom"
+}
+
+// Check implements dlock.Checker.
+func (w *watchedStore) Check() error {
+	if c, ok := w.DistributedLock.(dlock.Checker); ok {
+		return c.Check()
+	}
+	return nil
+}
+
+// MaxTTL implements dlock.TTLBounder.
+func (w *watchedStore) MaxTTL() time.Duration {
+	if b, ok := w.DistributedLock.(dlock.TTLBounder); ok {
+		return b.MaxTTL()
+	}
+	return 1<<63 - 1
+}
+
+func (w *watchedStore) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant, err error) {
+	defer w.watch(ctx, "acquire", time.Now(), &err)
+	return w.DistributedLock.TryAcquire(ctx, req)
+}
+
+func (w *watchedStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result, err error) {
+	defer w.watch(ctx, "extend", time.Now(), &err)
+	results, err = w.DistributedLock.Extend(ctx, ttl, grants...)
+	w.heartbeats(grants, results, err)
+	return results, err
+}
+
+func (w *watchedStore) Release(ctx context.Context, grants ...dlock.Grant) (results []dlock.Result, err error) {
+	defer w.watch(ctx, "release", time.Now(), &err)
+	return w.DistributedLock.Release(ctx, grants...)
+}
+
+func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, err error) {
+	s := w.scheduler
+	if s.metrics == nil {
+		return
+	}
+	for i, g := range grants {
+		outcome := dlock.Unknown
+		if err == nil && i < len(results) {
+			outcome = results[i].Outcome
+		}
+		s.metrics.heartbeat(strings.TrimPrefix(g.Name, "timer:"), outcome)
+	}
+}
+
+// watch is deferred. It also sees a call that panics: err is nil then, and recovered further up, so it is counted there as
+// what it is, a store that did not answer.
+func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, err *error) {
+	failure := *err
+	if p := recover(); p != nil {
+		failure = fmt.Errorf("the store panicked: %v", p)
+		*err = failure
+	}
+	if errors.Is(failure, dlock.ErrNotAcquired) {
+		failure = nil // an answer
+	}
+	s := w.scheduler
+	if s.metrics != nil {
+		s.metrics.storeOp(w.label, op, time.Since(started), failure)
+	}
+	if failure != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return // the caller went away; that says nothing of the store
+	}
+	s.mu.Lock()
+	changed, lasted := s.stores.saw(failure)
+	s.mu.Unlock()
+	if s.metrics != nil {
+		s.metrics.storeUp(w.label, failure == nil)
+	}
+	switch {
+	case !changed:
+	case failure != nil:
+		s.log.Warn("timer: the store does not answer; timers go on as their OnStoreDown says", "store", w.label, "op", op, "err", failure)
+	case lasted > 0:
+		s.log.Info("timer: the store answers again", "store", w.label, "after", lasted)
+	}
+}
+
+// storeState is what the last call told.
+type storeState struct {
+	called bool
+	err    error
+	since  time.Time
+}
+
+// saw reports whether the state changed and how long the one before lasted.
+func (st *storeState) saw(err error) (changed bool, lasted time.Duration) {
+	now := time.Now()
+	changed = !st.called || (err == nil) != (st.err == nil)
+	if changed {
+		if st.called {
+			lasted = now.Sub(st.since)
+		}
+		st.since = now
+	}
+	st.called, st.err = true, err
+	return changed, lasted
+}
+
+func (st *storeState) down() bool { return st.called && st.err != nil }
+
+func (st *storeState) status(label string) StoreStatus {
+	status := StoreStatus{Name: label, Up: st.called && st.err == nil, Since: st.since}
+	if st.err != nil {
+		status.Err = st.err.Error()
+	}
+	return status
+}

@@ -1,0 +1,110 @@
+package timer
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// NoLimit turns a limit off.
+const NoLimit = math.MaxInt
+
+const (
+	// MaxNameLen is the longest Name of a timer, in bytes.
+	MaxNameLen = 200
+	// DefaultMaxRunTime is after how long a run's context ends unless its timer says otherwise.
+	DefaultMaxRunTime = time.Hour
+
+	maxLimit = dlock.MaxSlots
+)
+
+// A Timer is one recurring job. Only Name and Run are required.
+type Timer struct {
+	// Name identifies the timer in the fleet: hosts whose timers have the same name share its limits.
+	// 1 to 200 bytes of text without control characters or ":slot:".
+	Name string
+
+	// Schedule says when the timer is due. Nil: only when Trigger is called. Default nil.
+	Schedule Schedule
+
+	// MaxConcurrency is how many runs may go on at once in the fleet. Hosts that state different numbers, as in a
+	// rolling deploy, together never exceed the largest. 1 to 10,000, or NoLimit, which is 10,000 as far as the store
+	// is concerned. Default 1.
+	MaxConcurrency int
+
+	// MaxPerTick is how many runs one tick may start in the fleet. 1 to 10,000, or NoLimit: one per host.
+	// Default MaxConcurrency. A host starts at most one run per tick.
+	MaxPerTick int
+
+	// MaxPerHost is how many runs may go on at once on this host. At most MaxConcurrency. Default MaxConcurrency.
+	MaxPerHost int
+
+	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its slot is no longer
+	// renewed. It has nothing to do with how fast the slot of a dead host comes back, which is Config.TTL. Default 1 h.
+	MaxRunTime time.Duration
+
+	// OnStoreDown decides what happens while the store does not answer. Default RunLocal.
+	OnStoreDown StoreDownPolicy
+
+	// LocalOnly keeps this timer away from the store: its limits hold on each host by itself. Default false.
+	LocalOnly bool
+
+	// Run does the work. Its context ends when the lease of its slot is lost, after MaxRunTime, or when draining
+	// takes too long; it does not end with the context of Scheduler.Run. An error or a panic is
+	// logged and counted, and the next tick comes as usual.
+	Run func(ctx context.Context) error
+}
+
+// A StoreDownPolicy is what a timer does while the store does not answer.
+type StoreDownPolicy uint8
+
+const (
+	// RunLocal goes on without the store: ticks start up to MaxPerHost runs on each host, and a run whose lease can
+	// no longer be trusted because the store is silent goes on. Such runs are degraded and not Valid. At most
+	// hosts × MaxPerHost runs go on at once.
+	RunLocal StoreDownPolicy = iota
+	// Skip starts nothing, and ends a run when its lease can no longer be trusted. The limit holds.
+	Skip
+)
+
+func (p StoreDownPolicy) String() string {
+	switch p {
+	case RunLocal:
+		return "run_local"
+	case Skip:
+		return "skip"
+	default:
+		return "unknown"
+	}
+}
+
+// withDefaults fills in what is not set. The fields must have been checked.
+func (t Timer) withDefaults() Timer {
+	if t.MaxConcurrency == 0 {
+		t.MaxConcurrency = 1
+	}
+	if t.MaxPerTick == 0 {
+		t.MaxPerTick = t.MaxConcurrency
+	}
+	if t.MaxPerHost == 0 {
+		t.MaxPerHost = t.MaxConcurrency
+	}
+	if t.MaxRunTime == 0 {
+		t.MaxRunTime = DefaultMaxRunTime
+	}
+	if every, ok := t.Schedule.(interval); ok {
+		t.Schedule = every.of(t.Name)
+	}
+	return t
+}
+
+// lockName is the timer's name in the store; its slots are timer:<name>:slot:<i>.
+func (t Timer) lockName() string { return "timer:" + t.Name }
+
+// slots is how many the timer has in the store.
+func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }
+
+// unlimited: there is nothing that the store could keep.
+func (t Timer) unlimited() bool { return t.MaxConcurrency == NoLimit && t.MaxPerTick == NoLimit }
