@@ -1,16 +1,16 @@
 // Package health answers the probes of load balancers and orchestrators over HTTP:
 //
-//	mux.Handle("/", health.Handler(health.Checks{
-//		Live:     timers.Live,
-//		Ready:    timers.Ready,
-//		Degraded: timers.Degraded,
-//	}))
+//		mux.Handle("/", health.Handler(health.Checks{
+//			Live:     timers.Live,
+//			Ready:    timers.Ready,
+//			Degraded: timers.Degraded,
+//		}))
 //
-//   - GET /livez is 200 unless Live fails: only a restart helps. Orchestrators restart on it, so it
-//     has nothing to do with the store.
-//   - GET /readyz is 200 unless Live or Ready fails: this host should get no requests, for instance because it is
-//     draining. A store that is down makes a host degraded, not unready: all hosts would be so at once, and
-//     a load balancer would have none left. The header X-Health then says degraded, the status stays 200.
+//	  - GET /livez is 200 unless Live fails: only a restart helps. Orchestrators restart on it, so it
+//	    has nothing to do with the store.
+//	  - GET /readyz is 200 unless Live or Ready fails: this host should get no requests, for instance because it is
+//	    draining. A store that is down makes a host degraded, not unready: all hosts would be so at once, and
+//	    a load balancer would have none left. The header X-Health then says degraded, the status stays 200.
 //
 // The status is exactly 200 or 503. The body begins with "ok" or with what is wrong; with ?verbose it lists every
 // check. Checks are functions of the standard library's types, so this package knows nothing of timers.

@@ -81,9 +81,6 @@ func (c Config) check() error {
 			errs = append(errs, fmt.Errorf("timer: Config.%s: %v is negative: use a positive duration, or 0 for the default", d.field, d.value))
 		}
 	}
-	if err := c.lease().Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("timer: Config: %w", err))
-	}
 	return errors.Join(errs...)
 }
 

@@ -3,6 +3,7 @@ package timer
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -46,24 +47,23 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 func (s *Scheduler) start(base context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.phase != created {
+		s.mu.Unlock()
 		return errors.New("timer: Run was called before: make another Scheduler")
 	}
-	s.phase = running
+	s.phase = running // from here on Register puts timers into the heap itself
 	s.base = base
 	s.wakeBy.Store(int64(time.Since(s.born)))
+	entries := slices.Collect(maps.Values(s.entries))
+	s.mu.Unlock()
+
+	// What came due between New and now was nobody's tick yet. Schedules are asked without the lock.
 	now := time.Now()
-	for _, e := range s.entries {
-		// What came due between New and Run was nobody's tick yet.
-		if err := e.plan(now); err != nil {
-			e.more().fault = err.Error()
-			s.log.Error("timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
-			continue
-		}
-		if e.next != 0 {
-			s.heap.push(item{when: e.next, e: e})
-		}
+	for _, e := range entries {
+		next, err := e.first(now)
+		s.mu.Lock()
+		s.plan(e, next, err)
+		s.mu.Unlock()
 	}
 	return nil
 }

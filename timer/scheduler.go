@@ -82,7 +82,7 @@ type detail struct {
 	last      *RunResult
 	local     []bool // numbers in use by runs without a slot in the store
 	declared  int    // slots that other hosts declare, if not ours
-	storeDown bool   // the store did not answer this timer's last call
+	storeDown bool   // the store did not answer this timer, and nobody since
 	degraded  int    // runs
 	fault     string // the schedule failed
 	idle      chan struct{}
@@ -113,11 +113,15 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		entries: make(map[string]*entry),
 		parting: make(map[*entry]struct{}),
 	}
-	if err == nil && config.Lock != nil {
+	var leaseErr error
+	if config.Lock == nil {
+		leaseErr = config.lease().Validate()
+	} else {
 		s.store = &watchedStore{DistributedLock: config.Lock, scheduler: s, label: storeLabel(config.Lock)}
-		if s.session, err = dlock.NewSession(s.store, config.lease()); err != nil {
-			err = fmt.Errorf("timer: Config: %w", err)
-		}
+		s.session, leaseErr = dlock.NewSession(s.store, config.lease())
+	}
+	if leaseErr != nil {
+		err = errors.Join(err, fmt.Errorf("timer: Config: %w", leaseErr))
 	}
 	err = errors.Join(err, s.Register(timers...))
 	if err != nil {
@@ -126,7 +130,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	if config.Registerer != nil {
 		s.metrics = newMetrics()
 		if err := s.metrics.register(config.Registerer); err != nil {
-			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap it with prometheus.WrapRegistererWith", err)
+			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith", err)
 		}
 		for _, e := range s.entries {
 			s.metrics.registered(e.timer)
@@ -140,6 +144,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 func (s *Scheduler) Register(timers ...Timer) error {
 	var errs []error
 	entries := make([]*entry, 0, len(timers))
+	firsts := make([]time.Time, 0, len(timers))
 	names := make(map[string]bool, len(timers))
 	now := time.Now()
 	for _, t := range timers {
@@ -153,11 +158,12 @@ func (s *Scheduler) Register(timers ...Timer) error {
 			continue
 		}
 		e := &entry{timer: t.withDefaults()}
-		if err := e.plan(now); err != nil {
+		first, err := e.first(now)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
 			continue
 		}
-		entries = append(entries, e)
+		entries, firsts = append(entries, e), append(firsts, first)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,33 +176,39 @@ func (s *Scheduler) Register(timers ...Timer) error {
 		return errors.Join(errs...)
 	}
 	s.heap = slices.Grow(s.heap, len(entries))
-	for _, e := range entries {
+	for i, e := range entries {
 		s.entries[e.timer.Name] = e
 		if s.metrics != nil {
 			s.metrics.registered(e.timer)
 		}
-		if s.phase != created && e.next != 0 { // Run itself begins with what is registered
-			s.heap.push(item{when: e.next, e: e})
-		}
+		s.plan(e, firsts[i], nil)
 	}
 	s.poke()
 	return nil
 }
 
-// plan asks the schedule for the first tick after now.
-func (e *entry) plan(now time.Time) error {
+// first asks the schedule for the first tick after now; the zero time if there is none.
+func (e *entry) first(now time.Time) (time.Time, error) {
 	if e.timer.Schedule == nil {
-		return nil
+		return time.Time{}, nil
 	}
-	next, err := nextTick(e.timer.Schedule, now)
-	if err != nil {
-		return err
-	}
+	return nextTick(e.timer.Schedule, now)
+}
+
+// plan takes in what the schedule said. Called with mu held.
+func (s *Scheduler) plan(e *entry, next time.Time, err error) {
 	e.next = 0
-	if !next.IsZero() {
+	switch {
+	case e.gone:
+	case err != nil:
+		e.more().fault = err.Error()
+		s.log.Error("timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
+	case !next.IsZero():
 		e.next = next.UnixMicro()
+		if s.phase != created { // Run begins with asking all schedules
+			s.heap.push(item{when: e.next, e: e})
+		}
 	}
-	return nil
 }
 
 // Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on
@@ -310,14 +322,7 @@ func (s *Scheduler) due(it item, last, next time.Time, missed uint64, err error)
 		s.skipMany(e, Missed, missed)
 	}
 	e.due = last.UnixMicro()
-	e.next = 0
-	if err != nil {
-		d.fault = err.Error()
-		s.log.Error("timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
-	} else if !next.IsZero() {
-		e.next = next.UnixMicro()
-		s.heap.push(item{when: e.next, e: e})
-	}
+	s.plan(e, next, err)
 	d.ticks++
 	s.try(e, e.due)
 }

@@ -91,6 +91,9 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 	}
 	s.mu.Lock()
 	changed, lasted := s.stores.saw(failure)
+	if changed && failure == nil {
+		s.storeIsBack()
+	}
 	s.mu.Unlock()
 	if s.metrics != nil {
 		s.metrics.storeUp(w.label, failure == nil)
@@ -101,6 +104,16 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 		s.log.Warn("timer: the store does not answer; timers go on as their OnStoreDown says", "store", w.label, "op", op, "err", failure)
 	case lasted > 0:
 		s.log.Info("timer: the store answers again", "store", w.label, "after", lasted)
+	}
+}
+
+// storeIsBack ends the fallback of timers that have not asked the store since. Called with mu held.
+func (s *Scheduler) storeIsBack() {
+	for _, e := range s.entries {
+		if e.detail != nil && e.detail.storeDown {
+			e.detail.storeDown = false
+			s.showFallback(e)
+		}
 	}
 }
 

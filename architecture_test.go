@@ -1,0 +1,110 @@
+package tickslot_test
+
+import (
+	"go/build"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tickslot/tickslot"
+
+// A rule says what the packages in a folder (and below, up to a more precise rule) may import besides the standard library.
+type rule struct {
+	folder string
+	may    []string // of this module: exact folders; of others: prefixes of import paths
+	why    string
+}
+
+// The direction of imports. The most precise folder wins. Tests may import what they like.
+var rules = []rule{
+	{"dlock", nil, "it is the contract and what stands above every store: whoever implements a store must not inherit our dependencies"},
+	{"dlock/memlock", []string{"dlock"}, "a store knows the contract and nothing else"},
+	{"dlock/redislock", []string{"dlock", "github.com/redis/go-redis/", "github.com/go-redsync/redsync/"}, "a store knows the contract and its driver"},
+	{"dlock/dlocktest", []string{"dlock"}, "a stranger's store must be able to run the suite without our stores and drivers"},
+	{"timer", []string{"dlock", "github.com/prometheus/client_golang/"}, "timers work on any store, so they must not know one; and not health, which is wired by functions"},
+	{"health", nil, "probes are wired with functions of the standard library's types, so that they fit anything"},
+	{"internal/redistest", []string{"github.com/redis/go-redis/"}, "it starts servers, and knows nothing of us"},
+	{"internal", []string{"dlock", "dlock/redislock", "timer", "internal/redistest", "github.com/redis/go-redis/"}, "programs of our own"},
+	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/dlocktest", "timer", "health", "examples/testing",
+		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/"}, "examples use what a user would"},
+}
+
+func TestImportsPointInOneDirection(t *testing.T) {
+	seen := map[string]bool{}
+	for folder, pkg := range packages(t) {
+		r, ok := ruleFor(folder)
+		if !ok {
+			t.Errorf("%s: no rule says what it may import: add one, with its reason", folder)
+			continue
+		}
+		seen[r.folder] = true
+		for _, path := range pkg.Imports {
+			if !allowed(r, path) {
+				t.Errorf("%s must not import %s: %s", folder, path, r.why)
+			}
+		}
+	}
+	for _, r := range rules {
+		if !seen[r.folder] && r.folder != "internal" {
+			t.Errorf("there is no package in %s any more: take its rule out", r.folder)
+		}
+	}
+}
+
+// Every package says what it is for.
+func TestEveryPackageHasADoc(t *testing.T) {
+	for folder, pkg := range packages(t) {
+		if pkg.Doc == "" {
+			t.Errorf("%s has no package comment", folder)
+		}
+	}
+}
+
+func allowed(r rule, path string) bool {
+	if inner, ok := strings.CutPrefix(path, module+"/"); ok {
+		return slices.Contains(r.may, inner)
+	}
+	if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") {
+		return true // the standard library
+	}
+	return slices.ContainsFunc(r.may, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
+}
+
+func ruleFor(folder string) (best rule, ok bool) {
+	for _, r := range rules {
+		if (folder == r.folder || strings.HasPrefix(folder, r.folder+"/")) && (!ok || len(r.folder) > len(best.folder)) {
+			best, ok = r, true
+		}
+	}
+	return best, ok
+}
+
+// packages reads the imports of every package of this module, without its tests.
+func packages(t *testing.T) map[string]*build.Package {
+	t.Helper()
+	found := map[string]*build.Package{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || filepath.ToSlash(path) == "internal/tools") {
+			return filepath.SkipDir
+		}
+		pkg, err := build.ImportDir(path, 0)
+		if _, none := err.(*build.NoGoError); none || err == nil && len(pkg.GoFiles) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		found[filepath.ToSlash(path)] = pkg
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

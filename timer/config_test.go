@@ -1,0 +1,137 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/timer"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func nop(context.Context) error { return nil }
+
+type schedule func(time.Time) time.Time
+
+func (s schedule) Next(t time.Time) time.Time { return s(t) }
+
+// All faults of a registration come back at once, each naming the timer, the field, the value and the mend, and
+// nothing has started.
+//
+// Fails when New returns at the first fault.
+func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
+	every := timer.Every(time.Minute)
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there: New must not call it
+	defer rdb.Close()
+	lock := redislock.New(rdb, redislock.Options{QuarantineTTL: time.Second, Prefix: "a\nb"})
+	defer lock.Close()
+	_, err := timer.New(
+		timer.Config{Lock: lock, TTL: 2 * time.Second, StoreTimeout: time.Second, DrainTimeout: -1, PreStopDelay: -2},
+		timer.Timer{Name: "", Run: nop},
+		timer.Timer{Name: "twice", Run: nop}, timer.Timer{Name: "twice", Run: nop},
+		timer.Timer{Name: strings.Repeat("long", 60), Run: nop},
+		timer.Timer{Name: "bad\xff", Run: nop},
+		timer.Timer{Name: "new\nline", Run: nop},
+		timer.Timer{Name: "a:slot:b", Run: nop},
+		timer.Timer{Name: "no-run", Schedule: every},
+		timer.Timer{Name: "negative", Run: nop, MaxConcurrency: -1, MaxPerTick: -2, MaxPerHost: -3, MaxRunTime: -4},
+		timer.Timer{Name: "absurd", Run: nop, MaxConcurrency: 10_001, MaxPerTick: 1 << 40},
+		timer.Timer{Name: "host", Run: nop, MaxConcurrency: 2, MaxPerHost: 3},
+		timer.Timer{Name: "policy", Run: nop, OnStoreDown: 7},
+		timer.Timer{Name: "zero", Run: nop, Schedule: timer.Every(0)},
+		timer.Timer{Name: "minus", Run: nop, Schedule: timer.Every(-time.Second)},
+		timer.Timer{Name: "never", Run: nop, Schedule: schedule(func(time.Time) time.Time { return time.Time{} })},
+		timer.Timer{Name: "stuck", Run: nop, Schedule: schedule(func(t time.Time) time.Time { return t })},
+		timer.Timer{Name: "panics", Run: nop, Schedule: schedule(func(time.Time) time.Time { panic("no") })},
+	)
+	if err == nil {
+		t.Fatal("no fault found")
+	}
+	for _, want := range []string{
+		`DrainTimeout: -1ns is negative`, `PreStopDelay: -2ns is negative`,
+		`TTL 2s: must be at least three times StoreTimeout (1s)`, `TTL 2s: this store takes at most 1s`, `Prefix "a\nb"`,
+		`timer "": Name: it is empty`, `timer "twice": Name: it is given twice`, `it is 240 bytes long: use at most 200`,
+		`"bad\xff" is not valid UTF-8`, `"new\nline" has a control character`, `has ":slot:" in it`,
+		`timer "no-run": Run: it is nil`,
+		`timer "negative": MaxConcurrency: -1 is negative`, `timer "negative": MaxPerTick: -2 is negative`,
+		`timer "negative": MaxPerHost: -3 is negative`, `timer "negative": MaxRunTime: -4ns is negative`,
+		`timer "absurd": MaxConcurrency: 10001 is more than 10000`, `timer "absurd": MaxPerTick: 1099511627776 is more than 10000`,
+		`timer "host": MaxPerHost: 3 is more than MaxConcurrency (2)`,
+		`timer "policy": OnStoreDown: 7 is not a policy`,
+		`timer "zero": Schedule: Every(0s)`, `timer "minus": Schedule: Every(-1s)`,
+		`timer "never": Schedule: timer_test.schedule never fires`, `timer "stuck": Schedule:`, `timer "panics": Schedule: timer_test.schedule: its Next panicked: no`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("all of it:\n%v", err)
+	}
+}
+
+// Register adds all or none.
+func TestRegisterAddsAllOrNone(t *testing.T) {
+	s, err := timer.New(timer.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Register(timer.Timer{Name: "good", Run: nop}, timer.Timer{Name: "bad"}); err == nil {
+		t.Fatal("no fault found")
+	}
+	if st := s.Status(); len(st.Timers) != 0 {
+		t.Errorf("registered %+v", st.Timers)
+	}
+}
+
+// The zero value of every setting works, and every limit can be turned off.
+func TestZeroValuesWork(t *testing.T) {
+	for _, tm := range []timer.Timer{
+		{Name: "a", Run: nop},
+		{Name: "a", Run: nop, MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, MaxPerHost: timer.NoLimit},
+		{Name: "a", Run: nop, MaxConcurrency: 10_000, MaxPerTick: 10_000, MaxPerHost: 10_000},
+		{Name: "a", Run: nop, MaxConcurrency: 2, MaxPerHost: timer.NoLimit},
+	} {
+		if _, err := timer.New(timer.Config{Lock: memlock.New()}, tm); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Whatever a name is, it is refused with a reason or works; two different names are two timers.
+func FuzzNames(f *testing.F) {
+	for _, name := range []string{"a", "{", "}", "{}", "a:b", "*", `"'`, "\n", "🕰🕰", "a:slot:0", ":slot", "%s%n", "'; DROP TABLE x;--", strings.Repeat("é", 101), "\xff"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		lock := memlock.New()
+		other := timer.Timer{Name: "other", Run: nop}
+		s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: name, Run: nop}, other)
+		if err != nil {
+			if !strings.Contains(err.Error(), "Name: ") {
+				t.Errorf("%q: refused without naming the field: %v", name, err)
+			}
+			return
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		for s.Ready() != nil {
+			time.Sleep(time.Microsecond)
+		}
+		for _, n := range []string{name, "other"} {
+			if err := s.Trigger(ctx, n); err != nil && !errors.Is(err, timer.ErrRefused) {
+				t.Errorf("%q: %v", n, err)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Trigger obeys overlap and host limit, not the tick, and returns once started or refused.
+func TestTrigger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		manual := timer.Timer{Name: "manual", MaxConcurrency: 2, MaxPerHost: 1, Run: f.handler(10 * time.Second)}
+		var hosts []*host
+		for range 3 {
+			hosts = append(hosts, f.start(timer.Config{}, manual))
+		}
+		time.Sleep(time.Hour)
+		if n := hosts[0].Status().Timers[0].Ticks; n != 0 {
+			t.Errorf("a timer without a schedule was due %d times", n)
+		}
+		for _, h := range hosts[:2] {
+			if err := h.Trigger(t.Context(), "manual"); err != nil {
+				t.Error(err)
+			}
+			if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.LimitLocal) {
+				t.Errorf("second on one host: %v", err)
+			}
+		}
+		err := hosts[2].Trigger(t.Context(), "manual")
+		if !refused(err, timer.LimitGlobal) || !errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("third in the fleet: %v", err)
+		}
+		time.Sleep(11 * time.Second)
+		if err := hosts[2].Trigger(t.Context(), "manual"); err != nil {
+			t.Error(err)
+		}
+		if err := hosts[2].Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
+			t.Errorf("unknown name: %v", err)
+		}
+		f.stop()
+		f.watch.check(t)
+	})
+}
+
+func refused(err error, reason timer.Reason) bool {
+	r, ok := errors.AsType[*timer.RefusedError](err)
+	return ok && r.Reason == reason && errors.Is(err, timer.ErrRefused)
+}
+
+// A triggered run takes no tick, and a tick no triggered run's place.
+func TestTriggerTakesNoTick(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: f.handler(time.Second)})
+		for range 5 {
+			if err := h.Trigger(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		if st := h.Status().Timers[0]; st.Ticks != 1 || st.Started != 1 {
+			t.Errorf("%d ticks, %d started", st.Ticks, st.Started)
+		}
+		f.stop()
+	})
+}
+
+// Register and Remove at run time. Remove starts nothing more and waits for what runs.
+func TestRegisterAndRemoveWhileRunning(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{})
+		time.Sleep(time.Minute)
+		if err := h.Register(timer.Timer{Name: "late", Schedule: timer.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Register(timer.Timer{Name: "late", Run: f.handler(0)}); err == nil {
+			t.Error("registered twice")
+		}
+		until(t, 3*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := h.Remove(ctx, "late"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Remove did not wait, or not under its context: %v", err)
+		}
+		if err := h.Remove(t.Context(), "late"); !errors.Is(err, timer.ErrUnknown) {
+			t.Errorf("removed twice: %v", err)
+		}
+		ran, _ := f.watch.ticks("late")
+		time.Sleep(time.Minute)
+		if again, _ := f.watch.ticks("late"); again != ran {
+			t.Error("it went on after Remove")
+		}
+		again := timer.Timer{Name: "late", Schedule: timer.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}
+		if err := h.Register(again); err != nil {
+			t.Fatal(err)
+		}
+		until(t, 3*time.Second, "it runs again", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		began := time.Now()
+		if err := h.Remove(t.Context(), "late"); err != nil || time.Since(began) == 0 {
+			t.Errorf("Remove returned %v after %v", err, time.Since(began))
+		}
+		f.stop()
+	})
+}
+
+// Without a store the same code keeps the limits on one process; LocalOnly does so for one timer.
+func TestWithoutAStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		slots := map[int]int{}
+		work := func(ctx context.Context) error {
+			r, ok := timer.RunFromContext(ctx)
+			if !ok || !r.Valid() || r.Degraded() || r.Fence() != 0 {
+				t.Errorf("run %+v", r)
+			}
+			slots[r.Slot()]++
+			defer f.watch.enter(ctx)()
+			return sleep(ctx, 2500*time.Millisecond)
+		}
+		s, err := timer.New(timer.Config{},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, MaxPerHost: 2, Run: work})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		local := f.start(timer.Config{}, timer.Timer{Name: "b", LocalOnly: true, Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if f.watch.peak["a"] != 2 || len(slots) != 2 || slots[0] == 0 || slots[1] == 0 {
+			t.Errorf("%d at once, slots %v; want 2 in slots 0 and 1", f.watch.peak["a"], slots)
+		}
+		if n := local.link.Calls(0); n != 0 || local.Status().Timers[0].Started < 59 {
+			t.Errorf("a LocalOnly timer called the store %d times; %+v", n, local.Status())
+		}
+		f.stop()
+	})
+}

@@ -1,0 +1,153 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// When Run returns no goroutine is left (the bubble's end proves it) and every slot is released. Handlers are let to
+// finish, then cancelled; the slot is kept until the handler has returned.
+//
+// Fails when drain cancels at once, when it does not wait, when finish releases before the handler returns.
+func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var slow, stubborn error
+		config := timer.Config{PreStopDelay: 2 * time.Second, DrainTimeout: 10 * time.Second}
+		h := f.start(config,
+			timer.Timer{Name: "finishes", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error { slow = sleep(ctx, 8*time.Second); return slow }},
+			timer.Timer{Name: "is cancelled", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error {
+				<-ctx.Done()
+				if list, _ := f.store.List(context.Background(), "timer:is cancelled", 1); len(list) != 1 {
+					t.Error("its slot was released before the handler returned")
+				}
+				stubborn = context.Cause(ctx)
+				return nil
+			}})
+		until(t, 5*time.Second, "both run", func() bool {
+			st := h.Status().Timers
+			return len(st[0].Running) == 1 && len(st[1].Running) == 1
+		})
+		h.stop()
+		time.Sleep(time.Millisecond)
+		if err := h.Ready(); err == nil {
+			t.Error("ready while draining")
+		}
+		if err := h.Live(); err != nil {
+			t.Errorf("not live while draining: %v", err)
+		}
+		began := time.Now()
+		if err := <-h.done; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+		if took := time.Since(began); took < 11*time.Second || took > 13*time.Second {
+			t.Errorf("draining took %v, want PreStopDelay + DrainTimeout", took)
+		}
+		if slow != nil {
+			t.Errorf("the run that would have finished was cancelled: %v", slow)
+		}
+		if !errors.Is(stubborn, timer.ErrDraining) {
+			t.Errorf("cause %v, want ErrDraining", stubborn)
+		}
+		for _, name := range []string{"finishes", "is cancelled"} {
+			if list, _ := f.store.List(t.Context(), "timer:"+name, 1); len(list) != 0 {
+				t.Errorf("%s: slot still held: %+v", name, list)
+			}
+		}
+		if err := h.Trigger(t.Context(), "finishes"); !errors.Is(err, timer.ErrRefused) {
+			t.Errorf("Trigger after the end: %v", err)
+		}
+	})
+}
+
+// A handler that never returns is named in Run's error and its slot is left to expire, not released.
+//
+// Fails when finish releases after Run has given up.
+func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		forever := make(chan struct{})
+		h := f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "stuck", Schedule: timer.Every(time.Second), Run: func(context.Context) error { <-forever; return nil }})
+		until(t, 5*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		h.stop()
+		began := time.Now()
+		err := <-h.done
+		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || len(stuck.Timers) != 1 || stuck.Timers[0] != "stuck" {
+			t.Errorf("Run returned %v", err)
+		}
+		if took := time.Since(began); took > time.Second+timer.CancelGrace+2*time.Second {
+			t.Errorf("Run returned after %v", took)
+		}
+		releases := h.link.Calls(dlocktest.Release)
+		close(forever)
+		time.Sleep(time.Second)
+		if n := h.link.Calls(dlocktest.Release); n != releases {
+			t.Error("its slot was released after Run had returned")
+		}
+		if list, _ := f.store.List(t.Context(), "timer:stuck", 1); len(list) != 1 {
+			t.Errorf("held: %+v, want its slot until it expires", list)
+		}
+		time.Sleep(dlock.DefaultTTL)
+		if list, _ := f.store.List(t.Context(), "timer:stuck", 1); len(list) != 0 {
+			t.Errorf("held: %+v after a TTL", list)
+		}
+	})
+}
+
+// Draining is bounded when the store hangs, too.
+func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(100 * time.Millisecond)})
+		time.Sleep(10 * time.Second)
+		h.link.Inject(dlocktest.Hang)
+		time.Sleep(10 * time.Second)
+		h.stop()
+		began := time.Now()
+		if err := <-h.done; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("draining took %v", took)
+		}
+		h.link.Heal()
+	})
+}
+
+// The context of a handler does not end with Run's, but has its values.
+func TestHandlersContextOutlivesRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		type key struct{}
+		var value any
+		var err error
+		s, newErr := timer.New(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error {
+			value = ctx.Value(key{})
+			time.Sleep(3 * time.Second)
+			err = ctx.Err()
+			return nil
+		}})
+		if newErr != nil {
+			t.Fatal(newErr)
+		}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		until(t, 5*time.Second, "it runs", func() bool { return len(s.Status().Timers[0].Running) == 1 })
+		cancel()
+		if e := <-done; e != nil {
+			t.Error(e)
+		}
+		if err != nil || value != "v" {
+			t.Errorf("the handler saw %v and the value %v", err, value)
+		}
+		if e := s.Run(t.Context()); e == nil {
+			t.Error("Run could be called twice")
+		}
+	})
+}

@@ -1,0 +1,126 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Two hosts share a store. The timer is due every 50 ms, and each tick starts once in the fleet.
+func Example() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	store := memlock.New() // on several machines: redislock.New(rdb, redislock.Options{})
+
+	ticks := make(chan time.Time, 100)
+	done := make(chan error, 2)
+	for range 2 {
+		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+			Name:     "process-orders",
+			Schedule: timer.Every(50 * time.Millisecond),
+			Run: func(ctx context.Context) error {
+				run, _ := timer.RunFromContext(ctx)
+				ticks <- run.Tick()
+				return nil
+			},
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		go func() { done <- timers.Run(ctx) }()
+	}
+
+	seen := map[time.Time]int{}
+	for range 5 {
+		seen[<-ticks]++
+	}
+	stop()
+	<-done
+	<-done
+	fmt.Println(len(seen), "ticks, 5 runs")
+	// Output: 5 ticks, 5 runs
+}
+
+// A handler asks whether its slot is still its own before each step that must not be done twice, and gives the fence to
+// the resource that it writes to.
+func ExampleRunFromContext() {
+	charge := func(fence dlock.Fence) {} // refuses a fence lower than the highest it has seen of the slot
+
+	handler := func(ctx context.Context) error {
+		run, _ := timer.RunFromContext(ctx)
+		for range 3 {
+			if !run.Valid() {
+				return context.Cause(ctx)
+			}
+			charge(run.Fence())
+		}
+		fmt.Printf("%s: slot %d\n", run.Timer(), run.Slot())
+		return nil
+	}
+
+	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{Name: "charge-cards", MaxConcurrency: 3, Run: handler})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	runFor(timers, func() { fmt.Println(timers.Trigger(context.Background(), "charge-cards")) })
+	// Output:
+	// <nil>
+	// charge-cards: slot 0
+}
+
+// Trigger runs a timer now, within its limits.
+func ExampleScheduler_Trigger() {
+	release := make(chan struct{})
+	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+		Name: "rebuild-index", // no Schedule: it runs only when triggered
+		Run:  func(context.Context) error { <-release; return nil },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	runFor(timers, func() {
+		fmt.Println(timers.Trigger(context.Background(), "rebuild-index"))
+		err := timers.Trigger(context.Background(), "rebuild-index")
+		if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
+			fmt.Println("refused:", refused.Reason)
+		}
+		close(release)
+	})
+	// Output:
+	// <nil>
+	// refused: limit_local
+}
+
+// All faults come back at once, in words that say how to mend each.
+func ExampleNew_faults() {
+	_, err := timer.New(timer.Config{},
+		timer.Timer{Name: "a", MaxConcurrency: -1, Run: func(context.Context) error { return nil }},
+		timer.Timer{Name: "b", Schedule: timer.Every(0)},
+	)
+	fmt.Println(err)
+	// Output:
+	// timer "a": MaxConcurrency: -1 is negative: use 1 to 10000, 0 for the default, or timer.NoLimit
+	// timer "b": Run: it is nil: set the function that does the work
+	// timer "b": Schedule: Every(0s): the period must be at least 1ms
+}
+
+// runFor runs the timers while f does.
+func runFor(timers *timer.Scheduler, f func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- timers.Run(ctx) }()
+	for timers.Ready() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	f()
+	stop()
+	<-done
+}

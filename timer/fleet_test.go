@@ -1,0 +1,182 @@
+package timer_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A fleet is several hosts in one bubble of virtual time that share a store in memory, each through a wrapper
+// of its own that can make it fail.
+type fleet struct {
+	t     *testing.T
+	store *memlock.Store
+	hosts []*host
+	watch *watcher
+}
+
+type host struct {
+	*timer.Scheduler
+	link *dlocktest.Faulty
+	stop context.CancelFunc
+	done chan error
+}
+
+// startFleet starts n hosts with the same timers. timers is called once per host.
+func startFleet(t *testing.T, n int, config timer.Config, timers func(host int) []timer.Timer) *fleet {
+	t.Helper()
+	f := &fleet{t: t, store: memlock.New(), watch: &watcher{}}
+	for i := range n {
+		f.start(config, timers(i)...)
+	}
+	return f
+}
+
+func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
+	f.t.Helper()
+	h := &host{link: dlocktest.NewFaulty(f.store), done: make(chan error, 1)}
+	config.Lock = h.link
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if h.Scheduler, err = timer.New(config, timers...); err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(f.t.Context())
+	h.stop = stop
+	f.hosts = append(f.hosts, h)
+	go func() { h.done <- h.Run(ctx) }()
+	synctest.Wait() // it runs
+	return h
+}
+
+// stop stops every host and fails the test if one reports an error.
+func (f *fleet) stop() {
+	f.t.Helper()
+	for _, h := range f.hosts {
+		h.stop()
+	}
+	for i, h := range f.hosts {
+		if err := <-h.done; err != nil {
+			f.t.Errorf("host %d: Run returned %v", i, err)
+		}
+	}
+}
+
+// A watcher is told by handlers what they do; it knows nothing from the library.
+type watcher struct {
+	mu      sync.Mutex
+	running map[string]int
+	peak    map[string]int
+	starts  map[string]map[time.Time]int // per timer and tick
+	fences  map[slotOf]dlock.Fence
+	holders map[slotOf]*timer.Run
+	faults  []string
+}
+
+type slotOf struct {
+	timer string
+	slot  int
+}
+
+func (w *watcher) enter(ctx context.Context) (leave func()) {
+	r, _ := timer.RunFromContext(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running == nil {
+		w.running, w.peak = map[string]int{}, map[string]int{}
+		w.starts = map[string]map[time.Time]int{}
+		w.fences, w.holders = map[slotOf]dlock.Fence{}, map[slotOf]*timer.Run{}
+	}
+	name := r.Timer()
+	w.running[name]++
+	w.peak[name] = max(w.peak[name], w.running[name])
+	if w.starts[name] == nil {
+		w.starts[name] = map[time.Time]int{}
+	}
+	w.starts[name][r.Tick()]++
+	if slot := (slotOf{name, r.Slot()}); r.Fence() != 0 {
+		if r.Fence() <= w.fences[slot] {
+			w.faults = append(w.faults, "a fence did not grow")
+		}
+		w.fences[slot] = r.Fence()
+		if other := w.holders[slot]; other != nil && other.Valid() {
+			w.faults = append(w.faults, "two valid runs in one slot")
+		}
+		w.holders[slot] = r
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.running[name]--
+		if slot := (slotOf{name, r.Slot()}); w.holders[slot] == r {
+			delete(w.holders, slot)
+		}
+	}
+}
+
+func (w *watcher) check(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.faults {
+		t.Error(f)
+	}
+}
+
+// total returns the ticks that ran and the largest number of starts of one tick.
+func (w *watcher) ticks(name string) (ran, most int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.starts[name] {
+		most = max(most, n)
+	}
+	return len(w.starts[name]), most
+}
+
+// handler returns a handler that takes d, or less if its context ends.
+func (f *fleet) handler(d time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		defer f.watch.enter(ctx)()
+		return sleep(ctx, d)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// bubble runs a test in virtual time. Its end proves that no goroutine is left.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// until waits, in virtual time, until cond holds.
+func until(t *testing.T, patience time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+func one(timers ...timer.Timer) func(int) []timer.Timer {
+	return func(int) []timer.Timer { return timers }
+}

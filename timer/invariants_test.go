@@ -1,0 +1,327 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Valid runs never exceed MaxConcurrency in the fleet. Five hosts, runs longer than the interval, so that the
+// limit is reached and every further tick is refused.
+//
+// Fails when the attempt asks for slots()+1.
+func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var f *fleet
+		f = startFleet(t, 0, timer.Config{}, nil)
+		for range 5 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 3, MaxRunTime: time.Minute,
+				Run: f.handler(2700 * time.Millisecond)})
+		}
+		time.Sleep(10 * time.Minute)
+		f.stop()
+		f.watch.check(t)
+		if peak := f.watch.peak["a"]; peak != 3 {
+			t.Errorf("%d runs at once, want exactly 3", peak)
+		}
+	})
+}
+
+// A run that loses its lease is told, by Valid and by its context, before another host can start in its slot.
+// The host is cut off from the store; the policy is Skip.
+//
+// Fails when lost cancels nothing (the cancel in Scheduler.lost taken out): two runs in one slot.
+func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var lastValid, ended, cause atomic.Value
+		run := func(ctx context.Context) error {
+			defer f.watch.enter(ctx)()
+			r, _ := timer.RunFromContext(ctx)
+			for ctx.Err() == nil {
+				if r.Valid() {
+					lastValid.Store(time.Now())
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			ended.Store(time.Now())
+			cause.Store(context.Cause(ctx))
+			return nil
+		}
+		work := timer.Timer{Name: "a", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: run}
+		first := f.start(timer.Config{}, work)
+		until(t, 5*time.Second, "the first host runs", func() bool { return len(first.Status().Timers[0].Running) == 1 })
+		taken := make(chan time.Time, 1)
+		second := work
+		second.Run = func(ctx context.Context) error {
+			defer f.watch.enter(ctx)()
+			select {
+			case taken <- time.Now():
+			default:
+			}
+			return nil
+		}
+		f.start(timer.Config{}, second)
+		first.link.Inject(dlocktest.Hang)
+		at := <-taken
+		if !ended.Load().(time.Time).Before(at) || !lastValid.Load().(time.Time).Before(at) {
+			t.Errorf("the slot was granted at %v; the run was valid until %v and told at %v", at, lastValid.Load(), ended.Load())
+		}
+		if !errors.Is(cause.Load().(error), dlock.ErrLost) {
+			t.Errorf("cause %v, want one that matches dlock.ErrLost", cause.Load())
+		}
+		first.link.Heal()
+		f.stop()
+		f.watch.check(t)
+	})
+}
+
+// No tick starts more than MaxPerTick runs in the fleet, though the jobs are short and the hosts' attempts spread out:
+// gocron with a Redis lock gives 14 runs for 5 such ticks.
+//
+// Fails when the attempt claims no tick (TryAcquire instead of TryAcquireTick).
+func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
+	for _, most := range []int{1, 2, timer.NoLimit} {
+		t.Run(fmt.Sprint(min(most, 99)), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := startFleet(t, 0, timer.Config{}, nil)
+				for range 3 {
+					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(2 * time.Second), MaxConcurrency: 5, MaxPerTick: most,
+						Run: f.handler(50 * time.Millisecond)})
+					// The store is reached at different moments: jobs are over before the next host asks.
+					h.link.Inject(dlocktest.Slow(time.Duration(len(f.hosts))*100*time.Millisecond), dlocktest.Acquire)
+				}
+				time.Sleep(100 * 2 * time.Second)
+				f.stop()
+				f.watch.check(t)
+				want := min(most, 3)
+				if ran, starts := f.watch.ticks("a"); starts != want || ran != 100 {
+					t.Errorf("%d ticks ran, with up to %d starts each; want 100 with %d", ran, starts, want)
+				}
+			})
+		})
+	}
+}
+
+// Fences of a slot grow from run to run, on whatever host (the watcher compares each with the one before).
+func TestI4FencesGrowFromRunToRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		for range 3 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
+		}
+		time.Sleep(time.Minute)
+		f.stop()
+		f.watch.check(t)
+		if len(f.watch.fences) != 2 {
+			t.Errorf("%d slots were used, want 2", len(f.watch.fences))
+		}
+	})
+}
+
+// The slot of a host that was killed can be granted within one TTL of its last extend, and MaxRunTime does not matter.
+//
+// Fails when the lease is as long as MaxRunTime.
+func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		config := timer.Config{TTL: 6 * time.Second, StoreTimeout: 500 * time.Millisecond}
+		work := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour, OnStoreDown: timer.Skip,
+			Run: f.handler(2 * time.Hour)}
+		killed := f.start(config, work)
+		until(t, time.Second, "the first host runs", func() bool { return len(killed.Status().Timers[0].Running) == 1 })
+		time.Sleep(time.Minute)
+		killed.link.Inject(dlocktest.Error(errors.New("dead"))) // nothing of it reaches the store any more, no release either
+		cut := time.Now()
+		other := f.start(config, work)
+		until(t, time.Minute, "the slot comes back", func() bool { return len(other.Status().Timers[0].Running) == 1 })
+		if took := time.Since(cut); took > 6*time.Second+200*time.Millisecond {
+			t.Errorf("the slot came back after %v, TTL 6s", took)
+		}
+		f.watch.check(t)
+		killed.link.Heal()
+		f.hosts[0].stop()
+		f.hosts[1].stop()
+		<-f.hosts[0].done
+		<-f.hosts[1].done
+	})
+}
+
+// Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers meet every
+// door: local limit, full slots, taken ticks, a store that fails by chance, a clock that is late, draining.
+//
+// Fails when nextInLine drops a tick, when postpone forgets one, when due does not count missed ones.
+func TestI9EveryTickIsAccountedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{DrainTimeout: time.Second}, nil)
+		var timers []timer.Timer
+		for i := range 100 { // more than attempts are allowed at once
+			policy := timer.RunLocal
+			if i%2 == 0 {
+				policy = timer.Skip
+			}
+			timers = append(timers, timer.Timer{
+				Name: fmt.Sprint(i), Schedule: timer.Every(time.Duration(1+i%7) * 300 * time.Millisecond), MaxConcurrency: 1 + i%3, OnStoreDown: policy,
+				Run: f.handler(time.Duration(i) * 20 * time.Millisecond),
+			})
+		}
+		starts := time.Now()
+		for range 3 {
+			f.start(timer.Config{DrainTimeout: time.Second}, timers...)
+		}
+		faults := []dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply, dlocktest.Slow(700 * time.Millisecond), dlocktest.Error(errors.New("refused"))}
+		for i := range 12 {
+			h := f.hosts[i%len(f.hosts)]
+			h.link.Inject(faults[rand.IntN(len(faults))])
+			time.Sleep(3 * time.Second)
+			h.link.Heal()
+			time.Sleep(2 * time.Second)
+		}
+		ends := time.Now()
+		f.stop()
+		for i, h := range f.hosts {
+			for _, st := range h.Status().Timers {
+				var skipped uint64
+				for _, n := range st.Skipped {
+					skipped += n
+				}
+				if st.Ticks != st.Started+skipped {
+					t.Errorf("host %d, timer %s: %d ticks, but %d started and %d skipped: %v", i, st.Name, st.Ticks, st.Started, skipped, st.Skipped)
+				}
+				var period time.Duration
+				for _, tm := range timers {
+					if tm.Name == st.Name {
+						period = gap(tm.Schedule)
+					}
+				}
+				if want := uint64(ends.Sub(starts) / period); st.Ticks < want || st.Ticks > want+1 {
+					t.Errorf("host %d, timer %s: %d ticks, want about %d", i, st.Name, st.Ticks, want)
+				}
+			}
+		}
+		f.watch.check(t)
+	})
+}
+
+func gap(s timer.Schedule) time.Duration {
+	first := s.Next(time.Now())
+	return s.Next(first).Sub(first)
+}
+
+// A handler that panics, errs, blocks, exits its goroutine or ignores its context harms neither the scheduler nor
+// another timer.
+//
+// Fails when call does not recover, when the clean-up is not deferred, when a run is called on the scheduling goroutine.
+func TestI10BadHandlersHarmNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		forever := make(chan struct{})
+		every := timer.Every(time.Second)
+		h := f.start(timer.Config{DrainTimeout: time.Second},
+			timer.Timer{Name: "panics", Schedule: every, Run: func(context.Context) error { panic("boom") }},
+			timer.Timer{Name: "errs", Schedule: every, Run: func(context.Context) error { return errors.New("no luck") }},
+			timer.Timer{Name: "exits", Schedule: every, Run: func(context.Context) error { runtime.Goexit(); return nil }},
+			timer.Timer{Name: "blocks", Schedule: every, MaxRunTime: time.Second, Run: func(context.Context) error { <-forever; return nil }},
+			timer.Timer{Name: "good", Schedule: every, Run: f.handler(10 * time.Millisecond)},
+		)
+		time.Sleep(100*time.Second + 500*time.Millisecond)
+		st := map[string]timer.TimerStatus{}
+		for _, s := range h.Status().Timers {
+			st[s.Name] = s
+		}
+		for name, outcome := range map[string]timer.Outcome{"panics": timer.Panicked, "errs": timer.Failed, "exits": timer.Failed, "good": timer.OK} {
+			if st[name].Started < 99 || st[name].Last == nil || st[name].Last.Outcome != outcome {
+				t.Errorf("%s: %d runs, last %+v; want 100 and %s", name, st[name].Started, st[name].Last, outcome)
+			}
+		}
+		if r := st["blocks"].Running; len(r) != 1 || !r[0].Overdue || r[0].Valid {
+			t.Errorf("blocks: running %+v, want one that is overdue and, its slot not renewed, invalid", r)
+		}
+		if n := st["blocks"].Skipped[timer.LimitLocal]; n < 98 {
+			t.Errorf("blocks: %d ticks met the local limit: a run that ignores its context must keep its place", n)
+		}
+		h.stop()
+		err := <-h.done
+		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || !slices.Equal(stuck.Timers, []string{"blocks"}) {
+			t.Errorf("Run returned %v, want a StuckError that names blocks", err)
+		}
+		close(forever)
+	})
+}
+
+// A burst of more due timers than attempts are allowed at once waits in line and loses nothing.
+//
+// Fails when nextInLine starts nothing, and when try does not look at maxAttempts.
+func TestAttemptsInFlightAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var timers []timer.Timer
+		at := once(time.Now().Add(time.Second))
+		for i := range 500 {
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: at, Run: f.handler(0)})
+		}
+		slow := &countingStore{DistributedLock: f.store}
+		s, err := timer.New(timer.Config{Lock: slow}, timers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(5 * time.Second)
+		for _, st := range s.Status().Timers {
+			if st.Started != 1 {
+				t.Fatalf("timer %s: started %d, skipped %v", st.Name, st.Started, st.Skipped)
+			}
+		}
+		if slow.most != 64 {
+			t.Errorf("%d attempts at once, want 64", slow.most)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// countingStore is slow to answer, and counts the attempts that are under way.
+type countingStore struct {
+	dlock.DistributedLock
+	mu        sync.Mutex
+	now, most int
+}
+
+func (c *countingStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	c.count(+1)
+	defer c.count(-1)
+	time.Sleep(100 * time.Millisecond)
+	return c.DistributedLock.TryAcquire(ctx, req)
+}
+
+func (c *countingStore) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now += n
+	c.most = max(c.most, c.now)
+}
+
+// once is a schedule with a single instant.
+type once time.Time
+
+func (o once) Next(t time.Time) time.Time {
+	if t.Before(time.Time(o)) {
+		return time.Time(o)
+	}
+	return time.Time{}
+}

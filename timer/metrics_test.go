@@ -1,0 +1,125 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Every metric passes Prometheus' linter, and tells what happened.
+func TestMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{Registerer: reg},
+			timer.Timer{Name: "ok", Schedule: timer.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "errs", Schedule: timer.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
+			timer.Timer{Name: "long", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(30 * time.Second)},
+			timer.Timer{Name: "skips", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "gone", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		other := f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(21 * time.Second)
+		if err := h.Remove(t.Context(), "gone"); err != nil {
+			t.Error(err)
+		}
+		h.link.Inject(dlocktest.Error(errors.New("down")))
+		time.Sleep(20 * time.Second)
+		h.link.Heal()
+		time.Sleep(20 * time.Second)
+		_ = other
+		f.stop()
+		f.watch.check(t)
+
+		problems, err := testutil.GatherAndLint(reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, fam := range families {
+			if !strings.HasPrefix(fam.GetName(), "tickslot_") {
+				t.Errorf("%s does not begin with tickslot_", fam.GetName())
+			}
+			for _, m := range fam.GetMetric() {
+				key := fam.GetName()
+				for _, l := range m.GetLabel() {
+					if l.GetName() != "version" && l.GetName() != "go_version" {
+						key += " " + l.GetValue()
+					}
+				}
+				switch {
+				case m.Counter != nil:
+					got[key] = m.Counter.GetValue()
+				case m.Gauge != nil:
+					got[key] = m.Gauge.GetValue()
+				case m.Histogram != nil:
+					got[key] = float64(m.Histogram.GetSampleCount())
+				}
+			}
+		}
+		atLeast := map[string]float64{
+			"tickslot_ticks_total started ok": 20, "tickslot_ticks_total skipped_limit_local long": 2, "tickslot_ticks_total skipped_store skips": 15,
+			"tickslot_ticks_total skipped_tick_taken ok": 1,
+			"tickslot_runs_total ok ok":                  20, "tickslot_runs_total error errs": 50,
+			"tickslot_run_duration_seconds ok ok": 20, "tickslot_tick_lag_seconds ok": 20,
+			"tickslot_slot_acquisitions_total acquired ok": 15, "tickslot_slot_acquisitions_total error skips": 15,
+			"tickslot_slot_acquire_duration_seconds memory": 100, "tickslot_slot_hold_duration_seconds long": 1,
+			"tickslot_heartbeats_total ok long": 1, "tickslot_heartbeats_total unknown long": 1, "tickslot_leases_lost_total long": 1,
+			"tickslot_fallback_runs_total ok": 15, "tickslot_store_up memory": 1,
+			"tickslot_store_operation_duration_seconds acquire memory": 100, "tickslot_store_errors_total acquire memory": 30,
+			"tickslot_last_success_timestamp_seconds ok": 946684800, "tickslot_build_info": 1, "tickslot_slots_limit ok": 1,
+			"tickslot_slots_limit_elsewhere ok": 0,
+		}
+		for key, least := range atLeast {
+			if value, ok := got[key]; !ok || value < least {
+				t.Errorf("%s is %v (there: %v), want at least %v", key, value, ok, least)
+			}
+		}
+		for _, key := range []string{"tickslot_slots_held ok", "tickslot_slots_held long", "tickslot_fallback_active ok", "tickslot_fallback_active long"} {
+			if value, ok := got[key]; !ok || value != 0 {
+				t.Errorf("%s is %v (there: %v), want 0 in the end", key, value, ok)
+			}
+		}
+		for key := range got {
+			if strings.HasSuffix(key, " gone") {
+				t.Errorf("%s is left of a timer that was removed", key)
+			}
+		}
+		if t.Failed() {
+			for key, value := range got {
+				t.Log(key, value)
+			}
+		}
+	})
+}
+
+// Two schedulers on one registry are a fault of the configuration, not a panic.
+func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	if _, err := timer.New(timer.Config{Registerer: reg}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := timer.New(timer.Config{Registerer: reg}); err == nil || !strings.Contains(err.Error(), "WrapRegistererWith") {
+		t.Errorf("err %v", err)
+	}
+	reg = prometheus.NewRegistry()
+	for _, part := range []string{"a", "b"} {
+		if _, err := timer.New(timer.Config{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"part": part}, reg)}); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// outages are the ways for a store to be down.
+var outages = map[string]dlocktest.Fault{
+	"hangs":   dlocktest.Hang,
+	"refuses": dlocktest.Error(errors.New("connection refused")),
+	"resets":  dlocktest.LostReply, // applied, but the connection is gone
+	"panics":  dlocktest.Panic,
+	"short":   dlocktest.Short, // fewer answers than questions
+	"slow":    dlocktest.Slow(1500 * time.Millisecond),
+}
+
+func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
+	for name, fault := range outages {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { test(t, fault) })
+		})
+	}
+}
+
+// Timers keep ticking while the store is down from the start, whatever it does, and need no restart when it comes back.
+// Under RunLocal they run, degraded and not valid; under Skip they do not.
+//
+// Fails when heard ignores the policy, or when the session gives up after an error.
+func TestI7StoreDownAtStart(t *testing.T) {
+	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var mu sync.Mutex
+		ran := map[string][]bool{} // per timer: was the run valid?
+		record := func(ctx context.Context) error {
+			r, _ := timer.RunFromContext(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Valid() == r.Degraded() {
+				t.Errorf("%s: valid %v and degraded %v", r.Timer(), r.Valid(), r.Degraded())
+			}
+			ran[r.Timer()] = append(ran[r.Timer()], r.Valid())
+			return nil
+		}
+		every := timer.Every(2 * time.Second)
+		for range 2 {
+			h := f.start(timer.Config{},
+				timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: record},
+				timer.Timer{Name: "skip", Schedule: every, OnStoreDown: timer.Skip, Run: record})
+			h.link.Inject(down)
+		}
+		time.Sleep(20 * time.Second)
+		mu.Lock()
+		if n := len(ran["local"]); n < 16 && down != dlocktest.Short { // two hosts, each by itself
+			t.Errorf("RunLocal started %d runs in 10 ticks of 2 hosts without the store", n)
+		}
+		if n := len(ran["skip"]); n > 0 && down != dlocktest.Short {
+			t.Errorf("Skip started %d runs without the store", n)
+		}
+		ran = map[string][]bool{}
+		mu.Unlock()
+		for _, h := range f.hosts {
+			if down != dlocktest.Short && h.Degraded() == nil {
+				t.Error("Degraded says nothing of the store")
+			}
+			if err := h.Ready(); err != nil {
+				t.Errorf("a store that is down made the host unready: %v", err)
+			}
+			h.link.Heal()
+		}
+		time.Sleep(20 * time.Second) // what was granted without our knowing has been given back, or has ended
+		mu.Lock()
+		ran = map[string][]bool{}
+		mu.Unlock()
+		time.Sleep(20 * time.Second)
+		mu.Lock()
+		for _, name := range []string{"local", "skip"} {
+			if n := len(ran[name]); n != 10 {
+				t.Errorf("%s: %d runs in 10 ticks after the store came back", name, n)
+			}
+			for _, valid := range ran[name] {
+				if !valid {
+					t.Errorf("%s: a run that is not valid after the store came back", name)
+				}
+			}
+		}
+		mu.Unlock()
+		for _, h := range f.hosts {
+			if err := h.Degraded(); err != nil {
+				t.Errorf("still degraded: %v", err)
+			}
+		}
+		f.stop()
+	})
+}
+
+// The store dies during a run and comes back. Under RunLocal the run goes on, degraded; under Skip it ends when its
+// trust window closes. Either way it is not valid any more when the slot can be granted to another host.
+//
+// Fails when lost does not look at Silent, or at the policy.
+func TestI7StoreDiesDuringARun(t *testing.T) {
+	for _, policy := range []timer.StoreDownPolicy{timer.RunLocal, timer.Skip} {
+		t.Run(policy.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := startFleet(t, 0, timer.Config{}, nil)
+				var cause error
+				work := timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), OnStoreDown: policy, Run: func(ctx context.Context) error {
+					defer f.watch.enter(ctx)()
+					err := sleep(ctx, 50*time.Second)
+					cause = context.Cause(ctx)
+					return err
+				}}
+				h := f.start(timer.Config{}, work)
+				until(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+				h.link.Inject(dlocktest.Hang)
+				time.Sleep(15 * time.Second)
+				synctest.Wait()
+				running := h.Status().Timers[0].Running
+				if policy == timer.Skip {
+					if len(running) != 0 || !errors.Is(cause, dlock.ErrLost) {
+						t.Errorf("the run goes on: %+v, cause %v", running, cause)
+					}
+				} else if len(running) != 1 || running[0].Valid || !running[0].Degraded {
+					t.Errorf("running %+v, want one, degraded and not valid", running)
+				}
+				h.link.Heal()
+				time.Sleep(80 * time.Second)
+				synctest.Wait()
+				if st := h.Status(); !st.Store.Up || st.Timers[0].Fallback || len(st.Timers[0].Running) != 1 || !st.Timers[0].Running[0].Valid {
+					t.Errorf("after the store came back: %+v", st)
+				}
+				if policy == timer.RunLocal && cause != nil {
+					t.Errorf("the degraded run's context ended: %v", cause)
+				}
+				f.stop()
+				f.watch.check(t)
+			})
+		})
+	}
+}
+
+// A loss that is no outage (this host stood still, and its slot went to another) ends the run under RunLocal, too,
+// because the store was not silent: it said so.
+//
+// Fails when lost does not look at Silent.
+func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var cause error
+		taken := &takenStore{DistributedLock: f.store}
+		s, err := timer.New(timer.Config{Lock: taken, Logger: slog.New(slog.DiscardHandler)},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: func(ctx context.Context) error {
+				err := sleep(ctx, 50*time.Second)
+				cause = context.Cause(ctx)
+				return err
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		until(t, time.Minute, "it runs", func() bool { return len(s.Status().Timers[0].Running) == 1 })
+		taken.all.Store(true)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !errors.Is(cause, dlock.ErrLost) {
+			t.Errorf("cause %v, want a lost lease", cause)
+		}
+		if last := s.Status().Timers[0].Last; last == nil || last.Outcome != timer.LeaseLost {
+			t.Errorf("last run %+v, want outcome lease_lost", last)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// takenStore can say that every lease has gone to somebody else.
+type takenStore struct {
+	dlock.DistributedLock
+	all atomic.Bool
+}
+
+func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	results, err := s.DistributedLock.Extend(ctx, ttl, grants...)
+	for i := range results {
+		if s.all.Load() {
+			results[i].Outcome = dlock.Lost
+		}
+	}
+	return results, err
+}
+
+// "Not acquired" is an answer: it never triggers the fallback.
+//
+// Fails when heard takes every error for a failure of the store.
+func TestFullIsNotDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		for range 2 {
+			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxRunTime: 30 * time.Minute, Run: f.handler(20 * time.Minute)})
+		}
+		time.Sleep(10 * time.Minute)
+		for _, h := range f.hosts {
+			if st := h.Status().Timers[0]; st.Fallback || h.Degraded() != nil {
+				t.Errorf("fallback %v, degraded: %v", st.Fallback, h.Degraded())
+			}
+		}
+		if f.watch.peak["a"] != 1 {
+			t.Errorf("%d runs at once", f.watch.peak["a"])
+		}
+		f.stop()
+	})
+}
+
+// A change of the store's state is logged once, not once per tick.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := startFleet(t, 0, timer.Config{}, nil)
+		logger := slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))
+		h := f.start(timer.Config{Logger: logger},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "b", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(10 * time.Second)
+		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		time.Sleep(time.Minute)
+		h.link.Heal()
+		time.Sleep(10 * time.Second)
+		f.stop()
+		for line, want := range map[string]int{"does not answer": 1, "runs without the store": 1, "answers again": 1} {
+			if n := strings.Count(log.String(), line); n != want {
+				t.Errorf("%q logged %d times, want %d:\n%s", line, n, want, log.String())
+			}
+		}
+	})
+}
+
+// A store that restarted refuses for a while. A tick that meets this is tried again afterwards, if no later one comes
+// due before: a daily timer must not lose its day.
+//
+// Fails when postpone returns false.
+func TestQuarantinedTickIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		quarantined := &quarantine{DistributedLock: f.store, until: time.Now().Add(time.Hour + 20*time.Second)}
+		var ran []time.Duration
+		start := time.Now()
+		s, err := timer.New(timer.Config{Lock: quarantined, Logger: slog.New(slog.DiscardHandler)},
+			timer.Timer{Name: "daily", Schedule: once(start.Add(time.Hour)), Run: func(context.Context) error { ran = append(ran, time.Since(start)); return nil }},
+			timer.Timer{Name: "frequent", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(2 * time.Hour)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(ran) != 1 || ran[0] < time.Hour+20*time.Second || ran[0] > time.Hour+21*time.Second {
+			t.Errorf("the daily timer ran after %v, want once, after 1h20s", ran)
+		}
+		for _, st := range s.Status().Timers {
+			if st.Ticks != st.Started+st.Skipped[timer.Quarantine] {
+				t.Errorf("%s: %d ticks, %d started, skipped %v", st.Name, st.Ticks, st.Started, st.Skipped)
+			}
+		}
+	})
+}
+
+type quarantine struct {
+	dlock.DistributedLock
+	until time.Time
+}
+
+func (q *quarantine) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if left := time.Until(q.until); left > 0 {
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Quarantine, Ends: left}
+	}
+	return q.DistributedLock.TryAcquire(ctx, req)
+}
+
+// Hosts that state different limits say so, and keep to the larger one.
+func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		for _, n := range []int{3, 5} {
+			for range 3 {
+				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: n, Run: f.handler(10 * time.Second)})
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		var said int
+		for _, h := range f.hosts {
+			if err := h.Degraded(); err != nil && strings.Contains(err.Error(), "MaxConcurrency") {
+				said++
+			}
+		}
+		if said == 0 {
+			t.Error("no host noticed that the others have another MaxConcurrency")
+		}
+		f.stop()
+		f.watch.check(t)
+		if peak := f.watch.peak["a"]; peak > 5 {
+			t.Errorf("%d runs at once, the larger limit is 5", peak)
+		}
+	})
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  fmt.Stringer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.(*strings.Builder).Write(p)
+}
