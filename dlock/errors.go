@@ -44,11 +44,13 @@ func (e *NotAcquiredError) Error() string {
 	var why string
 	switch e.Reason {
 	case Full:
-		what := "held"
+		why = "held"
 		if e.Slots > 1 {
-			what = fmt.Sprintf("all %d slots held, first to end", e.Slots)
+			why = fmt.Sprintf("all %d slots held", e.Slots)
 		}
-		why = fmt.Sprintf("%s by %s for %s, ends in %s unless extended", what, e.Holder, round(e.Since), round(e.Ends))
+		if e.Holder != (Holder{}) { // not every store knows
+			why += fmt.Sprintf(", first to end: %s, for %s, ends in %s unless extended", e.Holder, round(e.Since), round(e.Ends))
+		}
 	case TickTaken:
 		why = "the tick has had all its starts"
 	case TickLate:
@@ -57,6 +59,8 @@ func (e *NotAcquiredError) Error() string {
 		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host", MaxTickAhead)
 	case Quarantine:
 		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in %s", round(e.Ends))
+	case "":
+		why = "the store gave no reason"
 	default:
 		why = string(e.Reason)
 	}

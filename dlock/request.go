@@ -18,7 +18,7 @@ const slotMark = ":slot:"
 
 // CheckName says what is wrong with the name of a lock, and how to mend it. Names are bytes that a
 // person can read: valid UTF-8 without control characters, 1 to MaxNameLen bytes long,
-// without ":slot:". Everything else (braces, quotes, colons, spaces, asterisks, any script) is fine.
+// without ":slot:" in them or "slot:" in front. Everything else (braces, quotes, colons, spaces, asterisks, any script) is fine.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -29,8 +29,8 @@ func CheckName(name string) error {
 		return fmt.Errorf("the name %q is not valid UTF-8: use text", name)
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Errorf("the name %q has a control character: take it out", name)
-	case strings.Contains(name, slotMark):
-		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use another separator", name, slotMark)
+	case strings.Contains(":"+name, slotMark): // a prefix may end with a colon
+		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use another word", name, strings.Trim(slotMark, ":")+":")
 	}
 	return nil
 }

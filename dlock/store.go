@@ -14,11 +14,13 @@ import (
 type DistributedLock interface {
 	// TryAcquire leases req.Name, or any one free slot of it. A *NotAcquiredError says no, with
 	// its Reason. Any other error is the store's and means "unknown", not "no": the lease may have
-	// been granted. Asked again with the same Token, it returns (and extends) the same grant.
+	// been granted. Asked again with the same Token, it returns (and extends) the same grant; a token whose grant has
+	// ended is a new one to the store, so nobody may use it again. When a tick is refused and no slot is free
+	// either, the Reason is the tick's.
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
 	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order;
-	// an error means that all are unknown.
+	// an error means that all are unknown. Every grant has its Slot, and none is given twice.
 	Extend(ctx context.Context, ttl time.Duration, grants ...Grant) ([]Result, error)
 
 	// Release ends the grants, found by name and token; their Slot may be AnySlot, because an acquire

@@ -1,0 +1,89 @@
+package dlocktest
+
+import (
+	"crypto/rand"
+	"fmt"
+	mrand "math/rand/v2"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var batches = []promise{
+	{name: "batch/a thousand grants, answered in order", show: thousand},
+	{name: "batch/none at all", show: emptyBatch},
+}
+
+// thousand catches answers in another order than the grants, a batch that is cut, and one bad grant that spoils the rest.
+func thousand(c *check) {
+	h := c.host()
+	type member struct {
+		grant dlock.Grant
+		held  bool
+	}
+	var all []member
+	acquire := func(name string, slots int) dlock.Grant {
+		req := c.request(name, slots)
+		req.TTL = c.long / 2
+		return h.mustAcquire(req).grant
+	}
+	for s := range 4 {
+		for i := range 60 {
+			all = append(all, member{acquire(fmt.Sprintf("semaphore %d", s), 60+s), i%5 > 0})
+		}
+	}
+	for m := range 60 {
+		all = append(all, member{acquire(fmt.Sprintf("mutex %d", m), 0), m%5 > 0})
+	}
+	var released []dlock.Grant
+	for _, m := range all {
+		if !m.held {
+			released = append(released, m.grant)
+		}
+	}
+	c.want("release of 60", h.release(released...), dlock.OK)
+	for i := 0; len(all) < 1000; i++ { // grants that are none
+		g := all[i%300].grant
+		g.Token = rand.Text()
+		if i%2 > 0 {
+			g.Name = fmt.Sprintf("nobody's %d", i%7)
+		}
+		all = append(all, member{g, false})
+	}
+	mrand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+
+	grants := make([]dlock.Grant, len(all))
+	for i, m := range all {
+		grants[i] = m.grant
+	}
+	is := func(what string, results []dlock.Result, still bool) {
+		for i, m := range all {
+			want := dlock.Lost
+			if m.held && still {
+				want = dlock.OK
+			}
+			if results[i].Outcome != want {
+				c.errorf("%s of a thousand: result %d, of %q slot %d, is %q: must be %q", what, i, m.grant.Name, m.grant.Slot, results[i].Outcome, want)
+			}
+		}
+	}
+	is("extend", h.extend(c.long, grants...), true)
+	for _, m := range all {
+		if m.held && m.grant.Name[0] == 'm' {
+			if no := h.mustRefuse(c.request(m.grant.Name, 0), dlock.Full); c.h.Features.Holders && no.Ends <= c.long/2 {
+				c.errorf("%q ends in %v, though it was extended for %v", m.grant.Name, no.Ends, c.long)
+			}
+		}
+	}
+	is("release", h.release(grants...), true)
+	is("second release", h.release(grants...), false)
+	h.fillAny("semaphore 0", 60)
+}
+
+// emptyBatch catches a statement without values.
+func emptyBatch(c *check) {
+	h := c.host()
+	held := h.mustAcquire(c.request("m", 0))
+	h.extend(c.long)
+	h.release()
+	c.want("extend", h.extend(c.long, held.grant), dlock.OK)
+}

@@ -1,0 +1,700 @@
+package dlocktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// A mutant is a memlock with one mistake in it, as somebody's store may have it.
+type mutant struct {
+	*memlock.Store
+	acquire func(context.Context, dlock.Request) (dlock.Grant, error)
+	extend  func(context.Context, time.Duration, []dlock.Grant) ([]dlock.Result, error)
+	release func(context.Context, []dlock.Grant) ([]dlock.Result, error)
+	list    func(context.Context, string, int) ([]dlock.Held, error)
+}
+
+func (m *mutant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if m.acquire != nil {
+		return m.acquire(ctx, req)
+	}
+	return m.Store.TryAcquire(ctx, req)
+}
+
+func (m *mutant) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if m.extend != nil {
+		return m.extend(ctx, ttl, grants)
+	}
+	return m.Store.Extend(ctx, ttl, grants...)
+}
+
+func (m *mutant) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if m.release != nil {
+		return m.release(ctx, grants)
+	}
+	return m.Store.Release(ctx, grants...)
+}
+
+func (m *mutant) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	if m.list != nil {
+		return m.list(ctx, name, slots)
+	}
+	return m.Store.List(ctx, name, slots)
+}
+
+// owners remembers the token that holds each slot, for mutants that do not look at tokens.
+type owners struct {
+	mu     sync.Mutex
+	tokens map[string]string
+}
+
+func (o *owners) key(g dlock.Grant) string {
+	return fmt.Sprintf("%q %t %d", g.Name, g.Slots == 0, g.Slot)
+}
+
+func (o *owners) acquire(m *mutant) func(context.Context, dlock.Request) (dlock.Grant, error) {
+	return func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if err == nil {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if o.tokens == nil {
+				o.tokens = make(map[string]string)
+			}
+			o.tokens[o.key(g)] = g.Token
+		}
+		return g, err
+	}
+}
+
+// forged returns the grants with the tokens of whoever holds their slots.
+func (o *owners) forged(grants []dlock.Grant) []dlock.Grant {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	forged := slices.Clone(grants)
+	for i, g := range grants {
+		if token := o.tokens[o.key(g)]; token != "" {
+			forged[i].Token = token
+		}
+	}
+	return forged
+}
+
+// mutants are the mistakes, each with the promises that must catch it.
+var mutants = []struct {
+	name   string
+	caught []string // names of promises, or how one begins
+	mutate func(*mutant)
+}{
+	{"release does not compare tokens", []string{"release/twice", "release/only", "expiry/a lost grant", "random/operations"}, func(m *mutant) {
+		var o owners
+		m.acquire = o.acquire(m)
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			return m.Store.Release(ctx, o.forged(grants)...)
+		}
+	}},
+	{"anybody can extend", []string{"extend/only", "extend/not after", "random/operations"}, func(m *mutant) {
+		var o owners
+		m.acquire = o.acquire(m)
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			return m.Store.Extend(ctx, ttl, o.forged(grants)...)
+		}
+	}},
+	{"one slot too many", []string{"semaphore/N", "semaphore/one", "N/hosts", "hammer/N=1", "hammer/N=5", "random/operations"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			asked := req.Slots
+			if asked > 0 {
+				req.Slots++
+			}
+			g, err := m.Store.TryAcquire(ctx, req)
+			g.Slots = asked
+			return g, as(err, asked)
+		}
+	}},
+	{"one slot too few", []string{"semaphore/N", "N/hosts", "hammer/N=16", "random/operations"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			asked := req.Slots
+			req.Slots = max(min(1, asked), asked-1)
+			g, err := m.Store.TryAcquire(ctx, req)
+			g.Slots = asked
+			return g, as(err, asked)
+		}
+	}},
+	{"a key that has the number of slots in it", []string{"N/hosts", "N/shrinking", "random/operations"}, func(m *mutant) {
+		name := func(name string, slots int) string { return fmt.Sprintf("%s/%d", name, slots) }
+		m.rename(name)
+	}},
+	{"a mutex kept as a semaphore of one slot", []string{"mutex and semaphore", "random/operations"}, nil},
+	{"half the TTL", []string{"expiry/not before", "extend/keeps", "random/operations"}, func(m *mutant) {
+		m.ttl(func(ttl time.Duration) time.Duration { return ttl / 2 })
+	}},
+	{"twice the TTL", []string{"expiry/not before", "expiry/a crashed", "extend/not after", "random/operations"}, func(m *mutant) {
+		m.ttl(func(ttl time.Duration) time.Duration { return 2 * ttl })
+	}},
+	{"seconds, rounded down", []string{"expiry/not before", "random/operations"}, func(m *mutant) {
+		m.ttl(func(ttl time.Duration) time.Duration { return max(ttl.Truncate(time.Second), time.Millisecond) })
+	}},
+	{"leases that never end", []string{"expiry/not before", "expiry/a crashed", "random/operations"}, func(m *mutant) {
+		m.ttl(func(time.Duration) time.Duration { return 100 * time.Hour })
+	}},
+	{"extend says ok and does nothing", []string{"extend/keeps", "batch/a thousand", "random/operations"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, _ time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			held, err := m.Store.Extend(ctx, time.Hour)
+			for range grants {
+				held = append(held, dlock.Result{Outcome: dlock.OK})
+			}
+			return held, err
+		}
+	}},
+	{"extend brings back what has ended", []string{"extend/not after", "random/operations"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Extend(ctx, ttl, grants...)
+			for i, r := range results {
+				if r.Outcome == dlock.Lost {
+					req := dlock.Request{Name: grants[i].Name, Slots: grants[i].Slots, Token: grants[i].Token, TTL: ttl}
+					if _, err := m.Store.TryAcquire(ctx, req); err == nil {
+						results[i].Outcome = dlock.OK
+					}
+				}
+			}
+			return results, err
+		}
+	}},
+	{"release says ok and does nothing", []string{"release/frees", "random/operations"}, func(m *mutant) {
+		m.release = func(_ context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), nil
+		}
+	}},
+	{"release says ok to everything", []string{"release/twice", "batch/a thousand", "random/operations"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			_, err := m.Store.Release(ctx, grants...)
+			return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), err
+		}
+	}},
+	{"release does not know AnySlot", []string{"release/by token", "token/lost reply", "random/operations"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			grants = slices.Clone(grants)
+			for i := range grants {
+				if grants[i].Slot == dlock.AnySlot {
+					grants[i].Token += "-"
+				}
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+	}},
+	{"results in another order", []string{"batch/a thousand", "random/operations"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Extend(ctx, ttl, grants...)
+			slices.Reverse(results)
+			return results, err
+		}
+	}},
+	{"a batch that is cut", []string{"batch/a thousand"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			return m.Store.Extend(ctx, ttl, grants[:min(len(grants), 999)]...)
+		}
+	}},
+	{"an empty batch is an error", []string{"batch/none"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			if len(grants) == 0 {
+				return nil, errors.New("syntax error near ()")
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+	}},
+	{"fences that stand still", []string{"fence/grows over release", "hammer/N=1", "random/operations"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.Fence = 7 })
+	}},
+	{"fences that fall", []string{"fence/grows over release", "hammer/mutex", "random/operations"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.Fence = 1<<60 - g.Fence })
+	}},
+	{"fences through a float", []string{"fence/grows over release", "random/operations"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.Fence = dlock.Fence(float32(g.Fence)) })
+	}},
+	{"fences that count from one", []string{"fence/grows over a loss"}, nil},
+	{"fences from the clock alone", []string{"fence/grows over release", "random/operations"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.Fence = dlock.Fence(time.Now().UnixMilli()) })
+	}},
+	{"no fences", []string{"mutex/one holder"}, func(m *mutant) { m.grant(func(g *dlock.Grant) { g.Fence = 0 }) }},
+	{"asked again takes a second slot", []string{"token/asked again is", "token/lost reply", "tick/token asked again", "random/operations"}, func(m *mutant) {
+		n := 0
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if err := req.Validate(); err != nil {
+				return dlock.Grant{}, err
+			}
+			n++
+			token := req.Token
+			again := req
+			again.Token = fmt.Sprintf("%.50s-%d", token, n)
+			held, err := m.Store.Extend(ctx, req.TTL, dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: 0, Token: token})
+			if err == nil && held[0].Outcome == dlock.OK {
+				req = again
+			}
+			g, err := m.Store.TryAcquire(ctx, req)
+			g.Token = token
+			return g, err
+		}
+	}},
+	{"asked again when full is refused", []string{"token/asked again when full", "random/operations"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			held, err := m.Store.List(ctx, req.Name, req.Slots)
+			if err == nil && len(held) >= max(1, req.Slots) && req.Validate() == nil {
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots, Holder: held[0].Holder, Since: held[0].Since, Ends: held[0].Ends}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"asked again does not extend", []string{"token/asked again extends", "random/operations"}, func(m *mutant) {
+		granted := make(map[string]attempt)
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if before, ok := granted[req.Token]; ok && time.Now().Before(before.heldUntil()) {
+				return before.grant, nil
+			}
+			g, err := m.Store.TryAcquire(ctx, req)
+			if err == nil {
+				granted[req.Token] = attempt{req: req, grant: g, sent: time.Now()}
+			}
+			return g, err
+		}
+	}},
+	{"ticks are not counted", []string{"tick/at most", "tick/older", "tick/stays", "tick/many hosts", "random/operations"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			err := req.Validate()
+			if err == nil {
+				req.Tick = nil
+				return m.Store.TryAcquire(ctx, req)
+			}
+			return dlock.Grant{}, err
+		}
+	}},
+	{"the tick is claimed before the slot", []string{"tick/refused slot", "tick/many hosts", "random/operations"}, func(m *mutant) {
+		ticks := memlock.New()
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if req.Tick == nil || req.Validate() != nil {
+				return m.Store.TryAcquire(ctx, req)
+			}
+			again, err := m.Store.Extend(ctx, req.TTL, byToken(req))
+			if err == nil && again[0].Outcome != dlock.OK {
+				claim := req
+				claim.Slots, claim.TTL = dlock.MaxSlots-min(1, req.Slots), time.Millisecond
+				claim.Name = fmt.Sprintf("%t", req.Slots == 0) + req.Name[:min(len(req.Name), 200)]
+				if _, err := ticks.TryAcquire(ctx, claim); err != nil {
+					return dlock.Grant{}, as(err, req.Slots)
+				}
+			}
+			req.Tick = nil
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"the slot is taken before the tick", []string{"tick/refused start", "random/operations"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			g, err := m.Store.TryAcquire(ctx, req)
+			if why := reason(err); why == dlock.TickTaken || why == dlock.TickLate {
+				req.Tick = nil
+				_, _ = m.Store.TryAcquire(ctx, req)
+			}
+			return g, err
+		}
+	}},
+	{"milliseconds", []string{"tick/told apart"}, func(m *mutant) {
+		m.tick(func(at time.Time) time.Time { return at.Truncate(time.Millisecond) })
+	}},
+	{"ticks ahead of the clock are accepted", []string{"tick/too far"}, func(m *mutant) {
+		m.tick(func(at time.Time) time.Time {
+			if time.Until(at) > dlock.MaxTickAhead {
+				return time.Now().Add(dlock.MaxTickAhead)
+			}
+			return at
+		})
+	}},
+	{"names in any case", []string{"names/"}, func(m *mutant) {
+		m.rename(func(name string, _ int) string { return strings.ToLower(name) })
+	}},
+	{"names without the spaces at their ends", []string{"names/"}, func(m *mutant) {
+		m.rename(func(name string, _ int) string { return "-" + strings.TrimRight(name, " ") })
+	}},
+	{"names that are cut", []string{"names/"}, func(m *mutant) {
+		m.rename(func(name string, _ int) string { return strings.ToValidUTF8(name[:min(len(name), 255)], "") })
+	}},
+	{"names without accents", []string{"names/"}, func(m *mutant) {
+		m.rename(func(name string, _ int) string { return strings.ReplaceAll(name, "á", "a") })
+	}},
+	{"invalid requests get through", []string{"request/invalid"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if err := req.Validate(); err != nil {
+				return dlock.Grant{}, &dlock.NotAcquiredError{Reason: dlock.Paused}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"no answer is a refusal", []string{"context/ended"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if ctx.Err() != nil {
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"the context is not looked at", []string{"context/ended"}, func(m *mutant) {
+		m.acquire = func(_ context.Context, req dlock.Request) (dlock.Grant, error) {
+			return m.Store.TryAcquire(context.Background(), req)
+		}
+	}},
+	{"the holder is not told", []string{"full/names the holder"}, func(m *mutant) {
+		m.refusal(func(no *dlock.NotAcquiredError) { no.Holder = dlock.Holder{} })
+	}},
+	{"the holder's age is not told", []string{"full/names the holder"}, func(m *mutant) {
+		m.refusal(func(no *dlock.NotAcquiredError) { no.Since = 0 })
+	}},
+	{"holders put together with a colon", []string{"full/any holder"}, func(m *mutant) {
+		m.refusal(func(no *dlock.NotAcquiredError) { no.Holder.Host, _, _ = strings.Cut(no.Holder.Host, ":") })
+	}},
+	{"the wrong holder of several", []string{"full/names the lease"}, func(m *mutant) {
+		m.refusal(func(no *dlock.NotAcquiredError) {
+			if held, err := m.Store.List(context.Background(), no.Name, no.Slots); err == nil && len(held) > 0 {
+				no.Holder = held[0].Holder
+			}
+		})
+	}},
+	{"no news", []string{"N/news"}, func(m *mutant) { m.grant(func(g *dlock.Grant) { g.News = dlock.News{} }) }},
+	{"a list of the other kind", []string{"list/"}, func(m *mutant) {
+		m.list = func(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+			return m.Store.List(ctx, name, 1-min(1, slots))
+		}
+	}},
+	{"a list with the wrong fence", []string{"list/"}, func(m *mutant) {
+		m.list = func(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+			list, err := m.Store.List(ctx, name, slots)
+			for i := range list {
+				list[i].Fence++
+			}
+			return list, err
+		}
+	}},
+	{"a look, and then a write", []string{"hammer/N=5", "hammer/mutex"}, nil},
+	{"full, now and then", []string{"hammer/N=16", "random/operations"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if rand.N(10) == 0 && req.Validate() == nil && req.Name != "warm-up" {
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+}
+
+// as makes a refusal speak of the number of slots that was asked for.
+func as(err error, slots int) error {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		no.Slots = slots
+		return no
+	}
+	return err
+}
+
+func (m *mutant) grant(change func(*dlock.Grant)) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if err == nil {
+			change(&g)
+		}
+		return g, err
+	}
+}
+
+func (m *mutant) refusal(change func(*dlock.NotAcquiredError)) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			change(no)
+		}
+		return g, err
+	}
+}
+
+func (m *mutant) ttl(change func(time.Duration) time.Duration) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		if req.Validate() == nil {
+			req.TTL = change(req.TTL)
+		}
+		return m.Store.TryAcquire(ctx, req)
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Extend(ctx, change(ttl), grants...)
+	}
+}
+
+func (m *mutant) tick(change func(time.Time) time.Time) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		if req.Tick != nil && !req.Tick.At.IsZero() {
+			req.Tick = &dlock.Tick{At: change(req.Tick.At), Max: req.Tick.Max}
+		}
+		return m.Store.TryAcquire(ctx, req)
+	}
+}
+
+// rename makes a store that keeps names under another name.
+func (m *mutant) rename(change func(name string, slots int) string) {
+	renamed := func(grants []dlock.Grant) []dlock.Grant {
+		grants = slices.Clone(grants)
+		for i, g := range grants {
+			grants[i].Name = change(g.Name, g.Slots)
+		}
+		return grants
+	}
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		name := req.Name
+		if req.Validate() == nil {
+			req.Name = change(name, req.Slots)
+		}
+		g, err := m.Store.TryAcquire(ctx, req)
+		g.Name = name
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			no.Name = name
+		}
+		return g, err
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Extend(ctx, ttl, renamed(grants)...)
+	}
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Release(ctx, renamed(grants)...)
+	}
+	m.list = func(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+		list, err := m.Store.List(ctx, change(name, slots), slots)
+		for i := range list {
+			list[i].Name = name
+		}
+		return list, err
+	}
+}
+
+// oneKind keeps a mutex in the place of a semaphore with one slot.
+func oneKind(m *mutant) {
+	same := func(grants []dlock.Grant) []dlock.Grant {
+		grants = slices.Clone(grants)
+		for i := range grants {
+			grants[i].Slots = max(1, grants[i].Slots)
+		}
+		return grants
+	}
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		asked := req.Slots
+		if asked == 0 {
+			req.Slots = 1
+		}
+		g, err := m.Store.TryAcquire(ctx, req)
+		g.Slots = asked
+		return g, as(err, asked)
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Extend(ctx, ttl, same(grants)...)
+	}
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Release(ctx, same(grants)...)
+	}
+}
+
+// lookThenWrite is a store with a gap between finding a free slot and taking it. It knows nothing of TTLs and ticks.
+type lookThenWrite struct {
+	mu    sync.Mutex
+	held  map[string]string
+	fence dlock.Fence
+}
+
+func (s *lookThenWrite) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant, error) {
+	for slot := range max(1, req.Slots) {
+		key := fmt.Sprintf("%q %t %d", req.Name, req.Slots == 0, slot)
+		s.mu.Lock()
+		taken := s.held[key] != ""
+		s.mu.Unlock()
+		if taken {
+			continue
+		}
+		for range rand.N(4) {
+			runtime.Gosched()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.held == nil {
+			s.held = make(map[string]string)
+		}
+		s.held[key] = req.Token
+		s.fence++
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token, Fence: s.fence}, nil
+	}
+	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots}
+}
+
+func (s *lookThenWrite) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), nil
+}
+
+func (s *lookThenWrite) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range grants {
+		delete(s.held, fmt.Sprintf("%q %t %d", g.Name, g.Slots == 0, g.Slot))
+	}
+	return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), nil
+}
+
+func (s *lookThenWrite) List(context.Context, string, int) ([]dlock.Held, error) { return nil, nil }
+
+// brokenHarness returns a harness of the mutant of that name.
+func brokenHarness(name string, mutate func(*mutant)) Harness {
+	return Harness{
+		Features: Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true},
+		Virtual:  true,
+		New: func(testing.TB) Namespace {
+			if name == "a look, and then a write" {
+				store := new(lookThenWrite)
+				return Namespace{Open: func() dlock.DistributedLock { return store }}
+			}
+			m := &mutant{Store: memlock.New()}
+			ns := Namespace{
+				Open:     func() dlock.DistributedLock { return m },
+				LoseData: func() { *m.Store = memlock.Store{} },
+			}
+			switch name {
+			case "a mutex kept as a semaphore of one slot":
+				oneKind(m)
+			case "fences that count from one":
+				var mu sync.Mutex
+				var last dlock.Fence
+				m.grant(func(g *dlock.Grant) {
+					mu.Lock()
+					defer mu.Unlock()
+					last++
+					g.Fence = last
+				})
+				ns.LoseData = func() { *m.Store, last = memlock.Store{}, 0 }
+			default:
+				mutate(m)
+			}
+			return ns
+		},
+	}.withDefaults()
+}
+
+// A suite that passes everything proves nothing: each mistake must be caught by the promises it breaks.
+func TestMutantsAreCaught(t *testing.T) {
+	for _, broken := range mutants {
+		t.Run(broken.name, func(t *testing.T) {
+			h := brokenHarness(broken.name, broken.mutate)
+			for _, want := range broken.caught {
+				i := slices.IndexFunc(promises, func(p promise) bool { return strings.HasPrefix(p.name, want) })
+				if i < 0 {
+					t.Fatalf("no promise begins with %q", want)
+				}
+				var c *check
+				synctest.Test(t, func(t *testing.T) { c = h.try(t, promises[i]) })
+				if len(c.broken) == 0 {
+					t.Errorf("%q was kept", promises[i].name)
+				} else {
+					t.Logf("%s: %s", promises[i].name, c.broken[0])
+				}
+			}
+		})
+	}
+}
+
+// A store that states less is tested for less, and may not pretend.
+func TestFeatures(t *testing.T) {
+	modest := func(change func(*mutant)) Harness {
+		h := brokenHarness("", func(m *mutant) {
+			if change != nil {
+				change(m)
+			}
+		})
+		h.Features = Features{}
+		return h
+	}
+	run := func(h Harness, name string) *check {
+		var c *check
+		for _, p := range promises {
+			if p.name == name {
+				synctest.Test(t, func(t *testing.T) { c = h.try(t, p) })
+			}
+		}
+		return c
+	}
+	if c := run(modest(nil), "mutex/one holder"); len(c.broken) == 0 {
+		t.Error("a store gives fences without stating it: not caught")
+	}
+	if c := run(modest(nil), "list/shows who holds what"); len(c.broken) == 0 {
+		t.Error("a store lists without stating it: not caught")
+	}
+	if c := run(modest(func(m *mutant) { m.grant(func(g *dlock.Grant) { g.Fence = 0 }) }), "mutex/one holder"); len(c.broken) > 0 {
+		t.Errorf("a store without fences that says so: %v", c.broken)
+	}
+	for _, name := range []string{"tick/at most Max starts", "fence/grows over release and expiry", "N/news of the other number", "cost/one round trip per call"} {
+		if c := run(modest(nil), name); c.skipped == "" {
+			t.Errorf("%q was tested though the store does not state it", name)
+		}
+	}
+
+	counting := modest(nil)
+	counting.Features = Features{Fence: true, AtomicTick: true, Holders: true, OneRoundTrip: true}
+	if c := run(counting, "cost/one round trip per call"); len(c.broken) == 0 {
+		t.Error("OneRoundTrip without a counter: not caught")
+	}
+	for _, perSlot := range []bool{false, true} {
+		n := int64(0)
+		counting.New = func(testing.TB) Namespace {
+			m := &mutant{Store: memlock.New()}
+			count := func(grants []dlock.Grant) {
+				n++
+				if perSlot {
+					n += int64(len(grants)) - 1
+				}
+			}
+			m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+				count(make([]dlock.Grant, max(1, req.Slots)))
+				return m.Store.TryAcquire(ctx, req)
+			}
+			m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+				count(grants)
+				return m.Store.Extend(ctx, ttl, grants...)
+			}
+			m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+				count(grants)
+				return m.Store.Release(ctx, grants...)
+			}
+			return Namespace{Open: func() dlock.DistributedLock { return m }, RoundTrips: func() int64 { return n }}
+		}
+		if c := run(counting, "cost/one round trip per call"); len(c.broken) > 0 != perSlot {
+			t.Errorf("a round trip per slot: %v; found %v", perSlot, c.broken)
+		}
+	}
+}
+
+// The names that the suite tries must be names, and differ.
+func TestNamesAreNames(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, name := range trickyNames() {
+		if err := dlock.CheckName(name); err != nil {
+			t.Error(err)
+		}
+		if seen[name] {
+			t.Errorf("%q is there twice", name)
+		}
+		seen[name] = true
+	}
+	for _, name := range badNames() {
+		if dlock.CheckName(name) == nil {
+			t.Errorf("%q is a good name", name)
+		}
+	}
+}

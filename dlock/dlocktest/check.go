@@ -1,0 +1,280 @@
+package dlocktest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// callTimeout bounds every call to the store; only a store that hangs needs so long.
+const callTimeout = 10 * time.Second
+
+// A check is one run of one promise on one namespace. It collects what it finds instead of failing a test, so that
+// the suite can be shown to catch broken stores.
+type check struct {
+	t  testing.TB
+	h  Harness
+	ns Namespace
+
+	// long is the TTL of leases that must not end during a check.
+	long time.Duration
+
+	mu      sync.Mutex
+	broken  []string
+	skipped string
+}
+
+// giveUp is what a check panics with when it makes no sense to go on.
+type giveUp struct{}
+
+// errorf notes a broken promise. It may be called from any goroutine.
+func (c *check) errorf(format string, args ...any) { c.note(2, format, args...) }
+
+// fatalf notes a broken promise and ends the check. Only the check's own goroutine may call it.
+func (c *check) fatalf(format string, args ...any) {
+	c.note(2, format, args...)
+	panic(giveUp{})
+}
+
+func (c *check) note(skip int, format string, args ...any) {
+	_, file, line, _ := runtime.Caller(skip)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	const enough = 20
+	if len(c.broken) < enough {
+		c.broken = append(c.broken, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
+	}
+}
+
+// skip ends the check without a finding.
+func (c *check) skip(why string) {
+	c.skipped = why
+	panic(giveUp{})
+}
+
+// fresh begins a new namespace. A store that has just been started may refuse for a while; that is waited out here.
+func (c *check) fresh() {
+	c.ns = c.h.New(c.t)
+	if c.ns.Open == nil {
+		c.fatalf("Harness.New returned a Namespace without Open")
+	}
+	h := c.host()
+	c.long = time.Minute
+	if b, ok := h.store.(dlock.TTLBounder); ok {
+		c.long = min(c.long, b.MaxTTL())
+	}
+	c.settled(h)
+}
+
+// settled waits until the store no longer answers Quarantine.
+func (c *check) settled(h *host) {
+	var got attempt
+	granted := c.poll(20*time.Second, 50*time.Millisecond, func() bool {
+		got = h.try(c.request("warm-up", 0))
+		return reason(got.err) != dlock.Quarantine
+	})
+	if !granted || got.err != nil {
+		c.fatalf("the store granted nothing at all: %v", got.err)
+	}
+	h.release(got.grant)
+}
+
+// host opens one more client of the namespace.
+func (c *check) host() *host { return &host{c: c, store: c.ns.Open()} }
+
+// request asks for a long lease, with a token and a holder of its own.
+func (c *check) request(name string, slots int) dlock.Request {
+	return dlock.Request{
+		Name: name, Slots: slots, TTL: c.long, Token: rand.Text(),
+		Holder: dlock.Holder{Host: "host", PID: 1, ID: rand.Text()[:8]},
+	}
+}
+
+// brief asks for a lease that is short enough to wait for its end.
+func (c *check) brief(name string, slots int) dlock.Request {
+	req := c.request(name, slots)
+	req.TTL = c.h.TTL
+	return req
+}
+
+// poll asks until ok or until the time is up.
+func (c *check) poll(within, every time.Duration, ok func() bool) bool {
+	for deadline := time.Now().Add(within); ; time.Sleep(every) {
+		if ok() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}
+
+// step is the pause between two questions while waiting for a lease to end.
+func (c *check) step() time.Duration { return max(c.h.TTL/50, time.Millisecond) }
+
+// until waits for a moment; with a real clock it only ever comes back later.
+func until(t time.Time) { time.Sleep(time.Until(t)) }
+
+// A host is one client of the store.
+type host struct {
+	c     *check
+	store dlock.DistributedLock
+}
+
+// An attempt is an answer to a request, with what is known about when the store acted: after sent, before got.
+type attempt struct {
+	req       dlock.Request
+	grant     dlock.Grant
+	err       error
+	sent, got time.Time
+}
+
+// heldUntil is when the lease may end at the earliest. Only what was asked before sent+TTL can tell it short.
+func (a attempt) heldUntil() time.Time { return a.sent.Add(a.req.TTL) }
+
+// endedBy is when the lease must have ended, unless it was extended.
+func (a attempt) endedBy(c *check) time.Time { return a.got.Add(a.req.TTL + c.h.Slack) }
+
+// byToken is what is known of a request's grant when its reply was lost.
+func byToken(req dlock.Request) dlock.Grant {
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: dlock.AnySlot, Token: req.Token}
+}
+
+func callContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), callTimeout)
+}
+
+// try asks once.
+func (h *host) try(req dlock.Request) attempt {
+	ctx, cancel := callContext()
+	defer cancel()
+	a := attempt{req: req, sent: time.Now()}
+	a.grant, a.err = h.store.TryAcquire(ctx, req)
+	a.got = time.Now()
+	if a.err == nil {
+		h.c.plausible(req, a.grant)
+	}
+	return a
+}
+
+// plausible checks what is true of every grant.
+func (c *check) plausible(req dlock.Request, g dlock.Grant) {
+	if g.Name != req.Name || g.Slots != req.Slots || g.Token != req.Token {
+		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots, req.Token, g.Name, g.Slots, g.Token)
+	}
+	if g.Slot < 0 || g.Slot >= max(1, req.Slots) {
+		c.errorf("asked for one of %d slots of %q, was granted slot %d", req.Slots, req.Name, g.Slot)
+	}
+	switch {
+	case c.h.Features.Fence && g.Fence <= 0:
+		c.errorf("a fence of %d, though the store states that it gives fences: they must be positive", g.Fence)
+	case !c.h.Features.Fence && g.Fence != 0:
+		c.errorf("a fence of %d, though the store does not state that it gives fences: must be 0", g.Fence)
+	}
+}
+
+// mustAcquire asks for what must be granted.
+func (h *host) mustAcquire(req dlock.Request) attempt {
+	a := h.try(req)
+	if a.err != nil {
+		h.c.note(2, "%q of %d slots was not granted: %v", req.Name, req.Slots, a.err)
+		panic(giveUp{})
+	}
+	return a
+}
+
+// mustRefuse asks for what must be refused, for that reason.
+func (h *host) mustRefuse(req dlock.Request, want dlock.Reason) *dlock.NotAcquiredError {
+	a := h.try(req)
+	if a.err == nil {
+		h.c.note(2, "%q of %d slots was granted slot %d: must be refused with reason %q", req.Name, req.Slots, a.grant.Slot, want)
+		panic(giveUp{})
+	}
+	no, ok := errors.AsType[*dlock.NotAcquiredError](a.err)
+	if !ok || no.Reason != want {
+		h.c.note(2, "%q of %d slots: error %q: must be a *NotAcquiredError with reason %q", req.Name, req.Slots, a.err, want)
+		panic(giveUp{})
+	}
+	if no.Name != req.Name || no.Slots != req.Slots {
+		h.c.note(2, "the refusal of %q with %d slots speaks of %q with %d", req.Name, req.Slots, no.Name, no.Slots)
+	}
+	if !errors.Is(a.err, dlock.ErrNotAcquired) {
+		h.c.note(2, "a refusal that errors.Is(err, ErrNotAcquired) does not match")
+	}
+	return no
+}
+
+// extend extends and returns one result per grant; a store that is well answers for each.
+func (h *host) extend(ttl time.Duration, grants ...dlock.Grant) []dlock.Result {
+	ctx, cancel := callContext()
+	defer cancel()
+	results, err := h.store.Extend(ctx, ttl, grants...)
+	return h.c.answered(Extend, grants, results, err)
+}
+
+// release releases and returns one result per grant.
+func (h *host) release(grants ...dlock.Grant) []dlock.Result {
+	ctx, cancel := callContext()
+	defer cancel()
+	results, err := h.store.Release(ctx, grants...)
+	return h.c.answered(Release, grants, results, err)
+}
+
+func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, err error) []dlock.Result {
+	if err != nil {
+		c.note(3, "%s: %v", op, err)
+		panic(giveUp{})
+	}
+	if len(results) != len(grants) {
+		c.note(3, "%s: %d results for %d grants", op, len(results), len(grants))
+		panic(giveUp{})
+	}
+	for i, r := range results {
+		if r.Outcome == dlock.Unknown {
+			c.note(3, "%s: the outcome of grant %d is unknown, error %v: must be known when the store is well", op, i, r.Err)
+		}
+	}
+	return results
+}
+
+// want checks the outcomes of a call.
+func (c *check) want(what string, results []dlock.Result, outcomes ...dlock.Outcome) {
+	for i, r := range results {
+		if want := outcomes[min(i, len(outcomes)-1)]; r.Outcome != want {
+			c.note(2, "%s: result %d is %q: must be %q", what, i, r.Outcome, want)
+		}
+	}
+}
+
+// fill takes slots until the store refuses, and returns the grants.
+func (h *host) fill(name string, slots int) []dlock.Grant {
+	var grants []dlock.Grant
+	for range 2*slots + 2 {
+		a := h.try(h.c.request(name, slots))
+		if a.err != nil {
+			if reason(a.err) != dlock.Full {
+				h.c.fatalf("%q of %d slots: %v: must be refused as full", name, slots, a.err)
+			}
+			return grants
+		}
+		grants = append(grants, a.grant)
+	}
+	h.c.fatalf("%q: %d grants of %d slots", name, len(grants), slots)
+	return nil
+}
+
+// reason returns why a request was refused, "" if it was not.
+func reason(err error) dlock.Reason {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		return no.Reason
+	}
+	return ""
+}

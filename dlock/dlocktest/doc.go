@@ -1,0 +1,27 @@
+// Package dlocktest tests stores, and what is built on them.
+//
+// [Run] is the conformance suite: a store that passes it keeps every promise of
+// [dlock.DistributedLock]. One call in the store's own test file is all it takes:
+//
+//	func TestConformance(t *testing.T) {
+//		dlocktest.Run(t, dlocktest.Harness{
+//			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true},
+//			New: func(t testing.TB) dlocktest.Namespace {
+//				prefix := rand.Text() // a fresh, empty corner of the server
+//				return dlocktest.Namespace{
+//					Open: func() dlock.DistributedLock {
+//						store := mystore.New(server, mystore.Options{Prefix: prefix})
+//						t.Cleanup(func() { store.Close() })
+//						return store
+//					},
+//				}
+//			},
+//		})
+//	}
+//
+// [Faulty] wraps a store and makes its calls go wrong: replies that are lost, requests that arrive
+// late, a store that hangs. Both work inside a testing/synctest bubble.
+//
+// What it does not promise: that a store survives the loss of its server or of its network. Only a test
+// with a real server that is really killed shows that.
+package dlocktest

@@ -1,0 +1,169 @@
+package dlocktest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var exclusion = []promise{
+	{name: "mutex/one holder", show: oneHolder},
+	{name: "semaphore/N distinct slots", show: distinctSlots},
+	{name: "semaphore/one slot", show: oneSlot},
+	{name: "mutex and semaphore of one name", show: twoKinds},
+	{name: "full/names the holder", given: needsHolders, show: namesHolder},
+	{name: "full/names the lease that ends first", given: needsHolders, show: namesFirstToEnd},
+	{name: "full/any holder is kept", given: needsHolders, show: oddHolders},
+}
+
+func needsHolders(f Features) string {
+	if !f.Holders {
+		return "the store does not state Holders"
+	}
+	return ""
+}
+
+// oneHolder catches a mutex that two hosts hold.
+func oneHolder(c *check) {
+	a, b := c.host(), c.host()
+	held := a.mustAcquire(c.request("m", 0))
+	if held.grant.Slot != 0 {
+		c.errorf("a mutex has slot %d: must be 0", held.grant.Slot)
+	}
+	for _, h := range []*host{a, b, c.host()} {
+		h.mustRefuse(c.request("m", 0), dlock.Full)
+	}
+	// The same holder with another token is another attempt: ownership is by token alone.
+	twin := c.request("m", 0)
+	twin.Holder = held.req.Holder
+	a.mustRefuse(twin, dlock.Full)
+}
+
+// distinctSlots catches a store that grants a slot twice, one too many, one too few, or one that is out of range.
+func distinctSlots(c *check) {
+	for _, n := range []int{1, 2, 7, 40} {
+		hosts := []*host{c.host(), c.host(), c.host()}
+		name := "s" + string(rune('a'+n%26))
+		var slots []int
+		for i := range n {
+			slots = append(slots, hosts[i%3].mustAcquire(c.request(name, n)).grant.Slot)
+		}
+		slices.Sort(slots)
+		for i, slot := range slots {
+			if i != slot {
+				c.fatalf("the slots of %d grants are %v: must be 0 to %d, each once", n, slots, n-1)
+			}
+		}
+		for _, h := range hosts {
+			h.mustRefuse(c.request(name, n), dlock.Full)
+		}
+	}
+}
+
+// oneSlot catches a semaphore with one slot that is taken for a mutex, or for one with many.
+func oneSlot(c *check) {
+	h := c.host()
+	first := h.mustAcquire(c.request("s", 1))
+	h.mustRefuse(c.request("s", 1), dlock.Full)
+	c.want("release", h.release(first.grant), dlock.OK)
+	h.mustAcquire(c.request("s", 1))
+}
+
+// twoKinds catches a store that keeps a mutex in the place of a semaphore of the same name, or that looks for
+// a grant among the wrong kind when it extends or releases.
+func twoKinds(c *check) {
+	h := c.host()
+	mutex := h.mustAcquire(c.request("x", 0))
+	sem := []dlock.Grant{
+		h.mustAcquire(c.request("x", 2)).grant,
+		h.mustAcquire(c.request("x", 2)).grant,
+	}
+	h.mustRefuse(c.request("x", 0), dlock.Full)
+	h.mustRefuse(c.request("x", 2), dlock.Full)
+	c.want("extend of both kinds", h.extend(c.long, mutex.grant, sem[0], sem[1]), dlock.OK)
+
+	c.want("release of the mutex", h.release(mutex.grant), dlock.OK)
+	h.mustRefuse(c.request("x", 2), dlock.Full)
+	h.mustAcquire(c.request("x", 0))
+
+	c.want("release of the semaphore", h.release(sem...), dlock.OK)
+	h.mustRefuse(c.request("x", 0), dlock.Full)
+	h.mustAcquire(c.request("x", 2))
+}
+
+// namesHolder catches a refusal that leaves an operator without the name of who is at it, or tells him the wrong age.
+func namesHolder(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 1} {
+		req := c.request("m", slots)
+		req.Holder = dlock.Holder{Host: "worker-7.example.org", PID: 4711, ID: "k3x9"}
+		held := a.mustAcquire(req)
+		check := func() {
+			asked := time.Now()
+			no := b.mustRefuse(c.request("m", slots), dlock.Full)
+			answered := time.Now()
+			if no.Holder != req.Holder {
+				c.errorf("holder %+v: must be %+v", no.Holder, req.Holder)
+			}
+			c.age("Full", no.Since, asked.Sub(held.got), answered.Sub(held.sent))
+			if no.Ends <= 0 || no.Ends > req.TTL {
+				c.errorf("Ends %v: must be above 0 and at most the TTL, %v", no.Ends, req.TTL)
+			}
+		}
+		check()
+		time.Sleep(c.h.TTL / 3)
+		check()
+		// An extension is no new start: Since tells for how long the holder has been at it.
+		c.want("extend", a.extend(c.long, held.grant), dlock.OK)
+		check()
+	}
+}
+
+// age checks a duration against what is known about it; the store's clock may be coarse.
+func (c *check) age(what string, got, least, most time.Duration) {
+	if got < max(0, least-c.h.Slack) || got > most+c.h.Slack {
+		c.note(2, "%s: Since %v: must be %v to %v", what, got, least, most)
+	}
+}
+
+// namesFirstToEnd catches a refusal that names any holder: the one whose lease ends first is the one worth waiting for.
+func namesFirstToEnd(c *check) {
+	h := c.host()
+	var first dlock.Request
+	for i := range 3 {
+		req := c.request("s", 3)
+		if i == 1 {
+			req.TTL /= 2
+			first = req
+		}
+		h.mustAcquire(req)
+	}
+	no := h.mustRefuse(c.request("s", 3), dlock.Full)
+	if no.Holder != first.Holder || no.Ends > first.TTL {
+		c.errorf("the refusal names %v, who ends in %v: must name %v, whose lease of %v ends first", no.Holder, no.Ends, first.Holder, first.TTL)
+	}
+}
+
+// oddHolders catches a store that puts a holder together with separators, or that fails on one that it did not expect.
+func oddHolders(c *check) {
+	a, b := c.host(), c.host()
+	for i, holder := range []dlock.Holder{
+		{Host: `we"ird' host:with|all;{sorts},of*things?\%s`, PID: 1, ID: `i"d:7`},
+		{Host: "höst-世界-😀", PID: 1 << 22, ID: "ø"},
+		{Host: "only-a-host"},
+		{Host: "a.very.long." + string(make253()), PID: 1, ID: "x"},
+		{},
+	} {
+		req := c.request("m"+string(rune('0'+i)), 0)
+		req.Holder = holder
+		a.mustAcquire(req)
+		no := b.mustRefuse(c.request(req.Name, 0), dlock.Full)
+		if no.Holder != holder {
+			c.errorf("holder %+v: must be %+v", no.Holder, holder)
+		}
+	}
+}
+
+// make253 fills a host name up to 253 bytes, the longest that DNS allows.
+func make253() []byte { return slices.Repeat([]byte{'h'}, 253-len("a.very.long.")) }

@@ -1,0 +1,355 @@
+package dlocktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Op is a call of a store.
+type Op uint8
+
+const (
+	Acquire Op = iota // TryAcquire
+	Extend
+	Release
+)
+
+func (o Op) String() string {
+	switch o {
+	case Acquire:
+		return "acquire"
+	case Extend:
+		return "extend"
+	case Release:
+		return "release"
+	default:
+		return fmt.Sprintf("op %d", o)
+	}
+}
+
+// ErrInjected is matched by the errors that Faulty makes up, except those of Error.
+var ErrInjected = errors.New("injected fault")
+
+// A Fault is a way for a call to go wrong. The zero Fault is none.
+type Fault struct {
+	kind faultKind
+	err  error
+	d    time.Duration
+}
+
+type faultKind uint8
+
+const (
+	none faultKind = iota
+	failed
+	lostReply
+	silentReply
+	late
+	hang
+	panics
+	slow
+	short
+	patchy
+)
+
+var (
+	// LostReply applies the request; its reply is lost at once, as by a connection that is reset.
+	LostReply = Fault{kind: lostReply}
+	// SilentReply applies the request and then says nothing until the context ends.
+	SilentReply = Fault{kind: silentReply}
+	// Hang does not apply the request and says nothing until the context ends.
+	Hang = Fault{kind: hang}
+	// Panic does not apply the request and panics.
+	Panic = Fault{kind: panics}
+	// Short applies the request and returns one result too few. An acquire has no results and is left alone.
+	Short = Fault{kind: short}
+)
+
+// Error does not apply the request and returns err.
+func Error(err error) Fault { return Fault{kind: failed, err: err} }
+
+// Late holds the request up on its way: it is applied after d, whether or not the caller is still there, and
+// never answered. The call returns an error when its context ends, as it does with a packet that got stuck.
+func Late(d time.Duration) Fault { return Fault{kind: late, d: d} }
+
+// Patchy applies the request for every other grant, beginning with the first, and answers Unknown with err for the
+// rest, as a cluster does when one of its nodes is gone. An acquire is left alone.
+func Patchy(err error) Fault { return Fault{kind: patchy, err: err} }
+
+// Slow applies the request at once and delivers its answer after d, unless the context ends before.
+func Slow(d time.Duration) Fault { return Fault{kind: slow, d: d} }
+
+// Faulty wraps a store and makes its calls go wrong on demand. Use one Faulty per host to cut
+// one host off from a store that the others still reach. Its methods may be called from any goroutine.
+//
+// In a test with testing/synctest, make it inside the bubble.
+type Faulty struct {
+	store dlock.DistributedLock
+
+	mu       sync.Mutex
+	standing map[Op]Fault
+	queue    []*limited
+	calls    map[Op]int
+	healed   chan struct{} // closed by Heal
+	late     map[*lateRequest]struct{}
+}
+
+// lateRequest is a request on its way to the store. It is a timer and not a goroutine, so that one which is still
+// under way when a test ends is nobody's leak.
+type lateRequest struct {
+	timer  *time.Timer
+	arrive func() // once; returns when the request is applied
+}
+
+// limited is a fault for a number of calls.
+type limited struct {
+	ops   []Op
+	fault Fault
+	left  int
+}
+
+// NewFaulty wraps a store. Until a fault is injected it does nothing but count.
+func NewFaulty(store dlock.DistributedLock) *Faulty {
+	return &Faulty{
+		store:    store,
+		standing: make(map[Op]Fault),
+		calls:    make(map[Op]int),
+		healed:   make(chan struct{}),
+		late:     make(map[*lateRequest]struct{}),
+	}
+}
+
+// Inject makes every later call of ops (none named: of all) go wrong until Heal or another Inject.
+func (f *Faulty) Inject(fault Fault, ops ...Op) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, op := range orAll(ops) {
+		f.standing[op] = fault
+	}
+}
+
+// InjectN makes the next n calls of ops (none named: of all) go wrong, n among all of them. It comes before a
+// standing fault and after what an earlier InjectN has left to do. The zero Fault lets n calls through.
+func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n > 0 {
+		f.queue = append(f.queue, &limited{ops: orAll(ops), fault: fault, left: n})
+	}
+}
+
+// Heal ends all faults. Calls that wait return; requests held up by Late reach the store before Heal returns.
+func (f *Faulty) Heal() {
+	f.mu.Lock()
+	clear(f.standing)
+	f.queue = nil
+	close(f.healed)
+	f.healed = make(chan struct{})
+	late := slices.Collect(maps.Keys(f.late))
+	f.mu.Unlock()
+	for _, request := range late {
+		request.timer.Stop()
+		request.arrive()
+	}
+}
+
+// Calls is how many calls of op were made so far, faulty or not.
+func (f *Faulty) Calls(op Op) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[op]
+}
+
+// TryAcquire implements dlock.DistributedLock.
+func (f *Faulty) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	type answer struct {
+		grant dlock.Grant
+		err   error
+	}
+	// The store's answer travels inside the value: a "no" is an answer too, and is delivered as late as a grant.
+	got, err := call(ctx, f, Acquire, func(ctx context.Context) (answer, error) {
+		grant, err := f.store.TryAcquire(ctx, req)
+		return answer{grant, err}, nil
+	}, nil, nil)
+	if err != nil {
+		return dlock.Grant{}, err
+	}
+	return got.grant, got.err
+}
+
+// Extend implements dlock.DistributedLock.
+func (f *Faulty) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return f.each(ctx, Extend, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		return f.store.Extend(ctx, ttl, grants...)
+	})
+}
+
+// Release implements dlock.DistributedLock.
+func (f *Faulty) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return f.each(ctx, Release, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		return f.store.Release(ctx, grants...)
+	})
+}
+
+func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant, send func(context.Context, []dlock.Grant) ([]dlock.Result, error)) ([]dlock.Result, error) {
+	grants = slices.Clone(grants) // a late request must not see what the caller does with its slice afterwards
+	apply := func(ctx context.Context) ([]dlock.Result, error) { return send(ctx, grants) }
+	cut := func(results []dlock.Result) []dlock.Result { return results[:max(0, len(results)-1)] }
+	patch := func(ctx context.Context, unknown error) ([]dlock.Result, error) {
+		var reached []dlock.Grant
+		for i := 0; i < len(grants); i += 2 {
+			reached = append(reached, grants[i])
+		}
+		answers, err := send(ctx, reached)
+		if err != nil {
+			return nil, err
+		}
+		results := make([]dlock.Result, len(grants))
+		for i := range results {
+			if i%2 == 0 && i/2 < len(answers) {
+				results[i] = answers[i/2]
+			} else {
+				results[i] = dlock.Result{Outcome: dlock.Unknown, Err: unknown}
+			}
+		}
+		return results, nil
+	}
+	return call(ctx, f, op, apply, cut, patch)
+}
+
+// List implements dlock.Lister; without one beneath it returns errors.ErrUnsupported. It never goes wrong.
+func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	if l, ok := f.store.(dlock.Lister); ok {
+		return l.List(ctx, name, slots)
+	}
+	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
+}
+
+// MaxTTL implements dlock.TTLBounder; without one beneath it there is no bound.
+func (f *Faulty) MaxTTL() time.Duration {
+	if b, ok := f.store.(dlock.TTLBounder); ok {
+		return b.MaxTTL()
+	}
+	return math.MaxInt64
+}
+
+// String names the store beneath.
+func (f *Faulty) String() string {
+	if s, ok := f.store.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", f.store)
+}
+
+// call makes one call to the store, or the fault whose turn it is. cut shortens an answer and patch applies a part of the
+// request; both are nil for a call with one answer.
+func call[A any](ctx context.Context, f *Faulty, op Op, apply func(context.Context) (A, error),
+	cut func(A) A, patch func(context.Context, error) (A, error),
+) (A, error) {
+	var nothing A
+	fault, healed := f.next(op)
+	switch fault.kind {
+	case failed:
+		return nothing, fault.err
+	case lostReply:
+		_, _ = apply(ctx)
+		return nothing, fmt.Errorf("%s: connection reset: %w", op, ErrInjected)
+	case silentReply:
+		_, _ = apply(ctx)
+		return nothing, silence(ctx, op, healed)
+	case late:
+		if ctx.Err() == nil { // a request whose context has ended is not sent
+			f.deliver(ctx, fault.d, healed, func(ctx context.Context) { _, _ = apply(ctx) })
+		}
+		return nothing, silence(ctx, op, healed)
+	case hang:
+		return nothing, silence(ctx, op, healed)
+	case panics:
+		panic(fmt.Sprintf("dlocktest: %s: injected panic", op))
+	case slow:
+		answer, err := apply(ctx)
+		timer := time.NewTimer(fault.d)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return nothing, fmt.Errorf("%s: %w: %w", op, ErrInjected, ctx.Err())
+		case <-healed:
+		case <-timer.C:
+		}
+		return answer, err
+	case short:
+		answer, err := apply(ctx)
+		if err == nil && cut != nil {
+			answer = cut(answer)
+		}
+		return answer, err
+	case patchy:
+		if patch != nil {
+			return patch(ctx, fault.err)
+		}
+	}
+	return apply(ctx)
+}
+
+// next counts a call and takes the fault whose turn it is.
+func (f *Faulty) next(op Op) (Fault, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[op]++
+	for i, l := range f.queue {
+		if slices.Contains(l.ops, op) {
+			if l.left--; l.left == 0 {
+				f.queue = slices.Delete(f.queue, i, i+1)
+			}
+			return l.fault, f.healed
+		}
+	}
+	return f.standing[op], f.healed
+}
+
+// deliver brings a late request to the store after d, or when the faults are healed.
+func (f *Faulty) deliver(ctx context.Context, d time.Duration, healed <-chan struct{}, apply func(context.Context)) {
+	request := new(lateRequest)
+	request.arrive = sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // the caller may be gone; the packet is not
+		defer cancel()
+		apply(ctx)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.late, request)
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-healed: // since the fault was picked
+		d = 0
+	default:
+	}
+	request.timer = time.AfterFunc(d, request.arrive)
+	f.late[request] = struct{}{}
+}
+
+// silence is the answer of a store that does not answer.
+func silence(ctx context.Context, op Op, healed <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w: %w", op, ErrInjected, ctx.Err())
+	case <-healed:
+		return fmt.Errorf("%s: connection reset: %w", op, ErrInjected)
+	}
+}
+
+func orAll(ops []Op) []Op {
+	if len(ops) == 0 {
+		return []Op{Acquire, Extend, Release}
+	}
+	return slices.Clone(ops)
+}

@@ -1,0 +1,250 @@
+package dlocktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// bubble runs a test of Faulty over a memlock in virtual time.
+func bubble(t *testing.T, test func(t *testing.T, f *dlocktest.Faulty)) {
+	synctest.Test(t, func(t *testing.T) { test(t, dlocktest.NewFaulty(memlock.New())) })
+}
+
+// ask acquires "m" with a context of one second, and tells how long it took.
+func ask(f *dlocktest.Faulty, token string) (grant dlock.Grant, took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	before := time.Now()
+	grant, err = f.TryAcquire(ctx, dlock.Request{Name: "m", Token: token, TTL: time.Hour})
+	return grant, time.Since(before), err
+}
+
+// isHeld tells whether the lock is held.
+func isHeld(t *testing.T, f *dlocktest.Faulty) bool {
+	t.Helper()
+	list, err := f.List(t.Context(), "m", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list) > 0
+}
+
+func TestFaults(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		fault   dlocktest.Fault
+		err     error // nil: granted
+		took    time.Duration
+		applied bool
+	}{
+		{name: "none", applied: true},
+		{name: "error", fault: dlocktest.Error(io.EOF), err: io.EOF},
+		{name: "lost reply", fault: dlocktest.LostReply, err: dlocktest.ErrInjected, applied: true},
+		{name: "silent reply", fault: dlocktest.SilentReply, err: context.DeadlineExceeded, took: time.Second, applied: true},
+		{name: "hang", fault: dlocktest.Hang, err: context.DeadlineExceeded, took: time.Second},
+		{name: "late", fault: dlocktest.Late(time.Minute), err: context.DeadlineExceeded, took: time.Second},
+		{name: "late, while the caller is there", fault: dlocktest.Late(time.Millisecond), err: context.DeadlineExceeded, took: time.Second, applied: true},
+		{name: "slow", fault: dlocktest.Slow(900 * time.Millisecond), took: 900 * time.Millisecond, applied: true},
+		{name: "too slow", fault: dlocktest.Slow(1100 * time.Millisecond), err: dlocktest.ErrInjected, took: time.Second, applied: true},
+		{name: "short", fault: dlocktest.Short, applied: true},
+		{name: "patchy", fault: dlocktest.Patchy(io.EOF), applied: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
+				f.Inject(test.fault, dlocktest.Acquire)
+				_, took, err := ask(f, "a")
+				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
+					t.Errorf("error %v: want %v", err, test.err)
+				}
+				if errors.Is(err, dlock.ErrNotAcquired) {
+					t.Errorf("a fault looks like a refusal: %v", err)
+				}
+				if took != test.took {
+					t.Errorf("took %v: want %v", took, test.took)
+				}
+				if got := isHeld(t, f); got != test.applied {
+					t.Errorf("applied: %v, want %v", got, test.applied)
+				}
+			})
+		})
+	}
+}
+
+// A refusal that comes late is still a refusal, not an error.
+func TestSlowRefusal(t *testing.T) {
+	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
+		ask(f, "a")
+		f.Inject(dlocktest.Slow(time.Millisecond))
+		if _, _, err := ask(f, "b"); !errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("error %v: want a refusal", err)
+		}
+	})
+}
+
+func TestPanic(t *testing.T) {
+	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
+		f.InjectN(1, dlocktest.Panic)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			ask(f, "a")
+		}()
+		if isHeld(t, f) {
+			t.Error("the request was applied")
+		}
+		if _, _, err := ask(f, "a"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLateRequestArrives(t *testing.T) {
+	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
+		f.Inject(dlocktest.Late(time.Minute), dlocktest.Acquire)
+		ask(f, "a")
+		time.Sleep(time.Minute - time.Second - time.Nanosecond)
+		synctest.Wait()
+		if isHeld(t, f) {
+			t.Fatal("it arrived too early")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if !isHeld(t, f) {
+			t.Fatal("it did not arrive")
+		}
+	})
+}
+
+func TestHeal(t *testing.T) {
+	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
+		f.Inject(dlocktest.Late(time.Hour), dlocktest.Acquire)
+		ask(f, "a")
+
+		f.Inject(dlocktest.Hang)
+		f.InjectN(3, dlocktest.Error(io.EOF), dlocktest.Extend)
+		returned := make(chan error)
+		go func() {
+			_, err := f.Release(context.Background(), dlock.Grant{Name: "m", Token: "a"})
+			returned <- err
+		}()
+		synctest.Wait()
+		f.Heal()
+		if !isHeld(t, f) {
+			t.Error("the late request has not arrived when Heal returns")
+		}
+		if err := <-returned; !errors.Is(err, dlocktest.ErrInjected) {
+			t.Errorf("a call that hung came back with %v", err)
+		}
+		if results, err := f.Extend(t.Context(), time.Hour, dlock.Grant{Name: "m", Token: "a"}); err != nil || results[0].Outcome != dlock.OK {
+			t.Errorf("after Heal: %v, %v", results, err)
+		}
+	})
+}
+
+func TestInjectN(t *testing.T) {
+	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
+		standing, counted := errors.New("standing"), errors.New("counted")
+		f.InjectN(1, dlocktest.Fault{}) // lets one call through
+		f.InjectN(2, dlocktest.Error(counted), dlocktest.Acquire)
+		f.Inject(dlocktest.Error(standing), dlocktest.Acquire, dlocktest.Release)
+		for i, want := range []error{nil, counted, counted, standing, standing} {
+			if _, _, err := ask(f, "a"); !errors.Is(err, want) || want == nil && err != nil {
+				t.Errorf("call %d: %v, want %v", i, err, want)
+			}
+		}
+		if _, err := f.Extend(t.Context(), time.Hour); err != nil {
+			t.Errorf("extend: %v, want no fault", err)
+		}
+		f.Inject(dlocktest.Fault{}, dlocktest.Release)
+		if _, err := f.Release(t.Context()); err != nil {
+			t.Errorf("release: %v, want no fault", err)
+		}
+		for op, want := range map[dlocktest.Op]int{dlocktest.Acquire: 5, dlocktest.Extend: 1, dlocktest.Release: 1} {
+			if got := f.Calls(op); got != want {
+				t.Errorf("%d calls of %v: want %d", got, op, want)
+			}
+		}
+	})
+}
+
+func TestBatchFaults(t *testing.T) {
+	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
+		grant, _, _ := ask(f, "a")
+		stranger := dlock.Grant{Name: "m", Token: "stranger"}
+		f.InjectN(1, dlocktest.Short)
+		if results, err := f.Extend(t.Context(), time.Hour, stranger, grant); err != nil || len(results) != 1 || results[0].Outcome != dlock.Lost {
+			t.Errorf("short: %v, %v", results, err)
+		}
+		f.Inject(dlocktest.Patchy(io.EOF))
+		results, err := f.Release(t.Context(), stranger, grant, stranger)
+		if err != nil || len(results) != 3 || results[0].Outcome != dlock.Lost || results[1].Outcome != dlock.Unknown || results[1].Err != io.EOF || results[2].Outcome != dlock.Lost {
+			t.Errorf("patchy: %v, %v", results, err)
+		}
+		if !isHeld(t, f) {
+			t.Error("the grant that was not reached was released")
+		}
+		if results, err := f.Release(t.Context(), grant); err != nil || results[0].Outcome != dlock.OK {
+			t.Errorf("patchy, the first: %v, %v", results, err)
+		}
+	})
+}
+
+// bare hides what a store can do beyond the interface.
+type bare struct{ dlock.DistributedLock }
+
+type bounded struct{ bare }
+
+func (bounded) MaxTTL() time.Duration { return time.Minute }
+
+func TestAbilitiesAreForwarded(t *testing.T) {
+	f := dlocktest.NewFaulty(memlock.New())
+	if _, err := f.List(t.Context(), "m", 0); err != nil {
+		t.Error(err)
+	}
+	if f.String() != memlock.New().String() {
+		t.Errorf("String %q", f)
+	}
+	f = dlocktest.NewFaulty(bare{memlock.New()})
+	if _, err := f.List(t.Context(), "m", 0); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("List without a Lister: %v", err)
+	}
+	if f.MaxTTL() != math.MaxInt64 {
+		t.Errorf("MaxTTL without a bound: %v", f.MaxTTL())
+	}
+	if got := dlocktest.NewFaulty(bounded{bare{memlock.New()}}).MaxTTL(); got != time.Minute {
+		t.Errorf("MaxTTL %v", got)
+	}
+	if _, err := dlock.NewSession(f, dlock.SessionOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A store that stops answering costs the lease, and is said to be silent.
+func ExampleFaulty() {
+	store := dlocktest.NewFaulty(memlock.New())
+	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 60 * time.Millisecond, StoreTimeout: 20 * time.Millisecond})
+	lease, _ := session.Mutex("report").TryAcquire(context.Background())
+
+	store.Inject(dlocktest.Hang, dlocktest.Extend)
+	<-lease.Done()
+	lost, _ := errors.AsType[*dlock.LostError](lease.Err())
+	fmt.Println("lost:", lost != nil && lost.Silent)
+
+	store.Heal()
+	session.Close(context.Background())
+	// Output:
+	// lost: true
+}

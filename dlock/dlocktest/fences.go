@@ -1,0 +1,88 @@
+package dlocktest
+
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var fences = []promise{
+	{name: "fence/grows over release and expiry", given: needsFence, show: fencesGrow},
+	{name: "fence/grows over a loss of data", given: needsFence, show: fencesOutliveData},
+}
+
+func needsFence(f Features) string {
+	if !f.Fence {
+		return "the store does not state Fence"
+	}
+	return ""
+}
+
+// fenceLog remembers the highest fence per slot of a name.
+type fenceLog map[int]dlock.Fence
+
+func (l fenceLog) add(c *check, how string, g dlock.Grant) {
+	if last, ok := l[g.Slot]; ok && g.Fence <= last {
+		c.note(2, "%s: slot %d of %q has fence %d after %d: must grow", how, g.Slot, g.Name, g.Fence, last)
+	}
+	l[g.Slot] = g.Fence
+}
+
+// fencesGrow catches a counter that is dropped with the lease, or one that stands still when grants follow fast.
+func fencesGrow(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 1, 3} {
+		log := make(fenceLog)
+		for range 20 { // faster than a clock of milliseconds ticks
+			grants := a.fillAny("x", slots)
+			for _, g := range grants {
+				log.add(c, "after a release", g)
+			}
+			c.want("release", b.release(grants...), dlock.OK)
+		}
+		var last attempt
+		for range max(1, slots) {
+			last = a.mustAcquire(c.brief("x", slots))
+			log.add(c, "after a release", last.grant)
+		}
+		until(last.endedBy(c))
+		grants := b.fillAny("x", slots)
+		for _, g := range grants {
+			log.add(c, "after an expiry", g)
+		}
+		c.want("release", b.release(grants...), dlock.OK)
+		if slots > 1 { // a number of slots that changes
+			for _, n := range []int{1, 5, 2, 3} {
+				grants := a.fillAny("x", n)
+				for _, g := range grants {
+					log.add(c, "after another number of slots", g)
+				}
+				c.want("release", a.release(grants...), dlock.OK)
+			}
+		}
+	}
+}
+
+// fencesOutliveData catches a bare counter: after a FLUSHALL it would begin at 1 again, and every guarded resource
+// would refuse every new holder, or worse, accept an old one.
+func fencesOutliveData(c *check) {
+	if c.ns.LoseData == nil {
+		c.skip("the harness does not tell how to lose the data")
+	}
+	h := c.host()
+	logs := map[int]fenceLog{0: {}, 3: {}}
+	for range 3 {
+		for slots, log := range logs {
+			for range 3 {
+				grants := h.fillAny("x", slots)
+				for _, g := range grants {
+					log.add(c, "after a loss of data", g)
+				}
+				c.want("release", h.release(grants...), dlock.OK)
+			}
+		}
+		time.Sleep(time.Millisecond) // the store's time carries the fence on
+		c.ns.LoseData()
+		c.settled(h)
+	}
+}

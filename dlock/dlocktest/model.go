@@ -1,0 +1,338 @@
+package dlocktest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A model says which answers a correct store may give. The store acted at an unknown moment between the request and its
+// answer, and after a fault it is not known whether it acted at all; so the model keeps for every attempt until when it
+// is surely held and until when it may be. An answer is wrong only if neither case allows for it. With a virtual
+// clock and without faults both are the same moment, and the model is exact.
+type model struct {
+	slack    time.Duration
+	locks    map[lockKey]*modelLock
+	attempts []*modelAttempt
+}
+
+type lockKey struct {
+	name  string
+	mutex bool
+}
+
+func keyOf(req dlock.Request) lockKey { return lockKey{req.Name, req.Slots == 0} }
+
+type modelLock struct {
+	fences map[int]dlock.Fence // the highest seen per slot
+	ticks  map[int64]*modelTick
+	// The highest tick that was claimed, surely and maybe.
+	sureTick, maybeTick int64
+}
+
+type modelTick struct{ sure, maybe int } // starts
+
+type modelAttempt struct {
+	req       dlock.Request
+	firstSent time.Time
+	grant     dlock.Grant // if known
+	known     bool
+	wild      bool      // it may have another grant than the known one, if that had ended when a request arrived
+	heldTo    time.Time // surely held until, if nothing ends it
+	maybeTo   time.Time // surely not held from then on, unless a request is still on its way
+	starts    int       // requests that may have started its tick
+	givenUp   bool      // its release was tried
+
+	// Requests that may reach the store at any moment until the faults are healed.
+	lateKeep, lateRelease bool
+}
+
+// applied is what is known about a request that was answered by an error.
+type applied uint8
+
+const (
+	notApplied   applied = iota
+	maybeApplied         // by the time the error came
+	lateApplied          // at any time until the faults are healed
+)
+
+func newModel(slack time.Duration) *model {
+	return &model{slack: slack, locks: make(map[lockKey]*modelLock)}
+}
+
+func (m *model) lock(k lockKey) *modelLock {
+	l := m.locks[k]
+	if l == nil {
+		l = &modelLock{fences: make(map[int]dlock.Fence), ticks: make(map[int64]*modelTick)}
+		m.locks[k] = l
+	}
+	return l
+}
+
+func (l *modelLock) tick(at int64) *modelTick {
+	t := l.ticks[at]
+	if t == nil {
+		t = new(modelTick)
+		l.ticks[at] = t
+	}
+	return t
+}
+
+// sure: held at every moment up to got.
+func (a *modelAttempt) sure(got time.Time) bool { return !a.lateRelease && a.heldTo.After(got) }
+
+// possible: maybe held at some moment from sent on.
+func (a *modelAttempt) possible(sent time.Time) bool { return a.lateKeep || a.maybeTo.After(sent) }
+
+// keep notes that the lease may last for a TTL after got.
+func (a *modelAttempt) keep(until time.Time) {
+	if until.After(a.maybeTo) {
+		a.maybeTo = until
+	}
+}
+
+// over notes that the lease is not held now. What is still on its way may bring it back.
+func (a *modelAttempt) over() {
+	a.heldTo = time.Time{}
+	if !a.wild {
+		a.maybeTo = time.Time{}
+	}
+}
+
+// attempt returns a new attempt.
+func (m *model) attempt(req dlock.Request) *modelAttempt {
+	a := &modelAttempt{req: req}
+	m.attempts = append(m.attempts, a)
+	return a
+}
+
+// acquired judges the answer to an acquire, and returns what is wrong with it.
+func (m *model) acquired(a *modelAttempt, did applied, ans attempt) string {
+	lock := m.lock(keyOf(a.req))
+	if a.firstSent.IsZero() {
+		a.firstSent = ans.sent
+	}
+	var wrong string
+	switch why := reason(ans.err); {
+	case ans.err == nil:
+		wrong = m.granted(lock, a, ans)
+	case why != "":
+		wrong = m.refused(lock, a, why, ans)
+		if !a.wild && a.req.Tick != nil && a.firstSent.Add(a.req.TTL).After(ans.got) {
+			lock.tick(a.req.Tick.At.UnixMicro()).maybe -= a.starts // it was never granted, or it would still be held
+			a.starts = 0
+		}
+		a.over()
+	case did != notApplied:
+		if a.req.Tick != nil {
+			at := a.req.Tick.At.UnixMicro()
+			lock.tick(at).maybe++
+			a.starts++
+			lock.maybeTick = max(lock.maybeTick, at)
+		}
+		if did == lateApplied {
+			a.lateKeep, a.wild = true, true
+		} else {
+			a.wild = a.wild || a.known && !a.sure(ans.got) // if its lease had ended this may be another one
+			a.keep(ans.got.Add(a.req.TTL + m.slack))
+		}
+	}
+	return wrong
+}
+
+func (m *model) granted(lock *modelLock, a *modelAttempt, ans attempt) string {
+	g := ans.grant
+	same := a.known && g.Slot == a.grant.Slot && g.Fence == a.grant.Fence
+	if a.sure(ans.got) && !same && !(a.wild && g.Slot == a.grant.Slot && g.Fence > a.grant.Fence) {
+		return fmt.Sprintf("asked again for slot %d fence %d, was granted slot %d fence %d", a.grant.Slot, a.grant.Fence, g.Slot, g.Fence)
+	}
+	if same && !a.possible(ans.sent) {
+		return fmt.Sprintf("granted once more with fence %d, though the lease had ended", g.Fence)
+	}
+	for _, other := range m.attempts {
+		if other != a && keyOf(other.req) == keyOf(a.req) && other.known && other.grant.Slot == g.Slot && other.sure(ans.got) {
+			return fmt.Sprintf("slot %d was granted, though it is held by %s", g.Slot, other.req.Token)
+		}
+	}
+	if !same {
+		if last := lock.fences[g.Slot]; g.Fence != 0 && g.Fence <= last {
+			return fmt.Sprintf("slot %d has fence %d after %d", g.Slot, g.Fence, last)
+		}
+		lock.fences[g.Slot] = g.Fence
+		if a.req.Tick != nil {
+			if wrong := m.started(lock, a, ans); wrong != "" {
+				return wrong
+			}
+		}
+	}
+	a.grant, a.known = g, true
+	a.heldTo = ans.sent.Add(a.req.TTL)
+	a.keep(ans.got.Add(a.req.TTL + m.slack))
+	return ""
+}
+
+func (m *model) started(lock *modelLock, a *modelAttempt, ans attempt) string {
+	at := a.req.Tick.At.UnixMicro()
+	tick := lock.tick(at)
+	// A request whose answer was lost may have been the one that was granted; then its tick may be old by now.
+	earlier := a.starts > 0
+	if !earlier && at < lock.sureTick {
+		return "the tick was started, though a later one has been claimed"
+	}
+	if !earlier && tick.sure >= a.req.Tick.Max {
+		return fmt.Sprintf("start %d of a tick: at most %d", tick.sure+1, a.req.Tick.Max)
+	}
+	if a.starts == 1 && !a.wild && a.firstSent.Add(a.req.TTL).After(ans.got) {
+		tick.maybe-- // that one surely
+		a.starts = 0
+	}
+	tick.sure++
+	if tick.sure > a.req.Tick.Max {
+		return fmt.Sprintf("%d starts of a tick: at most %d", tick.sure, a.req.Tick.Max)
+	}
+	lock.sureTick = max(lock.sureTick, at)
+	lock.maybeTick = max(lock.maybeTick, at)
+	return ""
+}
+
+func (m *model) refused(lock *modelLock, a *modelAttempt, why dlock.Reason, ans attempt) string {
+	if a.sure(ans.got) {
+		return fmt.Sprintf("refused (%s), though its own token holds slot %d", why, a.grant.Slot)
+	}
+	if why == dlock.Full {
+		return m.full(a, ans)
+	}
+	if a.req.Tick != nil {
+		at := a.req.Tick.At.UnixMicro()
+		tick := lock.tick(at)
+		switch {
+		case why == dlock.TickLate && lock.maybeTick > at:
+			return ""
+		case why == dlock.TickTaken && lock.maybeTick >= at && lock.sureTick <= at && tick.sure+tick.maybe >= a.req.Tick.Max:
+			return ""
+		}
+	}
+	return fmt.Sprintf("refused (%s), for no reason", why)
+}
+
+// full judges whether there may have been a holder for every slot.
+func (m *model) full(a *modelAttempt, ans attempt) string {
+	taken := make(map[int]bool)
+	anywhere := 0
+	for _, other := range m.attempts {
+		if other == a || keyOf(other.req) != keyOf(a.req) || !other.possible(ans.sent) {
+			continue
+		}
+		if other.known {
+			taken[other.grant.Slot] = true
+		}
+		if !other.known || other.wild {
+			anywhere++
+		}
+	}
+	var free []int
+	for slot := range max(1, a.req.Slots) {
+		if !taken[slot] {
+			free = append(free, slot)
+		}
+	}
+	if len(free) > anywhere {
+		return fmt.Sprintf("refused as full, though of slots %v only %d may be taken", free, anywhere)
+	}
+	return ""
+}
+
+// extended judges the answer to an extend.
+func (m *model) extended(a *modelAttempt, did applied, r dlock.Result, err error, sent, got time.Time) string {
+	ttl := a.req.TTL
+	switch {
+	case err != nil && did == notApplied:
+	case err != nil && !a.possible(sent): // there was nothing to extend
+	case err != nil && did == lateApplied:
+		a.lateKeep = true
+	case err != nil:
+		a.keep(got.Add(ttl + m.slack))
+	case r.Outcome == dlock.OK:
+		if !a.possible(sent) {
+			return fmt.Sprintf("%s was extended after its end", a.req.Token)
+		}
+		a.heldTo = sent.Add(ttl)
+		a.keep(got.Add(ttl + m.slack))
+	case r.Outcome == dlock.Lost:
+		if a.sure(got) {
+			return fmt.Sprintf("%s was lost, though it was to last %v longer", a.req.Token, a.heldTo.Sub(got))
+		}
+		a.over()
+	default:
+		return "an outcome that is unknown"
+	}
+	return ""
+}
+
+// released judges the answer to a release.
+func (m *model) released(a *modelAttempt, did applied, r dlock.Result, err error, sent, got time.Time) string {
+	a.givenUp = true
+	switch {
+	case err != nil && did == notApplied:
+	case err != nil && did == lateApplied:
+		a.lateRelease = true
+	case err != nil:
+		a.heldTo = time.Time{}
+	case r.Outcome == dlock.OK:
+		if !a.possible(sent) {
+			return fmt.Sprintf("%s was released after its end", a.req.Token)
+		}
+		a.over()
+	case r.Outcome == dlock.Lost:
+		if a.sure(got) {
+			return fmt.Sprintf("%s was lost, though it was to last %v longer", a.req.Token, a.heldTo.Sub(got))
+		}
+		a.over()
+	default:
+		return "an outcome that is unknown"
+	}
+	return ""
+}
+
+// healed notes that everything that was on its way has arrived.
+func (m *model) healed(now time.Time) {
+	for _, a := range m.attempts {
+		if a.lateKeep {
+			a.lateKeep = false
+			a.keep(now.Add(a.req.TTL + m.slack))
+		}
+		if a.lateRelease {
+			a.lateRelease = false
+			a.heldTo = time.Time{}
+		}
+	}
+}
+
+// forget drops old attempts that hold nothing, and keeps some: a store should not know them any more either.
+func (m *model) forget(now time.Time) {
+	const some = 30
+	excess := len(m.attempts) - some
+	m.attempts = slices.DeleteFunc(m.attempts, func(a *modelAttempt) bool {
+		if excess <= 0 || a.possible(now) || a.lateRelease {
+			return false
+		}
+		excess--
+		return true
+	})
+}
+
+// A journal remembers the last operations, to be read when one went wrong.
+type journal []string
+
+func (j *journal) add(format string, args ...any) {
+	const last = 25
+	*j = append(*j, fmt.Sprintf(format, args...))
+	if len(*j) > last {
+		*j = (*j)[1:]
+	}
+}
+
+func (j journal) String() string { return "\n\t" + strings.Join(j, "\n\t") }

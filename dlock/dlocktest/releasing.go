@@ -1,0 +1,123 @@
+package dlocktest
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var releasing = []promise{
+	{name: "release/frees at once", show: freesAtOnce},
+	{name: "release/twice frees nothing twice", show: releaseTwice},
+	{name: "release/only the token's own", show: releaseForeign},
+	{name: "release/by token with AnySlot", show: releaseAnySlot},
+}
+
+// freesAtOnce catches a release that only shortens the lease, or that one host does not see of another.
+func freesAtOnce(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 3} {
+		for range 5 {
+			grants := a.fillAny("x", slots)
+			c.want("release", b.release(grants[0]), dlock.OK) // a grant is not bound to the client that got it
+			again := b.mustAcquire(c.request("x", slots))
+			if again.grant.Slot != grants[0].Slot {
+				c.errorf("slot %d was released, slot %d was granted", grants[0].Slot, again.grant.Slot)
+			}
+			c.want("release", a.release(append(grants[1:], again.grant)...), dlock.OK)
+		}
+	}
+}
+
+// fillAny takes all there is of a semaphore or a mutex.
+func (h *host) fillAny(name string, slots int) []dlock.Grant {
+	if slots == 0 {
+		return []dlock.Grant{h.mustAcquire(h.c.request(name, 0)).grant}
+	}
+	grants := h.fill(name, slots)
+	if len(grants) != slots {
+		h.c.fatalf("%q: %d grants of %d slots, all free", name, len(grants), slots)
+	}
+	return grants
+}
+
+// releaseTwice catches a release that does not compare tokens: the second one would throw the next holder out.
+func releaseTwice(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 1, 3} {
+		grants := a.fillAny("x", slots)
+		c.want("release", a.release(grants...), dlock.OK)
+		c.want("second release", a.release(grants...), dlock.Lost)
+		next := b.fillAny("x", slots)
+		c.want("release after the slot went to another", a.release(grants...), dlock.Lost)
+		for i := range grants {
+			grants[i].Slot = dlock.AnySlot
+		}
+		c.want("release with AnySlot after the slot went to another", a.release(grants...), dlock.Lost)
+		a.mustRefuse(c.request("x", slots), dlock.Full)
+		c.want("the next holder's extend", b.extend(c.long, next...), dlock.OK)
+		c.want("the next holder's release", b.release(next...), dlock.OK)
+	}
+}
+
+// releaseForeign catches a release that anybody can do.
+func releaseForeign(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 2} {
+		grants := a.fillAny("x", slots)
+		for _, g := range grants {
+			stranger := g
+			stranger.Token = rand.Text()
+			c.want("release by a stranger", b.release(stranger), dlock.Lost)
+			stranger.Slot = dlock.AnySlot
+			c.want("release by a stranger with AnySlot", b.release(stranger), dlock.Lost)
+			// A part of a token is not the token, nor is one in another case.
+			for _, token := range []string{g.Token[:len(g.Token)-1], g.Token + "x", swapCase(g.Token)} {
+				stranger.Token = token
+				c.want("release by a token that is almost right", b.release(stranger), dlock.Lost)
+			}
+			// No token at all is a mistake of the caller: an error or Lost, but never a release.
+			stranger.Token = ""
+			ctx, cancel := callContext()
+			results, err := b.store.Release(ctx, stranger)
+			cancel()
+			if err == nil && (len(results) != 1 || results[0].Outcome == dlock.OK) {
+				c.errorf("release without a token: %v", results)
+			}
+		}
+		b.mustRefuse(c.request("x", slots), dlock.Full)
+		c.want("extend by the holder", a.extend(c.long, grants...), dlock.OK)
+	}
+}
+
+func swapCase(s string) string {
+	b := []byte(s)
+	for i, r := range b {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z':
+			b[i] = r ^ 0x20
+		}
+	}
+	return string(b)
+}
+
+// releaseAnySlot catches a store that finds a grant only by its slot: an acquire whose reply was lost has none to name.
+func releaseAnySlot(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 1, 5} {
+		name := fmt.Sprintf("x-%d", slots)
+		for _, g := range a.fillAny(name, slots) {
+			want := g.Slot
+			g.Slot = dlock.AnySlot
+			c.want("release with AnySlot", b.release(g), dlock.OK)
+			c.want("second release with AnySlot", b.release(g), dlock.Lost)
+			if got := b.mustAcquire(c.request(name, slots)); got.grant.Slot != want {
+				c.errorf("released slot %d by its token, slot %d became free", want, got.grant.Slot)
+			}
+		}
+	}
+	for _, slots := range []int{0, 3} {
+		c.want("release of a name that was never used", a.release(byToken(c.request("never used", slots))), dlock.Lost)
+	}
+}

@@ -1,0 +1,51 @@
+package dlocktest
+
+import "github.com/tickslot/tickslot/dlock"
+
+var roundTrips = []promise{
+	{name: "cost/one round trip per call", given: needsOneRoundTrip, show: oneRoundTrip},
+}
+
+func needsOneRoundTrip(f Features) string {
+	if !f.OneRoundTrip {
+		return "the store does not state OneRoundTrip"
+	}
+	return ""
+}
+
+// oneRoundTrip catches a cost that grows with the number of slots, with the number of leases, or when all is busy.
+func oneRoundTrip(c *check) {
+	if c.ns.RoundTrips == nil {
+		c.fatalf("the store states OneRoundTrip, and the harness does not count: set Namespace.RoundTrips")
+	}
+	h := c.host()
+	one := func(what string, do func()) {
+		before := c.ns.RoundTrips()
+		do()
+		if n := c.ns.RoundTrips() - before; n != 1 {
+			c.errorf("%s took %d round trips: must be 1", what, n)
+		}
+	}
+	// The first call of each kind may open a connection and load a script.
+	for _, slots := range []int{0, 50} {
+		g := h.mustAcquire(c.request("first", slots)).grant
+		h.extend(c.long, g)
+		h.release(g)
+	}
+	var grants []dlock.Grant
+	one("acquire of a mutex", func() { grants = append(grants, h.mustAcquire(c.request("m", 0)).grant) })
+	one("acquire of a mutex that is held", func() { h.mustRefuse(c.request("m", 0), dlock.Full) })
+	for range 50 {
+		one("acquire of one of 50 slots", func() { grants = append(grants, h.mustAcquire(c.request("s", 50)).grant) })
+	}
+	one("acquire when all 50 slots are held", func() { h.mustRefuse(c.request("s", 50), dlock.Full) })
+	if c.h.Features.AtomicTick {
+		one("acquire with a tick", func() { grants = append(grants, h.mustAcquire(c.tick("t", 500, thisSecond(), 1)).grant) })
+		one("acquire with a tick that is taken", func() { h.mustRefuse(c.tick("t", 500, thisSecond(), 1), dlock.TickTaken) })
+	}
+	for len(grants) < 500 {
+		grants = append(grants, h.mustAcquire(c.request("many", 500)).grant)
+	}
+	one("extend of 500", func() { h.extend(c.long, grants...) })
+	one("release of 500", func() { h.release(grants...) })
+}

@@ -1,0 +1,101 @@
+package dlocktest
+
+import "github.com/tickslot/tickslot/dlock"
+
+// slotNumbers are about hosts that disagree on the number of slots, as they do during every rolling deploy.
+var slotNumbers = []promise{
+	{name: "N/hosts that disagree share slots", show: disagree},
+	{name: "N/shrinking and growing hides no slot", show: shrinkAndGrow},
+	{name: "N/news of the other number", given: needsNews, show: newsOfSlots},
+}
+
+func needsNews(f Features) string {
+	if !f.News {
+		return "the store does not state News"
+	}
+	return ""
+}
+
+// disagree catches a number of slots that is part of the key: 3 and 5 would then be 8.
+func disagree(c *check) {
+	for _, threeFirst := range []bool{true, false} {
+		three, five := c.host(), c.host()
+		name := "five-first"
+		var grants []dlock.Grant
+		if threeFirst {
+			name = "three-first"
+			grants = append(three.fill(name, 3), five.fill(name, 5)...)
+		} else {
+			grants = append(five.fill(name, 5), three.fill(name, 3)...)
+		}
+		if len(grants) != 5 {
+			c.errorf("%s: hosts with 3 and 5 slots got %d grants: must be 5 together", name, len(grants))
+		}
+		seen := make(map[int]bool)
+		for _, g := range grants {
+			if seen[g.Slot] {
+				c.errorf("%s: slot %d was granted twice", name, g.Slot)
+			}
+			seen[g.Slot] = true
+		}
+		// A slot that both know, given back by one, is free for the other; one beyond 3 is not.
+		for _, g := range grants {
+			c.want("release", five.release(g), dlock.OK)
+			if g.Slot >= 3 {
+				three.mustRefuse(c.request(name, 3), dlock.Full)
+				five.mustAcquire(c.request(name, 5))
+			} else {
+				three.mustAcquire(c.request(name, 3))
+				five.mustRefuse(c.request(name, 5), dlock.Full)
+			}
+		}
+	}
+}
+
+// shrinkAndGrow catches a store that makes its slots when it first sees a name, or that loses count of them.
+func shrinkAndGrow(c *check) {
+	h := c.host()
+	fill := func(slots, want int) []dlock.Grant {
+		grants := h.fill("s", slots)
+		if len(grants) != want {
+			c.fatalf("asked with %d slots, %d were granted: must be %d", slots, len(grants), want)
+		}
+		return grants
+	}
+	five := fill(5, 5)
+	var last dlock.Grant
+	for _, g := range five {
+		if g.Slot == 4 {
+			last = g
+		} else {
+			c.want("release", h.release(g), dlock.OK)
+		}
+	}
+	two := fill(2, 2)
+	three := fill(5, 2) // slots 2 and 3; 4 is still held
+	seven := fill(7, 2)
+	c.want("extend after the number has changed", h.extend(c.long, last, two[0], three[0], seven[1]), dlock.OK)
+	c.want("release after the number has changed", h.release(append(append(append(two, three...), seven...), last)...), dlock.OK)
+	fill(3, 3)
+	fill(1, 0)
+	fill(7, 4)
+}
+
+// newsOfSlots catches a disagreement about N that stays unseen.
+func newsOfSlots(c *check) {
+	three, five := c.host(), c.host()
+	is := func(what string, got dlock.News, want int) {
+		if got.Slots != want {
+			c.note(2, "%s: News.Slots %d: must be %d", what, got.Slots, want)
+		}
+	}
+	a := three.mustAcquire(c.request("s", 3))
+	b := five.mustAcquire(c.request("s", 5))
+	is("the first grant with 5, after one with 3", b.grant.News, 3)
+	is("an extension after a grant with 5", three.extend(c.long, a.grant)[0].News, 5)
+	five.fill("s", 5)
+	is("a refusal after a grant with 5", three.mustRefuse(c.request("s", 3), dlock.Full).News, 5)
+	is("a release after a grant with 5", three.release(a.grant)[0].News, 5)
+	is("a mutex", three.mustAcquire(c.request("m", 0)).grant.News, 0)
+	is("the second holder of a mutex", five.mustRefuse(c.request("m", 0), dlock.Full).News, 0)
+}

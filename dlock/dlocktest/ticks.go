@@ -1,0 +1,265 @@
+package dlocktest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var ticks = []promise{
+	{name: "tick/at most Max starts", given: needsTick, show: startsPerTick},
+	{name: "tick/older is late", given: needsTick, show: lateTick},
+	{name: "tick/too far ahead", given: needsTick, show: tickAhead},
+	{name: "tick/told apart by the microsecond", given: needsTick, show: microseconds},
+	{name: "tick/stays taken after its lease", given: needsTick, show: tickOutlivesLease},
+	{name: "tick/refused slot takes no start", given: needsTick, show: refusedSlot},
+	{name: "tick/refused start takes no slot", given: needsTick, show: refusedStart},
+	{name: "tick/token asked again starts once", given: needsTick, show: startsOnce},
+	{name: "tick/is its name's own", given: needsTick, show: ticksApart},
+	{name: "tick/many hosts at once", given: needsTick, show: tickRace},
+}
+
+func needsTick(f Features) string {
+	if !f.AtomicTick {
+		return "the store does not state AtomicTick"
+	}
+	return ""
+}
+
+// tick asks for a slot together with a start of a tick.
+func (c *check) tick(name string, slots int, at time.Time, most int) dlock.Request {
+	req := c.request(name, slots)
+	req.Tick = &dlock.Tick{At: at, Max: most}
+	return req
+}
+
+// thisSecond is an instant that hosts with a schedule would agree on.
+func thisSecond() time.Time { return time.Now().Truncate(time.Second) }
+
+// startsPerTick catches the trap that tickslot is made for: a slot that is free again must not start the same tick again.
+func startsPerTick(c *check) {
+	hosts := []*host{c.host(), c.host(), c.host()}
+	at := thisSecond().Add(-time.Minute)
+	for _, most := range []int{1, 2, 5} {
+		for _, slots := range []int{0, 3} {
+			name := fmt.Sprintf("t-%d-%d", most, slots)
+			for i := range 3 {
+				due := at.Add(time.Duration(i) * time.Second)
+				for range most {
+					a := hosts[rand.N(3)].mustAcquire(c.tick(name, slots, due, most))
+					c.want("release", hosts[rand.N(3)].release(a.grant), dlock.OK)
+				}
+				for _, h := range hosts {
+					h.mustRefuse(c.tick(name, slots, due, most), dlock.TickTaken)
+				}
+				// The same instant, written in another zone, is the same tick.
+				hosts[0].mustRefuse(c.tick(name, slots, due.In(time.FixedZone("", 5*3600)), most), dlock.TickTaken)
+			}
+		}
+	}
+	// Without a tick there is nothing to count.
+	for range 3 {
+		a := hosts[0].mustAcquire(c.request("t-1-3", 3))
+		hosts[0].release(a.grant)
+	}
+}
+
+// lateTick catches a host that is behind and starts a tick which the fleet has left.
+func lateTick(c *check) {
+	h := c.host()
+	at := thisSecond()
+	h.mustAcquire(c.tick("t", 9, at, 3))
+	for _, before := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Hour, 10 * 365 * 24 * time.Hour} {
+		h.mustRefuse(c.tick("t", 9, at.Add(-before), 3), dlock.TickLate)
+	}
+	h.mustAcquire(c.tick("t", 9, at, 3)) // the refusals have not changed what is current, or its count
+	h.mustAcquire(c.tick("t", 9, at, 3))
+	h.mustRefuse(c.tick("t", 9, at, 3), dlock.TickTaken)
+	h.mustAcquire(c.tick("t", 9, at.Add(time.Second), 3))
+	h.mustRefuse(c.tick("t", 9, at, 3), dlock.TickLate)
+}
+
+// tickAhead catches a host whose clock is wrong and that would block the timer for all others until then.
+func tickAhead(c *check) {
+	h := c.host()
+	at := thisSecond()
+	for _, slots := range []int{0, 1} {
+		name := fmt.Sprintf("t-%d", slots)
+		h.mustRefuse(c.tick(name, slots, time.Now().Add(time.Minute), 1), dlock.TickAhead)
+		h.mustRefuse(c.tick(name, slots, time.Now().Add(1000*time.Hour), 1), dlock.TickAhead)
+		a := h.mustAcquire(c.tick(name, slots, at, 1))
+		c.want("release", h.release(a.grant), dlock.OK)
+		ahead := 3 * time.Second // a clock that is a little fast is no clock error
+		if c.h.Virtual {
+			h.mustRefuse(c.tick(name, slots, time.Now().Add(dlock.MaxTickAhead+time.Microsecond), 1), dlock.TickAhead)
+			ahead = dlock.MaxTickAhead
+		}
+		h.mustAcquire(c.tick(name, slots, time.Now().Add(ahead), 1))
+	}
+}
+
+// microseconds catches instants that are cut to milliseconds or seconds, or that pass through a float.
+func microseconds(c *check) {
+	h := c.host()
+	at := thisSecond().Add(-time.Second + 999*time.Microsecond)
+	for _, name := range []string{"t", "u"} {
+		for i := range 5 {
+			due := at.Add(time.Duration(i) * time.Microsecond)
+			h.mustAcquire(c.tick(name, 9, due, 1))
+			h.mustRefuse(c.tick(name, 9, due, 1), dlock.TickTaken)
+			h.mustRefuse(c.tick(name, 9, due.Add(900*time.Nanosecond), 1), dlock.TickTaken)
+			h.mustRefuse(c.tick(name, 9, due.Add(-time.Microsecond), 1), dlock.TickLate)
+		}
+		at = at.Add(time.Millisecond + time.Microsecond)
+	}
+}
+
+// tickOutlivesLease catches a claim that is kept with the lease and goes when that goes: a short job would run once per host.
+func tickOutlivesLease(c *check) {
+	a, b := c.host(), c.host()
+	at := thisSecond()
+	for _, slots := range []int{0, 1} {
+		name := fmt.Sprintf("t-%d", slots)
+		req := c.brief(name, slots)
+		req.Tick = &dlock.Tick{At: at, Max: 1}
+		held := a.mustAcquire(req)
+		until(held.endedBy(c))
+		b.mustRefuse(c.tick(name, slots, at, 1), dlock.TickTaken)
+		next := b.mustAcquire(c.tick(name, slots, at.Add(time.Second), 1))
+		c.want("release", b.release(next.grant), dlock.OK)
+		a.mustRefuse(c.tick(name, slots, at.Add(time.Second), 1), dlock.TickTaken)
+	}
+}
+
+// refusedSlot catches the tick claimed first and the slot not got: nobody would start it.
+func refusedSlot(c *check) {
+	a, b := c.host(), c.host()
+	at := thisSecond()
+	for _, slots := range []int{0, 2} {
+		name := fmt.Sprintf("t-%d", slots)
+		first := a.fillAny(name, slots)
+		for i := range 3 {
+			b.mustRefuse(c.tick(name, slots, at.Add(time.Duration(i)*time.Millisecond), 1), dlock.Full)
+		}
+		c.want("release", a.release(first[0]), dlock.OK)
+		// Neither are the later ticks claimed, which would make this one late.
+		next := b.mustAcquire(c.tick(name, slots, at, 1))
+		b.release(next.grant)
+		b.mustRefuse(c.tick(name, slots, at, 1), dlock.TickTaken)
+	}
+}
+
+// refusedStart catches the slot taken first and the tick not got: a slot that nobody uses until it expires.
+func refusedStart(c *check) {
+	a, b := c.host(), c.host()
+	at := thisSecond()
+	for _, slots := range []int{0, 2} {
+		name := fmt.Sprintf("t-%d", slots)
+		first := a.mustAcquire(c.tick(name, slots, at, 1))
+		c.want("release", a.release(first.grant), dlock.OK)
+		for range 3 {
+			b.mustRefuse(c.tick(name, slots, at, 1), dlock.TickTaken)
+			b.mustRefuse(c.tick(name, slots, at.Add(-time.Second), 1), dlock.TickLate)
+			b.mustRefuse(c.tick(name, slots, at.Add(time.Hour), 1), dlock.TickAhead)
+		}
+		refused := c.tick(name, slots, at, 1)
+		b.mustRefuse(refused, dlock.TickTaken)
+		c.want("release of what was refused", b.release(byToken(refused)), dlock.Lost)
+		a.fillAny(name, slots)
+	}
+}
+
+// startsOnce catches a retry that counts as a second start, or that is refused because its own first try took the tick.
+func startsOnce(c *check) {
+	open := c.host()
+	faulty := NewFaulty(open.store)
+	h := &host{c: c, store: faulty}
+	at := thisSecond()
+	for _, slots := range []int{0, 9} {
+		name := fmt.Sprintf("t-%d", slots)
+		first := c.tick(name, slots, at, 2)
+		faulty.InjectN(1, LostReply, Acquire)
+		h.try(first)
+		for range 3 {
+			h.mustAcquire(first)
+		}
+		if slots == 0 {
+			c.want("release", h.release(byToken(first)), dlock.OK)
+		}
+		second := open.mustAcquire(c.tick(name, slots, at, 2)) // the second of two starts
+		if slots == 0 {
+			c.want("release", h.release(second.grant), dlock.OK)
+		}
+		open.mustRefuse(c.tick(name, slots, at, 2), dlock.TickTaken)
+		open.mustAcquire(c.tick(name, slots, at.Add(time.Second), 2))
+		if slots > 0 {
+			h.mustAcquire(first) // its lease goes on, though the fleet is at a later tick
+		}
+	}
+}
+
+// ticksApart catches a tick kept for all names together.
+func ticksApart(c *check) {
+	h := c.host()
+	at := thisSecond()
+	h.mustAcquire(c.tick("a", 3, at, 1))
+	h.mustAcquire(c.tick("b", 3, at.Add(-time.Hour), 1))
+	h.mustAcquire(c.tick("ab", 0, at.Add(-time.Hour), 1))
+	h.mustRefuse(c.tick("a", 3, at, 1), dlock.TickTaken)
+	// The tick is that of the name: hosts that disagree on the number of slots share it.
+	h.mustRefuse(c.tick("a", 5, at, 1), dlock.TickTaken)
+	// A mutex has nothing to do with a semaphore of the same name.
+	h.mustAcquire(c.tick("a", 0, at.Add(-time.Hour), 1))
+	h.mustRefuse(c.tick("a", 3, at, 1), dlock.TickTaken)
+}
+
+// tickRace catches a count that is read and written in two steps.
+func tickRace(c *check) {
+	at := thisSecond().Add(-time.Minute)
+	const workers = 12
+	hosts := []*host{c.host(), c.host(), c.host()}
+	for round := range 8 {
+		most := 1 + round%3
+		slots := []int{1, 3, workers}[round%3]
+		due := at.Add(time.Duration(round) * time.Second)
+		var mu sync.Mutex
+		starts := 0
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				h := hosts[w%len(hosts)]
+				for range 3 {
+					a := h.try(c.tick("t", slots, due, most))
+					switch {
+					case a.err == nil:
+						mu.Lock()
+						starts++
+						mu.Unlock()
+						ctx, cancel := callContext()
+						_, _ = h.store.Release(ctx, a.grant)
+						cancel()
+					case reason(a.err) != dlock.TickTaken && reason(a.err) != dlock.Full:
+						c.errorf("tick %d: %v", round, a.err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		// Whoever found all slots held has tried in vain; what is left of the tick must still be there.
+		for starts < most {
+			a := hosts[0].try(c.tick("t", slots, due, most))
+			if a.err != nil {
+				c.fatalf("tick %d had %d of %d starts, and then: %v", round, starts, most, a.err)
+			}
+			starts++
+			hosts[0].release(a.grant)
+		}
+		if starts > most {
+			c.errorf("%d starts of tick %d: at most %d", starts, round, most)
+		}
+		hosts[0].mustRefuse(c.tick("t", slots, due, most), dlock.TickTaken)
+	}
+}

@@ -1,0 +1,80 @@
+package memlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+func TestConformance(t *testing.T) {
+	dlocktest.Run(t, dlocktest.Harness{
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true},
+		Virtual:  true,
+		New: func(testing.TB) dlocktest.Namespace {
+			store := memlock.New()
+			return dlocktest.Namespace{
+				Open:     func() dlock.DistributedLock { return store },
+				LoseData: func() { *store = memlock.Store{} },
+			}
+		},
+	})
+}
+
+// The same promises hold on the real clock; this is also what shows that the suite itself works on one.
+func TestConformanceInRealTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for real")
+	}
+	dlocktest.Run(t, dlocktest.Harness{
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true},
+		TTL:      100 * time.Millisecond,
+		New: func(testing.TB) dlocktest.Namespace {
+			store := memlock.New()
+			return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}
+		},
+	})
+}
+
+// A store that kept every name for ever would grow with every name that was ever used once.
+func TestIdleNamesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		ctx := context.Background()
+		start := time.Now()
+		acquire := func(name, token string, tick *dlock.Tick) dlock.Grant {
+			t.Helper()
+			g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: token, TTL: time.Minute, Tick: tick})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		declared := func(name, token string) int { return acquire(name, token, nil).News.Slots }
+
+		tick := &dlock.Tick{At: start.Add(-time.Hour), Max: 1}
+		old := acquire("idle", "a", &dlock.Tick{At: start, Max: 1})
+		acquire("in use", "a", &dlock.Tick{At: start, Max: 1})
+		for day := range 8 {
+			time.Sleep(24 * time.Hour)
+			if got := declared("in use", "day-"+string(rune('0'+day))); got != 2 {
+				t.Fatalf("day %d: a name in use was forgotten: News.Slots %d", day, got)
+			}
+		}
+		// A tick older than the one that was claimed is late, unless the name was forgotten.
+		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "in use", Slots: 2, Token: "b", TTL: time.Minute, Tick: tick}); err == nil {
+			t.Error("the tick of a name in use was forgotten")
+		}
+		again := acquire("idle", "b", tick)
+		if again.News.Slots != 0 {
+			t.Errorf("a name idle for 8 days was not forgotten: News.Slots %d", again.News.Slots)
+		}
+		if again.Fence <= old.Fence {
+			t.Errorf("fence %d after %d: must grow although the name was forgotten", again.Fence, old.Fence)
+		}
+	})
+}
