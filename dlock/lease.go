@@ -158,7 +158,9 @@ func (l *Lease) renewed(sent instant, news News) {
 func (l *Lease) unanswered(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failure = err
+	if l.renew { // one that is meant to end does not end by the store's silence
+		l.failure = err
+	}
 }
 
 // lose ends the lease for good.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,6 +24,9 @@ const (
 	maxUnsettled = 10_000
 	// sleepCheck is how often, while leases are held, a session looks whether the machine was asleep.
 	sleepCheck = 500 * time.Millisecond
+	// sleepNoise is what may come between two looks without sleep: rounding, and where sleep is only an estimate
+	// a wall clock that is being slewed. It would otherwise cause a heartbeat at every look.
+	sleepNoise = 10 * time.Millisecond
 )
 
 var errNoAnswer = errors.New("no answer for this lease")
@@ -53,14 +57,15 @@ func (o SessionOptions) withDefaults() SessionOptions {
 // Validate checks the options against each other.
 func (o SessionOptions) Validate() error {
 	o = o.withDefaults()
-	switch {
-	case o.StoreTimeout < time.Millisecond:
-		return fmt.Errorf("StoreTimeout %v: must be at least 1ms", o.StoreTimeout)
-	case o.TTL/3 < o.StoreTimeout:
-		return fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
-			o.TTL, o.StoreTimeout, 3*o.StoreTimeout)
+	var errs []error
+	if o.StoreTimeout < time.Millisecond {
+		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be at least 1ms", o.StoreTimeout))
 	}
-	return nil
+	if timeout := max(o.StoreTimeout, time.Millisecond); o.TTL/3 < timeout {
+		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
+			o.TTL, timeout, 3*timeout))
+	}
+	return errors.Join(errs...)
 }
 
 // A Session holds the leases of one process on one store. It renews all of them together: one call to the
@@ -73,11 +78,14 @@ type Session struct {
 	trust        time.Duration
 	storeTimeout time.Duration
 
+	life    context.Context // of the heartbeat; Close ends it, so that it need not wait for a store that hangs
+	endLife context.CancelFunc
+
 	mu        sync.Mutex
 	closed    bool
 	leases    map[*Lease]struct{}
-	unsettled []Grant // outcome unknown: to be released by token as soon as the store answers
-	beating   bool    // a beat is going on
+	unsettled []unsettled
+	beating   bool // a beat is going on
 	beatEnd   chan struct{}
 	next      *time.Timer // the next beat; nil or stopped while there is nothing to do
 	nextAt    time.Time
@@ -85,14 +93,20 @@ type Session struct {
 	slept     time.Duration
 }
 
+// unsettled is a grant of unknown outcome, to be released by token as soon as the store answers.
+type unsettled struct {
+	Grant
+	ends time.Time // when it has ended by itself, if it was made at all, and is no longer worth a call
+}
+
 // NewSession checks the options against each other and against the store. Nothing is started and the store
 // is not called.
 func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
-	if store == nil {
-		return nil, errors.New("dlock: no store: pass a redislock, sqllock or memlock store")
-	}
 	opts = opts.withDefaults()
 	errs := []error{opts.Validate()}
+	if store == nil {
+		errs = append(errs, errors.New("no store: pass a redislock, sqllock or memlock store"))
+	}
 	if c, ok := store.(Checker); ok {
 		errs = append(errs, c.Check())
 	}
@@ -102,7 +116,10 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("dlock: %w", err)
 	}
+	life, end := context.WithCancel(context.Background())
 	return &Session{
+		life:         life,
+		endLife:      end,
 		store:        store,
 		holder:       opts.Holder,
 		ttl:          opts.TTL,
@@ -121,24 +138,22 @@ func (s *Session) TTL() time.Duration { return s.ttl }
 // Close ends the heartbeat and makes one last try, bounded by StoreTimeout, to give back what is unsettled.
 // Release your leases first: one that is still held is no longer renewed and ends within a TTL.
 func (s *Session) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeTimeout)
+	defer cancel()
 	s.mu.Lock()
 	s.closed = true
 	s.stopTimers()
+	s.endLife()
 	for s.beating {
 		ended := s.beatEnd
 		s.mu.Unlock()
-		<-ended // a beat lasts no longer than its calls to the store, each bounded by StoreTimeout
+		<-ended // its call to the store ends with life
 		s.mu.Lock()
 	}
 	last := s.unsettled
 	s.unsettled = nil
 	s.mu.Unlock()
-	if len(last) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeTimeout)
-	defer cancel()
-	_, err := s.callRelease(ctx, last)
+	_, err := s.settleAll(ctx, last)
 	return err
 }
 
@@ -154,6 +169,9 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	if closed {
 		return nil, ErrClosed
 	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
+	}
 	deadline := time.Now().Add(s.storeTimeout)
 	grant, sent, err := s.ask(ctx, req, deadline.Add(-s.storeTimeout/2))
 	unknown := isUnknown(err)
@@ -163,18 +181,31 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	}
 	if err == nil {
 		lease := s.newLease(ctx, grant)
-		if lease.open(sent) && s.add(lease) {
+		opened := lease.open(sent)
+		if opened && s.add(lease) {
+			if lease.Err() != nil { // its window closed before it was added: nobody else will remove it
+				s.remove(lease)
+			}
 			return lease, nil
 		}
 		lease.end(released, ErrReleased)
+		if opened { // closed meanwhile: nothing settles any more, so give it back here
+			ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+			defer cancel()
+			_, _ = s.callRelease(ctx, []Grant{grant}) // if that fails it ends within a TTL
+			return nil, ErrClosed
+		}
 		err = errors.New("the answer came later than the lease can be trusted")
 		unknown = true
 	}
 	if unknown {
 		s.settle(Grant{Name: name, Slots: slots, Slot: AnySlot, Token: req.Token})
 	}
-	if no, ok := errors.AsType[*NotAcquiredError](err); ok {
-		return nil, no
+	if errors.Is(err, ErrNotAcquired) {
+		if no, ok := errors.AsType[*NotAcquiredError](err); ok {
+			return nil, no
+		}
+		return nil, &NotAcquiredError{Name: name, Slots: slots} // a store that gave no reason
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
@@ -234,7 +265,7 @@ func (s *Session) callRelease(ctx context.Context, grants []Grant) (results []Re
 }
 
 func (s *Session) callExtend(grants []Grant) (results []Result, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.storeTimeout)
+	ctx, cancel := context.WithTimeout(s.life, s.storeTimeout)
 	defer cancel()
 	defer recovered(&err)
 	results, err = s.store.Extend(ctx, s.ttl, grants...)
@@ -279,7 +310,7 @@ func (s *Session) settle(g Grant) {
 	if len(s.unsettled) == maxUnsettled {
 		s.unsettled = s.unsettled[1:]
 	}
-	s.unsettled = append(s.unsettled, g)
+	s.unsettled = append(s.unsettled, unsettled{g, time.Now().Add(s.ttl)})
 	s.schedule(s.retryWait())
 }
 
@@ -342,20 +373,22 @@ func (s *Session) beat() {
 	for l := range s.leases {
 		leases = append(leases, l)
 	}
-	unsettled := s.unsettled
+	owed := slices.DeleteFunc(s.unsettled, func(u unsettled) bool { return started.After(u.ends) })
 	s.unsettled = nil
 	s.mu.Unlock()
 
 	answered := s.renewAll(leases)
-	if answered && len(unsettled) > 0 {
-		unsettled, answered = s.settleAll(unsettled)
+	if answered {
+		var err error
+		owed, err = s.settleAll(s.life, owed)
+		answered = err == nil
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beating = false
 	close(s.beatEnd)
-	s.unsettled = append(unsettled, s.unsettled...)
+	s.unsettled = append(owed, s.unsettled...)
 	if s.closed || len(s.leases) == 0 && len(s.unsettled) == 0 {
 		s.stopTimers()
 		return
@@ -376,12 +409,15 @@ func (s *Session) renewAll(leases []*Lease) bool {
 	batch := make([]*Lease, 0, min(len(leases), beatBatch))
 	grants := make([]Grant, 0, cap(batch))
 	answered := true
-	flush := func() {
-		if len(batch) == 0 {
+	flush := func(later []*Lease) {
+		if len(batch) == 0 || s.life.Err() != nil {
 			return
 		}
 		sent := now()
 		results, err := s.callExtend(grants)
+		if err != nil && s.life.Err() != nil {
+			return // Close interrupted it: not the store's failure
+		}
 		for i, l := range batch {
 			switch {
 			case err != nil:
@@ -397,10 +433,15 @@ func (s *Session) renewAll(leases []*Lease) bool {
 		}
 		if err != nil {
 			answered = false
+			// While the store hangs, the turn of the others may come after their windows have closed:
+			// that is its silence too.
+			for _, l := range later {
+				l.unanswered(err)
+			}
 		}
 		batch, grants = batch[:0], grants[:0]
 	}
-	for _, l := range leases {
+	for i, l := range leases {
 		l.mu.Lock()
 		renew := l.renew && l.state == held
 		l.mu.Unlock()
@@ -409,31 +450,35 @@ func (s *Session) renewAll(leases []*Lease) bool {
 		}
 		batch, grants = append(batch, l), append(grants, l.grant)
 		if len(batch) == beatBatch {
-			flush()
+			flush(leases[i+1:])
 		}
 	}
-	flush()
-	return answered
+	flush(nil)
+	return answered && s.life.Err() == nil
 }
 
-// settleAll returns the grants that are still unsettled, and whether the store answered.
-func (s *Session) settleAll(grants []Grant) ([]Grant, bool) {
-	for len(grants) > 0 {
-		batch := grants[:min(len(grants), beatBatch)]
-		ctx, cancel := context.WithTimeout(context.Background(), s.storeTimeout)
+// settleAll gives grants back in batches, each bounded by StoreTimeout and all by ctx. It returns what is still unsettled
+// when the store stops answering.
+func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled, error) {
+	for len(owed) > 0 {
+		batch := make([]Grant, min(len(owed), beatBatch))
+		for i := range batch {
+			batch[i] = owed[i].Grant
+		}
+		ctx, cancel := context.WithTimeout(ctx, s.storeTimeout)
 		results, err := s.callRelease(ctx, batch)
 		cancel()
 		if err != nil {
-			return grants, false
+			return owed, err
 		}
 		for i, r := range results {
 			if r.Outcome == Unknown {
-				return grants[i:], false
+				return owed[i:], cmp.Or(r.Err, errNoAnswer)
 			}
 		}
-		grants = grants[len(batch):]
+		owed = owed[len(batch):]
 	}
-	return nil, true
+	return nil, nil
 }
 
 // checkSleep looks, off the heartbeat because that may be waiting for the store, whether the machine was
@@ -446,7 +491,7 @@ func (s *Session) checkSleep() {
 		return
 	}
 	s.sleeper.Reset(sleepCheck)
-	asleep := slept > s.slept
+	asleep := slept > s.slept+sleepNoise
 	s.slept = slept
 	var leases []*Lease
 	if asleep {

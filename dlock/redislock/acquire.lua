@@ -29,8 +29,8 @@ local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 
--- Numbers are written in full: Lua's own conversion gives 1.79e+15.
-local function int(x) return string.format('%.0f', x) end
+-- Numbers are written in full: Lua's own conversion gives 1.79e+15. (Not every Lua formats a numeric string.)
+local function int(x) return string.format('%.0f', tonumber(x)) end
 local function key(slot) return mutex and base or base .. int(slot) end
 -- A grant's value begins with its token, so that ownership is a comparison of prefixes.
 local mine = '{"token":"' .. token .. '"'
@@ -156,7 +156,11 @@ end
 -- 6. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on.
 fence = math.max(fence + 1, micros)
 local value = mine .. ',"fence":' .. int(fence) .. ',"since":' .. int(now) .. ',' .. ARGV[5] .. '}'
+local tries = 0
 while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl)) do
+  -- Each round puts one slot off, so there are at most n; a script that does not end would stop the server.
+  tries = tries + 1
+  if tries > n then error('TICKSLOT index ' .. index .. ' cannot be believed: delete it', 0) end
   get(slot)
   local left = redis.call('PTTL', key(slot))
   -- A key without an end is not ours; look at it again in a second.

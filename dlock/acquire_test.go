@@ -1,0 +1,385 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// Rule 11: a lost reply is asked for again with the same token: one slot is taken, that lease is returned, and it costs
+// exactly one more call.
+//
+// Fails if the second ask has a token of its own (two slots taken), or is left out.
+func TestLostReplyOfAcquire(t *testing.T) {
+	for name, fault := range map[string]dlocktest.Fault{
+		"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply, "slow": dlocktest.Slow(2 * time.Second),
+		"never sent": down, "hangs": dlocktest.Hang, "panics": dlocktest.Panic,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memlock.New()
+				h := newHost(t, store, dlock.SessionOptions{})
+				h.faulty.InjectN(1, fault, dlocktest.Acquire)
+				var lease *dlock.Lease
+				within(t, timeout, "TryAcquire", func() { lease = h.take(t, "job", 3) })
+				if n := h.faulty.Calls(dlocktest.Acquire); n != 2 {
+					t.Errorf("%d calls, want 2", n)
+				}
+				if n := free(t, store, "job", 3); n != 2 {
+					t.Errorf("%d of 3 slots free, want 2", n)
+				}
+				advance(time.Minute)
+				wantHeld(t, lease)
+				if err := lease.Release(bg); err != nil {
+					t.Error(err)
+				}
+				if n := free(t, store, "job", 3); n != 3 {
+					t.Errorf("%d of 3 slots free, want all", n)
+				}
+			})
+		})
+	}
+}
+
+// Rule 11: a reply lost twice is the store's failure; the slot that may have been taken is freed in the background.
+//
+// Fails if acquire does not settle, or asks a third time.
+func TestReplyOfAcquireLostTwice(t *testing.T) {
+	for name, fault := range map[string]dlocktest.Fault{"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memlock.New()
+				h := newHost(t, store, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
+				h.faulty.Inject(fault, dlocktest.Acquire)
+				within(t, timeout, "TryAcquire", func() {
+					_, err := h.Semaphore("job", 3).TryAcquire(bg)
+					wantStoreError(t, err, "acquire")
+					if !errors.Is(err, dlocktest.ErrInjected) {
+						t.Errorf("%v does not carry what went wrong", err)
+					}
+				})
+				if n := h.faulty.Calls(dlocktest.Acquire); n != 2 {
+					t.Errorf("%d calls, want 2", n)
+				}
+				if n := free(t, store, "job", 3); n != 2 {
+					t.Fatalf("%d of 3 slots free, want 2", n)
+				}
+				advance(time.Minute/10 + time.Minute/20)
+				if n := free(t, store, "job", 3); n != 3 {
+					t.Errorf("%d of 3 slots free, want all", n)
+				}
+				if !h.Idle() {
+					t.Error("the session still tries")
+				}
+			})
+		})
+	}
+}
+
+// Rule 11: a request that arrives after everything, even after its release, costs one slot for at most one TTL.
+//
+// Fails if the second ask has a token of its own (two slots), or if the session goes on extending what it settles.
+func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		h.faulty.Inject(dlocktest.Late(3*time.Second), dlocktest.Acquire)
+		_, err := h.Semaphore("job", 2).TryAcquire(bg) // applied at 3 s and again at 3.5 s
+		wantStoreError(t, err, "acquire")
+		advance(time.Second) // settled at 1.6 s to 1.9 s
+		if n := h.faulty.Calls(dlocktest.Release); n != 1 {
+			t.Fatalf("%d releases, want 1", n)
+		}
+		worst := 2
+		for range 2500 {
+			advance(time.Millisecond)
+			worst = min(worst, free(t, store, "job", 2))
+		}
+		if worst != 1 {
+			t.Errorf("%d of 2 slots free, want 1", worst)
+		}
+		advance(3500*time.Millisecond + ttl - 4500*time.Millisecond)
+		if n := free(t, store, "job", 2); n != 2 {
+			t.Errorf("%d of 2 slots free one TTL after the request arrived, want all", n)
+		}
+		if !h.Idle() {
+			t.Error("the session still tries")
+		}
+	})
+}
+
+// Rule 4: granted, not acquired and store error are never mixed, and a caller who gave up is none of them. The
+// store is not asked on a context that has ended.
+//
+// Fails if acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure, or does not look at ctx first.
+func TestThreeOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		a := newHost(t, store, dlock.SessionOptions{})
+		b := newHost(t, store, dlock.SessionOptions{Holder: dlock.Holder{Host: "b"}, TTL: ttl, StoreTimeout: timeout})
+		b.take(t, "job", 1)
+		advance(time.Second)
+		try := func() error {
+			t.Helper()
+			lease, err := a.Semaphore("job", 1).TryAcquire(bg)
+			if lease != nil {
+				t.Fatal("got a lease")
+			}
+			return err
+		}
+
+		err := try()
+		held, ok := errors.AsType[*dlock.NotAcquiredError](err)
+		if !ok || !errors.Is(err, dlock.ErrNotAcquired) || held.Reason != dlock.Full || held.Holder != b.Holder() || held.Since != time.Second {
+			t.Errorf("full: got %#v", err)
+		}
+		if _, failed := errors.AsType[*dlock.StoreError](err); failed {
+			t.Errorf("full: %v is a StoreError", err)
+		}
+		if n := a.faulty.Calls(dlocktest.Acquire); n != 1 {
+			t.Errorf("full: %d calls, want 1", n)
+		}
+
+		for _, fault := range []dlocktest.Fault{down, dlocktest.Hang, dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Panic, dlocktest.Slow(time.Minute)} {
+			a.faulty.Inject(fault, dlocktest.Acquire)
+			wantStoreError(t, try(), "acquire")
+		}
+		a.faulty.Heal()
+		if err := try(); !errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("healed: %v, want not acquired", err)
+		}
+	})
+}
+
+// Rule 4 with ticks: the reasons reach the caller as the store gave them.
+//
+// Fails if acquire does not pass the tick on.
+func TestTryAcquireTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		at := time.Now()
+		try := func(at time.Time) dlock.Reason {
+			lease, err := h.Semaphore("job", 2).TryAcquireTick(bg, dlock.Tick{At: at, Max: 1})
+			if err == nil {
+				lease.Release(bg)
+				return ""
+			}
+			held, ok := errors.AsType[*dlock.NotAcquiredError](err)
+			if !ok {
+				t.Fatal(err)
+			}
+			return held.Reason
+		}
+		for i, want := range []dlock.Reason{"", dlock.TickTaken} {
+			if got := try(at); got != want {
+				t.Errorf("attempt %d: %q, want %q", i, got, want)
+			}
+		}
+		if got := try(at.Add(-time.Second)); got != dlock.TickLate {
+			t.Errorf("%q, want %q", got, dlock.TickLate)
+		}
+		if got := try(at.Add(time.Hour)); got != dlock.TickAhead {
+			t.Errorf("%q, want %q", got, dlock.TickAhead)
+		}
+	})
+}
+
+// Rule 4: a caller's context that ends is neither the store's failure nor its "no"; a grant that was made all the same is
+// given back.
+//
+// Fails if acquire returns the StoreError without looking at ctx, or does not settle for a caller who has gone.
+func TestCallerGivesUp(t *testing.T) {
+	reason := errors.New("shutting down")
+	neither := func(t *testing.T, err error) {
+		t.Helper()
+		if _, failed := errors.AsType[*dlock.StoreError](err); failed || errors.Is(err, dlock.ErrNotAcquired) || !errors.Is(err, reason) {
+			t.Errorf("got %v (%T), want the cause of the context and nothing else", err, err)
+		}
+	}
+	t.Run("before", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHost(t, memlock.New(), dlock.SessionOptions{})
+			ctx, cancel := context.WithCancelCause(bg)
+			cancel(reason)
+			_, err := h.Mutex("job").TryAcquire(ctx)
+			neither(t, err)
+			_, err = h.Mutex("job").Acquire(ctx)
+			neither(t, err)
+			if n := h.faulty.Calls(dlocktest.Acquire); n != 0 || !h.Idle() {
+				t.Errorf("%d calls, idle %v: the store was asked for a caller who had gone", n, h.Idle())
+			}
+		})
+	})
+	t.Run("during", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			h := newHost(t, store, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
+			h.faulty.Inject(dlocktest.SilentReply, dlocktest.Acquire)
+			ctx, cancel := context.WithCancelCause(bg)
+			time.AfterFunc(100*time.Millisecond, func() { cancel(reason) })
+			within(t, 100*time.Millisecond, "TryAcquire", func() {
+				_, err := h.Semaphore("job", 1).TryAcquire(ctx)
+				neither(t, err)
+			})
+			if n := h.faulty.Calls(dlocktest.Acquire); n != 1 {
+				t.Errorf("%d calls, want 1", n)
+			}
+			if free(t, store, "job", 1) != 0 {
+				t.Fatal("the test is wrong: nothing was granted")
+			}
+			advance(time.Minute/10 + time.Minute/20)
+			if free(t, store, "job", 1) != 1 {
+				t.Error("the grant was not given back")
+			}
+		})
+	})
+}
+
+// I7: a store that answers nonsense breaks nothing: a "no" without its type is still a "no", a panic a failure.
+//
+// Fails if acquire takes only a *NotAcquiredError for a "no" (it became a StoreError that matched ErrNotAcquired).
+func TestNonsenseFromAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		for _, no := range []error{dlock.ErrNotAcquired, fmt.Errorf("wrapped: %w", &dlock.NotAcquiredError{Name: "job"})} {
+			h.faulty.Inject(dlocktest.Error(no), dlocktest.Acquire)
+			_, err := h.Semaphore("job", 1).TryAcquire(bg)
+			if got, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || got.Name != "job" {
+				t.Errorf("got %v (%T), want a *NotAcquiredError", err, err)
+			}
+			if _, failed := errors.AsType[*dlock.StoreError](err); failed {
+				t.Errorf("%v is also a StoreError", err)
+			}
+		}
+		if !h.Idle() {
+			t.Error("a \"no\" leaves nothing to be given back")
+		}
+	})
+}
+
+// What cannot be a lock is refused before the store is asked, and Acquire does not wait for it to become one.
+//
+// Fails if Semaphore turns 0 slots into a mutex, or acquire does not validate.
+func TestRefusedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		for name, try := range map[string]func() (*dlock.Lease, error){
+			"0 slots":       func() (*dlock.Lease, error) { return h.Semaphore("job", 0).TryAcquire(bg) },
+			"-1 slots":      func() (*dlock.Lease, error) { return h.Semaphore("job", -1).TryAcquire(bg) },
+			"10,001 slots":  func() (*dlock.Lease, error) { return h.Semaphore("job", dlock.MaxSlots+1).Acquire(bg) },
+			"no name":       func() (*dlock.Lease, error) { return h.Mutex("").Acquire(bg) },
+			"a slot's name": func() (*dlock.Lease, error) { return h.Mutex("job:slot:1").TryAcquire(bg) },
+			"an empty tick": func() (*dlock.Lease, error) { return h.Semaphore("job", 1).TryAcquireTick(bg, dlock.Tick{}) },
+		} {
+			lease, err := try()
+			if lease != nil || err == nil {
+				t.Errorf("%s: not refused", name)
+			}
+			if _, failed := errors.AsType[*dlock.StoreError](err); failed || errors.Is(err, dlock.ErrNotAcquired) {
+				t.Errorf("%s: %v must be neither the store's failure nor its no", name, err)
+			}
+		}
+		if n := h.faulty.Calls(dlocktest.Acquire); n != 0 {
+			t.Errorf("the store was asked %d times", n)
+		}
+	})
+}
+
+// Acquire gets the slot soon after it is released, however long it has waited.
+//
+// Fails if the pause grows without bound (lastWait one minute).
+func TestAcquireWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		a, b := newHost(t, store, dlock.SessionOptions{}), newHost(t, store, dlock.SessionOptions{})
+		first := a.take(t, "job", 1)
+		time.AfterFunc(time.Minute, func() { first.Release(bg) })
+		start := time.Now()
+		second, err := b.Semaphore("job", 1).Acquire(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < time.Minute || took > time.Minute+1500*time.Millisecond {
+			t.Errorf("got it after %v, want within 1.5 s of its release after a minute", took)
+		}
+		wantHeld(t, second)
+		// Pauses of about 10 ms, 20 ms … 1 s, 1 s: some 65 calls a minute, and not thousands.
+		if n := b.faulty.Calls(dlocktest.Acquire); n > 140 {
+			t.Errorf("%d calls in a minute", n)
+		}
+	})
+}
+
+// Acquire waits out a store that fails.
+//
+// Fails if wait returns a StoreError.
+func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
+	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang, "panics": dlocktest.Panic, "loses replies": dlocktest.LostReply} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memlock.New()
+				h := newHost(t, store, dlock.SessionOptions{})
+				h.faulty.Inject(fault)
+				time.AfterFunc(time.Minute, h.faulty.Heal)
+				var lease *dlock.Lease
+				within(t, time.Minute+1500*time.Millisecond+ttl, "Acquire", func() {
+					var err error
+					if lease, err = h.Mutex("job").Acquire(bg); err != nil {
+						t.Fatal(err)
+					}
+				})
+				advance(time.Minute)
+				wantHeld(t, lease)
+			})
+		})
+	}
+}
+
+// Acquire ends with its context, exactly, and its error tells why and what the store said last.
+//
+// Fails if wait sleeps without looking at ctx, or returns only one of the two errors.
+func TestAcquireIsBoundedByItsContext(t *testing.T) {
+	cause := errors.New("no longer wanted")
+	for name, c := range map[string]struct {
+		ctx  func() (context.Context, context.CancelFunc)
+		want error
+	}{
+		"deadline": {func() (context.Context, context.CancelFunc) { return context.WithTimeout(bg, 2500*time.Millisecond) }, context.DeadlineExceeded},
+		"cause": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(bg, 2500*time.Millisecond, cause)
+		}, cause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memlock.New()
+				a, b := newHost(t, store, dlock.SessionOptions{}), newHost(t, store, dlock.SessionOptions{})
+				a.take(t, "job", 1)
+				for _, fault := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
+					b.faulty.Inject(fault, dlocktest.Acquire)
+					ctx, cancel := c.ctx()
+					defer cancel()
+					start := time.Now()
+					_, err := b.Semaphore("job", 1).Acquire(ctx)
+					if took := time.Since(start); took != 2500*time.Millisecond {
+						t.Errorf("took %v, want 2.5s", took)
+					}
+					if !errors.Is(err, c.want) {
+						t.Errorf("%v does not match %v", err, c.want)
+					}
+					_, no := errors.AsType[*dlock.NotAcquiredError](err)
+					_, failed := errors.AsType[*dlock.StoreError](err)
+					if full := fault == (dlocktest.Fault{}); no != full || failed == full {
+						t.Errorf("%v: want the last answer of the store in it", err)
+					}
+				}
+			})
+		})
+	}
+}

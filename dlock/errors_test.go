@@ -1,0 +1,49 @@
+package dlock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// The texts and the matching of the errors are what an operator and a caller go by.
+//
+// Fails if an Is or Unwrap method is taken out, or a field does not reach the text.
+func TestErrors(t *testing.T) {
+	holder := dlock.Holder{Host: "h", PID: 7, ID: "x"}
+	for _, c := range []struct {
+		err   error
+		match error
+		text  string
+	}{
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Full, Slots: 3, Holder: holder, Since: 1500 * time.Microsecond, Ends: time.Second},
+			dlock.ErrNotAcquired, "job: not acquired: all 3 slots held, first to end: h/7/x, for 2ms, ends in 1s unless extended"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Full, Holder: holder, Since: time.Second, Ends: time.Second},
+			dlock.ErrNotAcquired, "job: not acquired: held, first to end: h/7/x, for 1s, ends in 1s unless extended"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Full}, dlock.ErrNotAcquired, "job: not acquired: held"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.TickTaken}, dlock.ErrNotAcquired, "job: not acquired: the tick has had all its starts"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.TickLate}, dlock.ErrNotAcquired, "job: not acquired: a later tick has been claimed already"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.TickAhead}, dlock.ErrNotAcquired, "job: not acquired: the tick is more than 5s ahead of the store's clock: check the clock of this host"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Quarantine, Ends: time.Second}, dlock.ErrNotAcquired, "job: not acquired: the store restarted and may have lost its leases; it grants again in 1s"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Paused}, dlock.ErrNotAcquired, "job: not acquired: paused"},
+		{&dlock.NotAcquiredError{Name: "job"}, dlock.ErrNotAcquired, "job: not acquired: the store gave no reason"},
+		{&dlock.StoreError{Op: "acquire", Name: "job", Err: errDown}, errDown, "job: acquire: the store did not answer: the store is down"},
+		{&dlock.LostError{Name: "job", Slot: 2}, dlock.ErrLost, "job: slot 2: lease lost: it ended before it was renewed"},
+		{&dlock.LostError{Name: "job", Slot: 2, Silent: true, Err: errDown}, errDown, "job: slot 2: lease lost: the store did not answer the heartbeat in time: the store is down"},
+	} {
+		if !errors.Is(c.err, c.match) {
+			t.Errorf("%v does not match %v", c.err, c.match)
+		}
+		if got := c.err.Error(); got != c.text {
+			t.Errorf("got  %s\nwant %s", got, c.text)
+		}
+	}
+	if got := (dlock.Holder{}).String(); got != "unknown" {
+		t.Errorf("the zero Holder is %q", got)
+	}
+	if a, b := dlock.NewHolder(), dlock.NewHolder(); a == b || a.Host == "" || a.PID == 0 || len(a.ID) != 8 {
+		t.Errorf("%v and %v: want two holders that differ", a, b)
+	}
+}

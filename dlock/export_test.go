@@ -1,0 +1,40 @@
+package dlock
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// FakeSleep lets a test put the machine to sleep: each call of the function that it returns adds to the
+// time slept. With exact false the platform is one that can only compare its clocks, where a step of the wall
+// clock looks the same. Call it outside the bubble.
+//
+// It replaces variables of the package, so the test must not be parallel; Setenv sees to that.
+func FakeSleep(t *testing.T, exact bool) func(time.Duration) {
+	t.Setenv("DLOCK_TEST_SLEEP", "fake")
+	var slept atomic.Int64
+	wasSuspended, wasExact := suspended, suspendIsExact
+	suspended = func() time.Duration { return time.Duration(slept.Load()) }
+	suspendIsExact = exact
+	t.Cleanup(func() { suspended, suspendIsExact = wasSuspended, wasExact })
+	return func(d time.Duration) { slept.Add(int64(d)) }
+}
+
+// Suspended is how the platform measures sleep.
+func Suspended() time.Duration { return kernelSuspended() }
+
+// StoreTimeout is the session's.
+func (s *Session) StoreTimeout() time.Duration { return s.storeTimeout }
+
+// Idle reports that the session holds nothing, owes nothing and has no timer running.
+func (s *Session) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.leases) == 0 && len(s.unsettled) == 0 && !s.beating && s.nextAt.IsZero() && s.sleeper == nil
+}
+
+const (
+	BeatBatch    = beatBatch
+	MaxUnsettled = maxUnsettled
+)

@@ -1,0 +1,267 @@
+// The tests of the front run it over memlock, in the virtual time of a bubble, through a store that fails on demand.
+// The comment of each says what it holds and how the code must be broken to make it fail; each of these breaks was tried.
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// The leases of most tests: trusted for 5.4 s, renewed every 2 s, an unanswered heartbeat repeated after 0.6 to 0.9 s.
+const (
+	ttl     = 6 * time.Second
+	timeout = time.Second
+	trusted = ttl - ttl/10
+	beat    = ttl / 3
+)
+
+var (
+	bg      = context.Background()
+	errDown = errors.New("the store is down")
+	down    = dlocktest.Error(errDown)
+)
+
+// A host is one process of a fleet: a session, and a store that can go wrong for this host alone.
+type host struct {
+	*dlock.Session
+	store  dlock.DistributedLock // what the other hosts share
+	spy    *spy
+	faulty *dlocktest.Faulty
+}
+
+// newHost must be called inside the bubble.
+func newHost(t *testing.T, store dlock.DistributedLock, opts dlock.SessionOptions) host {
+	t.Helper()
+	if opts.TTL == 0 {
+		opts.TTL, opts.StoreTimeout = ttl, timeout
+	}
+	faulty := dlocktest.NewFaulty(store)
+	spy := &spy{store: faulty}
+	session, err := dlock.NewSession(spy, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		faulty.Heal()
+		session.Close(bg)
+	})
+	return host{session, store, spy, faulty}
+}
+
+func (h host) take(t *testing.T, name string, slots int) *dlock.Lease {
+	t.Helper()
+	lease, err := h.Semaphore(name, slots).TryAcquire(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// A spy notes what a session asks of its store, faulty or not.
+type spy struct {
+	store dlock.DistributedLock
+
+	mu        sync.Mutex
+	grants    []dlock.Grant // that were answered
+	extends   []call
+	releases  []call
+	extending int // calls going on
+	most      int // and the largest number of them at once
+
+	// Set before the calls that they are to see.
+	onAcquire func(context.Context)
+	onExtend  func([]dlock.Result, error) ([]dlock.Result, error)
+	onRelease func(context.Context)
+}
+
+type call struct {
+	at     time.Time
+	grants []dlock.Grant
+}
+
+func (s *spy) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	g, err := s.store.TryAcquire(ctx, req)
+	if err == nil {
+		s.mu.Lock()
+		s.grants = append(s.grants, g)
+		s.mu.Unlock()
+	}
+	if s.onAcquire != nil {
+		s.onAcquire(ctx)
+	}
+	return g, err
+}
+
+func (s *spy) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	s.mu.Lock()
+	s.extends = append(s.extends, call{time.Now(), append([]dlock.Grant(nil), grants...)})
+	s.extending++
+	s.most = max(s.most, s.extending)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.extending--
+		s.mu.Unlock()
+	}()
+	results, err := s.store.Extend(ctx, ttl, grants...)
+	if s.onExtend != nil {
+		return s.onExtend(results, err)
+	}
+	return results, err
+}
+
+func (s *spy) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	s.mu.Lock()
+	s.releases = append(s.releases, call{time.Now(), append([]dlock.Grant(nil), grants...)})
+	s.mu.Unlock()
+	if s.onRelease != nil {
+		s.onRelease(ctx)
+	}
+	return s.store.Release(ctx, grants...)
+}
+
+// extended returns the calls of Extend so far.
+func (s *spy) extended() []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]call(nil), s.extends...)
+}
+
+// released returns the calls of Release so far.
+func (s *spy) released() []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]call(nil), s.releases...)
+}
+
+// granted returns the latest grant.
+func (s *spy) granted() dlock.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.grants[len(s.grants)-1]
+}
+
+// advance lets virtual time pass and everything that is due happen.
+func advance(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// A rival is another host that wants the only slot of a name; it takes it at the first instant at which the store grants it.
+type rival struct {
+	done  chan struct{}
+	at    time.Time // when it was granted
+	valid bool      // what the lease said at that instant
+	cause error
+}
+
+func newRival(t *testing.T, store *memlock.Store, lease *dlock.Lease) *rival {
+	r := &rival{done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		for {
+			_, err := store.TryAcquire(bg, dlock.Request{Name: lease.Name(), Slots: 1, Token: "rival", TTL: time.Hour})
+			if err == nil {
+				r.at, r.valid, r.cause = time.Now(), lease.Valid(), context.Cause(lease.Context())
+				return
+			}
+			held, ok := errors.AsType[*dlock.NotAcquiredError](err)
+			if !ok {
+				t.Error(err)
+				return
+			}
+			time.Sleep(held.Ends)
+		}
+	}()
+	return r
+}
+
+// check waits for the rival and reports a lease that was still good when the rival's began.
+func (r *rival) check(t *testing.T) {
+	t.Helper()
+	<-r.done
+	if r.valid {
+		t.Error("two at work: the lease was valid when the store granted the slot to another")
+	}
+	if !errors.Is(r.cause, dlock.ErrLost) {
+		t.Errorf("two at work: the cause of the lease's context was %v when the store granted the slot to another", r.cause)
+	}
+}
+
+// wantHeld reports a lease that is no longer good.
+func wantHeld(t *testing.T, l *dlock.Lease) {
+	t.Helper()
+	if !l.Valid() || l.Err() != nil || l.Context().Err() != nil {
+		t.Errorf("want the lease held: Valid %v, Err %v, context %v", l.Valid(), l.Err(), l.Context().Err())
+	}
+}
+
+// wantLost reports a lease that is not lost, and returns how it was.
+func wantLost(t *testing.T, l *dlock.Lease) *dlock.LostError {
+	t.Helper()
+	if l.Valid() {
+		t.Error("the lease is valid, want it lost")
+	}
+	if !errors.Is(context.Cause(l.Context()), dlock.ErrLost) || !errors.Is(l.Err(), dlock.ErrLost) {
+		t.Fatalf("cause %v, Err %v, want ErrLost", context.Cause(l.Context()), l.Err())
+	}
+	select {
+	case <-l.Done():
+	default:
+		t.Error("Done is open although the lease is lost")
+	}
+	how, ok := errors.AsType[*dlock.LostError](l.Err())
+	if !ok {
+		t.Fatalf("Err is a %T, want a *LostError", l.Err())
+	}
+	return how
+}
+
+// free is how many of the slots another host could take now.
+func free(t *testing.T, store *memlock.Store, name string, slots int) int {
+	t.Helper()
+	held, err := store.List(bg, name, slots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slots - len(held)
+}
+
+// wantStoreError reports an error that is not the store's, or is more than that.
+func wantStoreError(t *testing.T, err error, op string) {
+	t.Helper()
+	failed, ok := errors.AsType[*dlock.StoreError](err)
+	if !ok || failed.Op != op {
+		t.Fatalf("got %v (%T), want a *StoreError of %s", err, err, op)
+	}
+	if errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrLost) {
+		t.Errorf("%v: a failure of the store must not look like its answer", err)
+	}
+}
+
+// within reports a call that took longer than it may.
+func within(t *testing.T, limit time.Duration, what string, call func()) {
+	t.Helper()
+	start := time.Now()
+	call()
+	if took := time.Since(start); took > limit {
+		t.Errorf("%s took %v, want at most %v", what, took, limit)
+	}
+}
+
+func names(prefix string, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%s-%d", prefix, i)
+	}
+	return list
+}

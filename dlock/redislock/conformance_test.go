@@ -1,0 +1,144 @@
+package redislock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true}
+
+// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine.
+const suiteTTL = 4 * time.Second
+
+// namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own for each host.
+func namespaces(connect func(t testing.TB) redis.UniversalClient, opts redislock.Options) func(testing.TB) dlocktest.Namespace {
+	return func(t testing.TB) dlocktest.Namespace {
+		opts := opts
+		opts.Prefix, opts.QuarantineTTL = rand.Text()+":", suiteTTL
+		client := connect(t)
+		return dlocktest.Namespace{
+			Open:     func() dlock.DistributedLock { return open(t, client, opts) },
+			LoseData: func() { loseData(t, client, opts.Prefix) },
+		}
+	}
+}
+
+// loseData deletes every key with the prefix, on every node.
+func loseData(t testing.TB, client redis.UniversalClient, prefix string) {
+	t.Helper()
+	ctx := context.Background()
+	clear := func(ctx context.Context, node *redis.Client) error {
+		keys, err := node.Keys(ctx, "*"+prefix+"*").Result()
+		for _, key := range keys {
+			if err := node.Del(ctx, key).Err(); err != nil {
+				return err
+			}
+		}
+		return err
+	}
+	var err error
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(ctx, clear)
+	case *redis.Client:
+		err = clear(ctx, c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// one makes a client that all tests of a suite share.
+func one(t *testing.T, client redis.UniversalClient) func(testing.TB) redis.UniversalClient {
+	t.Cleanup(func() { client.Close() })
+	return func(testing.TB) redis.UniversalClient { return client }
+}
+
+func TestConformanceMiniredis(t *testing.T) {
+	t.Parallel()
+	m := ageing(t)
+	dlocktest.Run(t, dlocktest.Harness{
+		Features: features,
+		New:      namespaces(one(t, redis.NewClient(&redis.Options{Addr: m.Addr()})), redislock.Options{Embedded: true}),
+	})
+}
+
+// Round trips are counted at the wire, by a proxy that slows every call by three milliseconds: only where they are counted.
+func TestConformanceSingle(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	f := features
+	f.OneRoundTrip = true
+	direct := namespaces(one(t, redis.NewClient(&redis.Options{Addr: server.Addr()})), redislock.Options{})
+	dlocktest.Run(t, dlocktest.Harness{
+		Features: f,
+		New: func(t testing.TB) dlocktest.Namespace {
+			if !strings.Contains(t.Name(), "/cost/") {
+				return direct(t)
+			}
+			proxy := redistest.NewCountingProxyFor(t, server.Addr())
+			client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+			t.Cleanup(func() { client.Close() })
+			ns := namespaces(func(testing.TB) redis.UniversalClient { return client }, redislock.Options{})(t)
+			ns.RoundTrips = proxy.RoundTrips
+			return ns
+		},
+	})
+}
+
+// The keys of a name in braces, on a server that is no Cluster: what a client of a proxy in front of one would use.
+func TestConformanceSingleTagged(t *testing.T) {
+	t.Parallel()
+	long(t)
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), redislock.Options{Keys: redislock.Tagged})})
+}
+
+func TestConformanceCluster(t *testing.T) {
+	t.Parallel()
+	long(t)
+	cluster := redistest.NewCluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), redislock.Options{})})
+}
+
+func TestConformanceSentinel(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := redistest.NewSentinel(t)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs()})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), redislock.Options{})})
+}
+
+// The quorum states less; see its doc.
+func TestConformanceQuorum(t *testing.T) {
+	t.Parallel()
+	long(t)
+	var clients []redis.UniversalClient
+	for range 3 {
+		client := redis.NewClient(&redis.Options{Addr: redistest.New(t).Addr()})
+		t.Cleanup(func() { client.Close() })
+		clients = append(clients, client)
+	}
+	dlocktest.Run(t, dlocktest.Harness{
+		New: func(t testing.TB) dlocktest.Namespace {
+			opts := redislock.QuorumOptions{Prefix: rand.Text() + ":"}
+			return dlocktest.Namespace{Open: func() dlock.DistributedLock {
+				q := redislock.NewQuorumWithOptions(opts, clients...)
+				t.Cleanup(func() { q.Close() })
+				return q
+			}}
+		},
+		TTL: 500 * time.Millisecond,
+	})
+}

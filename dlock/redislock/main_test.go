@@ -1,0 +1,105 @@
+package redislock_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // go-redis tells of every connection that we break
+	redistest.Main(m, func() error { return goleak.Find() })
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// quarantineTTL of the tests is short, because their servers have just started.
+const quarantineTTL = 1200 * time.Millisecond
+
+var prefixes atomic.Int64
+
+// open returns a store on the server with a prefix of its own, past the server's quarantine.
+func open(t testing.TB, client redis.UniversalClient, opts redislock.Options) *redislock.Store {
+	t.Helper()
+	if opts.QuarantineTTL == 0 {
+		opts.QuarantineTTL = quarantineTTL
+	}
+	s := redislock.New(client, opts)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// awake waits until a server that has just started grants.
+func awake(t testing.TB, s *redislock.Store) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		g, err := s.TryAcquire(ctx, dlock.Request{Name: "awake", Token: "awake", TTL: time.Second})
+		if err == nil {
+			_, err = s.Release(ctx, g)
+		}
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server does not grant: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond) // until the next try, bounded above
+	}
+}
+
+// ageing starts a miniredis whose time to live passes with real time, which it does not by itself (its TIME does): before
+// each script the keys are aged by what has passed since the last.
+func ageing(t testing.TB) *miniredis.Miniredis {
+	t.Helper()
+	m := miniredis.RunT(t)
+	var mu sync.Mutex
+	last := time.Now()
+	m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "EVALSHA" || cmd == "EVAL" { // commands within a script come by here too, with the lock held
+			mu.Lock()
+			defer mu.Unlock()
+			now := time.Now()
+			m.FastForward(now.Sub(last))
+			last = now
+		}
+		return false
+	})
+	return m
+}
+
+func newSession(t testing.TB, store dlock.DistributedLock, ttl, timeout time.Duration) *dlock.Session {
+	t.Helper()
+	s, err := dlock.NewSession(store, dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(context.Background()) })
+	return s
+}
+
+// long marks a test that -short, which is meant to be repeated, leaves out. It is part of make test.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short")
+	}
+}

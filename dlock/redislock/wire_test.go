@@ -1,0 +1,94 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, a heartbeat of 1,000 leases 2,
+// whatever the number of slots.
+//
+// Fails when acquire asks slot by slot, when each does not use one pipeline.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.NewCountingProxyFor(t, server.Addr())
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{Prefix: "wire:"})
+	awake(t, store)
+	ctx := context.Background()
+	count := func(what string, want int64, do func()) {
+		t.Helper()
+		proxy.Reset()
+		do()
+		if got := proxy.RoundTrips(); got != want {
+			t.Errorf("%s: %d round trips, want %d; commands %v", what, got, want, proxy.Commands())
+		}
+	}
+	// The first use of each script also sends its source, once in the life of a server.
+	warm := newSession(t, store, 3*time.Second/4, 200*time.Millisecond)
+	for range 2 {
+		if l, err := warm.Semaphore("warm", 1).TryAcquire(ctx); err != nil {
+			t.Fatal(err)
+		} else if _, err := store.Extend(ctx, time.Second, dlock.Grant{Name: "warm", Slots: 1, Token: "none"}); err != nil {
+			t.Fatal(err)
+		} else if err := l.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []int{0, 1, 5, 500, 10_000} {
+		name := fmt.Sprintf("n%d", n)
+		request := func(token string) dlock.Request {
+			return dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 20_000}}
+		}
+		var g dlock.Grant
+		var err error
+		count(name+" free", 1, func() { g, err = store.TryAcquire(ctx, request("a")) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		count(name+" extend", 1, func() { _, err = store.Extend(ctx, time.Second, g) })
+		if n <= 5 {
+			for i := range n {
+				store.TryAcquire(ctx, request(fmt.Sprint("fill", i)))
+			}
+			count(name+" busy", 1, func() { _, err = store.TryAcquire(ctx, request("b")) })
+			if !errors.Is(err, dlock.ErrNotAcquired) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		count(name+" release", 1, func() { _, err = store.Release(ctx, g) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A thousand leases of many names: the session sends them in batches of 500.
+	session := newSession(t, store, quarantineTTL, 400*time.Millisecond)
+	for i := range 1000 {
+		if _, err := session.Semaphore(fmt.Sprintf("beat%d", i%40), 25).TryAcquire(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy.Reset()
+	deadline := time.Now().Add(5 * time.Second)
+	for proxy.RoundTrips() < 2 {
+		if time.Now().After(deadline) {
+			t.Fatal("no heartbeat within 5s")
+		}
+		time.Sleep(time.Millisecond) // until the next look, bounded above
+	}
+	before := proxy.Commands()
+	if got := proxy.RoundTrips(); got != 2 || before["EVALSHA"] > 120 {
+		t.Errorf("a heartbeat of 1,000 leases: %d round trips, %v; want 2", got, before)
+	}
+}

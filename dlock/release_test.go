@@ -1,0 +1,307 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// I5: a host that lost its slot neither extends nor releases the lease of the one that has it now, and is told.
+//
+// Fails if releaseNow answers nil for Lost; if the store released by name alone (memlock's find ignoring the token) the new
+// holder would lose its slot.
+func TestI5_ReleaseAfterLossTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		a := newHost(t, store, dlock.SessionOptions{})
+		b := newHost(t, store, dlock.SessionOptions{})
+		first := a.take(t, "job", 1)
+		a.faulty.Inject(down, dlocktest.Extend)
+		second, err := b.Semaphore("job", 1).Acquire(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.faulty.Heal()
+		if err := first.Release(bg); !errors.Is(err, dlock.ErrLost) {
+			t.Errorf("Release after the loss: %v, want ErrLost", err)
+		}
+		if cause := context.Cause(first.Context()); !errors.Is(cause, dlock.ErrLost) {
+			t.Errorf("cause %v: Release must not turn a loss into a release", cause)
+		}
+		advance(time.Minute)
+		wantHeld(t, second)
+		if free(t, store, "job", 1) != 0 {
+			t.Error("the new holder's slot is free")
+		}
+		if err := second.Release(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// I5: what the session sends for one lease never names another.
+//
+// Fails if releaseNow sends the grants of all leases.
+func TestI5_ReleaseNamesOneLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		a, b := h.take(t, "job", 2), h.take(t, "job", 2)
+		if a.Slot() == b.Slot() || a.Fence() == b.Fence() {
+			t.Fatalf("slots %d and %d, fences %d and %d: want two", a.Slot(), b.Slot(), a.Fence(), b.Fence())
+		}
+		if err := a.Release(bg); err != nil {
+			t.Fatal(err)
+		}
+		wantHeld(t, b)
+		advance(time.Minute)
+		wantHeld(t, b)
+		if free(t, store, "job", 2) != 1 {
+			t.Error("want one slot free")
+		}
+		calls := h.spy.released()
+		if len(calls) != 1 || len(calls[0].grants) != 1 {
+			t.Errorf("release calls %v, want one of one grant", calls)
+		}
+		for _, c := range h.spy.extended() {
+			if len(c.grants) != 1 || c.grants[0].Slot != b.Slot() {
+				t.Errorf("extended %v, want slot %d", c.grants, b.Slot())
+			}
+		}
+	})
+}
+
+// I2, rule 6: when the release reaches the store, the lease is over here: another may start at that moment.
+//
+// Fails if Release calls end after releaseNow.
+func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		lease := h.take(t, "job", 1)
+		h.spy.onRelease = func(context.Context) {
+			if lease.Valid() || context.Cause(lease.Context()) != dlock.ErrReleased {
+				t.Errorf("Valid %v, cause %v when the release was sent", lease.Valid(), context.Cause(lease.Context()))
+			}
+		}
+		if err := lease.Release(bg); err != nil {
+			t.Error(err)
+		}
+		if lease.Err() != dlock.ErrReleased {
+			t.Errorf("Err %v, want ErrReleased", lease.Err())
+		}
+		if !h.Idle() {
+			t.Error("the session is not idle after its only lease was released")
+		}
+	})
+}
+
+// Rule 6: a second Release returns what the first did and frees nothing: the slot may be another's by then.
+//
+// Fails if Release calls releaseNow without the Once.
+func TestI5_ReleaseTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		lease := h.take(t, "job", 1)
+		if err := lease.Release(bg); err != nil {
+			t.Error(err)
+		}
+		next := h.take(t, "job", 1)
+		if err := lease.Release(bg); err != nil {
+			t.Errorf("Release again: %v, want what the first returned: nil", err)
+		}
+		wantHeld(t, next)
+		if n := h.faulty.Calls(dlocktest.Release); n != 1 {
+			t.Errorf("%d calls of Release, want 1", n)
+		}
+
+		h.faulty.Inject(down, dlocktest.Release)
+		first, second := next.Release(bg), next.Release(bg)
+		wantStoreError(t, first, "release")
+		if first != second {
+			t.Errorf("the second Release returned %v, the first %v", second, first)
+		}
+	})
+}
+
+// Ten Releases at the same time are one, and all of them wait for its answer. (In real time: to wait for a sync.Once
+// stops the clock of a bubble.)
+//
+// Fails as the test above does, or if the others return before the first has its answer.
+func TestI5_ReleaseAtTheSameTime(t *testing.T) {
+	h := newHost(t, memlock.New(), dlock.SessionOptions{})
+	lease := h.take(t, "job", 1)
+	h.faulty.Inject(dlocktest.Slow(50*time.Millisecond), dlocktest.Release)
+	start := time.Now()
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			if err := lease.Release(bg); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took < 50*time.Millisecond {
+				t.Errorf("returned after %v, before the store had answered", took)
+			}
+		})
+	}
+	all.Wait()
+	if n := h.faulty.Calls(dlocktest.Release); n != 1 {
+		t.Errorf("%d calls of Release, want 1", n)
+	}
+}
+
+// A heartbeat whose answer comes after the release, whatever it says, changes nothing any more.
+//
+// Fails if end does not look at the state (the "lost" would become the cause of a released lease, or the other way round).
+func TestReleaseDuringAHeartbeat(t *testing.T) {
+	for _, outcome := range []dlock.Outcome{dlock.OK, dlock.Lost, dlock.Unknown} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHost(t, memlock.New(), dlock.SessionOptions{})
+			leases := make(chan *dlock.Lease, 1)
+			h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
+				lease := <-leases
+				if err := lease.Release(bg); err != nil {
+					t.Error(err)
+				}
+				r[0].Outcome = outcome
+				return r, err
+			}
+			lease := h.take(t, "job", 1)
+			leases <- lease
+			advance(beat)
+			if lease.Valid() || lease.Err() != dlock.ErrReleased {
+				t.Errorf("%v: Valid %v, Err %v, want it released", outcome, lease.Valid(), lease.Err())
+			}
+			advance(time.Hour)
+			if n := len(h.spy.extended()); n != 1 || !h.Idle() {
+				t.Errorf("%v: %d heartbeats, idle %v: want nothing after the release", outcome, n, h.Idle())
+			}
+		})
+	}
+}
+
+// Rule 6: the release runs on a context of its own: the run's has usually ended by then. The values stay (tracing).
+//
+// Fails if releaseNow derives its context from ctx without WithoutCancel, or from context.Background.
+func TestReleaseOnACancelledContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		lease := h.take(t, "job", 1)
+		h.spy.onRelease = func(ctx context.Context) {
+			if ctx.Value(key{}) != "trace" {
+				t.Error("the values of the context did not reach the store")
+			}
+			if at, ok := ctx.Deadline(); !ok || time.Until(at) > timeout {
+				t.Errorf("deadline %v %v, want one within StoreTimeout", at, ok)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.WithValue(bg, key{}, "trace"))
+		cancel()
+		if err := lease.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		if free(t, store, "job", 1) != 1 {
+			t.Error("the slot is not free")
+		}
+	})
+}
+
+// The lease's context has the values, not the end, of the one that it was acquired with.
+//
+// Fails if newLease derives the context without WithoutCancel, or from context.Background.
+func TestContextOutlivesTheAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		ctx, cancel := context.WithTimeout(context.WithValue(bg, key{}, "trace"), time.Second)
+		defer cancel()
+		lease, err := h.Mutex("job").TryAcquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Name() != "job" || lease.Slot() != 0 || lease.Fence() == 0 || !lease.Since().Equal(time.Now()) {
+			t.Errorf("name %q, slot %d, fence %d, since %v", lease.Name(), lease.Slot(), lease.Fence(), lease.Since())
+		}
+		advance(time.Minute)
+		wantHeld(t, lease)
+		if lease.Context().Value(key{}) != "trace" {
+			t.Error("the context lost its values")
+		}
+	})
+}
+
+// I7, rule 11: while the store is down Release returns within StoreTimeout, and the slot is freed, by token, soon after the store
+// is back, long before it would end by itself and without any call of the user.
+//
+// Fails if releaseNow does not settle, or if beat does not call settleAll.
+func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
+	for name, fault := range map[string]dlocktest.Fault{
+		"hangs": dlocktest.Hang, "fails": down, "panics": dlocktest.Panic, "answers too short": dlocktest.Short,
+		"is silent": dlocktest.SilentReply, "loses the reply": dlocktest.LostReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memlock.New()
+				h := newHost(t, store, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
+				lease := h.take(t, "job", 1)
+				advance(time.Second)
+				h.faulty.Inject(fault)
+				within(t, timeout, "Release", func() { wantStoreError(t, lease.Release(bg), "release") })
+				if lease.Valid() || lease.Err() != dlock.ErrReleased {
+					t.Errorf("Valid %v, Err %v: released here whatever the store says", lease.Valid(), lease.Err())
+				}
+				advance(20 * time.Second)
+				h.faulty.Heal()
+				advance(time.Minute/10 + time.Minute/20)
+				if free(t, store, "job", 1) != 1 {
+					t.Error("the slot was not freed after the store came back")
+				}
+				if !h.Idle() {
+					t.Error("the session still tries")
+				}
+			})
+		})
+	}
+}
+
+// A store that answers Unknown for one grant of a release has not released it.
+//
+// Fails if releaseNow looks only for Lost, or settleAll drops what is Unknown.
+func TestReleaseUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		unknown := &unknownReleases{DistributedLock: store, left: 3}
+		h := newHost(t, unknown, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
+		err := h.take(t, "job", 1).Release(bg)
+		wantStoreError(t, err, "release")
+		if !errors.Is(err, errDown) {
+			t.Errorf("%v does not carry what the store said", err)
+		}
+		advance(3 * (time.Minute/10 + time.Minute/20))
+		if free(t, store, "job", 1) != 1 || !h.Idle() {
+			t.Error("the slot was not freed when the store knew again")
+		}
+	})
+}
+
+// unknownReleases answers Unknown for the first grants to be released.
+type unknownReleases struct {
+	dlock.DistributedLock
+	left int
+}
+
+func (u *unknownReleases) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if u.left--; u.left >= 0 {
+		return []dlock.Result{{Outcome: dlock.Unknown, Err: errDown}}, nil
+	}
+	return u.DistributedLock.Release(ctx, grants...)
+}

@@ -1,0 +1,98 @@
+package dlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Rule 8: names are bytes that a person can read; nothing that a store would have to escape is forbidden, only what
+// could address another name's slots or not be shown.
+//
+// Fails if any case of CheckName is taken out.
+func TestCheckName(t *testing.T) {
+	for _, name := range []string{
+		"x", "timer:process-orders", "a b", "{tag}", `"quoted'`, `back\slash`, "*?[a]", "émoji 🎉", "日本語", "a:slot", "slots:1", ":slot", "a: slot:1",
+		"'; DROP TABLE leases; --", "%s%d", strings.Repeat("x", dlock.MaxNameLen),
+	} {
+		if err := dlock.CheckName(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"":                                      "empty",
+		strings.Repeat("x", dlock.MaxNameLen+1): "257 bytes long: at most 256",
+		strings.Repeat("é", dlock.MaxNameLen/2) + "x": "257 bytes",
+		"a\x00b":           "control character",
+		"a\nb":             "control character",
+		"a\u0085b":         "control character",
+		"\xff":             "not valid UTF-8",
+		"job:slot:1":       "separates",
+		":slot:":           "separates",
+		"slot:1":           "separates", // a prefix may end with a colon
+		"a:slot:b:slot:1c": "separates",
+	} {
+		err := dlock.CheckName(name)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", name, err, want)
+		}
+	}
+}
+
+// I11: a request's faults come back all at once.
+//
+// Fails if Validate returns at the first fault, or does not look at a field.
+func TestRequestValidate(t *testing.T) {
+	good := dlock.Request{Name: "job", Token: "t-_Z9", TTL: time.Millisecond}
+	tick := dlock.Tick{At: time.Unix(1, 0), Max: 1}
+	for name, change := range map[string]func(*dlock.Request){
+		"a mutex":      func(*dlock.Request) {},
+		"most slots":   func(r *dlock.Request) { r.Slots = dlock.MaxSlots },
+		"with a tick":  func(r *dlock.Request) { r.Tick = &tick },
+		"longest name": func(r *dlock.Request) { r.Name = strings.Repeat("x", dlock.MaxNameLen) },
+		"long token":   func(r *dlock.Request) { r.Token = strings.Repeat("x", 64) },
+	} {
+		r := good
+		change(&r)
+		if err := r.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for want, change := range map[string]func(*dlock.Request){
+		"the name is empty":                 func(r *dlock.Request) { r.Name = "" },
+		"-1 slots":                          func(r *dlock.Request) { r.Slots = -1 },
+		"10001 slots":                       func(r *dlock.Request) { r.Slots = dlock.MaxSlots + 1 },
+		"a token of 0 bytes":                func(r *dlock.Request) { r.Token = "" },
+		"a token of 65 bytes":               func(r *dlock.Request) { r.Token = strings.Repeat("x", 65) },
+		"a token with a character":          func(r *dlock.Request) { r.Token = "a:b" },
+		"a TTL of 999µs":                    func(r *dlock.Request) { r.TTL = 999 * time.Microsecond },
+		"a TTL of -1s":                      func(r *dlock.Request) { r.TTL = -time.Second },
+		"a tick at the zero time":           func(r *dlock.Request) { r.Tick = &dlock.Tick{Max: 1} },
+		"a tick with Max 0: must be at lea": func(r *dlock.Request) { r.Tick = &dlock.Tick{At: tick.At} },
+	} {
+		r := good
+		change(&r)
+		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	err := dlock.Request{Slots: -1, Tick: &dlock.Tick{}}.Validate()
+	for _, want := range []string{"dlock: invalid request", "the name is empty", "-1 slots", "a token of 0", "a TTL of 0s", "zero time", "Max 0"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
+
+// The outcomes as they appear in logs.
+//
+// Fails if one has another's text.
+func TestOutcomeString(t *testing.T) {
+	for o, want := range map[dlock.Outcome]string{dlock.OK: "ok", dlock.Lost: "lost", dlock.Unknown: "unknown", 99: "unknown"} {
+		if got := o.String(); got != want {
+			t.Errorf("%d: %q, want %q", o, got, want)
+		}
+	}
+}

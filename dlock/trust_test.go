@@ -1,0 +1,420 @@
+package dlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// The faults of a heartbeat. Some of them are applied: the store extends the lease, but this host cannot know it.
+var deafHeartbeats = map[string]dlocktest.Fault{
+	"hangs":             dlocktest.Hang,
+	"fails":             down,
+	"panics":            dlocktest.Panic,
+	"loses the reply":   dlocktest.LostReply,
+	"is silent":         dlocktest.SilentReply,
+	"answers too late":  dlocktest.Slow(timeout + time.Millisecond),
+	"answers too short": dlocktest.Short,
+	"gets it late":      dlocktest.Late(2500 * time.Millisecond),
+	"gets it very late": dlocktest.Late(30 * time.Second),
+}
+
+// I2: whatever the store does to the heartbeat, the lease is good until its window closes, ends at that instant, and
+// has ended before the store can grant the slot to another.
+//
+// Fails if the window is the whole TTL (margin returns 0: ends too late), if the closer is never started, if an unanswered
+// heartbeat moves the window (renewed called for Unknown) and, with a crash, if callExtend does not recover.
+func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
+	for name, fault := range deafHeartbeats {
+		for _, renewals := range []int{0, 1, 3} {
+			t.Run(fmt.Sprintf("%s after %d renewals", name, renewals), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := memlock.New()
+					h := newHost(t, store, dlock.SessionOptions{})
+					lease := h.take(t, "job", 1)
+					rival := newRival(t, store, lease)
+					advance(time.Duration(renewals)*beat + time.Millisecond)
+					h.faulty.Inject(fault, dlocktest.Extend)
+
+					advance(trusted - 2*time.Millisecond) // the last renewal was sent 1 ms before the fault
+					wantHeld(t, lease)
+					advance(time.Millisecond)
+					how := wantLost(t, lease)
+					if !how.Silent || how.Err == nil {
+						t.Errorf("Silent %v, Err %v: want a silent loss that carries what the heartbeat came back with", how.Silent, how.Err)
+					}
+					rival.check(t)
+				})
+			})
+		}
+	}
+}
+
+// I2, rule 1: trust counts from the moment before the request was sent, so a slow reply prolongs nothing. Here counting from the
+// reply would keep the lease valid for 300 ms after the store may grant it again.
+//
+// Fails if sent = now() is moved below the call in renewAll (heartbeat) or in ask (acquire).
+func TestI2_SlowReplyProlongsNothing(t *testing.T) {
+	slow := dlocktest.Slow(900 * time.Millisecond)
+	t.Run("heartbeat", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			h := newHost(t, store, dlock.SessionOptions{})
+			lease := h.take(t, "job", 1)
+			rival := newRival(t, store, lease)
+			h.faulty.InjectN(1, slow, dlocktest.Extend)
+			h.faulty.Inject(down, dlocktest.Extend)
+			advance(beat + trusted - time.Nanosecond)
+			wantHeld(t, lease)
+			advance(time.Nanosecond)
+			wantLost(t, lease)
+			rival.check(t)
+		})
+	})
+	t.Run("acquire", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			h := newHost(t, store, dlock.SessionOptions{TTL: ttl, StoreTimeout: 2 * time.Second})
+			h.faulty.Inject(slow, dlocktest.Acquire)
+			h.faulty.Inject(down, dlocktest.Extend)
+			lease := h.take(t, "job", 1)
+			rival := newRival(t, store, lease)
+			advance(trusted - 900*time.Millisecond - time.Nanosecond)
+			wantHeld(t, lease)
+			advance(time.Nanosecond)
+			wantLost(t, lease)
+			rival.check(t)
+		})
+	})
+}
+
+// Rule 1: a lease is trusted for exactly TTL − min(TTL/10, 1s) after the moment before the last answered request.
+//
+// Fails if margin is TTL/10 without the bound, the bound without TTL/10, or 0.
+func TestTrustWindow(t *testing.T) {
+	for _, c := range []struct{ ttl, want time.Duration }{
+		{30 * time.Millisecond, 27 * time.Millisecond},
+		{3 * time.Second, 2700 * time.Millisecond},
+		{9 * time.Second, 8100 * time.Millisecond},
+		{10 * time.Second, 9 * time.Second},
+		{15 * time.Second, 14 * time.Second},
+		{10 * time.Minute, 10*time.Minute - time.Second},
+	} {
+		t.Run(c.ttl.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: c.ttl, StoreTimeout: c.ttl / 3})
+				lost := func(lease *dlock.Lease, from time.Time) {
+					t.Helper()
+					time.Sleep(time.Until(from.Add(c.want - time.Nanosecond)))
+					wantHeld(t, lease)
+					<-lease.Done()
+					if got := time.Since(from); got != c.want || lease.Valid() {
+						t.Errorf("ended after %v (Valid %v), want %v", got, lease.Valid(), c.want)
+					}
+				}
+				start := time.Now()
+				never := h.take(t, "never renewed", 1)
+				h.faulty.Inject(down, dlocktest.Extend)
+				lost(never, start)
+
+				h.faulty.Heal()
+				lease := h.take(t, "renewed", 1)
+				advance(c.ttl + c.ttl/5)
+				beats := h.spy.extended()
+				h.faulty.Inject(down, dlocktest.Extend)
+				lost(lease, beats[len(beats)-1].at)
+			})
+		})
+	}
+}
+
+// I2, rule 1: time during which the machine slept counts, although Go's timers and its monotonic clock stood still: Valid
+// is false at once, and the context ends within a second of the machine running again. Somebody else may be at work by
+// then, so it is not a silent loss, even if heartbeats had failed before.
+//
+// Fails if since ignores slept (Valid), if add does not start the sleeper (context), if `late` is taken out (Silent).
+func TestI2_MachineSlept(t *testing.T) {
+	for _, heartbeat := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
+		sleep := dlock.FakeSleep(t, true)
+		synctest.Test(t, func(t *testing.T) {
+			h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+			h.faulty.Inject(heartbeat, dlocktest.Extend)
+			lease := h.take(t, "job", 1)
+			advance(5500 * time.Millisecond) // the store that hangs is being waited for
+			wantHeld(t, lease)
+
+			sleep(time.Minute)
+			if lease.Valid() {
+				t.Error("valid after the machine slept for a minute")
+			}
+			advance(time.Second)
+			if how := wantLost(t, lease); how.Silent {
+				t.Errorf("%v: Silent although another host may have the slot", how)
+			}
+			if !h.Idle() {
+				t.Error("the session still has something to do for a lost lease")
+			}
+		})
+	}
+}
+
+// Sleep shorter than what is left of the window: the lease lives on, is renewed at once, and its
+// window has become shorter by the sleep.
+//
+// Fails if checkSleep does not call beatSoon (no early renewal) or does not check the leases (the context ends 5 s late).
+func TestI2_MachineNapped(t *testing.T) {
+	sleep := dlock.FakeSleep(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		lease := h.take(t, "job", 1)
+		advance(time.Second)
+		sleep(5 * time.Second)
+		wantHeld(t, lease)
+		advance(time.Second)
+		if n := len(h.spy.extended()); n != 1 {
+			t.Errorf("%d heartbeats within a second after waking up, want 1", n)
+		}
+		wantHeld(t, lease)
+		advance(time.Minute)
+		wantHeld(t, lease)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		h.faulty.Inject(down, dlocktest.Extend)
+		lease := h.take(t, "job", 1)
+		advance(time.Second)
+		sleep(5 * time.Second)
+		advance(8*time.Second - time.Nanosecond) // 1 s + 5 s asleep + 8 s = 14 s
+		wantHeld(t, lease)
+		advance(time.Nanosecond)
+		wantLost(t, lease)
+	})
+}
+
+// Where sleep can only be guessed from the wall clock, a step of it makes the lease doubtful, not lost: Valid is false until the
+// heartbeat, which goes out at once, has asked the store.
+//
+// Fails if check ignores suspendIsExact (context cancelled by the step), or if beatSoon does nothing (check and checkSleep
+// both call it).
+func TestI2_WallClockStepped(t *testing.T) {
+	const renewed = 700 * time.Millisecond // ago; the next beat is more than a second away
+	setUp := func(t *testing.T) (host, *memlock.Store, *dlock.Lease) {
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		lease := h.take(t, "job", 1)
+		advance(beat + renewed)
+		return h, store, lease
+	}
+	t.Run("the store still has it", func(t *testing.T) {
+		step := dlock.FakeSleep(t, false)
+		synctest.Test(t, func(t *testing.T) {
+			h, _, lease := setUp(t)
+			before := len(h.spy.extended())
+			step(time.Hour)
+			if lease.Valid() {
+				t.Error("valid although the machine may have slept for an hour")
+			}
+			advance(time.Second)
+			wantHeld(t, lease)
+			if n := len(h.spy.extended()) - before; n == 0 {
+				t.Error("no heartbeat within a second")
+			}
+		})
+	})
+	t.Run("the store granted it to another", func(t *testing.T) {
+		step := dlock.FakeSleep(t, false)
+		synctest.Test(t, func(t *testing.T) {
+			h, store, lease := setUp(t)
+			store.Release(bg, h.spy.granted())
+			step(time.Hour)
+			advance(time.Second)
+			if how := wantLost(t, lease); how.Silent {
+				t.Errorf("%v: Silent although the store said so", how)
+			}
+		})
+	})
+	t.Run("the store is down", func(t *testing.T) {
+		step := dlock.FakeSleep(t, false)
+		synctest.Test(t, func(t *testing.T) {
+			h, _, lease := setUp(t)
+			h.faulty.Inject(down, dlocktest.Extend)
+			step(time.Hour)
+			advance(trusted - renewed - time.Nanosecond)
+			if lease.Valid() || lease.Err() != nil {
+				t.Errorf("Valid %v, Err %v: want the lease in doubt", lease.Valid(), lease.Err())
+			}
+			advance(time.Nanosecond)
+			wantLost(t, lease)
+		})
+	})
+	// Fails if since does not bound the sleep by 0.
+	t.Run("backwards", func(t *testing.T) {
+		step := dlock.FakeSleep(t, false)
+		synctest.Test(t, func(t *testing.T) {
+			h, _, lease := setUp(t)
+			h.faulty.Inject(down, dlocktest.Extend)
+			step(-time.Hour)
+			wantHeld(t, lease)
+			advance(trusted - renewed - time.Nanosecond)
+			wantHeld(t, lease)
+			advance(time.Nanosecond)
+			wantLost(t, lease)
+		})
+	})
+}
+
+// What jitters by a millisecond is not sleep: it causes no heartbeats.
+//
+// Fails if sleepNoise is 0.
+func TestClockNoiseIsNotSleep(t *testing.T) {
+	sleep := dlock.FakeSleep(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		h.take(t, "job", 1)
+		for range 60 {
+			sleep(time.Millisecond)
+			advance(500 * time.Millisecond)
+			sleep(-time.Millisecond)
+			advance(500 * time.Millisecond)
+		}
+		if n := len(h.spy.extended()); n != 30 {
+			t.Errorf("%d heartbeats in a minute, want 30", n)
+		}
+	})
+}
+
+// The platform's measure of sleep stands still while the machine is awake.
+//
+// Fails (on Linux) if kernelSuspended does not subtract one clock from the other.
+func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
+	first := dlock.Suspended()
+	for range 20_000 {
+		if d := dlock.Suspended() - first; d < -2*time.Millisecond || d > 2*time.Millisecond {
+			t.Fatalf("slept for %v while this test ran", d)
+		}
+	}
+}
+
+// A request whose answer comes later than the lease can be trusted (here the machine slept in between) gives an error, not a
+// lease; the grant is given back.
+//
+// Fails if open returns true always (a dead lease is handed out), or if acquire does not settle then.
+func TestI2_AnswerLaterThanTrust(t *testing.T) {
+	sleep := dlock.FakeSleep(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		h.spy.onAcquire = func(context.Context) { sleep(trusted) }
+		lease, err := h.Semaphore("job", 1).TryAcquire(bg)
+		if lease != nil {
+			t.Fatal("got a lease whose window had closed")
+		}
+		wantStoreError(t, err, "acquire")
+		if free(t, store, "job", 1) != 0 {
+			t.Fatal("the test is wrong: nothing was granted")
+		}
+		advance(ttl/10 + ttl/20)
+		if free(t, store, "job", 1) != 1 {
+			t.Error("the grant was not given back")
+		}
+	})
+}
+
+// LostError.Silent, by which a timer tells "the store is down" from "somebody else has it": true only when the store did not answer
+// and the window closed on time.
+//
+// Fails if renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said so"), renewAll does not tell
+// the later batches of a failure ("turn never came"), or unanswered takes it for a lease that is not renewed (the same).
+func TestLostErrorSilent(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(t *testing.T, h host, l *dlock.Lease)
+		want bool
+	}{
+		"the store did not answer": {func(t *testing.T, h host, l *dlock.Lease) {
+			h.faulty.Inject(down, dlocktest.Extend)
+		}, true},
+		"the store said so": {func(t *testing.T, h host, l *dlock.Lease) {
+			h.store.Release(bg, h.spy.granted())
+		}, false},
+		"the store said so after a failure": {func(t *testing.T, h host, l *dlock.Lease) {
+			h.store.Release(bg, h.spy.granted())
+			h.faulty.InjectN(1, down, dlocktest.Extend)
+		}, false},
+		"meant to end": {func(t *testing.T, h host, l *dlock.Lease) {
+			h.take(t, "another", 1) // keeps the heartbeat busy
+			l.StopRenewing()
+			h.faulty.Inject(down, dlocktest.Extend)
+		}, false},
+		"recovered": {func(t *testing.T, h host, l *dlock.Lease) {
+			h.faulty.InjectN(1, down, dlocktest.Extend)
+			advance(beat + ttl/10 + ttl/20)
+			l.StopRenewing()
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, memlock.New(), dlock.SessionOptions{})
+				lease := h.take(t, "job", 1)
+				c.do(t, h, lease)
+				<-lease.Done()
+				if how := wantLost(t, lease); how.Silent != c.want {
+					t.Errorf("%v: Silent %v, want %v", how, how.Silent, c.want)
+				}
+			})
+		})
+	}
+	// With the shortest TTL and a store that hangs, the turn of the third batch of 500 comes after the windows have closed.
+	t.Run("turn never came", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})
+			var leases []*dlock.Lease
+			for _, name := range names("job", 3*dlock.BeatBatch) {
+				leases = append(leases, h.take(t, name, 1))
+			}
+			var ending []*dlock.Lease // on purpose, and therefore not silently
+			for _, name := range names("ending", 50) {
+				l := h.take(t, name, 1)
+				l.StopRenewing()
+				ending = append(ending, l)
+			}
+			h.faulty.Inject(dlocktest.Hang, dlocktest.Extend)
+			advance(3 * time.Second)
+			for _, l := range ending {
+				if how := wantLost(t, l); how.Silent {
+					t.Fatalf("%v: it was meant to end", how)
+				}
+			}
+			loud := 0
+			for _, l := range leases {
+				if how := wantLost(t, l); !how.Silent || how.Err == nil {
+					loud++
+				}
+			}
+			if loud > 0 {
+				t.Errorf("%d of %d leases were not lost silently although the store never answered", loud, len(leases))
+			}
+		})
+	})
+}
+
+// A run asks Valid before each step, so it must be cheap: no allocation.
+//
+// Fails if Valid formats or boxes anything; tried with fmt.Sprint(t) in it.
+func TestValidDoesNotAllocate(t *testing.T) {
+	h := newHost(t, memlock.New(), dlock.SessionOptions{})
+	lease := h.take(t, "job", 1)
+	defer lease.Release(bg)
+	valid := true
+	if n := testing.AllocsPerRun(1000, func() { valid = valid && lease.Valid() }); n != 0 {
+		t.Errorf("Valid allocates %v times", n)
+	}
+	if !valid {
+		t.Error("not valid")
+	}
+}
