@@ -45,11 +45,16 @@ func (e *NotAcquiredError) Error() string {
 	switch e.Reason {
 	case Full:
 		why = "held"
-		if e.Slots > 1 {
+		switch {
+		case e.Slots > 1 && e.Holder != (Holder{}):
+			why = fmt.Sprintf("all %d slots held, first to end: %s,", e.Slots, e.Holder)
+		case e.Slots > 1:
 			why = fmt.Sprintf("all %d slots held", e.Slots)
+		case e.Holder != (Holder{}):
+			why = fmt.Sprintf("held by %s", e.Holder)
 		}
 		if e.Holder != (Holder{}) { // not every store knows
-			why += fmt.Sprintf(", first to end: %s, for %s, ends in %s unless extended", e.Holder, round(e.Since), round(e.Ends))
+			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(e.Since), round(e.Ends))
 		}
 	case TickTaken:
 		why = "the tick has had all its starts"

@@ -21,7 +21,7 @@ func TestErrors(t *testing.T) {
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Full, Slots: 3, Holder: holder, Since: 1500 * time.Microsecond, Ends: time.Second},
 			dlock.ErrNotAcquired, "job: not acquired: all 3 slots held, first to end: h/7/x, for 2ms, ends in 1s unless extended"},
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Full, Holder: holder, Since: time.Second, Ends: time.Second},
-			dlock.ErrNotAcquired, "job: not acquired: held, first to end: h/7/x, for 1s, ends in 1s unless extended"},
+			dlock.ErrNotAcquired, "job: not acquired: held by h/7/x for 1s, ends in 1s unless extended"},
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Full}, dlock.ErrNotAcquired, "job: not acquired: held"},
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.TickTaken}, dlock.ErrNotAcquired, "job: not acquired: the tick has had all its starts"},
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.TickLate}, dlock.ErrNotAcquired, "job: not acquired: a later tick has been claimed already"},

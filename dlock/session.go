@@ -35,7 +35,8 @@ var errNoAnswer = errors.New("no answer for this lease")
 type SessionOptions struct {
 	// TTL of the leases. They are renewed every third of it. At least three times StoreTimeout. Default 15 s.
 	TTL time.Duration
-	// StoreTimeout bounds each acquire, each heartbeat call and each release. Default 1 s.
+	// StoreTimeout bounds each acquire, each heartbeat call and each release. An acquire asks a second time after half
+	// of it, so the store has to answer within that half. Default 1 s.
 	StoreTimeout time.Duration
 	// Holder is how operators see this process. Default NewHolder().
 	Holder Holder

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Makes sure that the servers the store tests start are installed. Starts none
-# of them, and never fails: without a server, its tests skip and say so (or
-# fail, under TICKSLOT_REQUIRE_SERVERS=1).
+# Makes sure that the servers the store tests start are installed, and the C
+# compiler that the race detector needs. Starts nothing, and never fails:
+# without a server, its tests skip and say so (or fail, under
+# TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
 set -u
 
 policy=/usr/sbin/policy-rc.d
@@ -14,25 +15,31 @@ cleanup() {
 	[ -z "$made_policy" ] || rm -f "$policy"
 }
 
-how() {
-	if command -v brew >/dev/null 2>&1; then
-		how='brew install redis'
-	elif command -v apt-get >/dev/null 2>&1; then
-		how='sudo apt-get install redis-server'
-	else
-		how="install your system's redis package"
-	fi
-	echo "servers: no redis-server in PATH, going on without; to get it: $how"
+# missing prints the Debian packages of what is not there.
+missing() {
+	command -v redis-server >/dev/null 2>&1 || printf 'redis-server '
+	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
 }
 
-command -v redis-server >/dev/null 2>&1 && exit 0
+how() {
+	if command -v brew >/dev/null 2>&1; then
+		how='brew install redis, xcode-select --install'
+	elif command -v apt-get >/dev/null 2>&1; then
+		how="sudo apt-get install $(missing)"
+	else
+		how="install your system's packages of redis and a C compiler"
+	fi
+	echo "servers: missing: $(missing)- going on without; to get it: $how"
+}
+
+[ -n "$(missing)" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
 	how
 	exit 0
 fi
 
-echo "servers: no redis-server in PATH, installing it with apt-get"
+echo "servers: installing with apt-get: $(missing)"
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -54,10 +61,11 @@ apt() {
 }
 
 apt update # a stale index may still do
-apt install -y --no-install-recommends redis-server
+# shellcheck disable=SC2046 # several words
+apt install -y --no-install-recommends $(missing)
 
-# What counts is whether the program is there, not what apt-get thinks of it.
-if ! command -v redis-server >/dev/null 2>&1; then
+# What counts is whether the programs are there, not what apt-get thinks of it.
+if [ -n "$(missing)" ]; then
 	tail -n 5 "$log"
 	how
 fi

@@ -11,8 +11,19 @@ trap 'rm -f "$skips"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# The race detector needs a C compiler. Without one the tests are worth running all the same, but not in CI.
+norace=
+if ! command -v "$(go env CC)" >/dev/null 2>&1 && [ "${TICKSLOT_REQUIRE_SERVERS:-}" != 1 ]; then
+	norace="the race detector (-race): it needs a C compiler, and there is no $(go env CC)"
+	for arg; do
+		shift
+		[ "$arg" = -race ] || set -- "$@" "$arg"
+	done
+fi
+
 TICKSLOT_SKIPS=$skips go test "$@"
 code=$?
+[ -z "$norace" ] || echo "$norace" >>"$skips"
 
 if [ -s "$skips" ]; then
 	echo

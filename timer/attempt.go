@@ -91,9 +91,24 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	case refused:
 		d.storeDown = false
 		s.declared(e, no.News.Slots)
+		if no.Reason == dlock.Quarantine {
+			s.quarantined(e, no.Ends)
+		}
 	}
 	s.showFallback(e)
 	return degraded
+}
+
+// quarantined says once that a store which restarted grants nothing for a while. Called with mu held.
+func (s *Scheduler) quarantined(e *entry, ends time.Duration) {
+	now := time.Now()
+	if !now.Before(s.quarantine) {
+		s.log.Warn("timer: the store restarted and may have lost its leases: it grants nothing until the old ones must have ended",
+			"store", s.store.label, "timer", e.timer.Name, "for", ends)
+	}
+	if until := now.Add(ends); until.After(s.quarantine) {
+		s.quarantine = until
+	}
 }
 
 // declared compares the number of slots with what other hosts say. Called with mu held.
@@ -161,8 +176,12 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
 	if !s.starting() {
+		reason := NotRunning
+		if s.phase == draining {
+			reason = Draining
+		}
 		s.mu.Unlock()
-		return refuse(Draining, nil)
+		return refuse(reason, nil)
 	}
 	if e.places >= s.hostLimit(e) {
 		s.mu.Unlock()

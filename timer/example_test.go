@@ -50,6 +50,7 @@ func Example() {
 // A handler asks whether its slot is still its own before each step that must not be done twice, and gives the fence to
 // the resource that it writes to.
 func ExampleRunFromContext() {
+	done := make(chan string, 1)
 	charge := func(fence dlock.Fence) {} // refuses a fence lower than the highest it has seen of the slot
 
 	handler := func(ctx context.Context) error {
@@ -60,7 +61,7 @@ func ExampleRunFromContext() {
 			}
 			charge(run.Fence())
 		}
-		fmt.Printf("%s: slot %d\n", run.Timer(), run.Slot())
+		done <- fmt.Sprintf("%s: slot %d", run.Timer(), run.Slot())
 		return nil
 	}
 
@@ -69,7 +70,10 @@ func ExampleRunFromContext() {
 		fmt.Println(err)
 		return
 	}
-	runFor(timers, func() { fmt.Println(timers.Trigger(context.Background(), "charge-cards")) })
+	runFor(timers, func() {
+		fmt.Println(timers.Trigger(context.Background(), "charge-cards"))
+		fmt.Println(<-done)
+	})
 	// Output:
 	// <nil>
 	// charge-cards: slot 0

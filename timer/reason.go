@@ -19,7 +19,8 @@ const (
 	Quarantine  Reason = "quarantine"   // the store restarted and must wait until old leases have ended
 	Paused      Reason = "paused"       // the store says that the timer is paused
 	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip
-	Draining    Reason = "draining"     // the host is shutting down, or not yet running
+	Draining    Reason = "draining"     // the host is shutting down
+	NotRunning  Reason = "not_running"  // Trigger before Run, or after it
 )
 
 // reasonOf translates the store's no.

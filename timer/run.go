@@ -159,6 +159,8 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	switch outcome {
 	case OK:
 		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
+	case LeaseLost, TimedOut, Canceled: // told when it happened
+		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
 	default:
 		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
 		if p, ok := errors.AsType[*PanicError](err); ok {

@@ -35,18 +35,19 @@ type Scheduler struct {
 	born   time.Time
 	wakeBy atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
-	mu       sync.Mutex
-	phase    phase
-	base     context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
-	entries  map[string]*entry
-	parting  map[*entry]struct{} // removed, but runs go on
-	heap     tickHeap
-	attempts int           // under way
-	line     []waiting     // ticks that wait for an attempt to end
-	active   int           // attempts and runs of all timers
-	idle     chan struct{} // closed when active is 0; nil if nobody waits
-	given    bool          // Run has given up on the runs that are left
-	stores   storeState
+	mu         sync.Mutex
+	phase      phase
+	base       context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
+	entries    map[string]*entry
+	parting    map[*entry]struct{} // removed, but runs go on
+	heap       tickHeap
+	attempts   int           // under way
+	line       []waiting     // ticks that wait for an attempt to end
+	active     int           // attempts and runs of all timers
+	idle       chan struct{} // closed when active is 0; nil if nobody waits
+	given      bool          // Run has given up on the runs that are left
+	stores     storeState
+	quarantine time.Time // until when the store grants nothing, as it said
 }
 
 type phase uint8

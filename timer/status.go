@@ -19,6 +19,16 @@ type Status struct {
 	Timers []TimerStatus // by name
 }
 
+// Timer returns the status of one timer. ok is false if there is none of that name.
+func (s Status) Timer(name string) (t TimerStatus, ok bool) {
+	for _, t := range s.Timers {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return TimerStatus{}, false
+}
+
 // StoreStatus is the store as this host's last call found it.
 type StoreStatus struct {
 	Name  string    // "" without a store
@@ -29,17 +39,17 @@ type StoreStatus struct {
 
 // TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried at this moment.
 type TimerStatus struct {
-	Name     string
-	Next     time.Time // zero: none
-	Ticks    uint64    // that came due
-	Started  uint64    // of them, runs
-	Skipped  map[Reason]uint64
-	Running  []RunStatus
-	Last     *RunResult
-	Fallback bool   // it runs, or would run, without the store
-	Slots    int    // MaxConcurrency here
-	Declared int    // MaxConcurrency of other hosts if they disagree, else 0
-	Fault    string // why the schedule is no longer followed
+	Name                                   string
+	Next                                   time.Time // zero: none
+	Ticks                                  uint64    // that came due
+	Started                                uint64    // of them, runs
+	Skipped                                map[Reason]uint64
+	Running                                []RunStatus
+	Last                                   *RunResult
+	Fallback                               bool   // it runs, or would run, without the store
+	MaxConcurrency, MaxPerTick, MaxPerHost int    // as they are in force
+	Declared                               int    // MaxConcurrency of other hosts if they disagree, else 0
+	Fault                                  string // why the schedule is no longer followed
 }
 
 // RunStatus is a run that goes on.
@@ -78,7 +88,7 @@ func (s *Scheduler) Status() Status {
 }
 
 func (e *entry) status() TimerStatus {
-	t := TimerStatus{Name: e.timer.Name, Slots: e.timer.slots()}
+	t := TimerStatus{Name: e.timer.Name, MaxConcurrency: e.timer.MaxConcurrency, MaxPerTick: e.timer.MaxPerTick, MaxPerHost: e.timer.MaxPerHost}
 	if e.next != 0 {
 		t.Next = time.UnixMicro(e.next)
 	}
@@ -140,13 +150,16 @@ func (s *Scheduler) Ready() error {
 }
 
 // Degraded returns what is not as it should be though the host can serve: the store does not answer, timers go on
-// without it, or hosts disagree about a limit.
+// without it, it is in quarantine after a restart, or hosts disagree about a limit.
 func (s *Scheduler) Degraded() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
 	if s.store != nil && s.stores.down() {
 		errs = append(errs, fmt.Errorf("the store (%s) does not answer since %s: %s", s.store.label, s.stores.since.UTC().Format(time.RFC3339), s.stores.err))
+	}
+	if left := time.Until(s.quarantine); left > 0 {
+		errs = append(errs, fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v", left.Round(time.Second)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
 		e := s.entries[name]

@@ -101,7 +101,7 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 	switch {
 	case !changed:
 	case failure != nil:
-		s.log.Warn("timer: the store does not answer; timers go on as their OnStoreDown says", "store", w.label, "op", op, "err", failure)
+		s.log.Warn("timer: the store does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
 	case lasted > 0:
 		s.log.Info("timer: the store answers again", "store", w.label, "after", lasted)
 	}

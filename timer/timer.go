@@ -23,7 +23,7 @@ const (
 // A Timer is one recurring job. Only Name and Run are required.
 type Timer struct {
 	// Name identifies the timer in the fleet: hosts whose timers have the same name share its limits.
-	// 1 to 200 bytes of text without control characters or ":slot:".
+	// 1 to 200 bytes of text without control characters, and without "slot:" at its beginning or after a colon.
 	Name string
 
 	// Schedule says when the timer is due. Nil: only when Trigger is called. Default nil.

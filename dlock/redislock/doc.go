@@ -29,8 +29,9 @@
 //
 // go-redis with its default settings blocks for 5 to 10 seconds on a frozen server and ignores a cancelled
 // context, and a pool that the application has drained delays heartbeats until leases are lost. So New
-// opens a small pool of its own with the address, TLS and credentials of the client that you pass in. Hooks of
-// your client are not taken over. Options.SharedPool opts out.
+// opens a small pool of its own with the address, Dialer, TLS and credentials of the client that you pass in.
+// Hooks of your client are not taken over. Options.SharedPool opts out. go-redis prints a line to standard error for every
+// connection that it cannot make; redis.SetLogger quiets it, for the whole process.
 //
 // # What is not promised
 //

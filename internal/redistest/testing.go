@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -184,7 +185,18 @@ func closeShared() {
 // Main runs the tests, ends the shared server, and exits. It is all that a
 // TestMain needs. If the tests have passed, the checks run last, when nothing
 // of this package is running any more: goroutine leaks can be looked for there.
+//
+// It lets sixteen parallel tests run at once instead of one per processor, unless -parallel says otherwise: tests of
+// leases wait most of the time.
 func Main(m *testing.M, checks ...func() error) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", "16"); err != nil {
+			panic(err) // the testing package has no such flag any more
+		}
+	}
 	code := m.Run()
 	closeShared()
 	if code == 0 {

@@ -34,6 +34,13 @@ func (j *Journal) Add(s Stretch) {
 	j.stretches = append(j.stretches, s)
 }
 
+// All returns what was written down so far.
+func (j *Journal) All() []Stretch {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.stretches)
+}
+
 // maxGap is how long a handler may be out of sight and its stretch still be one: longer, and nobody knows whether it was
 // valid in between.
 const maxGap = 60 * time.Millisecond

@@ -1,0 +1,279 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// tickMemory is how long the start of a tick is remembered. Ticks older than half of it are refused, so what is forgotten
+	// cannot be started again by a host whose clock is wrong by less than the other half.
+	tickMemory = time.Hour
+	// maxRounds bounds how often an attempt looks again after others were quicker. Two rounds are rare.
+	maxRounds = 10
+)
+
+// TryAcquire implements dlock.DistributedLock, as far as the comment of Quorum says. A Tick.Max above dlock.MaxSlots is an error.
+func (q *Quorum) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if q.fault != nil {
+		return dlock.Grant{}, q.fault
+	}
+	if err := req.Validate(); err != nil {
+		return dlock.Grant{}, err
+	}
+	if err := q.plain.checkKey(req.Name); err != nil {
+		return dlock.Grant{}, err
+	}
+	if req.Tick != nil {
+		if req.Tick.Max > dlock.MaxSlots {
+			return dlock.Grant{}, fmt.Errorf("redislock: %d starts of a tick: at most %d", req.Tick.Max, dlock.MaxSlots)
+		}
+		switch ahead := time.Until(req.Tick.At); {
+		case ahead > dlock.MaxTickAhead:
+			return dlock.Grant{}, refusal(req, dlock.TickAhead)
+		case ahead < -tickMemory/2:
+			return dlock.Grant{}, refusal(req, dlock.TickLate)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return dlock.Grant{}, err
+	}
+	a, cancel := q.newAttempt(ctx, req)
+	defer cancel()
+	slot, err := a.run()
+	if err != nil {
+		a.giveBackTick()
+		return dlock.Grant{}, err
+	}
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
+}
+
+func refusal(req dlock.Request, reason dlock.Reason) error {
+	return &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots}
+}
+
+// An attempt is one call of TryAcquire.
+type attempt struct {
+	q        *Quorum
+	req      dlock.Request
+	ctx      context.Context // the caller's
+	work     context.Context // ends with the caller's deadline, not with its cancellation: what was begun is taken back
+	ends     time.Time
+	patience time.Duration // with each server, per step; see nodes
+	slots    []string      // keys
+	ticks    []string      // keys
+	tick     string        // the one of ticks that was taken
+	oldTick  bool          // it was ours before this call
+}
+
+// How many steps lie ahead of an attempt, each as long as its patience at worst.
+const (
+	stepsToSlot = 3 // take it, in vain; undo that; give the tick back
+	stepsToTick = 2 + stepsToSlot
+	stepsInAll  = 1 + stepsToTick + 2 // look first; the rest is for more rounds
+)
+
+func (q *Quorum) newAttempt(ctx context.Context, req dlock.Request) (*attempt, context.CancelFunc) {
+	a := &attempt{q: q, req: req, ctx: ctx, ends: end(ctx), slots: q.slotKeys(req.Name, req.Slots)}
+	a.patience = share(a.ends, stepsInAll)
+	if req.Tick != nil {
+		kind := ":slot:tick:"
+		if req.Slots == 0 { // a semaphore of the same name has ticks of its own
+			kind = ":slot:mutex:tick:"
+		}
+		base := q.plain.prefix + req.Name + kind + strconv.FormatInt(req.Tick.At.UnixMicro(), 10) + ":"
+		for k := range req.Tick.Max {
+			a.ticks = append(a.ticks, base+strconv.Itoa(k))
+		}
+	}
+	var cancel context.CancelFunc
+	a.work, cancel = context.WithDeadline(context.WithoutCancel(ctx), a.ends)
+	return a, cancel
+}
+
+// nodes waits for a server that hangs again and again, so that what it may have done late is undone, late.
+func (a *attempt) nodes() []redsyncredis.Pool { return a.q.nodes(a.patience, nil) }
+
+// end is when a call has to be back.
+func end(ctx context.Context) time.Time {
+	if t, ok := ctx.Deadline(); ok {
+		return t
+	}
+	return time.Now().Add(lastResort)
+}
+
+// share is the time that each server has for one of so many steps.
+func share(ends time.Time, steps int) time.Duration {
+	return time.Until(ends) / time.Duration(steps)
+}
+
+var (
+	errAllTaken = errors.New("redislock: a majority has each of the keys for others") // a refusal
+	errRaced    = errors.New("redislock: others were quicker")                        // one that may be different in a moment
+	errNoTime   = errors.New("redislock: no time left to ask for another key")
+)
+
+// run returns the slot that was taken.
+func (a *attempt) run() (slot int, err error) {
+	for round := range maxRounds {
+		if round > 0 && !a.pause(round) {
+			break
+		}
+		// Looking writes nothing. If too few servers answer even that, it is not because of others.
+		seen, lookErr := a.q.look(a.work, a.patience, false, slices.Concat(a.slots, a.ticks), a.req.Token)
+		if lookErr != nil {
+			return 0, lookErr
+		}
+		if slot, err = a.round(seen); err == nil {
+			return slot, nil
+		}
+		if errors.Is(err, errAllTaken) || errors.Is(err, errNoTime) || a.ctx.Err() != nil {
+			break
+		}
+	}
+	switch {
+	case !errors.Is(err, errAllTaken) && !errors.Is(err, errRaced):
+		return 0, err
+	case errors.Is(err, errRaced) && a.ctx.Err() != nil: // who knows what the next round would have said
+		return 0, a.ctx.Err()
+	case a.ticks != nil && a.tick == "":
+		return 0, refusal(a.req, dlock.TickTaken)
+	default:
+		return 0, refusal(a.req, dlock.Full)
+	}
+}
+
+// pause lets those who took votes from each other drift apart. It reports whether there is time for another round.
+func (a *attempt) pause(round int) bool {
+	steps := 1 + stepsToSlot
+	if a.ticks != nil && a.tick == "" {
+		steps = 1 + stepsToTick
+	}
+	wait := time.Millisecond + rand.N(time.Millisecond<<min(round, 5))
+	if time.Until(a.ends) < wait+time.Duration(steps)*a.patience {
+		return false
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-a.ctx.Done():
+		return false
+	}
+}
+
+// round takes what looks free: the tick first, because that is what most of a fleet is refused, and nobody's slot
+// is then disturbed.
+func (a *attempt) round(seen []sight) (slot int, err error) {
+	slots, ticks := seen[:len(a.slots)], seen[len(a.slots):]
+	if a.ticks != nil && a.tick == "" {
+		k, err := a.takeOne(a.ticks, ticks, tickMemory, stepsToTick)
+		if err != nil {
+			return 0, err
+		}
+		a.tick, a.oldTick = a.ticks[k], ticks[k].ours > 0
+	}
+	return a.takeOne(a.slots, slots, a.req.TTL, stepsToSlot)
+}
+
+// takeOne takes one of the keys. A token that is asked again finds the key that it has, and one that is asked from two
+// sides at once goes the same way on both: so it never gets two.
+func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps int) (int, error) {
+	verdict := errAllTaken
+	for _, i := range ours(seen) {
+		err := a.take(keys[i], ttl, true, steps)
+		if err == nil {
+			for _, j := range ours(seen) { // what late requests of this token have left behind
+				if j != i {
+					_, _ = a.q.mutex(keys[j], a.req.Token, 0, a.nodes()).UnlockContext(a.work)
+				}
+			}
+			return i, nil
+		}
+		if !errors.Is(err, errRaced) {
+			return 0, err // it may still be ours: a second one must not be taken
+		}
+		verdict = err // it was ours
+	}
+	h := fnv.New32a()
+	h.Write([]byte(a.req.Token))
+	first := int(h.Sum32() % uint32(len(keys))) // tokens are random, so there is no hot spot
+	for n := range keys {
+		i := (first + n) % len(keys)
+		if seen[i].ours > 0 || seen[i].others >= a.q.majority() {
+			continue
+		}
+		err := a.take(keys[i], ttl, false, steps)
+		if err == nil {
+			return i, nil
+		}
+		if errors.Is(err, errNoTime) {
+			return 0, err
+		}
+		if errors.Is(verdict, errAllTaken) || !errors.Is(err, errRaced) {
+			verdict = err
+		}
+	}
+	return 0, verdict
+}
+
+// ours are the keys that the token has somewhere, the one it has most of first.
+func ours(seen []sight) []int {
+	var list []int
+	for i := range seen {
+		if seen[i].ours > 0 {
+			list = append(list, i)
+		}
+	}
+	slices.SortStableFunc(list, func(i, j int) int { return seen[j].ours - seen[i].ours })
+	return list
+}
+
+// take returns nil, errRaced, or an error that means "unknown".
+//
+// It is redsync's ExtendContext, told to set the key where there is none, and not its TryLockContext: that is refused by
+// a server that has the key for this very token, and takes its votes back when it fails, which would end a lease whose
+// token was asked again while some servers did not answer.
+func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) error {
+	if err := a.ctx.Err(); err != nil {
+		return err
+	}
+	if time.Until(a.ends) < time.Duration(steps)*a.patience {
+		return errNoTime
+	}
+	m := a.q.mutex(key, a.req.Token, ttl, a.nodes(), redsync.WithSetNXOnExtend())
+	taken, err := m.ExtendContext(a.work)
+	if taken {
+		return nil
+	}
+	no := refused(err)
+	if no >= a.q.majority() {
+		if no < len(a.q.pools) {
+			_, _ = m.UnlockContext(a.work) // the votes that we did get
+		}
+		return errRaced
+	}
+	if !again {
+		_, _ = m.UnlockContext(a.work)
+	}
+	return a.q.undecided(err)
+}
+
+// giveBackTick undoes the claim of this call, never one that an earlier call may have told the caller of.
+func (a *attempt) giveBackTick() {
+	if a.tick != "" && !a.oldTick {
+		_, _ = a.q.mutex(a.tick, a.req.Token, tickMemory, a.nodes()).UnlockContext(a.work)
+	}
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A recorder sees what the handlers see: each of them reports to it when it begins and when it has returned. It asks
+// tickslot for nothing but which slot and which tick a run has.
+type recorder struct {
+	began time.Time
+	out   io.Writer
+
+	mu      sync.Mutex
+	books   map[string]*book // by timer
+	broken  []error
+	waiters map[*waiter]struct{}
+}
+
+// A promise is what must hold for one timer in the fleet.
+type promise struct {
+	timer   string
+	period  time.Duration
+	atOnce  int // MaxConcurrency
+	perTick int // MaxPerTick
+}
+
+// A book is what was seen of one timer.
+type book struct {
+	promise
+	running    int
+	maxRunning int
+	runs       int
+	slots      map[int]string    // in use, by whom
+	starts     map[time.Time]int // of each tick
+	maxStarts  int
+}
+
+// A start is a run that begins.
+type start struct {
+	host  string
+	timer string
+	slot  int
+	tick  time.Time
+	at    time.Time
+}
+
+type waiter struct {
+	wanted func(start) bool
+	found  chan start
+}
+
+func newRecorder(out io.Writer) *recorder {
+	r := &recorder{began: time.Now(), out: out, books: make(map[string]*book), waiters: make(map[*waiter]struct{})}
+	for _, p := range promises {
+		r.books[p.timer] = &book{promise: p, slots: make(map[int]string), starts: make(map[time.Time]int)}
+	}
+	return r
+}
+
+// watched makes a handler report. Its run counts as running until it has returned, whatever became of its lease: a host
+// that is cut off counts for as long as it really works.
+func (r *recorder) watched(host string, handler func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		run, _ := timer.RunFromContext(ctx)
+		s := start{host: host, timer: run.Timer(), slot: run.Slot(), tick: run.Tick(), at: time.Now()}
+		r.begin(s)
+		err := handler(ctx)
+		r.end(s, err)
+		return err
+	}
+}
+
+func (r *recorder) begin(s start) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.books[s.timer]
+	b.runs++
+	b.running++
+	b.maxRunning = max(b.maxRunning, b.running)
+	b.starts[s.tick]++
+	b.maxStarts = max(b.maxStarts, b.starts[s.tick])
+	r.tell(s, "starts, %d of %d running", b.running, b.atOnce)
+
+	if b.running > b.atOnce {
+		r.blame("%s: %d runs at once, the limit is %d", s.timer, b.running, b.atOnce)
+	}
+	if b.starts[s.tick] > b.perTick {
+		r.blame("%s: %d starts of one tick, the limit is %d", s.timer, b.starts[s.tick], b.perTick)
+	}
+	if other, taken := b.slots[s.slot]; taken {
+		r.blame("%s: %s began in slot %d while %s was still there", s.timer, s.host, s.slot, other)
+	}
+	b.slots[s.slot] = s.host
+
+	for w := range r.waiters {
+		if w.wanted(s) {
+			w.found <- s
+			delete(r.waiters, w)
+		}
+	}
+}
+
+func (r *recorder) end(s start, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.books[s.timer]
+	b.running--
+	delete(b.slots, s.slot)
+	took := time.Since(s.at).Seconds()
+	if errors.Is(err, dlock.ErrLost) {
+		r.tell(s, "STOPS after %.1fs: its lease is lost", took)
+		return
+	}
+	r.tell(s, "ends after %.1fs", took)
+}
+
+// await returns the next start that is wanted.
+func (r *recorder) await(ctx context.Context, patience time.Duration, wanted func(start) bool) (start, error) {
+	w := &waiter{wanted: wanted, found: make(chan start, 1)}
+	r.mu.Lock()
+	r.waiters[w] = struct{}{}
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case s := <-w.found:
+		return s, nil
+	case <-ctx.Done():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.waiters, w)
+		return start{}, ctx.Err()
+	}
+}
+
+// say prints a line about a host, or about all of them.
+func (r *recorder) say(host, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.out, "%6.2fs  %-7s %s\n", time.Since(r.began).Seconds(), host, what)
+}
+
+// tell prints a line about a run. It is called with mu held, so that lines have the order of what happened.
+func (r *recorder) tell(s start, format string, args ...any) {
+	fmt.Fprintf(r.out, "%6.2fs  %-7s %-13s slot %d  tick %s  %s\n", time.Since(r.began).Seconds(),
+		s.host, s.timer, s.slot, s.tick.Format("15:04:05.000"), fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) blame(format string, args ...any) {
+	r.broken = append(r.broken, fmt.Errorf(format, args...))
+}
+
+// violations returns each time that a limit was exceeded.
+func (r *recorder) violations() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.broken...)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// A report is what -json prints. Every number was observed by the handlers.
+type report struct {
+	Hosts         int           `json:"hosts"`
+	Seconds       float64       `json:"seconds"`
+	Timers        []timerReport `json:"timers"`
+	SlotRecovered int64         `json:"slot_recovered_ms"` // from the cut to the next run in that slot; 0: there was none
+
+	cut cutOff
+}
+
+type timerReport struct {
+	Name       string `json:"name"`
+	Limit      int    `json:"limit"`
+	MaxRunning int    `json:"max_running"`
+	Runs       int    `json:"runs"`
+	Ticks      int    `json:"ticks"`   // for which at least one handler ran
+	Skipped    int    `json:"skipped"` // for which none did; see book.skipped
+	PerTick    int    `json:"per_tick"`
+	MaxStarts  int    `json:"max_starts_per_tick"`
+}
+
+func (r *recorder) report(hosts int, cut cutOff) report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	result := report{
+		Hosts:         hosts,
+		Seconds:       time.Since(r.began).Round(time.Millisecond).Seconds(),
+		SlotRecovered: cut.recovered.Milliseconds(),
+		cut:           cut,
+	}
+	for _, p := range promises {
+		b := r.books[p.timer]
+		result.Timers = append(result.Timers, timerReport{
+			Name: p.timer, Limit: p.atOnce, MaxRunning: b.maxRunning, Runs: b.runs,
+			Ticks: len(b.starts), Skipped: b.skipped(), PerTick: p.perTick, MaxStarts: b.maxStarts,
+		})
+	}
+	return result
+}
+
+// skipped is how many ticks ran nowhere. No handler can see such a tick, so it is inferred: ticks come once per period,
+// and those missing between the first and the last that handlers saw were skipped, here because all slots were
+// held. What a host skipped because another one ran the tick does not count.
+func (b *book) skipped() int {
+	var first, last time.Time
+	for tick := range b.starts {
+		if first.IsZero() || tick.Before(first) {
+			first = tick
+		}
+		if tick.After(last) {
+			last = tick
+		}
+	}
+	if first.IsZero() {
+		return 0
+	}
+	return int(last.Sub(first)/b.period) + 1 - len(b.starts)
+}
+
+func (r report) print(w io.Writer) {
+	fmt.Fprintf(w, "\n%d hosts, %.1f seconds\n\n", r.Hosts, r.Seconds)
+	const row = "%-13s  %14s  %15s  %4v  %5v  %7v\n"
+	fmt.Fprintf(w, row, "timer", "most at once", "most per tick", "runs", "ticks", "skipped")
+	for _, t := range r.Timers {
+		fmt.Fprintf(w, row, t.Name, fmt.Sprintf("%d (limit %d)", t.MaxRunning, t.Limit),
+			fmt.Sprintf("%d (limit %d)", t.MaxStarts, t.PerTick), t.Runs, t.Ticks, t.Skipped)
+	}
+	if r.cut.recovered > 0 {
+		fmt.Fprintf(w, "\n%s was cut off; its slot %d of %s was in use again %.1fs later. A lease lasts %v.\n",
+			r.cut.host, r.cut.slot, r.cut.timer, r.cut.recovered.Seconds(), leaseTTL)
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+const (
+	resizeImages = "resize-images"
+	sendDigest   = "send-digest"
+)
+
+// timers is what every host registers. All hosts see the same ticks.
+func timers(host string, rec *recorder) []timer.Timer {
+	return []timer.Timer{
+		{
+			Name:           resizeImages,
+			Schedule:       timer.Every(500 * time.Millisecond),
+			MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
+			OnStoreDown:    timer.Skip,
+			Run:            rec.watched(host, work(1900*time.Millisecond, 2700*time.Millisecond)),
+		},
+		{
+			Name:     sendDigest,
+			Schedule: timer.Every(time.Second), // once per tick in the fleet: that is the default
+			// A host that is cut off must start nothing. The default, RunLocal, would go on by itself, and say so.
+			OnStoreDown: timer.Skip,
+			Run:         rec.watched(host, work(200*time.Millisecond, 400*time.Millisecond)),
+		},
+	}
+}
+
+// promises are the limits of the timers above, written down once more: the recorder takes nobody's word for them.
+var promises = []promise{
+	{timer: resizeImages, period: 500 * time.Millisecond, atOnce: 3, perTick: 3},
+	{timer: sendDigest, period: time.Second, atOnce: 1, perTick: 1},
+}
+
+// work is a handler that is busy for a while. Like every handler it stops when its context ends, because its slot may
+// then go to another host.
+func work(least, most time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-time.After(least + rand.N(most-least)):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Command redis is a small service with two timers, made to be started several times:
+//
+//	export REDIS_URL=redis://localhost:6379/0
+//	go build -o /tmp/timers ./examples/redis
+//	/tmp/timers -addr :8081 &
+//	/tmp/timers -addr :8082 &
+//	/tmp/timers -addr :8083 &
+//
+// Each copy prints what it runs. Together they never run more than two "resize-images" at once, and "send-digest" once per
+// tick. Things to try:
+//
+//   - kill -9 one of them while it runs something: its slot is free for the others within 15 seconds, the length of a
+//     lease. After kill without -9, or Ctrl-C, it finishes its runs first, and the slot is free at once.
+//   - Stop Redis: "resize-images" goes on in every copy by itself (RunLocal, the default), "send-digest" pauses (Skip). The
+//     copies stay ready and say that they are degraded: curl -i 'localhost:8081/readyz?verbose'.
+//   - Start Redis again: for 30 seconds (QuarantineTTL) it grants nothing, because leases may be out that it has
+//     forgotten. The same goes for a Redis that you have just started.
+//   - curl -s localhost:8081/metrics | grep tickslot_ticks_total tells which ticks ran here, and why the others did not.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/timer"
+)
+
+func main() {
+	addr := flag.String("addr", ":8081", "where /livez, /readyz and /metrics are served")
+	// The default is not the flag's: -help would print it, password and all.
+	url := flag.String("redis", "", "`URL` of the Redis; better set REDIS_URL, which others cannot see with ps")
+	flag.Parse()
+	if *url == "" {
+		*url = os.Getenv("REDIS_URL")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the runs to end
+	if err := serve(ctx, *addr, *url); err != nil {
+		fmt.Fprintln(os.Stderr, "redis:", err)
+		os.Exit(1)
+	}
+}
+
+// serve runs the timers and the probes until ctx ends and the last run has finished.
+func serve(ctx context.Context, addr, url string) error {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return errors.New("set REDIS_URL to something like redis://user:password@host:6379/0") // err may quote the password
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	lock := redislock.New(client, redislock.Options{Prefix: "example:"})
+	defer lock.Close()
+
+	registry := prometheus.NewRegistry()
+	timers, err := timer.New(timer.Config{Lock: lock, Logger: slog.Default(), Registerer: registry},
+		timer.Timer{
+			Name:           "resize-images",
+			Schedule:       timer.Every(5 * time.Second),
+			MaxConcurrency: 2, // at once, in all copies together
+			MaxPerHost:     1, // so that one copy does not take both slots
+			MaxRunTime:     time.Minute,
+			Run:            work(12 * time.Second),
+		},
+		timer.Timer{
+			Name:        "send-digest",
+			Schedule:    timer.Every(10 * time.Second),
+			OnStoreDown: timer.Skip, // rather no digest than two
+			Run:         work(time.Second),
+		},
+	)
+	if err != nil {
+		return err
+	}
+
+	mux := http.NewServeMux()
+	mux.Handle("/", health.Handler(health.Checks{Live: timers.Live, Ready: timers.Ready, Degraded: timers.Degraded}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		defer stop() // no probes, no service
+		served <- server.Serve(listener)
+	}()
+
+	slog.Info("running", "addr", listener.Addr(), "as", timers.Status().Holder)
+	err = timers.Run(ctx) // drains when ctx ends: /readyz says 503 from then on, so the probes are served to the end
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, server.Shutdown(ctx))
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// work returns a handler that prints what it is and keeps busy.
+func work(long time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		run, _ := timer.RunFromContext(ctx)
+		log := slog.With("timer", run.Timer(), "slot", run.Slot(), "tick", run.Tick().Format(time.TimeOnly))
+		log.Info("run starts", "fence", run.Fence(), "degraded", run.Degraded())
+		select {
+		case <-time.After(long):
+			log.Info("run ends")
+			return nil
+		case <-ctx.Done(): // the lease is lost, the run took too long, or draining did
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package billing
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// startHost runs the timers as one process of the fleet would, until the test ends.
+func startHost(t *testing.T, lock dlock.DistributedLock, jobs Jobs) *timer.Scheduler {
+	t.Helper()
+	timers, err := Timers(lock, slog.New(slog.DiscardHandler), jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- timers.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil { // a handler that ignores its context would be named here
+			t.Error(err)
+		}
+	})
+	return timers
+}
+
+// statusOf is what a host knows of one timer. Status comes from memory, so ask as often as you like.
+func statusOf(t *testing.T, timers *timer.Scheduler, name string) timer.TimerStatus {
+	t.Helper()
+	all := timers.Status().Timers
+	i := slices.IndexFunc(all, func(s timer.TimerStatus) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("no timer %q", name)
+	}
+	return all[i]
+}
+
+// An outbox is a SendInvoices that remembers the days.
+type outbox struct {
+	mu   sync.Mutex
+	days []string
+}
+
+func (o *outbox) send(_ context.Context, day time.Time) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.days = append(o.days, day.Format(time.DateOnly))
+	return nil
+}
+
+func (o *outbox) sent() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.days)
+}
+
+func noInvoices(context.Context, time.Time) error { return nil }
+func noRates(context.Context) error               { return nil }

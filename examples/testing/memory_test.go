@@ -1,0 +1,124 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const day = 24 * time.Hour
+
+// Inside synctest.Test all time is virtual: time.Sleep returns as soon as every goroutine of the test is waiting, and
+// the clock has then moved on. tickslot has no clock of its own to fake, and memlock's leases age with the
+// same clock. The bubble begins at midnight, 1 January 2000 UTC.
+func TestOneInvoiceADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out outbox
+		startHost(t, memlock.New(), Jobs{SendInvoices: out.send, RefreshRates: noRates})
+
+		time.Sleep(7 * day) // no hope involved: this is exact, and takes milliseconds
+		synctest.Wait()     // until what came due has been done
+
+		want := []string{"2000-01-01", "2000-01-02", "2000-01-03", "2000-01-04", "2000-01-05", "2000-01-06", "2000-01-07"}
+		if got := out.sent(); !slices.Equal(got, want) {
+			t.Errorf("sent on %v, want %v", got, want)
+		}
+	})
+}
+
+// Schedulers that share a store are a fleet, in one process as well as on many machines.
+func TestTwoHostsSendOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out outbox
+		store := memlock.New()
+		a := startHost(t, store, Jobs{SendInvoices: out.send, RefreshRates: noRates})
+		b := startHost(t, store, Jobs{SendInvoices: out.send, RefreshRates: noRates})
+
+		time.Sleep(7 * day)
+		synctest.Wait()
+
+		if got := out.sent(); len(got) != 7 || len(slices.Compact(got)) != 7 {
+			t.Errorf("sent on %v, want each of seven days once", got)
+		}
+		// Who ran what is left to chance. That each tick was run here or skipped for a reason is not.
+		sa, sb := statusOf(t, a, sendInvoices), statusOf(t, b, sendInvoices)
+		if sa.Ticks != 7 || sb.Ticks != 7 {
+			t.Errorf("%d and %d ticks came due, want 7 on each host", sa.Ticks, sb.Ticks)
+		}
+		if skipped := sa.Skipped[timer.TickTaken] + sb.Skipped[timer.TickTaken]; sa.Started+sb.Started != 7 || skipped != 7 {
+			t.Errorf("%d started, %d skipped because the other host had run them; want 7 and 7", sa.Started+sb.Started, skipped)
+		}
+	})
+}
+
+// An error is logged and counted, and the next tick comes as usual: it is not tried again.
+func TestFailureIsSeenAndDoesNotRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errMailServer := errors.New("the mail server is down")
+		var calls atomic.Int32
+		host := startHost(t, memlock.New(), Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
+			if calls.Add(1) == 1 {
+				return errMailServer
+			}
+			return nil
+		}})
+
+		time.Sleep(day)
+		synctest.Wait()
+		if last := statusOf(t, host, sendInvoices).Last; last == nil || last.Outcome != timer.Failed || !errors.Is(last.Err, errMailServer) {
+			t.Errorf("the first day ended as %+v, want %v", last, errMailServer)
+		}
+
+		time.Sleep(day)
+		synctest.Wait()
+		if last := statusOf(t, host, sendInvoices).Last; last.Outcome != timer.OK || calls.Load() != 2 {
+			t.Errorf("the second day ended as %+v after %d calls, want ok after 2", last, calls.Load())
+		}
+	})
+}
+
+// A run that outlasts its period: the ticks that come due meanwhile are skipped, on every host.
+func TestSlowRatesDoNotOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, overlaps atomic.Int32
+		slow := func(ctx context.Context) error {
+			if running.Add(1) > 1 {
+				overlaps.Add(1)
+			}
+			defer running.Add(-1)
+			select {
+			case <-time.After(90 * time.Minute):
+				return nil
+			case <-ctx.Done(): // or the test, like your service, would have to wait for it
+				return context.Cause(ctx)
+			}
+		}
+		store := memlock.New()
+		a := startHost(t, store, Jobs{SendInvoices: noInvoices, RefreshRates: slow})
+		b := startHost(t, store, Jobs{SendInvoices: noInvoices, RefreshRates: slow})
+
+		time.Sleep(6 * time.Hour)
+		synctest.Wait()
+		if n := overlaps.Load(); n != 0 {
+			t.Errorf("%d runs began while another one went on", n)
+		}
+		sa, sb := statusOf(t, a, refreshRates), statusOf(t, b, refreshRates)
+		if n := sa.Started + sb.Started; n != 3 {
+			t.Errorf("%d of 6 ticks ran, want every other one", n)
+		}
+		// The host that runs it knows by itself that there is no room; the other one is told by the store.
+		if n := sa.Skipped[timer.LimitLocal] + sb.Skipped[timer.LimitLocal]; n != 3 {
+			t.Errorf("%d ticks were skipped because of the run on the same host, want 3", n)
+		}
+		if n := sa.Skipped[timer.LimitGlobal] + sb.Skipped[timer.LimitGlobal]; n != 3 {
+			t.Errorf("%d ticks were skipped because of the run on the other host, want 3", n)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// miniredis is a Redis inside the test: a real connection, real commands, no server to install. Real connections and
+// synctest do not go together (a goroutine that waits for the network keeps virtual time from moving on), so
+// here time is real, runs are started by Trigger instead of by the clock, and leases age by FastForward.
+func openRedis(t *testing.T) (*miniredis.Miniredis, *redislock.Store) {
+	t.Helper()
+	mini := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	lock := redislock.New(client, redislock.Options{Prefix: "test:", Embedded: true})
+	t.Cleanup(func() { _, _ = lock.Close(), client.Close() })
+	return mini, lock
+}
+
+func TestARunHoldsItsSlotInRedis(t *testing.T) {
+	mini, lock := openRedis(t)
+	began, finish := make(chan struct{}), make(chan struct{})
+	host := startHost(t, lock, Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
+		close(began)
+		<-finish
+		return nil
+	}})
+	eventually(t, "the host is ready", func() bool { return host.Ready() == nil })
+
+	if err := host.Trigger(t.Context(), sendInvoices); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	const key = "test:timer:send-invoices:slot:0"
+	if ttl := mini.TTL(key); ttl <= 0 || ttl > dlock.DefaultTTL {
+		t.Errorf("%s expires in %v, want more than nothing and at most %v", key, ttl, dlock.DefaultTTL)
+	}
+	// A second run is refused, and the error says why.
+	err := host.Trigger(t.Context(), sendInvoices)
+	if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.LimitLocal {
+		t.Errorf("a second run: %v, want it refused: %s", err, timer.LimitLocal)
+	}
+
+	close(finish)
+	eventually(t, "the slot is free", func() bool { return !mini.Exists(key) })
+}
+
+func TestSlotOfADeadHostComesBack(t *testing.T) {
+	mini, lock := openRedis(t)
+	began := make(chan struct{}, 1)
+	host := startHost(t, lock, Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
+		began <- struct{}{}
+		return nil
+	}})
+	eventually(t, "the host is ready", func() bool { return host.Ready() == nil })
+
+	// What a dead host leaves behind is a lease that nobody renews: one call to the store makes it.
+	dead := dlock.Holder{Host: "dead-host", PID: 1, ID: "x"}
+	if _, err := lock.TryAcquire(t.Context(), dlock.Request{
+		Name: "timer:" + sendInvoices, Slots: 1, Holder: dead, Token: "token-of-the-dead", TTL: dlock.DefaultTTL,
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	err := host.Trigger(t.Context(), sendInvoices)
+	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+	if !ok || no.Reason != dlock.Full || no.Holder != dead {
+		t.Fatalf("got %v, want it to be held by %v", err, dead)
+	}
+
+	mini.FastForward(dlock.DefaultTTL) // it ages everything in the server, also leases that are in use
+	if err := host.Trigger(t.Context(), sendInvoices); err != nil {
+		t.Fatalf("after a TTL: %v", err)
+	}
+	<-began
+}
+
+// eventually waits for something that happens soon, and fails the test if it does not.
+func eventually(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !happened(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
