@@ -42,6 +42,12 @@ type Checker interface {
 	Check() error
 }
 
+// An Auditor is a store that can look at its server for settings that endanger leases, such as a policy that evicts them. It is
+// optional; without it nothing is looked at. A timer.Scheduler logs the warnings when the store first answers.
+type Auditor interface {
+	Audit(ctx context.Context) (warnings []string, err error)
+}
+
 // A TTLBounder is a store that accepts leases only up to a certain length. It is optional: without
 // it any TTL is accepted.
 type TTLBounder interface {

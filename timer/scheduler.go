@@ -43,11 +43,12 @@ type Scheduler struct {
 	heap       tickHeap
 	attempts   int           // under way
 	line       []waiting     // ticks that wait for an attempt to end
-	active     int           // attempts and runs of all timers
+	active     int           // attempts, runs and audits that Run waits for
 	idle       chan struct{} // closed when active is 0; nil if nobody waits
 	given      bool          // Run has given up on the runs that are left
 	stores     storeState
 	quarantine time.Time // until when the store grants nothing, as it said
+	auditing   bool
 }
 
 type phase uint8
@@ -387,6 +388,11 @@ func (s *Scheduler) leave(e *entry) {
 		close(d.idle)
 		d.idle = nil
 	}
+	s.inactive()
+}
+
+// inactive counts one thing less that Run waits for. Called with mu held.
+func (s *Scheduler) inactive() {
 	s.active--
 	if s.active == 0 && s.idle != nil {
 		close(s.idle)

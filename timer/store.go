@@ -98,6 +98,9 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 	if s.metrics != nil {
 		s.metrics.storeUp(w.label, failure == nil)
 	}
+	if changed && failure == nil {
+		s.audit()
+	}
 	switch {
 	case !changed:
 	case failure != nil:
@@ -105,6 +108,36 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 	case lasted > 0:
 		s.log.Info("timer: the store answers again", "store", w.label, "after", lasted)
 	}
+}
+
+// audit has the store look at its server, when it first answers and when it answers again: that may be another server.
+func (s *Scheduler) audit() {
+	auditor, ok := s.config.Lock.(dlock.Auditor)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.auditing || !s.starting() {
+		return
+	}
+	s.auditing = true
+	s.active++ // Run waits for it
+	go func() {
+		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+		defer cancel()
+		warnings, err := auditor.Audit(ctx)
+		for _, w := range warnings {
+			s.log.Warn("timer: the store is not set up for leases", "store", s.store.label, "warning", w)
+		}
+		if err != nil {
+			s.log.Info("timer: the store could not be looked at", "store", s.store.label, "err", err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.auditing = false
+		s.inactive()
+	}()
 }
 
 // storeIsBack ends the fallback of timers that have not asked the store since. Called with mu held.

@@ -335,3 +335,43 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.w.(*strings.Builder).Write(p)
 }
+
+// A store that can look at its server does so when it first answers, and when it answers again, and its warnings are logged.
+func TestAuditIsLogged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := startFleet(t, 0, timer.Config{}, nil)
+		link := dlocktest.NewFaulty(f.store)
+		audited := &auditedStore{DistributedLock: link}
+		s, err := timer.New(timer.Config{Lock: audited, Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(10 * time.Second)
+		link.Inject(dlocktest.Hang)
+		time.Sleep(10 * time.Second)
+		link.Heal()
+		time.Sleep(10 * time.Second)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if n := audited.n.Load(); n != 2 || strings.Count(log.String(), "it may evict") != 2 {
+			t.Errorf("looked %d times:\n%s", n, log.String())
+		}
+	})
+}
+
+type auditedStore struct {
+	dlock.DistributedLock
+	n atomic.Int64
+}
+
+func (s *auditedStore) Audit(context.Context) ([]string, error) {
+	s.n.Add(1)
+	return []string{"it may evict"}, nil
+}

@@ -1,0 +1,112 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// No key of one name is a key of another, whatever the names and the prefix are, and on a Cluster the keys of a name live on one
+// node.
+//
+// Fails when CheckName lets ":slot:" pass.
+func FuzzKeys(f *testing.F) {
+	for _, pair := range [][2]string{{"a", "b"}, {"a", "a:slot"}, {"timer:a", "a"}, {"a", "a:slot:0"}, {"{a}", "a"}, {"}", "{}"}, {"a:", "a"}, {"slot", "a:slot"}, {"", "slot:0"}, {"🕰", "%s"}} {
+		f.Add("", pair[0], pair[1])
+		f.Add("shop:", pair[0], pair[1])
+		f.Add("a:slot", pair[0], pair[1])
+	}
+	f.Fuzz(func(t *testing.T, prefix, a, b string) {
+		for _, tagged := range []bool{false, true} {
+			s := &Store{prefix: prefix, tagged: tagged}
+			if checkPrefix(prefix) != nil || dlock.CheckName(a) != nil || dlock.CheckName(b) != nil || s.checkKey(a) != nil || s.checkKey(b) != nil {
+				return
+			}
+			ofA, ofB := allKeys(s, a), allKeys(s, b)
+			for _, key := range ofA {
+				if tagged && hashTag(key) != hashTag(ofA[0]) {
+					t.Errorf("%q: %q and %q are on different nodes of a Cluster", a, ofA[0], key)
+				}
+				if a != b && slices.Contains(ofB, key) {
+					t.Errorf("%q and %q share the key %q", a, b, key)
+				}
+			}
+			if slices.Sort(ofA); len(slices.Compact(ofA)) != len(allKeys(s, a)) {
+				t.Errorf("%q: two of its keys are the same: %q", a, ofA)
+			}
+		}
+	})
+}
+
+func allKeys(s *Store, name string) []string {
+	k := s.keys(name, false)
+	all := []string{k.state, k.index, k.tokens}
+	for i := range 12 {
+		all = append(all, k.base+strconv.Itoa(i))
+	}
+	k = s.keys(name, true)
+	return append(all, k.base, k.state)
+}
+
+// hashTag is what Redis Cluster hashes of a key (from its specification).
+func hashTag(key string) string {
+	open := strings.IndexByte(key, '{')
+	if open < 0 {
+		return key
+	}
+	if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
+		return key[open+1 : open+1+length]
+	}
+	return key
+}
+
+// Whatever a server answers, it is taken as what it says or as an error, and never as more than it is.
+func FuzzAnswers(f *testing.F) {
+	f.Add("ok", int64(0), "1", "3", "")
+	f.Add("full", int64(3), "5", "9", `{"token":"t","host":"h","pid":1}`)
+	f.Add("quarantine", int64(3), "", "x", "")
+	f.Add("tick_taken", int64(math.MinInt64), "-1", "-1", "{")
+	f.Fuzz(func(t *testing.T, verdict string, n int64, x, y, z string) {
+		answers := [][]any{nil, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y}}
+		for _, a := range answers {
+			req := dlock.Request{Name: "a", Slots: 3, Token: "t"}
+			g, err := parseAcquire(req, a)
+			if err == nil && (g.Slot < 0 || g.Slot > 2 || g.Fence <= 0 || g.Token != "t") {
+				t.Errorf("%v: %+v", a, g)
+			}
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.Ends < 0 || no.Since < 0) {
+				t.Errorf("%v: %+v", a, no)
+			}
+			results := make([]dlock.Result, 3)
+			if err := parseEach(a, []int{0, 1, 2}, results); err == nil && len(a) != 4 {
+				t.Errorf("%v: %v", a, results)
+			}
+			if _, err := parseList("a", a); err == nil && len(a)%3 != 1 {
+				t.Errorf("%v: no error", a)
+			}
+		}
+	})
+}
+
+// Faults of the options come from Check, all of them, and no call reaches a server.
+func TestFaultsOfOptions(t *testing.T) {
+	s := New(nil, Options{Prefix: "a:slot:b", Keys: 9, QuarantineTTL: -1, PoolSize: -1})
+	err := s.Check()
+	for _, want := range []string{"no client", `Prefix "a:slot:b"`, "Keys 9", "QuarantineTTL -1ns", "PoolSize -1"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("missing: %s in %v", want, err)
+		}
+	}
+	if _, err := s.TryAcquire(context.Background(), dlock.Request{}); err == nil {
+		t.Error("a call went through")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
