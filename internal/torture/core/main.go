@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	ttl          = time.Second
-	storeTimeout = 250 * time.Millisecond
+	ttl          = 600 * time.Millisecond
+	storeTimeout = 200 * time.Millisecond
 	// onTheWay is how long what a killed host had sent may take to reach the server and be carried out.
 	onTheWay = 100 * time.Millisecond
 )
@@ -219,7 +219,7 @@ func (h *host) handle(ctx context.Context, number int) error {
 	work := time.Duration(20+rand.IntN(80)) * time.Millisecond
 	overstay := time.Duration(0)
 	if rand.IntN(20) == 0 {
-		work = time.Duration(500+rand.IntN(1500)) * time.Millisecond
+		work = time.Duration(300+rand.IntN(900)) * time.Millisecond
 		overstay = 2 * ttl
 	}
 	ends := time.Now().Add(work)
@@ -232,7 +232,7 @@ func (h *host) handle(ctx context.Context, number int) error {
 		torture.Stretch{Timer: r.Timer(), Slot: r.Slot(), Fence: int64(r.Fence()), Host: h.holder.Host},
 		r.Valid,
 		func() bool { return !h.dead.Load() && time.Now().Before(ends) },
-		func() { time.Sleep(2 * time.Millisecond) },
+		func() { time.Sleep(5 * time.Millisecond) },
 	)
 	if counted {
 		h.t.running[number].Add(-1)
@@ -257,7 +257,7 @@ func (h *host) live(ctx context.Context, random *rand.Rand) {
 
 	life := time.NewTimer(2*time.Second + time.Duration(random.Int64N(int64(3*time.Second))))
 	defer life.Stop()
-	if random.IntN(2) == 0 {
+	if random.IntN(3) == 0 {
 		h.pause(ctx, life, random)
 	}
 	select {
@@ -287,7 +287,7 @@ func (h *host) pause(ctx context.Context, life *time.Timer, random *rand.Rand) {
 	wait(time.Duration(random.Int64N(int64(time.Second))))
 	h.t.pauses.Add(1)
 	h.proxy.BlackHole(true)
-	wait(ttl + time.Duration(random.Int64N(int64(time.Second))))
+	wait(ttl + time.Duration(random.Int64N(int64(ttl))))
 	h.proxy.BlackHole(false)
 }
 
