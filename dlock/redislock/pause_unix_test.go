@@ -1,0 +1,129 @@
+//go:build unix
+
+package redislock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// childEnv has the address of the server for a test binary that is to be a process that can be stopped.
+const childEnv = "TICKSLOT_TEST_CHILD"
+
+func init() {
+	if addr := os.Getenv(childEnv); addr != "" {
+		child(addr)
+	}
+}
+
+// child holds a mutex and says, with the time, whenever its lease is valid, and what became of it in the end.
+func child(addr string) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	store := redislock.New(client, redislock.Options{Prefix: "pause:", QuarantineTTL: quarantineTTL})
+	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: quarantineTTL, StoreTimeout: quarantineTTL / 3})
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	lease, err := session.Mutex("a").Acquire(context.Background())
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	for lease.Err() == nil {
+		now := time.Now()
+		if lease.Valid() {
+			fmt.Println("valid", now.UnixNano())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	fmt.Println("ended", time.Now().UnixNano(), errors.Is(lease.Err(), dlock.ErrLost), errors.Is(lease.Release(context.Background()), dlock.ErrLost))
+	os.Exit(0)
+}
+
+// A process that is stopped for longer than its lease finds, when it goes on, Valid false at its first look, and its context
+// ended within a second; what it then sends does not disturb the new holder.
+//
+// Fails when Valid looks at the state only.
+func TestI2ProcessStopped(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{Prefix: "pause:"})
+	awake(t, store)
+
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+server.Addr())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "valid ") {
+		t.Fatalf("the child says %q", lines.Text())
+	}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.Now()
+	session := newSession(t, store, quarantineTTL, quarantineTTL/3)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	lease, err := session.Mutex("a").Acquire(ctx)
+	if err != nil {
+		t.Fatalf("%v after the holder was stopped: %v", time.Since(stopped), err)
+	}
+	resumed := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	var ended, stillValid int64
+	var lost, released bool
+	for lines.Scan() {
+		var at int64
+		if _, err := fmt.Sscanf(lines.Text(), "valid %d", &at); err == nil && at > resumed.UnixNano() {
+			stillValid = at
+		}
+		if _, err := fmt.Sscanf(lines.Text(), "ended %d %t %t", &ended, &lost, &released); err == nil {
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if stillValid != 0 {
+		t.Errorf("valid %v after it went on", time.Duration(stillValid-resumed.UnixNano()))
+	}
+	if took := time.Duration(ended - resumed.UnixNano()); ended == 0 || took > time.Second || !lost || !released {
+		t.Errorf("its context ended after %v, lost: %v; its release found it lost: %v", took, lost, released)
+	}
+	if !lease.Valid() {
+		t.Errorf("the new holder was disturbed: %v", lease.Err())
+	}
+	if err := lease.Release(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
