@@ -13,6 +13,9 @@ var (
 	ErrLost = errors.New("lease lost")
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
+	// ErrFault is matched by an error of a store that did answer, but found something at a key of this name that makes no
+	// sense. The store itself is well.
+	ErrFault = errors.New("the store found something wrong")
 	// ErrClosed is returned by a Session after Close.
 	ErrClosed = errors.New("dlock: session closed")
 )
@@ -85,6 +88,9 @@ type StoreError struct {
 }
 
 func (e *StoreError) Error() string {
+	if errors.Is(e.Err, ErrFault) {
+		return fmt.Sprintf("%s: %s: %v", e.Name, e.Op, e.Err)
+	}
 	return fmt.Sprintf("%s: %s: the store did not answer: %v", e.Name, e.Op, e.Err)
 }
 

@@ -56,10 +56,8 @@ func (s *Session) settle(g Grant) {
 	if s.closed {
 		return
 	}
-	if len(s.unsettled) == maxUnsettled {
-		s.unsettled = s.unsettled[1:]
-	}
 	s.unsettled = append(s.unsettled, unsettled{g, time.Now().Add(s.ttl)})
+	s.unsettled = s.unsettled[max(0, len(s.unsettled)-maxUnsettled):] // the oldest end first
 	s.schedule(s.retryWait())
 }
 
@@ -138,6 +136,7 @@ func (s *Session) beat() {
 	s.beating = false
 	close(s.beatEnd)
 	s.unsettled = append(owed, s.unsettled...)
+	s.unsettled = s.unsettled[max(0, len(s.unsettled)-maxUnsettled):]
 	if s.closed || len(s.leases) == 0 && len(s.unsettled) == 0 {
 		s.stopTimers()
 		return
@@ -206,9 +205,11 @@ func (s *Session) renewAll(leases []*Lease) bool {
 	return answered && s.life.Err() == nil
 }
 
-// settleAll gives grants back in batches, each bounded by StoreTimeout and all by ctx. It returns what is still unsettled
-// when the store stops answering.
+// settleAll gives grants back in batches, each bounded by StoreTimeout and all by ctx. It returns what is still unsettled, and
+// an error if that is anything.
 func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled, error) {
+	var left []unsettled
+	var unknown error
 	for len(owed) > 0 {
 		batch := make([]Grant, min(len(owed), beatBatch))
 		for i := range batch {
@@ -218,16 +219,16 @@ func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled,
 		results, err := s.callRelease(ctx, batch)
 		cancel()
 		if err != nil {
-			return owed, err
+			return append(left, owed...), err
 		}
 		for i, r := range results {
 			if r.Outcome == Unknown {
-				return owed[i:], cmp.Or(r.Err, errNoAnswer)
+				left, unknown = append(left, owed[i]), cmp.Or(r.Err, errNoAnswer)
 			}
 		}
 		owed = owed[len(batch):]
 	}
-	return nil, nil
+	return left, unknown
 }
 
 // checkSleep looks, off the heartbeat because that may be waiting for the store, whether the machine was

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -12,27 +13,24 @@ import (
 // attempt asks the store for a slot and the tick, together, and becomes the run if it gets them.
 func (s *Scheduler) attempt(e *entry, tick int64) {
 	lease, err := s.acquire(s.base, e, tick)
-	s.mu.Lock()
+	s.lock()
 	s.nextInLine()
-	if err == nil && !s.starting() {
-		// Draining began meanwhile. The slot goes back; the tick is spent.
-		s.skip(e, tick, Draining)
-		s.mu.Unlock()
-		s.giveBack(e, lease)
-		return
-	}
 	degraded := s.heard(e, lease, err)
 	switch {
-	case err == nil, degraded && s.starting():
-		s.mu.Unlock()
+	case (err == nil || degraded) && s.starting() && !e.gone:
+		s.unlock()
 		s.run(e, tick, lease, degraded)
+	case err == nil || degraded: // draining began meanwhile, or the timer was removed; a tick that was claimed is spent
+		s.skip(e, Draining)
+		s.unlock()
+		s.giveBack(e, lease)
 	case s.postpone(e, tick, err):
 		s.leave(e)
-		s.mu.Unlock()
+		s.unlock()
 	default:
-		s.skip(e, tick, reasonOf(err))
+		s.skip(e, reasonOf(err))
 		s.leave(e)
-		s.mu.Unlock()
+		s.unlock()
 	}
 }
 
@@ -47,29 +45,36 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, tick int64) (*dlock.L
 	} else {
 		lease, err = sem.TryAcquireTick(ctx, dlock.Tick{At: time.UnixMicro(tick), Max: e.timer.MaxPerTick})
 	}
-	if s.metrics != nil {
-		s.metrics.acquired(e.timer.Name, s.store.label, err, time.Since(started))
+	s.lock()
+	defer s.unlock()
+	if m := s.metricsOf(e); m != nil {
+		m.acquired(e.timer.Name, s.store.label, err, time.Since(started))
+	}
+	if failed, ok := errors.AsType[*dlock.StoreError](err); ok && !errors.Is(err, dlock.ErrFault) {
+		s.store.saw(failed.Err)
+	} else if ok || err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		s.store.saw(nil)
 	}
 	return lease, err
 }
 
-// nextInLine lets the next waiting tick have this attempt's turn. A tick that has been overtaken by the
-// next one of its timer is missed. Called with mu held.
+// nextInLine lets the next waiting tick have this attempt's turn. Called with mu held.
 func (s *Scheduler) nextInLine() {
+	s.attempts--
 	for len(s.line) > 0 {
-		w := s.line[0]
-		s.line[0] = waiting{}
+		e := s.line[0]
 		s.line = s.line[1:]
-		if w.tick != w.e.due {
-			s.skip(w.e, w.tick, Missed)
-			s.leave(w.e)
+		tick := e.detail.waits
+		e.detail.waits = 0
+		if s.stores.gone() && s.attempts > 0 {
+			s.withoutStore(e, tick)
 			continue
 		}
-		go s.attempt(w.e, w.tick)
+		s.attempts++
+		go s.attempt(e, tick)
 		return
 	}
 	s.line = nil
-	s.attempts--
 }
 
 // heard takes in what the store's answer tells about the timer, and reports whether the run is to go on without
@@ -79,12 +84,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no, refused := errors.AsType[*dlock.NotAcquiredError](err); {
 	case failed:
-		degraded = e.timer.OnStoreDown == RunLocal
-		if !d.storeDown && degraded {
-			s.log.Warn("timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
-				"timer", e.timer.Name, "max_per_host", e.timer.MaxPerHost, "err", err)
-		}
-		d.storeDown = true
+		return s.down(e, err)
 	case lease != nil:
 		d.storeDown = false
 		s.declared(e, lease.News().Slots)
@@ -96,6 +96,25 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 		}
 	}
 	s.showFallback(e)
+	return false
+}
+
+// down notes that the store does not answer for a timer, says so once, and reports whether the timer goes on without it.
+// Called with mu held.
+func (s *Scheduler) down(e *entry, err error) (degraded bool) {
+	d := e.more()
+	degraded = e.timer.OnStoreDown == RunLocal
+	if !d.storeDown {
+		switch {
+		case degraded:
+			s.say(slog.LevelWarn, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
+				"timer", e.timer.Name, "max_per_host", e.timer.MaxPerHost, "err", err)
+		case errors.Is(err, dlock.ErrFault): // nothing else tells of it
+			s.say(slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
+		}
+	}
+	d.storeDown = true
+	s.showFallback(e)
 	return degraded
 }
 
@@ -103,7 +122,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 func (s *Scheduler) quarantined(e *entry, ends time.Duration) {
 	now := time.Now()
 	if !now.Before(s.quarantine) {
-		s.log.Warn("timer: the store restarted and may have lost its leases: it grants nothing until the old ones must have ended",
+		s.say(slog.LevelWarn, "timer: the store restarted and may have lost its leases: it grants nothing until the old ones must have ended",
 			"store", s.store.label, "timer", e.timer.Name, "for", ends)
 	}
 	if until := now.Add(ends); until.After(s.quarantine) {
@@ -111,22 +130,29 @@ func (s *Scheduler) quarantined(e *entry, ends time.Duration) {
 	}
 }
 
+// disagreement is how long hosts are taken to disagree after the last sign of it: the answers tell what the latest grant
+// declared, which is as often our own.
+const disagreement = time.Minute
+
 // declared compares the number of slots with what other hosts say. Called with mu held.
 func (s *Scheduler) declared(e *entry, slots int) {
-	if slots == e.timer.slots() {
-		slots = 0
-	}
-	d := e.more()
-	if slots == d.declared {
+	d, now := e.more(), time.Now()
+	switch agrees := slots == 0 || slots == e.timer.slots(); {
+	case agrees && (d.declared == 0 || now.Sub(d.heardOf) < disagreement):
 		return
-	}
-	d.declared = slots
-	if slots != 0 {
-		s.log.Warn("timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
+	case agrees:
+		d.declared = 0
+	default:
+		d.heardOf = now
+		if slots == d.declared {
+			return
+		}
+		d.declared = slots
+		s.say(slog.LevelWarn, "timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
 			"timer", e.timer.Name, "here", e.timer.slots(), "elsewhere", slots)
 	}
 	if m := s.metricsOf(e); m != nil {
-		m.elsewhere(e.timer.Name, slots)
+		m.elsewhere(e.timer.Name, d.declared)
 	}
 }
 
@@ -146,11 +172,13 @@ func (s *Scheduler) postpone(e *entry, tick int64, err error) bool {
 	return true
 }
 
-// giveBack releases a lease that no run came of.
+// giveBack gives up the place of a run that did not come about, and its lease if there is one.
 func (s *Scheduler) giveBack(e *entry, lease *dlock.Lease) {
-	s.release(e, lease)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if lease != nil {
+		s.release(e, lease)
+	}
+	s.lock()
+	defer s.unlock()
 	s.leave(e)
 }
 
@@ -166,10 +194,10 @@ func (s *Scheduler) release(e *entry, lease *dlock.Lease) {
 // was reached, or ErrUnknown. It obeys MaxConcurrency and MaxPerHost, but no schedule and no MaxPerTick. While the
 // store does not answer, OnStoreDown decides. The run does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
-	s.mu.Lock()
+	s.lock()
 	e := s.entries[name]
 	if e == nil {
-		s.mu.Unlock()
+		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
 	refuse := func(reason Reason, err error) error {
@@ -180,36 +208,40 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		if s.phase == draining {
 			reason = Draining
 		}
-		s.mu.Unlock()
+		s.unlock()
 		return refuse(reason, nil)
 	}
 	if e.places >= s.hostLimit(e) {
-		s.mu.Unlock()
+		s.unlock()
 		return refuse(LimitLocal, nil)
 	}
 	s.enter(e)
-	s.mu.Unlock()
+	s.unlock()
 	if !s.shared(e) {
 		go s.run(e, 0, nil, false)
 		return nil
 	}
 	lease, err := s.acquire(ctx, e, 0)
-	s.mu.Lock()
-	if err == nil && !s.starting() {
-		s.mu.Unlock()
+	s.lock()
+	degraded := s.heard(e, lease, err)
+	switch {
+	case e.gone:
+		s.unlock()
+		s.giveBack(e, lease)
+		return fmt.Errorf("%w: %q", ErrUnknown, name)
+	case !s.starting():
+		s.unlock()
 		s.giveBack(e, lease)
 		return refuse(Draining, nil)
+	case err == nil || degraded:
+		s.unlock()
+		go s.run(e, 0, lease, degraded)
+		return nil
 	}
-	degraded := s.heard(e, lease, err)
-	if err != nil && !(degraded && s.starting()) {
-		s.leave(e)
-		s.mu.Unlock()
-		if ctx.Err() != nil {
-			return err
-		}
-		return refuse(reasonOf(err), err)
+	s.leave(e)
+	s.unlock()
+	if ctx.Err() != nil {
+		return err
 	}
-	s.mu.Unlock()
-	go s.run(e, 0, lease, degraded)
-	return nil
+	return refuse(reasonOf(err), err)
 }

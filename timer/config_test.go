@@ -103,6 +103,24 @@ func TestZeroValuesWork(t *testing.T) {
 	}
 }
 
+// Every limit has a safe default.
+//
+// Fails when a default is another than the comment of its field says.
+func TestDefaults(t *testing.T) {
+	s, err := timer.New(timer.Config{}, timer.Timer{Name: "plain", Run: nop}, timer.Timer{Name: "three", Run: nop, MaxConcurrency: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"plain": 1, "three": 3} {
+		if st, _ := s.Status().Timer(name); st.MaxConcurrency != want || st.MaxPerTick != want || st.MaxPerHost != want {
+			t.Errorf("%+v, want %d everywhere", st, want)
+		}
+	}
+	if timer.DefaultMaxRunTime != time.Hour || timer.DefaultDrainTimeout != 30*time.Second || timer.CancelGrace != 5*time.Second {
+		t.Error("a constant is not what its comment says")
+	}
+}
+
 // Whatever a name is, it is refused with a reason or works; two different names are two timers.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{"a", "{", "}", "{}", "a:b", "*", `"'`, "\n", "🕰🕰", "a:slot:0", ":slot", "%s%n", "'; DROP TABLE x;--", strings.Repeat("é", 101), "\xff"} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -72,11 +73,14 @@ func TestTriggerTakesNoTick(t *testing.T) {
 }
 
 // Register and Remove at run time. Remove starts nothing more and waits for what runs.
+//
+// Fails when Register does not poke the loop, which sleeps for ten seconds at a time; when Remove leaves ticks in the heap and
+// fire does not look at gone; when Remove does not wait.
 func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := startFleet(t, 0, timer.Config{}, nil)
 		h := f.start(timer.Config{})
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + time.Second)
 		if err := h.Register(timer.Timer{Name: "late", Schedule: timer.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +114,11 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	})
 }
 
-// Without a store the same code keeps the limits on one process; LocalOnly does so for one timer.
+// Without a store the same code keeps the limits on one process; LocalOnly does so for one timer, and one without limits
+// has nothing to ask the store.
+//
+// Fails when hostLimit does not look at MaxConcurrency, when shared does not look at LocalOnly or unlimited, when finish does
+// not free the run's number, when Valid does not look at the context.
 func TestWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := startFleet(t, 0, timer.Config{}, nil)
@@ -125,14 +133,26 @@ func TestWithoutAStore(t *testing.T) {
 			return sleep(ctx, 2500*time.Millisecond)
 		}
 		s, err := timer.New(timer.Config{},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, MaxPerHost: 2, Run: work})
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, MaxPerHost: timer.NoLimit, Run: work})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		local := f.start(timer.Config{}, timer.Timer{Name: "b", LocalOnly: true, Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		local := f.start(timer.Config{},
+			timer.Timer{Name: "b", LocalOnly: true, Schedule: timer.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "c", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Schedule: timer.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "d", LocalOnly: true, MaxRunTime: time.Second, Run: func(ctx context.Context) error {
+				<-ctx.Done()
+				if r, _ := timer.RunFromContext(ctx); r.Valid() {
+					t.Error("valid after MaxRunTime")
+				}
+				return nil
+			}})
+		if err := local.Trigger(t.Context(), "d"); err != nil {
+			t.Error(err)
+		}
 		time.Sleep(time.Minute)
 		cancel()
 		if err := <-done; err != nil {
@@ -141,8 +161,9 @@ func TestWithoutAStore(t *testing.T) {
 		if f.watch.peak["a"] != 2 || len(slots) != 2 || slots[0] == 0 || slots[1] == 0 {
 			t.Errorf("%d at once, slots %v; want 2 in slots 0 and 1", f.watch.peak["a"], slots)
 		}
-		if n := local.link.Calls(0); n != 0 || local.Status().Timers[0].Started < 59 {
-			t.Errorf("a LocalOnly timer called the store %d times; %+v", n, local.Status())
+		if st := local.Status().Timers; local.link.Calls(dlocktest.Acquire) != 0 || st[0].Started < 59 || st[1].Started < 59 {
+			n := local.link.Calls(dlocktest.Acquire)
+			t.Errorf("a timer with nothing to ask called the store %d times; %+v", n, local.Status())
 		}
 		f.stop()
 	})

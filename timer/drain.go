@@ -46,31 +46,31 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 func (s *Scheduler) start(base context.Context) error {
-	s.mu.Lock()
+	s.lock()
 	if s.phase != created {
-		s.mu.Unlock()
+		s.unlock()
 		return errors.New("timer: Run was called before: make another Scheduler")
 	}
 	s.phase = running // from here on Register puts timers into the heap itself
 	s.base = base
 	s.wakeBy.Store(int64(time.Since(s.born)))
 	entries := slices.Collect(maps.Values(s.entries))
-	s.mu.Unlock()
+	s.unlock()
 
 	// What came due between New and now was nobody's tick yet. Schedules are asked without the lock.
 	now := time.Now()
 	for _, e := range entries {
 		next, err := e.first(now)
-		s.mu.Lock()
+		s.lock()
 		s.plan(e, next, err)
-		s.mu.Unlock()
+		s.unlock()
 	}
 	return nil
 }
 
 func (s *Scheduler) setPhase(p phase) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.phase = p
 	if p == stopped {
 		s.wakeBy.Store(0)
@@ -79,18 +79,19 @@ func (s *Scheduler) setPhase(p phase) {
 
 // drain stops starting. It returns a channel that is closed when the last run has ended.
 func (s *Scheduler) drain() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.phase = draining
 	s.wakeBy.Store(0)
-	for _, w := range s.line {
-		s.skip(w.e, w.tick, Draining)
-		s.leave(w.e)
+	for _, e := range s.line {
+		e.detail.waits = 0
+		s.skip(e, Draining)
+		s.leave(e)
 	}
 	s.line = nil
 	for _, it := range s.heap {
 		if it.postponed != 0 {
-			s.skip(it.e, it.postponed, Quarantine)
+			s.skip(it.e, Quarantine)
 		}
 	}
 	s.heap = nil
@@ -121,8 +122,8 @@ func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) [
 		return nil
 	case <-patience.C:
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.given = true
 	var stuck []string
 	collect := func(e *entry) {

@@ -3,6 +3,7 @@ package timer_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,17 +69,28 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 
 // A handler that never returns is named in Run's error and its slot is left to expire, not released.
 //
-// Fails when finish releases after Run has given up.
+// Fails when finish releases after Run has given up, or when wait forgets the timers that were removed.
 func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := startFleet(t, 0, timer.Config{}, nil)
 		forever := make(chan struct{})
-		h := f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "stuck", Schedule: timer.Every(time.Second), Run: func(context.Context) error { <-forever; return nil }})
-		until(t, 5*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		stuck := timer.Timer{Name: "stuck", Schedule: timer.Every(time.Second), Run: func(context.Context) error { <-forever; return nil }}
+		removed := stuck
+		removed.Name = "removed"
+		h := f.start(timer.Config{DrainTimeout: time.Second}, stuck, removed)
+		until(t, 5*time.Second, "both run", func() bool {
+			st := h.Status().Timers
+			return len(st[0].Running) == 1 && len(st[1].Running) == 1
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := h.Remove(ctx, "removed"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Remove returned %v", err)
+		}
 		h.stop()
 		began := time.Now()
 		err := <-h.done
-		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || len(stuck.Timers) != 1 || stuck.Timers[0] != "stuck" {
+		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || !slices.Equal(stuck.Timers, []string{"removed", "stuck"}) {
 			t.Errorf("Run returned %v", err)
 		}
 		if took := time.Since(began); took > time.Second+timer.CancelGrace+2*time.Second {
@@ -101,6 +113,8 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 }
 
 // Draining is bounded when the store hangs, too.
+//
+// Fails when Session.Close waits for the store without a bound of its own.
 func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := startFleet(t, 0, timer.Config{}, nil)
@@ -121,6 +135,8 @@ func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 }
 
 // The context of a handler does not end with Run's, but has its values.
+//
+// Fails when base is made from Run's context as it is, or from context.Background.
 func TestHandlersContextOutlivesRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type key struct{}
@@ -148,6 +164,33 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 		}
 		if e := s.Run(t.Context()); e == nil {
 			t.Error("Run could be called twice")
+		}
+	})
+}
+
+// How a run ended is told apart.
+//
+// Fails when outcomeOf takes a run that was cancelled for one that failed.
+func TestOutcomes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{DrainTimeout: time.Second},
+			timer.Timer{Name: "too long", MaxRunTime: time.Second, Run: f.handler(time.Hour)},
+			timer.Timer{Name: "cancelled", Run: f.handler(time.Hour)})
+		for _, name := range []string{"too long", "cancelled"} {
+			if err := h.Trigger(t.Context(), name); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		f.stop()
+		for name, want := range map[string]struct {
+			outcome timer.Outcome
+			err     error
+		}{"too long": {timer.TimedOut, timer.ErrMaxRunTime}, "cancelled": {timer.Canceled, timer.ErrDraining}} {
+			if st, _ := h.Status().Timer(name); st.Last == nil || st.Last.Outcome != want.outcome || !errors.Is(st.Last.Err, want.err) {
+				t.Errorf("%s: %+v, want %s", name, st.Last, want.outcome)
+			}
 		}
 	})
 }

@@ -42,7 +42,13 @@ func startFleet(t *testing.T, n int, config timer.Config, timers func(host int) 
 
 func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
-	h := &host{link: dlocktest.NewFaulty(f.store), done: make(chan error, 1)}
+	return f.startOn(f.store, config, timers...)
+}
+
+// startOn starts a host on another store than the fleet's.
+func (f *fleet) startOn(store dlock.DistributedLock, config timer.Config, timers ...timer.Timer) *host {
+	f.t.Helper()
+	h := &host{link: dlocktest.NewFaulty(store), done: make(chan error, 1)}
 	config.Lock = h.link
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)

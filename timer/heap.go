@@ -73,8 +73,13 @@ func (h *tickHeap) removeAll(e *entry) (postponed []int64) {
 	}
 	clear((*h)[len(s):])
 	*h = s
+	s.order()
+	return postponed
+}
+
+// order makes a heap of items in any order.
+func (s tickHeap) order() {
 	for i := (len(s) - 2) / 4; i >= 0 && len(s) > 1; i-- {
 		s.sink(i, s[i])
 	}
-	return postponed
 }

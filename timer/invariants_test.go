@@ -41,7 +41,7 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 // A run that loses its lease is told, by Valid and by its context, before another host can start in its slot.
 // The host is cut off from the store; the policy is Skip.
 //
-// Fails when lost cancels nothing (the cancel in Scheduler.lost taken out): two runs in one slot.
+// Fails when lost cancels nothing (the cancel in Scheduler.lost taken out): the run never ends.
 func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := startFleet(t, 0, timer.Config{}, nil)
@@ -75,6 +75,9 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 		f.start(timer.Config{}, second)
 		first.link.Inject(dlocktest.Hang)
 		at := <-taken
+		if ended.Load() == nil {
+			t.Fatalf("the slot was granted at %v; the run was valid until %v and not told at all", at, lastValid.Load())
+		}
 		if !ended.Load().(time.Time).Before(at) || !lastValid.Load().(time.Time).Before(at) {
 			t.Errorf("the slot was granted at %v; the run was valid until %v and told at %v", at, lastValid.Load(), ended.Load())
 		}
@@ -115,6 +118,8 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 }
 
 // Fences of a slot grow from run to run, on whatever host (the watcher compares each with the one before).
+//
+// Fails when Run.Fence is a constant, or when the store does not count it up.
 func TestI4FencesGrowFromRunToRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := startFleet(t, 0, timer.Config{}, nil)
@@ -159,9 +164,10 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 }
 
 // Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers meet every
-// door: local limit, full slots, taken ticks, a store that fails by chance, a clock that is late, draining.
+// door: local limit, full slots, taken ticks, a store that fails by chance, draining. (Late hosts, quarantine and ticks that
+// wait in line: TestI9… in doors_test.go.)
 //
-// Fails when nextInLine drops a tick, when postpone forgets one, when due does not count missed ones.
+// Fails when nextInLine drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := startFleet(t, 0, timer.Config{DrainTimeout: time.Second}, nil)

@@ -15,6 +15,9 @@ import (
 )
 
 // Every metric passes Prometheus' linter, and tells what happened.
+//
+// Fails when store_up or fallback_active is not set anew, when lost does not let go of the slot, when a timer under Skip is
+// said to run without the store.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -32,6 +35,17 @@ func TestMetrics(t *testing.T) {
 		}
 		h.link.Inject(dlocktest.Error(errors.New("down")))
 		time.Sleep(20 * time.Second)
+		for key, want := range map[string]float64{
+			"tickslot_store_up memory": 0, "tickslot_slots_held long": 0,
+			"tickslot_fallback_active ok": 1, "tickslot_fallback_active long": 1, "tickslot_fallback_active skips": 0,
+		} {
+			if value, ok := values(t, reg)[key]; !ok || value != want {
+				t.Errorf("%s is %v (there: %v) while the store is down, want %v", key, value, ok, want)
+			}
+		}
+		if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), `"ok" runs without the store`) || strings.Contains(err.Error(), `"skips"`) {
+			t.Errorf("degraded: %v", err)
+		}
 		h.link.Heal()
 		time.Sleep(20 * time.Second)
 		_ = other
@@ -45,32 +59,7 @@ func TestMetrics(t *testing.T) {
 		for _, p := range problems {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
-		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]float64{}
-		for _, fam := range families {
-			if !strings.HasPrefix(fam.GetName(), "tickslot_") {
-				t.Errorf("%s does not begin with tickslot_", fam.GetName())
-			}
-			for _, m := range fam.GetMetric() {
-				key := fam.GetName()
-				for _, l := range m.GetLabel() {
-					if l.GetName() != "version" && l.GetName() != "go_version" {
-						key += " " + l.GetValue()
-					}
-				}
-				switch {
-				case m.Counter != nil:
-					got[key] = m.Counter.GetValue()
-				case m.Gauge != nil:
-					got[key] = m.Gauge.GetValue()
-				case m.Histogram != nil:
-					got[key] = float64(m.Histogram.GetSampleCount())
-				}
-			}
-		}
+		got := values(t, reg)
 		atLeast := map[string]float64{
 			"tickslot_ticks_total started ok": 20, "tickslot_ticks_total skipped_limit_local long": 2, "tickslot_ticks_total skipped_store skips": 15,
 			"tickslot_ticks_total skipped_tick_taken ok": 1,
@@ -103,6 +92,68 @@ func TestMetrics(t *testing.T) {
 			for key, value := range got {
 				t.Log(key, value)
 			}
+		}
+	})
+}
+
+// values returns what reg has: counters, gauges, and how often histograms were observed, by name and labels.
+func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, fam := range families {
+		if !strings.HasPrefix(fam.GetName(), "tickslot_") {
+			t.Errorf("%s does not begin with tickslot_", fam.GetName())
+		}
+		for _, m := range fam.GetMetric() {
+			key := fam.GetName()
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "version" && l.GetName() != "go_version" {
+					key += " " + l.GetValue()
+				}
+			}
+			switch {
+			case m.Counter != nil:
+				got[key] = m.Counter.GetValue()
+			case m.Gauge != nil:
+				got[key] = m.Gauge.GetValue()
+			case m.Histogram != nil:
+				got[key] = float64(m.Histogram.GetSampleCount())
+			}
+		}
+	}
+	return got
+}
+
+// The series of a removed timer do not come back when its last run ends, and a timer registered late has its own.
+//
+// Fails when metricsOf does not look at gone, or when Register does not tell the metrics.
+func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{Registerer: reg})
+		if err := h.Register(timer.Timer{Name: "gone", Run: f.handler(3 * time.Second)}, timer.Timer{Name: "late", MaxConcurrency: 7, Run: f.handler(0)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Trigger(t.Context(), "gone"); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Remove(t.Context(), "gone"); err != nil {
+			t.Error(err)
+		}
+		f.stop()
+		got := values(t, reg)
+		for key := range got {
+			if strings.HasSuffix(key, " gone") {
+				t.Errorf("%s is left of a timer that was removed", key)
+			}
+		}
+		if got["tickslot_slots_limit late"] != 7 {
+			t.Errorf("a timer registered late has slots_limit %v", got["tickslot_slots_limit late"])
 		}
 	})
 }

@@ -3,6 +3,7 @@ package timer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -121,8 +122,8 @@ func call(ctx context.Context, handler func(context.Context) error) (err error) 
 
 // begin enters the run into the books.
 func (s *Scheduler) begin(e *entry, r *Run, tick int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	d := e.more()
 	if d.runs == nil {
 		d.runs = make(map[*Run]struct{})
@@ -150,9 +151,9 @@ func (s *Scheduler) begin(e *entry, r *Run, tick int64) {
 // finish takes the run out of the books, after its slot has been given back.
 func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.started)
-	s.mu.Lock()
+	s.lock()
 	given := s.given
-	s.mu.Unlock()
+	s.unlock()
 	if r.lease != nil && !given { // after Run has given up on it, the slot is left to expire
 		s.release(e, r.lease)
 	}
@@ -167,8 +168,8 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 			s.log.Error("timer: stack of the panic", "timer", e.timer.Name, "stack", string(p.Stack))
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	d := e.more()
 	delete(d.runs, r)
 	if r.lease == nil && r.slot >= 0 {
@@ -219,8 +220,8 @@ func (s *Scheduler) lost(e *entry, r *Run, cancel context.CancelCauseFunc) {
 	if !goOn {
 		cancel(err) // first of all
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	d := e.more()
 	if _, still := d.runs[r]; goOn && still && !r.degraded.Swap(true) {
 		d.degraded++
@@ -231,7 +232,7 @@ func (s *Scheduler) lost(e *entry, r *Run, cancel context.CancelCauseFunc) {
 	if m := s.metricsOf(e); m != nil {
 		m.lost(e.timer.Name)
 	}
-	s.log.Warn("timer: lease lost", "timer", e.timer.Name, "slot", r.slot, "goes_on", goOn, "err", err)
+	s.say(slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", r.slot, "goes_on", goOn, "err", err)
 }
 
 // ended is called when a run's context ends before its handler has returned.

@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -124,5 +125,76 @@ func TestHeapKeepsOrder(t *testing.T) {
 		if len(h) != 0 {
 			t.Fatalf("%d items left", len(h))
 		}
+	}
+}
+
+// So many ticks are missed that they are not worth counting one by one: the next one is later than now all the same.
+//
+// Fails when advance goes on from the last tick that it counted.
+func TestAdvanceIsBounded(t *testing.T) {
+	grid := interval{period: time.Millisecond}.of("x")
+	tick := ceilMicro(grid.Next(time.Unix(1_700_000_000, 0)))
+	now := tick.Add(time.Hour)
+	if _, next, missed, err := advance(generic{grid}, tick, now); err != nil || missed != maxMissed || !next.After(now) {
+		t.Errorf("missed %d, next %v after now, %v", missed, next.Sub(now), err)
+	}
+}
+
+// The loop never sleeps for long, whatever comes next: a step of the wall clock must not delay a tick by more. And Remove
+// leaves nothing behind.
+//
+// Fails when fire does not look at maxSleep, when it polls, or when Remove leaves the tick in the heap.
+func TestLoopNeverSleepsForLong(t *testing.T) {
+	s, err := New(Config{}, Timer{Name: "a", Schedule: Every(1000 * time.Hour), Run: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.heap) != 1 {
+		t.Errorf("%d items", len(s.heap))
+	}
+	if d := s.fire(); d != maxSleep { // nor for less: it would be busy with waiting
+		t.Errorf("it sleeps for %v", d)
+	}
+	if err := s.Remove(t.Context(), "a"); err != nil || len(s.heap) != 0 || len(s.parting) != 0 {
+		t.Errorf("%v, %d items left", err, len(s.heap))
+	}
+	if d := s.fire(); d != maxSleep {
+		t.Errorf("without a tick it sleeps for %v", d)
+	}
+}
+
+// A wall clock that was set back is noticed; sleep, a clock that was set forward and one that is slewed are not taken for it.
+func TestSteppedBack(t *testing.T) {
+	for _, c := range []struct {
+		passed, shown time.Duration
+		want          bool
+	}{{10 * time.Second, 10 * time.Second, false}, {10 * time.Second, -time.Hour, true}, {10 * time.Second, 8 * time.Second, true},
+		{10 * time.Second, 9500 * time.Millisecond, false}, {10 * time.Second, time.Hour, false}, {0, 8 * time.Hour, false}} {
+		if got := steppedBack(c.passed, c.shown); got != c.want {
+			t.Errorf("%v passed, the clock shows %v: %v", c.passed, c.shown, got)
+		}
+	}
+}
+
+// What was planned by a clock that was an hour ahead is planned again.
+//
+// Fails when replan keeps the items of the heap.
+func TestReplan(t *testing.T) {
+	s, err := New(Config{}, Timer{Name: "a", Schedule: Every(time.Minute), Run: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	e := s.entries["a"]
+	s.phase = running
+	e.next = now.Add(time.Hour).UnixMicro()
+	s.heap.push(item{when: e.next, e: e})
+	s.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), postponed: 1, e: e})
+	s.replan(now)
+	if len(s.heap) != 2 || time.UnixMicro(s.heap[0].when).Sub(now) > time.Minute || s.heap[0].postponed != 0 || s.heap[1].postponed != 1 {
+		t.Errorf("%+v", s.heap)
 	}
 }

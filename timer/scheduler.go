@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type Scheduler struct {
 
 	wake   chan struct{} // the heap has an earlier item
 	born   time.Time
+	fired  time.Time    // when the heap was last looked at; the scheduling goroutine's own
 	wakeBy atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
 	mu         sync.Mutex
@@ -42,7 +44,8 @@ type Scheduler struct {
 	parting    map[*entry]struct{} // removed, but runs go on
 	heap       tickHeap
 	attempts   int           // under way
-	line       []waiting     // ticks that wait for an attempt to end
+	line       []*entry      // whose ticks wait for an attempt to end
+	remarks    []remark      // to be logged when mu is unlocked
 	active     int           // attempts, runs and audits that Run waits for
 	idle       chan struct{} // closed when active is 0; nil if nobody waits
 	given      bool          // Run has given up on the runs that are left
@@ -82,11 +85,13 @@ type detail struct {
 	skipped   map[Reason]uint64
 	runs      map[*Run]struct{}
 	last      *RunResult
-	local     []bool // numbers in use by runs without a slot in the store
-	declared  int    // slots that other hosts declare, if not ours
-	storeDown bool   // the store did not answer this timer, and nobody since
-	degraded  int    // runs
-	fault     string // the schedule failed
+	local     []bool    // numbers in use by runs without a slot in the store
+	waits     int64     // the tick (µs) for which the timer stands in line; 0: none
+	declared  int       // slots that other hosts declare, if not ours
+	heardOf   time.Time // when they last did
+	storeDown bool      // the store did not answer this timer, and nobody since
+	degraded  int       // runs
+	fault     string    // the schedule failed
 	idle      chan struct{}
 }
 
@@ -95,11 +100,6 @@ func (e *entry) more() *detail {
 		e.detail = &detail{}
 	}
 	return e.detail
-}
-
-type waiting struct {
-	e    *entry
-	tick int64
 }
 
 // New checks the configuration and the timers, and reports all faults at once, each naming the timer, the field,
@@ -150,9 +150,8 @@ func (s *Scheduler) Register(timers ...Timer) error {
 	names := make(map[string]bool, len(timers))
 	now := time.Now()
 	for _, t := range timers {
-		if names[t.Name] {
+		if names[t.Name] && t.Name != "" {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
-			continue
 		}
 		names[t.Name] = true
 		if err := t.check(); err != nil {
@@ -167,11 +166,19 @@ func (s *Scheduler) Register(timers ...Timer) error {
 		}
 		entries, firsts = append(entries, e), append(firsts, first)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range entries {
-		if s.entries[e.timer.Name] != nil {
-			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name", e.timer.Name))
+	s.lock()
+	defer s.unlock()
+	if s.phase == draining || s.phase == stopped {
+		errs = append(errs, errors.New("timer: the scheduler is shutting down: nothing can be registered any more"))
+	}
+	for name := range names {
+		if s.entries[name] != nil {
+			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name", name))
+		}
+	}
+	for e := range s.parting { // their runs count: a second timer of the name would not know of them
+		if names[e.timer.Name] {
+			errs = append(errs, fmt.Errorf("timer %.60q: Name: it was removed, but runs of it go on: wait until Remove returns nil", e.timer.Name))
 		}
 	}
 	if len(errs) > 0 {
@@ -204,7 +211,7 @@ func (s *Scheduler) plan(e *entry, next time.Time, err error) {
 	case e.gone:
 	case err != nil:
 		e.more().fault = err.Error()
-		s.log.Error("timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
+		s.say(slog.LevelError, "timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
 	case !next.IsZero():
 		e.next = next.UnixMicro()
 		if s.phase != created { // Run begins with asking all schedules
@@ -216,24 +223,23 @@ func (s *Scheduler) plan(e *entry, next time.Time, err error) {
 // Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on
 // undisturbed. It returns ErrUnknown, or the cause of ctx if runs were left; they go on then, too.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
-	s.mu.Lock()
+	s.lock()
 	e := s.entries[name]
 	if e == nil {
-		s.mu.Unlock()
+		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
 	delete(s.entries, name)
 	e.gone = true
-	for _, tick := range s.heap.removeAll(e) {
-		s.skip(e, tick, Quarantine)
+	for range s.heap.removeAll(e) {
+		s.skip(e, Quarantine)
 	}
-	s.line = slices.DeleteFunc(s.line, func(w waiting) bool {
-		if w.e == e {
-			s.skip(e, w.tick, Draining)
-			s.leave(e)
-		}
-		return w.e == e
-	})
+	if e.detail != nil && e.detail.waits != 0 {
+		s.line = slices.DeleteFunc(s.line, func(waiting *entry) bool { return waiting == e })
+		e.detail.waits = 0
+		s.skip(e, Draining)
+		s.leave(e)
+	}
 	if s.metrics != nil {
 		s.metrics.removed(name)
 	}
@@ -246,7 +252,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 		}
 		idle = d.idle
 	}
-	s.mu.Unlock()
+	s.unlock()
 	if idle == nil {
 		return nil
 	}
@@ -285,33 +291,58 @@ func (s *Scheduler) loop(until <-chan struct{}) {
 
 // fire dispatches what is due and returns how long nothing else is.
 func (s *Scheduler) fire() time.Duration {
+	before, now := s.fired, time.Now()
+	s.fired = now
+	if !before.IsZero() && steppedBack(now.Sub(before), now.Round(0).Sub(before.Round(0))) {
+		s.replan(now)
+	}
 	for {
-		s.mu.Lock()
+		s.lock()
 		now := time.Now()
 		if len(s.heap) == 0 {
-			s.mu.Unlock()
+			s.unlock()
 			return maxSleep
 		}
 		if when := time.UnixMicro(s.heap[0].when); when.After(now) {
-			s.mu.Unlock()
+			s.unlock()
 			return min(when.Sub(now), maxSleep)
 		}
 		it := s.heap.pop()
 		if it.postponed != 0 {
 			s.retry(it)
-			s.mu.Unlock()
+			s.unlock()
 			continue
 		}
-		s.mu.Unlock()
+		s.unlock()
 
 		// The schedule is the user's code: it runs without the lock, because it may call us.
 		last, next, missed, err := advance(it.e.timer.Schedule, time.UnixMicro(it.when), now)
 
-		s.mu.Lock()
+		s.lock()
 		if !it.e.gone {
 			s.due(it, last, next, missed, err)
 		}
-		s.mu.Unlock()
+		s.unlock()
+	}
+}
+
+// steppedBack reports whether the wall clock was set back: it shows less than has passed.
+func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.Second }
+
+// replan asks all schedules again: what was planned by a clock that was ahead would leave the timers silent until the clock
+// gets there again.
+func (s *Scheduler) replan(now time.Time) {
+	s.lock()
+	s.say(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
+	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.postponed == 0 })
+	s.heap.order()
+	entries := slices.Collect(maps.Values(s.entries))
+	s.unlock()
+	for _, e := range entries {
+		next, err := e.first(now)
+		s.lock()
+		s.plan(e, next, err)
+		s.unlock()
 	}
 }
 
@@ -332,7 +363,7 @@ func (s *Scheduler) due(it item, last, next time.Time, missed uint64, err error)
 // retry tries a tick that met a quarantined store once more, if it is still the latest. Called with mu held.
 func (s *Scheduler) retry(it item) {
 	if it.e.gone || it.e.due != it.postponed {
-		s.skip(it.e, it.postponed, Quarantine)
+		s.skip(it.e, Quarantine)
 		return
 	}
 	s.try(it.e, it.postponed)
@@ -340,24 +371,43 @@ func (s *Scheduler) retry(it item) {
 
 // try passes a tick through the local limit and sends it on its way. Called with mu held.
 func (s *Scheduler) try(e *entry, tick int64) {
-	if !s.starting() {
-		s.skip(e, tick, Draining)
+	d := e.more()
+	switch {
+	case !s.starting():
+		s.skip(e, Draining)
 		return
-	}
-	if e.places >= s.hostLimit(e) {
-		s.skip(e, tick, LimitLocal)
+	case d.waits != 0: // the one that stands in line is overtaken, and gives this one its place
+		s.skip(e, Missed)
+		d.waits = tick
+		return
+	case e.places >= s.hostLimit(e):
+		s.skip(e, LimitLocal)
 		return
 	}
 	s.enter(e)
 	switch {
 	case !s.shared(e):
 		go s.run(e, tick, nil, false)
+	case s.stores.gone() && s.attempts > 0:
+		s.withoutStore(e, tick)
 	case s.attempts < maxAttempts:
 		s.attempts++
 		go s.attempt(e, tick)
 	default:
-		s.line = append(s.line, waiting{e, tick})
+		d.waits = tick
+		s.line = append(s.line, e)
 	}
+}
+
+// withoutStore does at once with a tick that has a place what its timer does while the store is down. One attempt at a time
+// asks such a store; if every tick did, and waited for its answer, a thousand timers would stand still. Called with mu held.
+func (s *Scheduler) withoutStore(e *entry, tick int64) {
+	if s.down(e, s.stores.err) {
+		go s.run(e, tick, nil, true)
+		return
+	}
+	s.skip(e, StoreDown)
+	s.leave(e)
 }
 
 // starting reports whether ticks may start runs. Called with mu held.
@@ -408,10 +458,7 @@ func (s *Scheduler) metricsOf(e *entry) *metrics {
 	return s.metrics
 }
 
-func (s *Scheduler) skip(e *entry, tick int64, reason Reason) {
-	s.skipMany(e, reason, 1)
-	s.log.Debug("timer: tick skipped", "timer", e.timer.Name, "tick", time.UnixMicro(tick).UTC(), "reason", string(reason))
-}
+func (s *Scheduler) skip(e *entry, reason Reason) { s.skipMany(e, reason, 1) }
 
 func (s *Scheduler) skipMany(e *entry, reason Reason, n uint64) {
 	d := e.more()

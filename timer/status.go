@@ -74,8 +74,8 @@ type RunResult struct {
 
 // Status returns a snapshot.
 func (s *Scheduler) Status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	st := Status{Phase: s.phase.String(), Holder: s.config.Holder}
 	if s.store != nil {
 		st.Store = s.stores.status(s.store.label)
@@ -137,8 +137,8 @@ func (s *Scheduler) Live() error {
 // Ready returns an error unless Run goes on and its context has not ended. A store that is down does not make
 // a host unready: all hosts would be so at once.
 func (s *Scheduler) Ready() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	switch s.phase {
 	case running:
 		return nil
@@ -152,8 +152,8 @@ func (s *Scheduler) Ready() error {
 // Degraded returns what is not as it should be though the host can serve: the store does not answer, timers go on
 // without it, it is in quarantine after a restart, or hosts disagree about a limit.
 func (s *Scheduler) Degraded() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	var errs []error
 	if s.store != nil && s.stores.down() {
 		errs = append(errs, fmt.Errorf("the store (%s) does not answer since %s: %s", s.store.label, s.stores.since.UTC().Format(time.RFC3339), s.stores.err))
@@ -161,14 +161,18 @@ func (s *Scheduler) Degraded() error {
 	if left := time.Until(s.quarantine); left > 0 {
 		errs = append(errs, fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v", left.Round(time.Second)))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-		e := s.entries[name]
+	var timers []string
+	for name, e := range s.entries {
 		if e.fallback() {
-			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
+			timers = append(timers, fmt.Sprintf("timer %q runs without the store", name))
 		}
 		if e.detail != nil && e.detail.declared != 0 {
-			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), e.detail.declared))
+			timers = append(timers, fmt.Sprintf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), e.detail.declared))
 		}
+	}
+	slices.Sort(timers)
+	for _, t := range timers {
+		errs = append(errs, errors.New(t))
 	}
 	return errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -59,20 +60,21 @@ func (w *watchedStore) Release(ctx context.Context, grants ...dlock.Grant) (resu
 
 func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, err error) {
 	s := w.scheduler
-	if s.metrics == nil {
-		return
-	}
+	s.lock()
+	defer s.unlock()
 	for i, g := range grants {
 		outcome := dlock.Unknown
 		if err == nil && i < len(results) {
 			outcome = results[i].Outcome
 		}
-		s.metrics.heartbeat(strings.TrimPrefix(g.Name, "timer:"), outcome)
+		name := strings.TrimPrefix(g.Name, "timer:")
+		if s.metrics != nil && s.entries[name] != nil {
+			s.metrics.heartbeat(name, outcome)
+		}
 	}
 }
 
-// watch is deferred. It also sees a call that panics: err is nil then, and recovered further up, so it is counted there as
-// what it is, a store that did not answer.
+// watch is deferred. It also sees a call that panics: that is a store that did not answer.
 func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, err *error) {
 	failure := *err
 	if p := recover(); p != nil {
@@ -86,38 +88,46 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 	if s.metrics != nil {
 		s.metrics.storeOp(w.label, op, time.Since(started), failure)
 	}
-	if failure != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return // the caller went away; that says nothing of the store
+	// An acquire is judged as a whole, when it has been asked twice; a caller that goes away says nothing of the store.
+	if op == "extend" && !errors.Is(ctx.Err(), context.Canceled) {
+		s.lock()
+		defer s.unlock()
+		if errors.Is(failure, dlock.ErrFault) {
+			failure = nil
+		}
+		w.saw(failure)
 	}
-	s.mu.Lock()
-	changed, lasted := s.stores.saw(failure)
-	if changed && failure == nil {
-		s.storeIsBack()
-	}
-	s.mu.Unlock()
+}
+
+// saw takes in whether the store answered. Called with mu held.
+func (w *watchedStore) saw(failure error) {
+	s := w.scheduler
 	if s.metrics != nil {
 		s.metrics.storeUp(w.label, failure == nil)
 	}
-	if changed && failure == nil {
-		s.audit()
-	}
+	changed, told, lasted := s.stores.saw(failure)
 	switch {
 	case !changed:
 	case failure != nil:
-		s.log.Warn("timer: the store does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
-	case lasted > 0:
-		s.log.Info("timer: the store answers again", "store", w.label, "after", lasted)
+		if told {
+			s.say(slog.LevelWarn, "timer: the store does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
+		}
+	default:
+		s.storeIsBack()
+		s.audit()
+		if told {
+			s.say(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", lasted)
+		}
 	}
 }
 
 // audit has the store look at its server, when it first answers and when it answers again: that may be another server.
+// Called with mu held.
 func (s *Scheduler) audit() {
 	auditor, ok := s.config.Lock.(dlock.Auditor)
 	if !ok {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.auditing || !s.starting() {
 		return
 	}
@@ -133,8 +143,8 @@ func (s *Scheduler) audit() {
 		if err != nil {
 			s.log.Info("timer: the store could not be looked at", "store", s.store.label, "err", err)
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.lock()
+		defer s.unlock()
 		s.auditing = false
 		s.inactive()
 	}()
@@ -150,28 +160,51 @@ func (s *Scheduler) storeIsBack() {
 	}
 }
 
-// storeState is what the last call told.
+// storeState is what the calls so far told.
 type storeState struct {
-	called bool
-	err    error
-	since  time.Time
+	called   bool
+	err      error // of the last call
+	failures int   // in a row
+	since    time.Time
+	told     time.Time // when an outage was last logged
+	telling  bool      // this one was
 }
 
-// saw reports whether the state changed and how long the one before lasted.
-func (st *storeState) saw(err error) (changed bool, lasted time.Duration) {
+// enough failures in a row make a store count as gone; one may be a hiccup.
+const enough = 3
+
+// quiet is how long nothing is logged of an outage after the last one was: a store of which a part is down fails now and then.
+const quiet = time.Minute
+
+// saw reports whether the state changed, whether to tell of it, and how long the one before lasted.
+func (st *storeState) saw(err error) (changed, tell bool, lasted time.Duration) {
 	now := time.Now()
 	changed = !st.called || (err == nil) != (st.err == nil)
 	if changed {
-		if st.called {
-			lasted = now.Sub(st.since)
-		}
+		lasted = now.Sub(st.since)
 		st.since = now
+		if err != nil {
+			st.telling = st.told.IsZero() || now.Sub(st.told) >= quiet
+			if st.telling {
+				st.told = now
+			}
+		}
+		tell = st.telling
+		if err == nil {
+			st.telling = false
+		}
 	}
 	st.called, st.err = true, err
-	return changed, lasted
+	st.failures++
+	if err == nil {
+		st.failures = 0
+	}
+	return changed, tell, lasted
 }
 
-func (st *storeState) down() bool { return st.called && st.err != nil }
+func (st *storeState) down() bool { return st.failures > 0 }
+
+func (st *storeState) gone() bool { return st.failures >= enough }
 
 func (st *storeState) status(label string) StoreStatus {
 	status := StoreStatus{Name: label, Up: st.called && st.err == nil, Since: st.since}

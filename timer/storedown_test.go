@@ -38,7 +38,7 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 // Timers keep ticking while the store is down from the start, whatever it does, and need no restart when it comes back.
 // Under RunLocal they run, degraded and not valid; under Skip they do not.
 //
-// Fails when heard ignores the policy, or when the session gives up after an error.
+// Fails when heard ignores the policy, when watch does not see a panic, or when the session gives up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
 	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
 		f := startFleet(t, 0, timer.Config{}, nil)
@@ -48,6 +48,9 @@ func TestI7StoreDownAtStart(t *testing.T) {
 			r, _ := timer.RunFromContext(ctx)
 			mu.Lock()
 			defer mu.Unlock()
+			if r.Degraded() && (r.Slot() != -1 || r.Fence() != 0) {
+				t.Errorf("%s: a run without the store has slot %d, fence %d", r.Timer(), r.Slot(), r.Fence())
+			}
 			if r.Valid() == r.Degraded() {
 				t.Errorf("%s: valid %v and degraded %v", r.Timer(), r.Valid(), r.Degraded())
 			}
@@ -74,6 +77,9 @@ func TestI7StoreDownAtStart(t *testing.T) {
 		for _, h := range f.hosts {
 			if down != dlocktest.Short && h.Degraded() == nil {
 				t.Error("Degraded says nothing of the store")
+			}
+			if st := h.Status().Store; down != dlocktest.Short && (st.Up || st.Err == "") {
+				t.Errorf("the status of the store is %+v", st)
 			}
 			if err := h.Ready(); err != nil {
 				t.Errorf("a store that is down made the host unready: %v", err)
@@ -109,7 +115,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 // The store dies during a run and comes back. Under RunLocal the run goes on, degraded; under Skip it ends when its
 // trust window closes. Either way it is not valid any more when the slot can be granted to another host.
 //
-// Fails when lost does not look at Silent, or at the policy.
+// Fails when lost takes no silence for an outage, or does not look at the policy.
 func TestI7StoreDiesDuringARun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.RunLocal, timer.Skip} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -228,6 +234,8 @@ func TestFullIsNotDown(t *testing.T) {
 }
 
 // A change of the store's state is logged once, not once per tick.
+//
+// Fails when heard or watch logs without a change, or when the state does not remember since when.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log strings.Builder
@@ -238,7 +246,11 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 			timer.Timer{Name: "b", Schedule: timer.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		down := time.Now()
 		time.Sleep(time.Minute)
+		if st := h.Status().Store; st.Since.Before(down) || st.Since.After(down.Add(2*time.Second)) {
+			t.Errorf("down since %v, want %v", st.Since, down)
+		}
 		h.link.Heal()
 		time.Sleep(10 * time.Second)
 		f.stop()
@@ -337,6 +349,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 }
 
 // A store that can look at its server does so when it first answers, and when it answers again, and its warnings are logged.
+//
+// Fails when watch does not call audit, or does without a change.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log strings.Builder
@@ -352,7 +366,7 @@ func TestAuditIsLogged(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		time.Sleep(10 * time.Second)
-		link.Inject(dlocktest.Hang)
+		link.Inject(dlocktest.Error(errors.New("refused"))) // not Hang: to Heal it a call under way fails once more
 		time.Sleep(10 * time.Second)
 		link.Heal()
 		time.Sleep(10 * time.Second)

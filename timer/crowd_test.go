@@ -1,0 +1,214 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A thousand timers go on while the store hangs: not every tick waits for an answer that does not come. One attempt at a time
+// asks, and when the store answers all is as before.
+//
+// Fails when try does not look at gone: 64 ticks a second are all that start.
+func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var local, skip, valid atomic.Int64
+		var timers []timer.Timer
+		for i := range 1000 {
+			policy, count := timer.RunLocal, &local
+			if i%10 == 0 {
+				policy, count = timer.Skip, &skip
+			}
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: timer.Every(10 * time.Second), OnStoreDown: policy, Run: func(ctx context.Context) error {
+				count.Add(1)
+				if r, _ := timer.RunFromContext(ctx); r.Valid() {
+					valid.Add(1)
+				}
+				return nil
+			}})
+		}
+		h := f.start(timer.Config{}, timers...)
+		h.link.Inject(dlocktest.Hang)
+		time.Sleep(5 * time.Second) // it is found out
+		local.Store(0)
+		asked := h.link.Calls(dlocktest.Acquire)
+		time.Sleep(60 * time.Second)
+		if n := local.Load(); n < 5400-900 {
+			t.Errorf("%d runs in 5,400 ticks without the store", n)
+		}
+		if n := skip.Load(); n != 0 {
+			t.Errorf("%d runs of timers that are to skip", n)
+		}
+		if n := h.link.Calls(dlocktest.Acquire) - asked; n > 2*60+10 {
+			t.Errorf("the store was asked %d times in a minute, want twice per StoreTimeout at most", n)
+		}
+		h.link.Heal()
+		time.Sleep(20 * time.Second)
+		local.Store(0)
+		skip.Store(0)
+		valid.Store(0)
+		time.Sleep(60 * time.Second)
+		if n := local.Load() + skip.Load(); n != 6000 || valid.Load() != n {
+			t.Errorf("after the store came back: %d runs in 6,000 ticks, %d of them valid", n, valid.Load())
+		}
+		f.stop()
+	})
+}
+
+// One timer whose key holds something else does not make the store look down for the others, and is told of once.
+//
+// Fails when acquire takes every error for silence.
+func TestOneBadKeyIsNotAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"}, timer.Config{Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))},
+			timer.Timer{Name: "bad", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "good", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		st := h.Status()
+		if !st.Store.Up || st.Timers[0].Started != 0 || st.Timers[1].Started != 60 {
+			t.Errorf("%+v", st)
+		}
+		if strings.Contains(log.String(), "does not answer") || strings.Count(log.String(), "does not run") != 1 {
+			t.Errorf("logged:\n%s", log.String())
+		}
+		f.stop()
+	})
+}
+
+type faultyName struct {
+	dlock.DistributedLock
+	name string
+}
+
+func (s *faultyName) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if req.Name == s.name {
+		return dlock.Grant{}, fmt.Errorf("%w: key %s holds a list", dlock.ErrFault, req.Name)
+	}
+	return s.DistributedLock.TryAcquire(ctx, req)
+}
+
+// A name that was removed while runs of it go on cannot be registered again: the new timer would not count them.
+//
+// Fails when Register does not look at parting.
+func TestI1RemovedTimersRunsCount(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		work := timer.Timer{Name: "a", LocalOnly: true, Run: f.handler(time.Minute)}
+		h := f.start(timer.Config{}, work)
+		if err := h.Trigger(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := h.Remove(ended, "a"); !errors.Is(err, context.Canceled) {
+			t.Errorf("Remove returned %v", err)
+		}
+		if err := h.Register(work); err == nil || !strings.Contains(err.Error(), "runs of it go on") {
+			t.Errorf("Register returned %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := h.Register(work); err != nil {
+			t.Error(err)
+		}
+		f.stop()
+	})
+}
+
+// Nothing starts after Remove has returned, not even what the store was being asked for.
+//
+// Fails when attempt does not look at gone.
+func TestNothingStartsAfterRemove(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var runs atomic.Int64
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: func(context.Context) error { runs.Add(1); return nil }})
+		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
+		until(t, 3*time.Second, "an attempt is under way", func() bool { return h.link.Calls(dlocktest.Acquire) == 1 })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := h.Remove(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Remove returned %v", err)
+		}
+		time.Sleep(time.Minute)
+		if n := runs.Load(); n != 0 {
+			t.Errorf("%d runs started after Remove had returned", n)
+		}
+		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 0 {
+			t.Errorf("the slot was not given back: %+v", list)
+		}
+		f.stop()
+	})
+}
+
+// A log handler may call the scheduler, and may block without stopping the probes.
+//
+// Fails when something is logged with the books locked.
+func TestLoggersRunOutsideTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		calls := &callingHandler{Handler: slog.NewTextHandler(io.Discard, nil)}
+		h := f.start(timer.Config{Logger: slog.New(calls)},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(30 * time.Second)},
+			timer.Timer{Name: "b", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
+		calls.scheduler.Store(h.Scheduler)
+		time.Sleep(5 * time.Second)
+		h.link.Inject(dlocktest.Error(errors.New("down")))
+		time.Sleep(30 * time.Second)
+		h.link.Heal()
+		time.Sleep(10 * time.Second)
+		if calls.n.Load() < 3 {
+			t.Errorf("%d lines logged: too weak to tell", calls.n.Load())
+		}
+		f.stop()
+	})
+}
+
+type callingHandler struct {
+	slog.Handler
+	scheduler atomic.Pointer[timer.Scheduler]
+	n         atomic.Int64
+}
+
+func (h *callingHandler) Handle(context.Context, slog.Record) error {
+	h.n.Add(1)
+	if s := h.scheduler.Load(); s != nil {
+		_, _, _ = s.Ready(), s.Degraded(), s.Status()
+	}
+	return nil
+}
+
+// A caller of Trigger who does not wait says nothing of the store.
+func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Run: f.handler(0)})
+		if err := h.Trigger(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := h.Trigger(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Trigger returned %v", err)
+		}
+		if err := h.Degraded(); err != nil {
+			t.Error(err)
+		}
+		f.stop()
+	})
+}

@@ -1,0 +1,519 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// accounted fails the test unless each tick of h is a start or a skip, and returns the sums.
+func (h *host) accounted(t *testing.T) (started uint64, skipped map[timer.Reason]uint64) {
+	t.Helper()
+	skipped = map[timer.Reason]uint64{}
+	for _, st := range h.Status().Timers {
+		left := st.Ticks - st.Started
+		for reason, n := range st.Skipped {
+			skipped[reason] += n
+			left -= n
+		}
+		if left != 0 {
+			t.Errorf("timer %s: %d ticks, %d started, skipped %v", st.Name, st.Ticks, st.Started, st.Skipped)
+		}
+		started += st.Started
+	}
+	return started, skipped
+}
+
+// stopped stops one host and returns how long that took.
+func (h *host) stopped(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	h.stop()
+	if err := <-h.done; err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+	return time.Since(began)
+}
+
+// many returns n timers that are all due at the same instants.
+func many(n int, s timer.Schedule, run func(context.Context) error) (timers []timer.Timer) {
+	for i := range n {
+		timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: s, MaxConcurrency: 2, Run: run})
+	}
+	return timers
+}
+
+// One host never has more than MaxPerHost runs, though the fleet has slots left.
+//
+// Fails when try does not look at MaxPerHost.
+func TestMaxPerHostBoundsTicks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		for range 2 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 5, MaxPerHost: 2, Run: f.handler(10 * time.Second)})
+		}
+		time.Sleep(time.Minute)
+		for _, h := range f.hosts {
+			if n := h.Status().Timers[0].Skipped[timer.LimitLocal]; n < 30 {
+				t.Errorf("%d ticks met the local limit", n)
+			}
+		}
+		f.stop()
+		if peak := f.watch.peak["a"]; peak != 4 {
+			t.Errorf("%d runs at once, want two on each of two hosts", peak)
+		}
+	})
+}
+
+// A host that is late (a schedule blocks, a machine stands still) tries the latest tick only, and counts the others as missed.
+//
+// Fails when due does not count the missed ticks, or takes the oldest for the one that is due.
+func TestI9LateHostCountsWhatItMissed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		start := time.Now()
+		blocks := schedule(func(at time.Time) time.Time {
+			if since := time.Since(start); since >= 3*time.Second && since < 4*time.Second {
+				time.Sleep(5500 * time.Millisecond)
+			}
+			return at.Truncate(time.Second).Add(time.Second)
+		})
+		h := f.start(timer.Config{},
+			timer.Timer{Name: "blocks", Schedule: blocks, Run: f.handler(0)},
+			timer.Timer{Name: "late", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error {
+				if r, _ := timer.RunFromContext(ctx); time.Since(r.Tick()) >= time.Second {
+					t.Errorf("the run of %v started at %v: it is not the latest tick", r.Tick(), time.Now())
+				}
+				return nil
+			}})
+		time.Sleep(20 * time.Second)
+		h.stopped(t)
+		if _, skipped := h.accounted(t); skipped[timer.Missed] < 8 {
+			t.Errorf("skipped %v, want about five missed ticks of each", skipped)
+		}
+		for _, st := range h.Status().Timers {
+			if st.Ticks < 19 || st.Ticks > 20 {
+				t.Errorf("%s: %d ticks in 20 s", st.Name, st.Ticks)
+			}
+		}
+	})
+}
+
+// Ticks that wait for their turn when draining begins are skipped, and Run does not wait for them.
+//
+// Fails when drain leaves the line as it is, or does not count what stands in it.
+func TestI9DrainAccountsForTicksInLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), f.handler(0))...)
+		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
+		time.Sleep(1150 * time.Millisecond)
+		if took := h.stopped(t); took > time.Second {
+			t.Errorf("Run returned after %v", took)
+		}
+		if started, skipped := h.accounted(t); started != 64 || skipped[timer.Draining] != 436 {
+			t.Errorf("%d started, skipped %v; want 64 started and the rest draining", started, skipped)
+		}
+	})
+}
+
+// A tick in line that is overtaken by the next one of its timer is missed: the store would call it late.
+//
+// Fails when nextInLine tries it, or keeps its place.
+func TestI9OvertakenTickIsMissed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		first := time.Now().Add(time.Second)
+		second := first.Add(150 * time.Millisecond)
+		twice := schedule(func(at time.Time) time.Time {
+			switch {
+			case at.Before(first):
+				return first
+			case at.Before(second):
+				return second
+			}
+			return time.Time{}
+		})
+		h := f.start(timer.Config{}, many(200, twice, func(ctx context.Context) error {
+			if r, _ := timer.RunFromContext(ctx); r.Tick().Equal(first) && time.Since(second) > 100*time.Millisecond {
+				t.Error("an overtaken tick ran")
+			}
+			return nil
+		})...)
+		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
+		time.Sleep(10 * time.Second)
+		if started, skipped := h.accounted(t); skipped[timer.Missed] != 200-128 || started != 128+200 {
+			t.Errorf("%d started, skipped %v; want 72 missed, whose turn had not come, and all others started", started, skipped)
+		}
+		if took := h.stopped(t); took != 0 {
+			t.Errorf("Run returned after %v, though nothing went on", took)
+		}
+	})
+}
+
+// Remove takes a timer's ticks out of the line, too.
+//
+// Fails when Remove leaves them there, or keeps their places.
+func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var ran atomic.Int64
+		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), func(context.Context) error { ran.Add(1); return nil })...)
+		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
+		time.Sleep(1050 * time.Millisecond)
+		var all sync.WaitGroup
+		for i := range 500 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := h.Remove(ctx, fmt.Sprint(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := ran.Load(); n > 64 {
+			t.Errorf("%d runs started, though all timers were removed while the first 64 attempts were under way", n)
+		}
+		if took := h.stopped(t); took != 0 {
+			t.Errorf("Run returned after %v, though nothing went on", took)
+		}
+	})
+}
+
+// The schedule is the user's code and may call the scheduler, even remove its own timer.
+//
+// Fails when fire asks it with the lock held, or does not look at gone afterwards.
+func TestScheduleMayCallTheScheduler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var self atomic.Pointer[host]
+		var ran atomic.Int64
+		due := time.Now().Add(time.Second)
+		self.Store(f.start(timer.Config{}, timer.Timer{Name: "a",
+			Schedule: schedule(func(at time.Time) time.Time {
+				if !at.Before(due) {
+					if err := self.Load().Remove(t.Context(), "a"); err != nil {
+						t.Error(err)
+					}
+				}
+				return at.Truncate(time.Second).Add(time.Second)
+			}),
+			Run: func(context.Context) error { ran.Add(1); return nil }}))
+		time.Sleep(time.Minute)
+		if n := ran.Load(); n != 0 {
+			t.Errorf("it ran %d times after it was removed", n)
+		}
+		f.stop()
+	})
+}
+
+// A schedule that fails at run time stops its timer and no other, and says so.
+//
+// Fails when plan does not keep the fault, or when nextTick does not recover.
+func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		start := time.Now()
+		h := f.start(timer.Config{},
+			timer.Timer{Name: "bad", Run: f.handler(0), Schedule: schedule(func(at time.Time) time.Time {
+				if at.Sub(start) >= 3*time.Second {
+					panic("out of days")
+				}
+				return at.Add(time.Second)
+			})},
+			timer.Timer{Name: "good", Run: f.handler(0), Schedule: timer.Every(time.Second)})
+		time.Sleep(time.Minute)
+		bad, _ := h.Status().Timer("bad")
+		if bad.Started != 3 || !bad.Next.IsZero() || !strings.Contains(bad.Fault, "out of days") {
+			t.Errorf("%+v", bad)
+		}
+		if good, _ := h.Status().Timer("good"); good.Started < 59 || good.Fault != "" {
+			t.Errorf("%+v", good)
+		}
+		f.stop()
+	})
+}
+
+// PreStopDelay: not ready any more, but ticks and triggers go on; then nothing starts.
+//
+// Fails when leaving starts nothing, or when Run only waits.
+func TestPreStopDelayGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{PreStopDelay: 5 * time.Second},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "manual", Run: f.handler(0)})
+		time.Sleep(10 * time.Second)
+		before := h.Status().Timers[0].Started
+		h.stop()
+		time.Sleep(time.Second)
+		if err := h.Ready(); err == nil || h.Status().Phase != "leaving" {
+			t.Errorf("ready: %v, phase %s", err, h.Status().Phase)
+		}
+		if err := h.Trigger(t.Context(), "manual"); err != nil {
+			t.Error(err)
+		}
+		if took := h.stopped(t); took != 4*time.Second {
+			t.Errorf("Run returned after another %v", took)
+		}
+		if n := h.Status().Timers[0].Started - before; n != 5 {
+			t.Errorf("%d ticks started in a PreStopDelay of 5 s", n)
+		}
+	})
+}
+
+// A grant that comes in, and a store that fails, after draining began starts nothing: the slot goes back, the tick is skipped.
+//
+// Fails when attempt or Trigger does not look at the phase again after the store's answer, or when giveBack does not release.
+func TestI8NothingStartsWhileDraining(t *testing.T) {
+	for name, fault := range map[string]dlocktest.Fault{"granted": dlocktest.Slow(300 * time.Millisecond), "down": dlocktest.Hang} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := startFleet(t, 0, timer.Config{}, nil)
+				run := func(ctx context.Context) error {
+					r, _ := timer.RunFromContext(ctx)
+					t.Errorf("%s started while draining", r.Timer())
+					return nil
+				}
+				h := f.start(timer.Config{},
+					timer.Timer{Name: "tick", Schedule: once(time.Now().Add(time.Second)), Run: run}, timer.Timer{Name: "manual", Run: run})
+				if err := h.Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
+					t.Error(err)
+				}
+				h.link.Inject(fault, dlocktest.Acquire)
+				time.Sleep(time.Second)
+				triggered := make(chan error, 1)
+				go func() { triggered <- h.Trigger(t.Context(), "manual") }()
+				time.Sleep(100 * time.Millisecond)
+				h.stop()
+				synctest.Wait()
+				if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.LimitLocal) && !refused(err, timer.Draining) {
+					t.Errorf("Trigger while draining: %v", err)
+				}
+				if took := h.stopped(t); took > 2*time.Second {
+					t.Errorf("Run returned after %v", took)
+				}
+				if err := <-triggered; !errors.Is(err, timer.ErrRefused) {
+					t.Errorf("Trigger returned %v", err)
+				}
+				if started, skipped := h.accounted(t); started != 0 || len(skipped) != 1 {
+					t.Errorf("%d started, skipped %v", started, skipped)
+				}
+				for _, name := range []string{"tick", "manual"} {
+					if list, _ := f.store.List(t.Context(), "timer:"+name, 1); len(list) != 0 {
+						t.Errorf("%s: slot still held: %+v", name, list)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Live has nothing to say while Run drains for long: the scheduling goroutine has nothing to do then.
+//
+// Fails when drain leaves the plan of the scheduling goroutine as it is.
+func TestLiveWhileDrainingForLong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{DrainTimeout: time.Hour}, timer.Timer{Name: "a", Run: f.handler(50 * time.Minute)})
+		if err := h.Trigger(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		h.stop()
+		time.Sleep(40 * time.Minute)
+		if err := h.Live(); err != nil || h.Status().Phase != "draining" {
+			t.Errorf("phase %s: %v", h.Status().Phase, err)
+		}
+		f.stop()
+	})
+}
+
+// Trigger says why it refuses when nothing runs.
+//
+// Fails when Trigger does not look at the phase.
+func TestTriggerBeforeAndAfterRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, err := timer.New(timer.Config{}, timer.Timer{Name: "a", Run: nop})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.NotRunning) {
+			t.Errorf("before Run: %v", err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.NotRunning) {
+			t.Errorf("after Run: %v", err)
+		}
+	})
+}
+
+// Trigger ends with its context while the store hangs. That says nothing of the store, and is no refusal.
+//
+// Fails when Trigger asks the store under another context, takes its end for a refusal, or when watch counts it.
+func TestTriggerEndsWithItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Run: f.handler(0)})
+		h.link.Inject(dlocktest.Hang)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		began := time.Now()
+		err := h.Trigger(ctx, "a")
+		if took := time.Since(began); !errors.Is(err, context.Canceled) || errors.Is(err, timer.ErrRefused) || took != 100*time.Millisecond {
+			t.Errorf("Trigger returned %v after %v", err, took)
+		}
+		if st := h.Status(); st.Store.Err != "" || h.Degraded() != nil {
+			t.Errorf("store %+v, degraded: %v", st.Store, h.Degraded())
+		}
+		h.link.Heal()
+		if err := h.Trigger(t.Context(), "a"); err != nil {
+			t.Errorf("its place was not given back: %v", err)
+		}
+		f.stop()
+	})
+}
+
+// Without a limit on starts per tick, no tick is claimed: a store counts in numbers smaller than NoLimit.
+//
+// Fails when acquire claims a tick in spite of NoLimit, or for a triggered run.
+func TestNoTickIsClaimedWithoutALimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		store := &ticksSeen{DistributedLock: f.store, seen: map[string]int{}}
+		every := timer.Every(time.Second)
+		h := f.startOn(store, timer.Config{},
+			timer.Timer{Name: "free", Schedule: every, MaxPerTick: timer.NoLimit, Run: f.handler(0)},
+			timer.Timer{Name: "manual", Run: f.handler(0)},
+			timer.Timer{Name: "plain", Schedule: every, MaxConcurrency: 3, Run: f.handler(0)})
+		time.Sleep(10 * time.Second)
+		if err := h.Trigger(t.Context(), "manual"); err != nil {
+			t.Error(err)
+		}
+		f.stop()
+		if n := store.seen; n["timer:free"] != 0 || n["timer:manual"] != 0 || n["timer:plain"] != 3 {
+			t.Errorf("starts allowed per tick, as the store was told: %v; want 3 for plain only", n)
+		}
+	})
+}
+
+type ticksSeen struct {
+	dlock.DistributedLock
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (s *ticksSeen) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if req.Tick != nil {
+		s.mu.Lock()
+		s.seen[req.Name] = req.Tick.Max
+		s.mu.Unlock()
+	}
+	return s.DistributedLock.TryAcquire(ctx, req)
+}
+
+// A quarantine is told once and shows in Degraded while it lasts. A tick that has a successor before its end is skipped; one
+// that has none is tried as soon as it ends; one that still waits when Run drains, or is refused after that, is skipped.
+//
+// Fails when quarantined does not log, or logs each time; when postpone ignores the next tick, does not wake the loop, or
+// postpones while draining; when drain forgets what is postponed.
+func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		var log strings.Builder
+		start := time.Now()
+		ends := start.Add(33 * time.Second)
+		config := timer.Config{Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))}
+		store := func() dlock.DistributedLock { return &quarantine{DistributedLock: f.store, until: ends} }
+		var ran atomic.Int64
+		daily := func(at time.Duration) timer.Timer {
+			return timer.Timer{Name: "daily", Schedule: once(start.Add(at)), Run: func(context.Context) error {
+				ran.Store(int64(time.Since(ends)))
+				return nil
+			}}
+		}
+		waits := f.startOn(store(), config, daily(time.Second))
+		busy := f.startOn(store(), timer.Config{}, timer.Timer{Name: "busy", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
+		late := f.startOn(store(), timer.Config{}, daily(20*time.Second-100*time.Millisecond))
+		late.link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
+		time.Sleep(20 * time.Second)
+		for _, h := range []*host{drained, late} {
+			if h.stopped(t); h.Status().Timers[0].Skipped[timer.Quarantine] != 1 {
+				t.Errorf("%+v, want its tick skipped", h.Status().Timers[0])
+			}
+			h.accounted(t)
+		}
+		busy.accounted(t) // nothing of it waits
+		for _, h := range []*host{waits, busy} {
+			if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), "the store restarted") {
+				t.Errorf("degraded: %v", err)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		if late := time.Duration(ran.Load()); late <= 0 || late > 10*time.Millisecond {
+			t.Errorf("the tick was tried %v after the end", late)
+		}
+		for _, h := range []*host{waits, busy} {
+			if err := h.Degraded(); err != nil {
+				t.Errorf("degraded after the end: %v", err)
+			}
+			h.stopped(t)
+			h.accounted(t)
+		}
+		if n := strings.Count(log.String(), "the store restarted"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, log.String())
+		}
+	})
+}
+
+// Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when it is gone.
+//
+// Fails when heard does not look at the News of a grant, or of a refusal, or when declared does not forget.
+func TestDisagreementEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		two := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, Run: f.handler(10 * time.Second)})
+		one := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 1, Run: f.handler(10 * time.Second)})
+		trigger := func(h *host, want error) {
+			t.Helper()
+			if err := h.Trigger(t.Context(), "a"); !errors.Is(err, want) {
+				t.Errorf("Trigger returned %v", err)
+			}
+		}
+		declared := func(want int, when string) {
+			t.Helper()
+			if st := one.Status().Timers[0]; st.Declared != want || (one.Degraded() != nil) != (want != 0) {
+				t.Errorf("%s: declared elsewhere %d, want %d; degraded: %v", when, st.Declared, want, one.Degraded())
+			}
+		}
+		trigger(two, nil)
+		trigger(one, timer.ErrRefused)
+		declared(2, "after a refusal")
+		time.Sleep(11 * time.Second)
+		trigger(one, nil)
+		declared(2, "after a grant")
+		time.Sleep(11 * time.Second)
+		trigger(one, nil)
+		declared(2, "while the other may only be between two ticks")
+		time.Sleep(time.Minute)
+		trigger(one, nil)
+		declared(0, "after the other was silent")
+		f.stop()
+	})
+}
