@@ -383,3 +383,57 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 		})
 	}
 }
+
+// A store that grants something else than was asked for has not granted: what it may have done is given back by token.
+//
+// Fails when ask believes a Grant.
+func TestNonsenseGrantsAreErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for i, spoil := range []func(*dlock.Grant){
+			func(g *dlock.Grant) { *g = dlock.Grant{} },
+			func(g *dlock.Grant) { g.Slot = 2 },
+			func(g *dlock.Grant) { g.Slot = -1 },
+			func(g *dlock.Grant) { g.Token = "another" },
+			func(g *dlock.Grant) { g.Name = "bank" },
+			func(g *dlock.Grant) { g.Slots = 0 },
+		} {
+			session, err := dlock.NewSession(&spoiling{DistributedLock: memlock.New(), spoil: spoil}, dlock.SessionOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = session.Semaphore("a", 2).TryAcquire(t.Context())
+			if _, ok := errors.AsType[*dlock.StoreError](err); !ok {
+				t.Errorf("%d: err %v, want a *StoreError", i, err)
+			}
+			if err := session.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		nothing, err := dlock.NewSession(&spoiling{DistributedLock: memlock.New(), refuse: true}, dlock.SessionOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nothing.Mutex("a").TryAcquire(t.Context()); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("a nil *NotAcquiredError: %v", err)
+		}
+		if err := nothing.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type spoiling struct {
+	dlock.DistributedLock
+	spoil  func(*dlock.Grant)
+	refuse bool
+}
+
+func (s *spoiling) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if s.refuse {
+		var no *dlock.NotAcquiredError
+		return dlock.Grant{}, no
+	}
+	g, err := s.DistributedLock.TryAcquire(ctx, req)
+	s.spoil(&g)
+	return g, err
+}

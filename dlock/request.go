@@ -48,8 +48,8 @@ func (r Request) Validate() error {
 	if err := checkToken(r.Token); err != nil {
 		errs = append(errs, err)
 	}
-	if r.TTL < time.Millisecond {
-		errs = append(errs, fmt.Errorf("a TTL of %v: must be at least 1ms", r.TTL))
+	if r.TTL < time.Millisecond || r.TTL > MaxTTL {
+		errs = append(errs, fmt.Errorf("a TTL of %v: must be 1ms to %v", r.TTL, MaxTTL))
 	}
 	if r.Tick != nil {
 		if r.Tick.At.IsZero() {

@@ -45,12 +45,16 @@ func (o SessionOptions) withDefaults() SessionOptions {
 func (o SessionOptions) Validate() error {
 	o = o.withDefaults()
 	var errs []error
-	if o.StoreTimeout < time.Millisecond {
-		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be at least 1ms", o.StoreTimeout))
+	if o.StoreTimeout < time.Millisecond || o.StoreTimeout > MaxTTL/3 {
+		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be 1ms to %v", o.StoreTimeout, MaxTTL/3))
 	}
-	if timeout := max(o.StoreTimeout, time.Millisecond); o.TTL/3 < timeout {
+	timeout := min(max(o.StoreTimeout, time.Millisecond), MaxTTL/3)
+	if o.TTL/3 < timeout {
 		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
 			o.TTL, timeout, 3*timeout))
+	}
+	if o.TTL > MaxTTL {
+		errs = append(errs, fmt.Errorf("TTL %v: must be at most %v: it is how long the slot of a dead host stays taken, not how long a run may take", o.TTL, MaxTTL))
 	}
 	return errors.Join(errs...)
 }
@@ -206,6 +210,12 @@ func (s *Session) ask(ctx context.Context, req Request, deadline time.Time) (g G
 	defer recovered(&err)
 	sent = now()
 	g, err = s.store.TryAcquire(ctx, req)
+	if no, ok := errors.AsType[*NotAcquiredError](err); ok && no == nil {
+		err = errors.New("the store refused with a nil *NotAcquiredError")
+	}
+	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= max(1, req.Slots)) {
+		err = fmt.Errorf("the store granted something else than was asked for: slot %d of %d of %q", g.Slot, g.Slots, g.Name)
+	}
 	return g, sent, err
 }
 

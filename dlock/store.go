@@ -59,6 +59,8 @@ const (
 	AnySlot = -1
 	// MaxSlots is the largest number of slots of one semaphore.
 	MaxSlots = 10_000
+	// MaxTTL is the longest lease: longer ones would not come back within a day after their holder died.
+	MaxTTL = 24 * time.Hour
 	// MaxTickAhead is how far a tick may lie ahead of the store's clock. A claim further ahead would
 	// block the timer for every host with a correct clock, so it is refused with Reason TickAhead.
 	MaxTickAhead = 5 * time.Second

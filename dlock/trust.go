@@ -14,7 +14,11 @@ type instant struct {
 	slept time.Duration // the machine's sleep so far
 }
 
-func now() instant { return instant{mono: time.Now(), slept: suspended()} }
+// now reads the clock that decides last: if the process is stopped between the two readings, it shows.
+func now() instant {
+	slept := suspended()
+	return instant{mono: time.Now(), slept: slept}
+}
 
 // since returns the time from earlier to t: awake, and awake and asleep together.
 func (t instant) since(earlier instant) (awake, total time.Duration) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -78,13 +80,13 @@ func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 			timer.Timer{Name: "good", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
+		f.stop()
 		if !st.Store.Up || st.Timers[0].Started != 0 || st.Timers[1].Started != 60 {
 			t.Errorf("%+v", st)
 		}
 		if strings.Contains(log.String(), "does not answer") || strings.Count(log.String(), "does not run") != 1 {
 			t.Errorf("logged:\n%s", log.String())
 		}
-		f.stop()
 	})
 }
 
@@ -211,4 +213,99 @@ func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 		}
 		f.stop()
 	})
+}
+
+// An error that panics when it is looked into, as a nil pointer of an error type does, ends its run and nothing else.
+//
+// Fails when outcomeOf looks for a PanicError in what the handler returned.
+func TestI10TypedNilError(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		h := f.start(timer.Config{},
+			timer.Timer{Name: "nil", Schedule: timer.Every(time.Second), Run: func(context.Context) error { var e *fs.PathError; return e }},
+			timer.Timer{Name: "panic", Schedule: timer.Every(time.Second), Run: func(context.Context) error { var e *timer.PanicError; return e }})
+		time.Sleep(10 * time.Second)
+		for _, st := range h.Status().Timers {
+			if st.Started != 10 || st.Last.Outcome != timer.Failed {
+				t.Errorf("%+v", st)
+			}
+		}
+		f.stop()
+	})
+}
+
+// A schedule whose next instant is the largest time there is means never, and does not spin.
+//
+// Fails when nextTick lets such years pass.
+func TestFarFutureIsNever(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := startFleet(t, 0, timer.Config{}, nil)
+		for i, last := range []time.Time{time.Unix(1<<63-62135596801, 999999999), time.Unix(1<<45, 0), time.Unix(1<<60, 0)} {
+			soon := time.Now().Add(time.Second)
+			h := f.start(timer.Config{}, timer.Timer{Name: fmt.Sprint(i), Run: f.handler(0), Schedule: schedule(func(t time.Time) time.Time {
+				if t.Before(soon) {
+					return soon
+				}
+				return last
+			})})
+			time.Sleep(2 * time.Second)
+			if st := h.Status().Timers[0]; st.Started != 1 || !st.Next.IsZero() {
+				t.Errorf("%v: %+v", last, st)
+			}
+			if err := f.New(schedule(func(time.Time) time.Time { return last })); err == nil || !strings.Contains(err.Error(), "never fires") {
+				t.Errorf("%v: %v", last, err)
+			}
+		}
+		f.stop()
+	})
+}
+
+// New returns what timer.New says of a schedule.
+func (f *fleet) New(s timer.Schedule) error {
+	_, err := timer.New(timer.Config{}, timer.Timer{Name: "x", Schedule: s, Run: f.handler(0)})
+	return err
+}
+
+// A host with more due ticks than it can dispatch is busy, not stalled: its probes say so, and Run ends when it is told to.
+// This one takes real processor time, so it runs in real time, and waits for events.
+//
+// Fails when fire does not look at until.
+func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
+	t.Parallel()
+	var timers []timer.Timer
+	for i := range 150 {
+		grid := timer.Every(100 * time.Millisecond)
+		timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Run: nop, Schedule: schedule(func(t time.Time) time.Time {
+			for began := time.Now(); time.Since(began) < time.Millisecond; { // an expensive schedule
+			}
+			return grid.Next(t)
+		})})
+	}
+	s, err := timer.New(timer.Config{Logger: slog.New(slog.DiscardHandler)}, timers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		if st, _ := s.Status().Timer("0"); st.Started > 3 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it does not start anything")
+		}
+	}
+	if err := s.Live(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Run did not return")
+	}
 }

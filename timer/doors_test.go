@@ -119,7 +119,7 @@ func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), f.handler(0))...)
 		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
 		time.Sleep(1150 * time.Millisecond)
-		if took := h.stopped(t); took > time.Second {
+		if took := h.stopped(t); took > 100*time.Millisecond { // what is under way
 			t.Errorf("Run returned after %v", took)
 		}
 		if started, skipped := h.accounted(t); started != 64 || skipped[timer.Draining] != 436 {
@@ -447,8 +447,9 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 				return nil
 			}}
 		}
-		waits := f.startOn(store(), config, daily(time.Second))
-		busy := f.startOn(store(), timer.Config{}, timer.Timer{Name: "busy", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		waits := f.startOn(store(), config, daily(25*time.Second))
+		waits.link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again when the answer comes
+		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: timer.Every(time.Second), Run: f.handler(0)})
 		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
 		late := f.startOn(store(), timer.Config{}, daily(20*time.Second-100*time.Millisecond))
 		late.link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
@@ -460,13 +461,14 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			h.accounted(t)
 		}
 		busy.accounted(t) // nothing of it waits
+		time.Sleep(6 * time.Second)
 		for _, h := range []*host{waits, busy} {
 			if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), "the store restarted") {
 				t.Errorf("degraded: %v", err)
 			}
 		}
 		time.Sleep(20 * time.Second)
-		if late := time.Duration(ran.Load()); late <= 0 || late > 10*time.Millisecond {
+		if late := time.Duration(ran.Load()); late <= 0 || late > 200*time.Millisecond {
 			t.Errorf("the tick was tried %v after the end", late)
 		}
 		for _, h := range []*host{waits, busy} {
@@ -476,8 +478,8 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			h.stopped(t)
 			h.accounted(t)
 		}
-		if n := strings.Count(log.String(), "the store restarted"); n != 1 {
-			t.Errorf("logged %d times:\n%s", n, log.String())
+		if n := strings.Count(log.String(), "the store restarted"); n != 2 {
+			t.Errorf("logged %d times by two hosts:\n%s", n, log.String())
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestMetrics(t *testing.T) {
 		h := f.start(timer.Config{Registerer: reg},
 			timer.Timer{Name: "ok", Schedule: timer.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "errs", Schedule: timer.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
-			timer.Timer{Name: "long", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(30 * time.Second)},
+			timer.Timer{Name: "long", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(time.Minute)},
 			timer.Timer{Name: "skips", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
 			timer.Timer{Name: "gone", Schedule: timer.Every(time.Second), Run: f.handler(0)})
 		other := f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: timer.Every(time.Second), Run: f.handler(0)})

@@ -98,26 +98,26 @@ func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool)
 	unreport := context.AfterFunc(ctx, func() { s.ended(ctx, e, r) })
 
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
-	err := errGoexit
+	err, panicked := errGoexit, false
 	defer func() {
 		unreport()
 		unwatch()
-		outcome := outcomeOf(ctx, err)
+		outcome := outcomeOf(ctx, err, panicked)
 		stopClock()
 		cancel(nil)
 		s.finish(e, r, outcome, err)
 	}()
-	err = call(ctx, e.timer.Run)
+	err, panicked = call(ctx, e.timer.Run)
 }
 
 // call turns a panic into an error.
-func call(ctx context.Context, handler func(context.Context) error) (err error) {
+func call(ctx context.Context, handler func(context.Context) error) (err error, panicked bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
+			err, panicked = &PanicError{Value: p, Stack: debug.Stack()}, true
 		}
 	}()
-	return handler(ctx)
+	return handler(ctx), false
 }
 
 // begin enters the run into the books.
@@ -164,9 +164,8 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
 	default:
 		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
-		if p, ok := errors.AsType[*PanicError](err); ok {
-			s.log.Error("timer: stack of the panic", "timer", e.timer.Name, "stack", string(p.Stack))
-		}
+	case Panicked:
+		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.slot, "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
 	}
 	s.lock()
 	defer s.unlock()
@@ -247,8 +246,9 @@ func (s *Scheduler) ended(ctx context.Context, e *entry, r *Run) {
 		"timer", e.timer.Name, "slot", r.slot, "max_run_time", e.timer.MaxRunTime)
 }
 
-func outcomeOf(ctx context.Context, err error) Outcome {
-	if _, ok := errors.AsType[*PanicError](err); ok {
+// outcomeOf looks into our own errors only: those of a handler may panic when they are looked into.
+func outcomeOf(ctx context.Context, err error, panicked bool) Outcome {
+	if panicked {
 		return Panicked
 	}
 	switch cause := context.Cause(ctx); {

@@ -76,8 +76,15 @@ func nextTick(s Schedule, after time.Time) (next time.Time, err error) {
 	if !next.After(after) {
 		return time.Time{}, fmt.Errorf("its Next(%v) returned %v, which is not later", after.Format(time.RFC3339Nano), next.Format(time.RFC3339Nano))
 	}
+	if next.Year() > lastYear {
+		return time.Time{}, nil
+	}
 	return ceilMicro(next), nil
 }
+
+// lastYear bounds the instants of schedules: what lies beyond is taken for never, which is what those mean who return the
+// largest time there is.
+const lastYear = 9999
 
 // ceilMicro rounds up, so that Next of the rounded instant is a later one.
 func ceilMicro(t time.Time) time.Time {

@@ -155,13 +155,13 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	if len(s.heap) != 1 {
 		t.Errorf("%d items", len(s.heap))
 	}
-	if d := s.fire(); d != maxSleep { // nor for less: it would be busy with waiting
+	if d := s.fire(nil); d != maxSleep { // nor for less: it would be busy with waiting
 		t.Errorf("it sleeps for %v", d)
 	}
 	if err := s.Remove(t.Context(), "a"); err != nil || len(s.heap) != 0 || len(s.parting) != 0 {
 		t.Errorf("%v, %d items left", err, len(s.heap))
 	}
-	if d := s.fire(); d != maxSleep {
+	if d := s.fire(nil); d != maxSleep {
 		t.Errorf("without a tick it sleeps for %v", d)
 	}
 }

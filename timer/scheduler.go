@@ -283,20 +283,30 @@ func (s *Scheduler) loop(until <-chan struct{}) {
 		case <-timer.C:
 		case <-s.wake:
 		}
-		wait := s.fire()
-		s.wakeBy.Store(int64(time.Since(s.born) + wait))
+		wait := s.fire(until)
+		s.awakeIn(wait)
 		timer.Reset(wait)
 	}
 }
 
-// fire dispatches what is due and returns how long nothing else is.
-func (s *Scheduler) fire() time.Duration {
+// awakeIn says when the scheduling goroutine will show up again, for Live.
+func (s *Scheduler) awakeIn(wait time.Duration) { s.wakeBy.Store(int64(time.Since(s.born) + wait)) }
+
+// fire dispatches what is due and returns how long nothing else is. More may come due than it can dispatch, so it looks
+// for its end, and shows that it is alive, at every item.
+func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 	before, now := s.fired, time.Now()
 	s.fired = now
 	if !before.IsZero() && steppedBack(now.Sub(before), now.Round(0).Sub(before.Round(0))) {
 		s.replan(now)
 	}
 	for {
+		select {
+		case <-until:
+			return 0
+		default:
+		}
+		s.awakeIn(0)
 		s.lock()
 		now := time.Now()
 		if len(s.heap) == 0 {

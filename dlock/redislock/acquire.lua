@@ -1,7 +1,7 @@
--- Acquire: take one slot, and one start of a tick, in one atomic step. A refusal writes nothing
--- (the first sight of a restarted server excepted: it must be remembered).
+-- Acquire: take one slot, and one start of a tick, in one atomic step. A refusal writes nothing, except what
+-- has to be remembered: the first sight of a restarted server, and where the index was wrong.
 --
--- KEYS[1] state   hash: what is known of the name. fence, tick, starts, slots, run, ready
+-- KEYS[1] state   hash: what is known of the name. fence, tick, starts, slots, run, ready, form
 -- KEYS[2] index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that
 --                 the lowest released slot comes first. It is a hint. The slot's own key decides.
 -- KEYS[3] tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant
@@ -16,6 +16,7 @@
 -- ARGV[9] other   the state key in the other form of the keys, or '' where it cannot be reached
 -- ARGV[10] idle   ms after which what belongs to an unused name may go
 -- ARGV[11] ahead  µs that a tick may lie ahead of the clock
+-- ARGV[12] form   of the keys: plain or tagged
 --
 -- Returns {'ok', slot, fence, slots as declared before}
 --      or {reason, slots as declared before, now ms, end ms, value of the holder}
@@ -48,8 +49,13 @@ local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'r
 if known.err then
   return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
 end
-local fence, tick, starts = tonumber(known[1]) or 0, tonumber(known[2]) or 0, tonumber(known[3]) or 0
-local declared, run, ready = known[4] or '0', known[5], tonumber(known[6]) or 0
+-- Whatever stands there, a number is taken as one only where it can be counted on: below 2^53.
+local function count(x)
+  x = tonumber(x)
+  return x and x >= 0 and x < 9007199254740992 and x or 0
+end
+local fence, tick, starts = count(known[1]), count(known[2]), count(known[3])
+local declared, run, ready = known[4] or '0', known[5], count(known[6])
 
 -- 1. The same attempt, asked again because its reply was lost.
 local again = mutex and '0' or redis.call('ZSCORE', tokens, token)
@@ -70,40 +76,59 @@ if wanted then
   if wanted == tick and starts >= tonumber(ARGV[7]) then return {'tick_taken', declared} end
 end
 
--- 3. A slot that looks free.
--- seen is the index's opinion; candidates come lowest released slot first, then those that expired.
+-- 3. A slot that looks free: the lowest that was released, then those that expired, then new ones.
+local gap = 0 -- below it the index misses nothing
 local function candidate()
   if mutex then
     if get(0) then return nil end
     return 0
   end
-  local low = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')
-  if low[1] and tonumber(low[2]) < 1000000 and tonumber(low[1]) < n then return tonumber(low[1]) end
+  -- slots are members of the index that could be ours; what else is in there is taken out.
+  local function slots_of(members)
+    local list = {}
+    for i, member in ipairs(members) do
+      if string.match(member, '^%d+$') and tonumber(member) < 10000 then
+        list[#list + 1] = tonumber(member)
+      else
+        redis.call('ZREM', index, member)
+      end
+    end
+    return list, #list < #members
+  end
+  local function lowest(from, to)
+    while true do
+      local found, cleaned = slots_of(redis.call('ZRANGEBYSCORE', index, from, to, 'LIMIT', 0, 1))
+      if not cleaned then return found[1] end
+    end
+  end
+  local low = lowest('-inf', '(1000000')
+  if low and low < n then return low end
   while true do
-    local expired = redis.call('ZRANGEBYSCORE', index, '1000000', '(' .. int(now), 'LIMIT', 0, 1)[1]
+    local expired = lowest('1000000', '(' .. int(now))
     if not expired then break end
-    if tonumber(expired) < n then return tonumber(expired) end
-    redis.call('ZADD', index, expired, expired) -- beyond our N: released, for hosts with a larger one
+    if expired < n then return expired end
+    redis.call('ZADD', index, int(expired), int(expired)) -- beyond our N: released, for hosts with a larger one
   end
   -- The index knows 0 … size-1, as far as they were ever used. The next one is new.
   local size = redis.call('ZCARD', index)
   if size < n then
     if not redis.call('ZSCORE', index, size) then return size end
-    for slot = 0, n - 1 do -- somebody took members out of the index: put them back
+    for slot = gap, n - 1 do -- somebody took members out of the index: put them back
+      gap = slot
       if not redis.call('ZSCORE', index, slot) then return slot end
     end
   end
   -- The index says full. Believe it only if the slots that end first are really there: a
   -- key may have been deleted by hand or evicted.
-  local first = redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'LIMIT', 0, 8)
+  local first = slots_of(redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'LIMIT', 0, 8))
   local keys = {}
   for i, slot in ipairs(first) do keys[i] = key(slot) end
   if #keys > 0 then
     local values = redis.call('MGET', unpack(keys))
     for i, slot in ipairs(first) do
-      if not values[i] and tonumber(slot) < n then
+      if not values[i] and slot < n then
         get(slot) -- MGET says nil for a key of another type; this says what it is
-        return tonumber(slot)
+        return slot
       end
     end
   end
@@ -125,7 +150,7 @@ if not slot then
 end
 
 -- 4. Do other hosts use the other form of the keys? Then they and we would not see each other.
-if ARGV[9] ~= '' and not known[1] and redis.call('EXISTS', ARGV[9]) == 1 then
+if ARGV[9] ~= '' and not known[1] and (redis.call('HGET', ARGV[9], 'form') or ARGV[12]) ~= ARGV[12] then
   return redis.error_reply('TICKSLOT key ' .. ARGV[9] .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key')
 end
 
@@ -136,7 +161,11 @@ if quarantine > 0 then
   if type(info) == 'table' then
     return redis.error_reply('TICKSLOT cannot see whether this server has restarted (grant +info, or say Embedded if it is one): ' .. info.err)
   end
-  local id = string.match(info, 'run_id:(%w+)')
+  local id, uptime = string.match(info, 'run_id:(%w+)'), tonumber(string.match(info, 'uptime_in_seconds:(%d+)'))
+  ready = math.min(ready, now + quarantine) -- the clock may have been ahead when that was written
+  if not id or not uptime then
+    return redis.error_reply('TICKSLOT this server does not tell its run_id and uptime, so a restart cannot be seen: say Embedded, and what that means')
+  end
   if ARGV[9] ~= '' and string.find(info, 'redis_mode:cluster', 1, true) then
     return redis.error_reply('TICKSLOT this server is a node of a Redis Cluster: pass a *redis.ClusterClient')
   end
@@ -146,25 +175,27 @@ if quarantine > 0 then
     redis.call('HSET', state, 'run', run, 'ready', int(ready))
     redis.call('PEXPIRE', state, ARGV[10])
   elseif not run then
-    local uptime = tonumber(string.match(info, 'uptime_in_seconds:(%d+)')) * 1000
+    -- The uptime is the difference of two whole seconds: it may say almost one too many.
+    uptime = math.max(0, uptime - 1) * 1000
     if uptime < quarantine then ready = now + quarantine - uptime end
     run = id
   end
   if now < ready then return {'quarantine', declared, int(now), int(ready), ''} end
 end
 
--- 6. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on.
+-- 6. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on. Each round puts
+-- one slot off, so there are at most n; after the loss of the index this is what rebuilds it.
 fence = math.max(fence + 1, micros)
 local value = mine .. ',"fence":' .. int(fence) .. ',"since":' .. int(now) .. ',' .. ARGV[5] .. '}'
 local tries = 0
 while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl)) do
-  -- Each round puts one slot off, so there are at most n; a script that does not end would stop the server.
-  tries = tries + 1
+  tries = tries + 1 -- a script that does not end would stop the server
   if tries > n then error('TICKSLOT index ' .. index .. ' cannot be believed: delete it', 0) end
   get(slot)
   local left = redis.call('PTTL', key(slot))
   -- A key without an end is not ours; look at it again in a second.
   redis.call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), int(slot))
+  redis.call('PEXPIRE', index, ARGV[10])
   slot = candidate()
   if not slot then return {'full', declared, int(now), int(now), ''} end
 end
@@ -175,8 +206,8 @@ if not mutex then
   redis.call('PEXPIRE', index, ARGV[10])
   redis.call('PEXPIRE', tokens, ARGV[10])
 end
-local changes = {'fence', int(fence), 'slots', int(slots)}
-if run then changes[5], changes[6] = 'run', run end
+local changes = {'fence', int(fence), 'slots', int(slots), 'form', ARGV[12]}
+if run then changes[7], changes[8] = 'run', run end
 if wanted then
   changes[#changes + 1] = 'tick'
   changes[#changes + 1] = int(wanted)

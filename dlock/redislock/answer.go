@@ -32,11 +32,9 @@ func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
 		now, ends := number(a[2]), number(a[3])
 		no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Ends: milliseconds(ends - now), News: news}
 		if value, _ := a[4].(string); value != "" {
-			held, err := parseValue(value)
-			if err != nil {
-				return dlock.Grant{}, fmt.Errorf("a key of %s does not hold a lease: %w", req.Name, err)
+			if held, err := parseValue(value); err == nil { // a text that is no lease holds the slot all the same
+				no.Holder, no.Since = held.holder(), milliseconds(now-held.Since)
 			}
-			no.Holder, no.Since = held.holder(), milliseconds(now-held.Since)
 		}
 		return dlock.Grant{}, no
 	}
@@ -68,7 +66,7 @@ func parseList(name string, a []any) ([]dlock.Held, error) {
 		value, _ := a[i+2].(string)
 		held, err := parseValue(value)
 		if err != nil {
-			return nil, fmt.Errorf("a key of %s does not hold a lease: %w", name, err)
+			return nil, fmt.Errorf("redislock: %w: slot %d of %s does not hold a lease: %w", dlock.ErrFault, number(a[i]), name, err)
 		}
 		list = append(list, dlock.Held{
 			Name: name, Slot: int(number(a[i])), Holder: held.holder(), Fence: dlock.Fence(held.Fence),

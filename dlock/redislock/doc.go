@@ -22,8 +22,8 @@
 // A Redis that restarts without its data would grant at once what others still hold. So the acquire script
 // compares the run_id of the server with the one it noted beside the keys; after a restart, and after
 // a failover, nothing is granted for QuarantineTTL (Reason Quarantine), which is when the last old lease must
-// have ended. Leases that survived go on. A name that the server has never seen is refused only
-// while the server itself has been up for less than QuarantineTTL.
+// have ended; so it is for a name whose keys a Cluster moved to another node. Leases that survived go on. A name that the
+// server has never seen is refused only while the server itself has been up for less than QuarantineTTL.
 //
 // # Connections
 //
@@ -39,8 +39,10 @@
 //     noticed; leases may then be granted twice until the old holders' next heartbeat finds them lost, at most a
 //     third of the TTL later. Use maxmemory-policy noeviction.
 //   - Redis replicates asynchronously. After a failover the quarantine protects the leases that the old master
-//     granted. A master that was cut off together with some hosts goes on granting to those hosts; then
+//     granted, unless the very first grant of a name is among the writes that were lost: then the new master does not know
+//     that there is anything to wait for. A master that was cut off together with some hosts goes on granting to those hosts; then
 //     each side keeps its own limit. min-replicas-to-write 1 narrows that window.
+//   - Options.Embedded turns the quarantine off.
 //   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends
 //     early for the server while its holder still trusts it.
 //

@@ -217,6 +217,46 @@ func TestI1I4ServerRestartedEmpty(t *testing.T) {
 	c.disperse()
 }
 
+// The uptime that a server tells may be almost a second too long: the quarantine is not that much too short. The old holder's
+// heartbeat does not get through any more.
+//
+// Fails when the uptime is taken as it is told.
+func TestI1QuarantineIsNotCutShort(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second
+	server := redistest.New(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	old, next := open(t, client, redislock.Options{QuarantineTTL: ttl}), open(t, client, redislock.Options{QuarantineTTL: ttl})
+	awake(t, old)
+	// Late in a second of the wall clock the error is largest.
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1800 * time.Millisecond)))
+	holder := newSession(t, old, ttl, 500*time.Millisecond)
+	lease, err := holder.Mutex("a").TryAcquire(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.StopRenewing()
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.RestartEmpty(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	other, err := newSession(t, next, ttl, 500*time.Millisecond).Mutex("a").Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lease.Valid() {
+		t.Error("two valid leases of one mutex")
+	}
+	if err := other.Release(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // The same with a snapshot that is older than the leases: its mark of the server's run is there, but is another's.
 //
 // Fails when the mark does not have the run_id.

@@ -25,6 +25,21 @@ func shared(t testing.TB, prefix string) (*redis.Client, *redislock.Store) {
 	return client, store
 }
 
+// lasting returns a store whose leases may be long, on a server that has just started: the first grant of a name by a store
+// with a short quarantine notes the server as known.
+func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redislock.Store) {
+	t.Helper()
+	client, short := shared(t, prefix)
+	g, err := short.TryAcquire(context.Background(), dlock.Request{Name: name, Slots: slots, Token: "first", TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := short.Release(context.Background(), g); err != nil {
+		t.Fatal(err)
+	}
+	return client, open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Hour})
+}
+
 // The index is a hint. Whatever happens to it, an acquire finds a free slot if there is one and never grants one twice.
 //
 // Fails when the SET is done without NX; when candidate believes an index that says full; when it removes slots beyond its
@@ -35,10 +50,10 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
 			prefix := fmt.Sprintf("index%d:", round)
-			client, store := shared(t, prefix)
 			random := rand.New(rand.NewPCG(1, uint64(round)))
 			ctx := context.Background()
 			n := 1 + random.IntN(8) // up to eight slots the answer is exact
+			client, store := lasting(t, prefix, "a", n)
 			held := map[int]dlock.Grant{}
 			index := prefix + "a:slot:index"
 			for step := range 200 {
@@ -62,7 +77,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 						break
 					}
 				default:
-					g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: fmt.Sprintf("t%d", step), TTL: time.Second})
+					g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: fmt.Sprintf("t%d", step), TTL: time.Hour})
 					switch {
 					case err == nil:
 						if _, taken := held[g.Slot]; taken || g.Slot >= n {
@@ -83,11 +98,11 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 // With many slots, the loss of the index is made good by the next acquires.
 func TestIndexIsRebuilt(t *testing.T) {
 	t.Parallel()
-	client, store := shared(t, "rebuild:")
-	ctx := context.Background()
 	const n = 300
+	client, store := lasting(t, "rebuild:", "a", n)
+	ctx := context.Background()
 	acquire := func(token string) (dlock.Grant, error) {
-		return store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: token, TTL: quarantineTTL})
+		return store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: token, TTL: time.Hour})
 	}
 	held := map[int]dlock.Grant{}
 	for i := range n {
@@ -181,6 +196,119 @@ func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 		_, err := second.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "Options.Keys") {
 			t.Errorf("err %v, want one that says to set Options.Keys", err)
+		}
+	}
+}
+
+// Names in braces are names like others, also beside those without, and without a prefix.
+//
+// Fails when the existence of a key is taken for the other form.
+func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: redistest.New(t).Addr()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	awake(t, store)
+	for i, name := range []string{"{job}", "job", "{{job}}"} {
+		for _, slots := range []int{0, 2} {
+			if _, err := store.TryAcquire(context.Background(), dlock.Request{Name: name, Slots: slots, Token: fmt.Sprint("t", i), TTL: time.Second}); err != nil {
+				t.Errorf("%s with %d slots: %v", name, slots, err)
+			}
+		}
+	}
+}
+
+// An index of which a part was lost is made good in time that grows with N, not with its square, which would stop the server.
+// (The bound is far above the one and far below the other.)
+//
+// Fails when candidate begins its search for gaps at 0 again and again.
+func TestIndexWithManyGaps(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: redistest.New(t).Addr()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{Prefix: "gaps:"})
+	awake(t, store)
+	ctx := context.Background()
+	const n, lost = 6000, 3000
+	pipe := client.Pipeline() // slots that others hold, without an acquire for each
+	for i := range n {
+		pipe.Set(ctx, fmt.Sprintf("gaps:a:slot:%d", i), `{"token":"other"}`, time.Minute)
+		if i >= lost {
+			pipe.ZAdd(ctx, "gaps:a:slot:index", redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: i})
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigResetStat(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: "t", TTL: time.Second})
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+		t.Errorf("err %v, want full", err)
+	}
+	if size := client.ZCard(ctx, "gaps:a:slot:index").Val(); size != n {
+		t.Errorf("the index has %d of %d slots", size, n)
+	}
+	// Commands within the script, which do not depend on the machine: a square would be four and a half million.
+	var calls int
+	for _, line := range strings.Split(client.Info(ctx, "commandstats").Val(), "\r\n") {
+		var c int
+		if _, err := fmt.Sscanf(line, "cmdstat_zscore:calls=%d,", &c); err == nil {
+			calls = c
+		}
+	}
+	if calls == 0 || calls > 3*n {
+		t.Errorf("%d ZSCOREs for %d slots", calls, n)
+	}
+}
+
+// What others wrote into our keys neither stops the server, nor grants a slot twice, nor hides one for longer than a lease.
+//
+// Fails when candidate takes members of the index as they come, when the state's numbers are believed.
+func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
+	t.Parallel()
+	for i, spoil := range []func(ctx context.Context, client *redis.Client, base string){
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.ZAdd(ctx, b+"index", redis.Z{Score: 2000000, Member: "5000000"})
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.ZAdd(ctx, b+"index", redis.Z{Score: 0, Member: "text"})
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.ZAdd(ctx, b+"index", redis.Z{Score: 0, Member: "-1"}, redis.Z{Score: 1, Member: "1.5"}, redis.Z{Score: 1, Member: "0x1"})
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.ZAdd(ctx, b+"index", redis.Z{Score: 4e12, Member: "zz"})
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.ZAdd(ctx, b+"tokens", redis.Z{Score: 77, Member: "t1"}, redis.Z{Score: -3, Member: "t2"})
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.HSet(ctx, b+"state", "fence", "1e400", "tick", "nan", "starts", "-7", "slots", "x", "ready", "1e300")
+		},
+		func(ctx context.Context, c *redis.Client, b string) { c.HSet(ctx, b+"state", "fence", "9e18") },
+	} {
+		prefix := fmt.Sprintf("nonsense%d:", i)
+		client, store := lasting(t, prefix, "a", 3)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		spoil(ctx, client, prefix+"a:slot:")
+		slots := map[int]bool{}
+		var last dlock.Fence
+		for j := range 5 {
+			g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 3, Token: fmt.Sprint("t", j), TTL: time.Minute})
+			switch {
+			case err == nil && (slots[g.Slot] || g.Fence <= last):
+				t.Errorf("%d: slot %d with fence %d after %v, %d", i, g.Slot, g.Fence, slots, last)
+			case err == nil:
+				slots[g.Slot], last = true, g.Fence
+			case !errors.Is(err, dlock.ErrNotAcquired):
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		if len(slots) != 3 {
+			t.Errorf("%d: %d of 3 slots granted", i, len(slots))
 		}
 	}
 }

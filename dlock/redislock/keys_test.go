@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tickslot/tickslot/dlock"
 )
 
@@ -107,6 +109,24 @@ func TestFaultsOfOptions(t *testing.T) {
 		t.Error("a call went through")
 	}
 	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	wrapped := struct{ redis.UniversalClient }{ring}
+	for want, s := range map[string]*Store{
+		"no client":              New((*redis.Client)(nil), Options{}),
+		"a *redis.Ring moves":    New(ring, Options{}),
+		"or set SharedPool":      New(wrapped, Options{}),
+		"a nil *Store":           nil,
+		`Prefix "}x:" begins`:    New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Prefix: "}x:"}),
+		"Keys Plain on a Redis ": New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Keys: Plain}),
+	} {
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if err := New(wrapped, Options{SharedPool: true}).Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
--- List: who holds what.
+-- List: who holds what, as far as the index knows: after its loss, leases come back with the next acquires.
 --
 -- KEYS[1] index   ARGV[1] base   ARGV[2] slots, 0: mutex
 --

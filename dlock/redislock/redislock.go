@@ -69,8 +69,8 @@ func New(client redis.UniversalClient, opts Options) *Store {
 		quarantine: opts.QuarantineTTL,
 	}
 	var faults []error
-	if client == nil {
-		faults = append(faults, errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient"))
+	if err := checkClient(client, opts.SharedPool); err != nil {
+		faults = append(faults, err)
 	}
 	if err := checkPrefix(opts.Prefix); err != nil {
 		faults = append(faults, err)
@@ -78,11 +78,14 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	if opts.Keys > Tagged {
 		faults = append(faults, fmt.Errorf("redislock: Keys %d: use Auto, Plain or Tagged", opts.Keys))
 	}
+	if s.tagged && strings.HasPrefix(opts.Prefix, "}") {
+		faults = append(faults, fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the Cluster: choose another", opts.Prefix))
+	}
 	if cluster && opts.Keys == Plain {
 		faults = append(faults, errors.New("redislock: Keys Plain on a Redis Cluster: its scripts need the keys of a name on one node, use Auto"))
 	}
-	if opts.QuarantineTTL < 0 || opts.QuarantineTTL > 0 && opts.QuarantineTTL < time.Millisecond {
-		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be at least 1ms, or 0 for %v", opts.QuarantineTTL, DefaultQuarantineTTL))
+	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > dlock.MaxTTL {
+		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q, dlock.MaxTTL, DefaultQuarantineTTL))
 	}
 	if opts.PoolSize < 0 {
 		faults = append(faults, fmt.Errorf("redislock: PoolSize %d: must be positive, or 0 for %d", opts.PoolSize, defaultPoolSize))
@@ -106,6 +109,29 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	return s
 }
 
+// checkClient finds fault with a client that the store cannot stand on.
+func checkClient(client redis.UniversalClient, shared bool) error {
+	switch c := client.(type) {
+	case *redis.Client:
+		if c != nil {
+			return nil
+		}
+	case *redis.ClusterClient:
+		if c != nil {
+			return nil
+		}
+	case nil:
+	case *redis.Ring:
+		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are free: pass a *redis.Client, or one each to NewQuorum")
+	default:
+		if shared {
+			return nil
+		}
+		return fmt.Errorf("redislock: a %T does not tell its settings, so the store cannot open connections of its own: pass a *redis.Client or *redis.ClusterClient, or set SharedPool", c)
+	}
+	return errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient")
+}
+
 // Close closes the store's own connections, never those of the client it was made from.
 func (s *Store) Close() error {
 	if !s.own {
@@ -115,12 +141,17 @@ func (s *Store) Close() error {
 }
 
 // Check implements dlock.Checker: it returns the faults of the options.
-func (s *Store) Check() error { return s.fault }
+func (s *Store) Check() error {
+	if s == nil {
+		return errors.New("redislock: a nil *Store: make one with New")
+	}
+	return s.fault
+}
 
 // MaxTTL implements dlock.TTLBounder.
 func (s *Store) MaxTTL() time.Duration {
-	if s.quarantine == 0 {
-		return 1<<63 - 1
+	if s == nil || s.quarantine == 0 {
+		return dlock.MaxTTL
 	}
 	return s.quarantine
 }
@@ -133,9 +164,12 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return dlock.Grant{}, err
 	}
 	k := s.keys(req.Name, req.Slots == 0)
-	other := ""
+	other, form := "", "plain"
 	if s.reachOther {
 		other = k.other
+	}
+	if s.tagged {
+		form = "tagged"
 	}
 	tick, most := "", 0
 	if req.Tick != nil {
@@ -143,7 +177,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	answer, err := acquireScript.Run(ctx, s.client, []string{k.state, k.index, k.tokens},
 		k.base, req.Slots, req.Token, millis(req.TTL), s.holderJSON(req.Holder), tick, most,
-		millis(s.quarantine), other, millis(idle), dlock.MaxTickAhead.Microseconds()).Slice()
+		millis(s.quarantine), other, millis(idle), dlock.MaxTickAhead.Microseconds(), form).Slice()
 	if err != nil {
 		return dlock.Grant{}, s.failed(ctx, err)
 	}
@@ -294,17 +328,26 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok && s.own {
 		c.ReloadState(context.WithoutCancel(ctx))
 	}
-	// The scripts' own messages name the key at fault; Redis wraps them in the digest and line of the script.
+	// The scripts' own messages name the key at fault; servers wrap them in the digest and line of the script.
 	if _, message, ok := strings.Cut(err.Error(), "TICKSLOT "); ok {
 		message, _, _ = strings.Cut(message, " script: ")
-		return fmt.Errorf("redislock: %s", message)
+		message, _, _ = strings.Cut(message, "\n")
+		message, _, _ = strings.Cut(message, " stack traceback:")
+		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, message)
+	}
+	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE ") {
+		return fmt.Errorf("redislock: %w: %w", dlock.ErrFault, err)
 	}
 	return err
 }
 
 // millis rounds up: a lease must not be shorter than its holder trusts it.
 func millis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
 }
 
 // holderJSON is the part of a stored lease that tells a person who has it.
