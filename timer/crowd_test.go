@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -288,8 +287,8 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
-		if st, _ := s.Status().Timer("0"); st.Started > 3 {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if st, _ := s.Status().Timer("0"); st.Started > 1 {
 			break
 		}
 		if time.Now().After(deadline) {
