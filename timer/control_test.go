@@ -14,7 +14,7 @@ import (
 // Trigger obeys overlap and host limit, not the tick, and returns once started or refused.
 func TestTrigger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		manual := timer.Timer{Name: "manual", MaxConcurrency: 2, MaxPerHost: 1, Run: f.handler(10 * time.Second)}
 		var hosts []*host
 		for range 3 {
@@ -56,7 +56,7 @@ func refused(err error, reason timer.Reason) bool {
 // A triggered run takes no tick, and a tick no triggered run's place.
 func TestTriggerTakesNoTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: f.handler(time.Second)})
 		for range 5 {
 			if err := h.Trigger(t.Context(), "a"); err != nil {
@@ -78,7 +78,7 @@ func TestTriggerTakesNoTick(t *testing.T) {
 // fire does not look at gone; when Remove does not wait.
 func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{})
 		time.Sleep(time.Minute + time.Second)
 		if err := h.Register(timer.Timer{Name: "late", Schedule: timer.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}); err != nil {
@@ -121,7 +121,7 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 // not free the run's number, when Valid does not look at the context.
 func TestWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		slots := map[int]int{}
 		work := func(ctx context.Context) error {
 			r, ok := timer.RunFromContext(ctx)

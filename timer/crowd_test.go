@@ -23,7 +23,7 @@ import (
 // Fails when try does not look at gone: 64 ticks a second are all that start.
 func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var local, skip, valid atomic.Int64
 		var timers []timer.Timer
 		for i := range 1000 {
@@ -73,7 +73,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log strings.Builder
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"}, timer.Config{Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))},
 			timer.Timer{Name: "bad", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
 			timer.Timer{Name: "good", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
@@ -106,7 +106,7 @@ func (s *faultyName) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 // Fails when Register does not look at parting.
 func TestI1RemovedTimersRunsCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		work := timer.Timer{Name: "a", LocalOnly: true, Run: f.handler(time.Minute)}
 		h := f.start(timer.Config{}, work)
 		if err := h.Trigger(t.Context(), "a"); err != nil {
@@ -134,7 +134,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 // Fails when attempt does not look at gone.
 func TestNothingStartsAfterRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var runs atomic.Int64
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: func(context.Context) error { runs.Add(1); return nil }})
 		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
@@ -160,7 +160,7 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 // Fails when something is logged with the books locked.
 func TestLoggersRunOutsideTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		calls := &callingHandler{Handler: slog.NewTextHandler(io.Discard, nil)}
 		h := f.start(timer.Config{Logger: slog.New(calls)},
 			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(30 * time.Second)},
@@ -195,7 +195,7 @@ func (h *callingHandler) Handle(context.Context, slog.Record) error {
 // A caller of Trigger who does not wait says nothing of the store.
 func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Run: f.handler(0)})
 		if err := h.Trigger(t.Context(), "a"); err != nil {
 			t.Fatal(err)
@@ -219,7 +219,7 @@ func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 // Fails when outcomeOf looks for a PanicError in what the handler returned.
 func TestI10TypedNilError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{},
 			timer.Timer{Name: "nil", Schedule: timer.Every(time.Second), Run: func(context.Context) error { var e *fs.PathError; return e }},
 			timer.Timer{Name: "panic", Schedule: timer.Every(time.Second), Run: func(context.Context) error { var e *timer.PanicError; return e }})
@@ -238,7 +238,7 @@ func TestI10TypedNilError(t *testing.T) {
 // Fails when nextTick lets such years pass.
 func TestFarFutureIsNever(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		for i, last := range []time.Time{time.Unix(1<<63-62135596801, 999999999), time.Unix(1<<45, 0), time.Unix(1<<60, 0)} {
 			soon := time.Now().Add(time.Second)
 			h := f.start(timer.Config{}, timer.Timer{Name: fmt.Sprint(i), Run: f.handler(0), Schedule: schedule(func(t time.Time) time.Time {

@@ -59,7 +59,7 @@ func many(n int, s timer.Schedule, run func(context.Context) error) (timers []ti
 // Fails when try does not look at MaxPerHost.
 func TestMaxPerHostBoundsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		for range 2 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 5, MaxPerHost: 2, Run: f.handler(10 * time.Second)})
 		}
@@ -81,7 +81,7 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 // Fails when due does not count the missed ticks, or takes the oldest for the one that is due.
 func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		start := time.Now()
 		blocks := schedule(func(at time.Time) time.Time {
 			if since := time.Since(start); since >= 3*time.Second && since < 4*time.Second {
@@ -115,7 +115,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 // Fails when drain leaves the line as it is, or does not count what stands in it.
 func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), f.handler(0))...)
 		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
 		time.Sleep(1150 * time.Millisecond)
@@ -133,7 +133,7 @@ func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 // Fails when nextInLine tries it, or keeps its place.
 func TestI9OvertakenTickIsMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		first := time.Now().Add(time.Second)
 		second := first.Add(150 * time.Millisecond)
 		twice := schedule(func(at time.Time) time.Time {
@@ -167,7 +167,7 @@ func TestI9OvertakenTickIsMissed(t *testing.T) {
 // Fails when Remove leaves them there, or keeps their places.
 func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var ran atomic.Int64
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), func(context.Context) error { ran.Add(1); return nil })...)
 		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
@@ -197,7 +197,7 @@ func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
 // Fails when fire asks it with the lock held, or does not look at gone afterwards.
 func TestScheduleMayCallTheScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var self atomic.Pointer[host]
 		var ran atomic.Int64
 		due := time.Now().Add(time.Second)
@@ -224,7 +224,7 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 // Fails when plan does not keep the fault, or when nextTick does not recover.
 func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		start := time.Now()
 		h := f.start(timer.Config{},
 			timer.Timer{Name: "bad", Run: f.handler(0), Schedule: schedule(func(at time.Time) time.Time {
@@ -251,7 +251,7 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 // Fails when leaving starts nothing, or when Run only waits.
 func TestPreStopDelayGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{PreStopDelay: 5 * time.Second},
 			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "manual", Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
@@ -280,7 +280,7 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"granted": dlocktest.Slow(300 * time.Millisecond), "down": dlocktest.Hang} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				f := startFleet(t, 0, timer.Config{}, nil)
+				f := newFleet(t)
 				run := func(ctx context.Context) error {
 					r, _ := timer.RunFromContext(ctx)
 					t.Errorf("%s started while draining", r.Timer())
@@ -325,7 +325,7 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 // Fails when drain leaves the plan of the scheduling goroutine as it is.
 func TestLiveWhileDrainingForLong(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{DrainTimeout: time.Hour}, timer.Timer{Name: "a", Run: f.handler(50 * time.Minute)})
 		if err := h.Trigger(t.Context(), "a"); err != nil {
 			t.Fatal(err)
@@ -368,7 +368,7 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 // Fails when Trigger asks the store under another context, takes its end for a refusal, or when watch counts it.
 func TestTriggerEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Run: f.handler(0)})
 		h.link.Inject(dlocktest.Hang)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -394,7 +394,7 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 // Fails when acquire claims a tick in spite of NoLimit, or for a triggered run.
 func TestNoTickIsClaimedWithoutALimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		store := &ticksSeen{DistributedLock: f.store, seen: map[string]int{}}
 		every := timer.Every(time.Second)
 		h := f.startOn(store, timer.Config{},
@@ -434,7 +434,7 @@ func (s *ticksSeen) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gr
 // postpones while draining; when drain forgets what is postponed.
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var log strings.Builder
 		start := time.Now()
 		ends := start.Add(33 * time.Second)
@@ -489,7 +489,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 // Fails when heard does not look at the News of a grant, or of a refusal, or when declared does not forget.
 func TestDisagreementEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		two := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, Run: f.handler(10 * time.Second)})
 		one := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 1, Run: f.handler(10 * time.Second)})
 		trigger := func(h *host, want error) {

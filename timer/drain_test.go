@@ -18,7 +18,7 @@ import (
 // Fails when drain cancels at once, when it does not wait, when finish releases before the handler returns.
 func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var slow, stubborn error
 		config := timer.Config{PreStopDelay: 2 * time.Second, DrainTimeout: 10 * time.Second}
 		h := f.start(config,
@@ -72,7 +72,7 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 // Fails when finish releases after Run has given up, or when wait forgets the timers that were removed.
 func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		forever := make(chan struct{})
 		stuck := timer.Timer{Name: "stuck", Schedule: timer.Every(time.Second), Run: func(context.Context) error { <-forever; return nil }}
 		removed := stuck
@@ -117,7 +117,7 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 // Fails when Session.Close waits for the store without a bound of its own.
 func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(100 * time.Millisecond)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Hang)
@@ -173,7 +173,7 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 // Fails when outcomeOf takes a run that was cancelled for one that failed.
 func TestOutcomes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{DrainTimeout: time.Second},
 			timer.Timer{Name: "too long", MaxRunTime: time.Second, Run: f.handler(time.Hour)},
 			timer.Timer{Name: "cancelled", Run: f.handler(time.Hour)})

@@ -30,14 +30,8 @@ type host struct {
 	done chan error
 }
 
-// startFleet starts n hosts with the same timers. timers is called once per host.
-func startFleet(t *testing.T, n int, config timer.Config, timers func(host int) []timer.Timer) *fleet {
-	t.Helper()
-	f := &fleet{t: t, store: memlock.New(), watch: &watcher{}}
-	for i := range n {
-		f.start(config, timers(i)...)
-	}
-	return f
+func newFleet(t *testing.T) *fleet {
+	return &fleet{t: t, store: memlock.New(), watch: &watcher{}}
 }
 
 func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
@@ -181,8 +175,4 @@ func until(t *testing.T, patience time.Duration, what string, cond func() bool) 
 			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
-}
-
-func one(timers ...timer.Timer) func(int) []timer.Timer {
-	return func(int) []timer.Timer { return timers }
 }

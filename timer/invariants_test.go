@@ -23,8 +23,7 @@ import (
 // Fails when the attempt asks for slots()+1.
 func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var f *fleet
-		f = startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		for range 5 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 3, MaxRunTime: time.Minute,
 				Run: f.handler(2700 * time.Millisecond)})
@@ -44,7 +43,7 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 // Fails when lost cancels nothing (the cancel in Scheduler.lost taken out): the run never ends.
 func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var lastValid, ended, cause atomic.Value
 		run := func(ctx context.Context) error {
 			defer f.watch.enter(ctx)()
@@ -98,7 +97,7 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 	for _, most := range []int{1, 2, timer.NoLimit} {
 		t.Run(fmt.Sprint(min(most, 99)), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				f := startFleet(t, 0, timer.Config{}, nil)
+				f := newFleet(t)
 				for range 3 {
 					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(2 * time.Second), MaxConcurrency: 5, MaxPerTick: most,
 						Run: f.handler(50 * time.Millisecond)})
@@ -122,7 +121,7 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 // Fails when Run.Fence is a constant, or when the store does not count it up.
 func TestI4FencesGrowFromRunToRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		for range 3 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
 		}
@@ -140,7 +139,7 @@ func TestI4FencesGrowFromRunToRun(t *testing.T) {
 // Fails when the lease is as long as MaxRunTime.
 func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		config := timer.Config{TTL: 6 * time.Second, StoreTimeout: 500 * time.Millisecond}
 		work := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour, OnStoreDown: timer.Skip,
 			Run: f.handler(2 * time.Hour)}
@@ -170,7 +169,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 // Fails when nextInLine drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{DrainTimeout: time.Second}, nil)
+		f := newFleet(t)
 		var timers []timer.Timer
 		for i := range 100 { // more than attempts are allowed at once
 			policy := timer.RunLocal
@@ -231,7 +230,7 @@ func gap(s timer.Schedule) time.Duration {
 // Fails when call does not recover, when the clean-up is not deferred, when a run is called on the scheduling goroutine.
 func TestI10BadHandlersHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		forever := make(chan struct{})
 		every := timer.Every(time.Second)
 		h := f.start(timer.Config{DrainTimeout: time.Second},
@@ -271,7 +270,7 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 // Fails when nextInLine starts nothing, and when try does not look at maxAttempts.
 func TestAttemptsInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var timers []timer.Timer
 		at := once(time.Now().Add(time.Second))
 		for i := range 500 {

@@ -21,7 +21,7 @@ import (
 func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{Registerer: reg},
 			timer.Timer{Name: "ok", Schedule: timer.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "errs", Schedule: timer.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
@@ -134,7 +134,7 @@ func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		h := f.start(timer.Config{Registerer: reg})
 		if err := h.Register(timer.Timer{Name: "gone", Run: f.handler(3 * time.Second)}, timer.Timer{Name: "late", MaxConcurrency: 7, Run: f.handler(0)}); err != nil {
 			t.Fatal(err)

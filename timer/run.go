@@ -162,10 +162,10 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
 	case LeaseLost, TimedOut, Canceled: // told when it happened
 		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
-	default:
-		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
 	case Panicked:
 		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.slot, "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
+	default:
+		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
 	}
 	s.lock()
 	defer s.unlock()

@@ -41,7 +41,7 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 // Fails when heard ignores the policy, when watch does not see a panic, or when the session gives up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
 	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var mu sync.Mutex
 		ran := map[string][]bool{} // per timer: was the run valid?
 		record := func(ctx context.Context) error {
@@ -120,7 +120,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.RunLocal, timer.Skip} {
 		t.Run(policy.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				f := startFleet(t, 0, timer.Config{}, nil)
+				f := newFleet(t)
 				var cause error
 				work := timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), OnStoreDown: policy, Run: func(ctx context.Context) error {
 					defer f.watch.enter(ctx)()
@@ -163,7 +163,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 // Fails when lost does not look at Silent.
 func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		var cause error
 		taken := &takenStore{DistributedLock: f.store}
 		s, err := timer.New(timer.Config{Lock: taken, Logger: slog.New(slog.DiscardHandler)},
@@ -216,7 +216,7 @@ func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...dl
 // Fails when heard takes every error for a failure of the store.
 func TestFullIsNotDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		for range 2 {
 			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxRunTime: 30 * time.Minute, Run: f.handler(20 * time.Minute)})
 		}
@@ -239,7 +239,7 @@ func TestFullIsNotDown(t *testing.T) {
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log strings.Builder
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		logger := slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))
 		h := f.start(timer.Config{Logger: logger},
 			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
@@ -268,7 +268,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 // Fails when postpone returns false.
 func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		quarantined := &quarantine{DistributedLock: f.store, until: time.Now().Add(time.Hour + 20*time.Second)}
 		var ran []time.Duration
 		start := time.Now()
@@ -313,7 +313,7 @@ func (q *quarantine) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 // Hosts that state different limits say so, and keep to the larger one.
 func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		for _, n := range []int{3, 5} {
 			for range 3 {
 				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: n, Run: f.handler(10 * time.Second)})
@@ -354,7 +354,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log strings.Builder
-		f := startFleet(t, 0, timer.Config{}, nil)
+		f := newFleet(t)
 		link := dlocktest.NewFaulty(f.store)
 		audited := &auditedStore{DistributedLock: link}
 		s, err := timer.New(timer.Config{Lock: audited, Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))},

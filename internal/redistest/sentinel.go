@@ -48,7 +48,7 @@ func (s *Sentinel) form(password string) error {
 	// Done at run time rather than by an argument: an argument would make a
 	// promoted replica a replica again at its restart.
 	port := strconv.Itoa(s.Master.Port())
-	err := s.Replica.Client().SlaveOf(context.Background(), "127.0.0.1", port).Err()
+	err := s.Replica.Client().ReplicaOf(context.Background(), "127.0.0.1", port).Err()
 	if err != nil {
 		return fmt.Errorf("redistest: sentinel: replicate: %w", err)
 	}
