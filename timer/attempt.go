@@ -118,9 +118,13 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	return degraded
 }
 
+// unknownQuarantine is when a store is asked again that does not say when its quarantine ends.
+const unknownQuarantine = time.Second
+
 // quarantined says once that a store which restarted grants nothing for a while. Called with mu held.
 func (s *Scheduler) quarantined(e *entry, ends time.Duration) {
 	now := time.Now()
+	ends = max(ends, unknownQuarantine)
 	if !now.Before(s.quarantine) {
 		s.say(slog.LevelWarn, "timer: the store restarted and may have lost its leases: it grants nothing until the old ones must have ended",
 			"store", s.store.label, "timer", e.timer.Name, "for", ends)
@@ -163,7 +167,7 @@ func (s *Scheduler) postpone(e *entry, tick int64, err error) bool {
 	if !ok || no.Reason != dlock.Quarantine || tick == 0 || e.gone || !s.starting() {
 		return false
 	}
-	when := time.Now().Add(no.Ends + time.Millisecond).UnixMicro()
+	when := time.Now().Add(max(no.Ends, unknownQuarantine) + time.Millisecond).UnixMicro()
 	if e.due != tick || e.next != 0 && e.next <= when {
 		return false
 	}

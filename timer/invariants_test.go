@@ -303,8 +303,8 @@ func TestAttemptsInFlightAreBounded(t *testing.T) {
 // countingStore is slow to answer, and counts the attempts that are under way.
 type countingStore struct {
 	dlock.DistributedLock
-	mu        sync.Mutex
-	now, most int
+	mu               sync.Mutex
+	now, most, calls int
 }
 
 func (c *countingStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -318,6 +318,7 @@ func (c *countingStore) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now += n
+	c.calls += max(0, n)
 	c.most = max(c.most, c.now)
 }
 

@@ -136,7 +136,7 @@ func (s *Scheduler) audit() {
 	go func() {
 		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 		defer cancel()
-		warnings, err := auditor.Audit(ctx)
+		warnings, err := audit(ctx, auditor)
 		for _, w := range warnings {
 			s.log.Warn("timer: the store is not set up for leases", "store", s.store.label, "warning", w)
 		}
@@ -148,6 +148,16 @@ func (s *Scheduler) audit() {
 		s.auditing = false
 		s.inactive()
 	}()
+}
+
+// audit turns a panic of a store into an error.
+func audit(ctx context.Context, auditor dlock.Auditor) (warnings []string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v", p)
+		}
+	}()
+	return auditor.Audit(ctx)
 }
 
 // storeIsBack ends the fallback of timers that have not asked the store since. Called with mu held.
