@@ -65,7 +65,7 @@ func (l *Lease) News() News {
 }
 
 // Valid reports whether the lease is held and its trust window open at this instant. It asks the clocks, not
-// the store, and costs well under a microsecond, so ask it before each step that must not be done twice.
+// the store, and costs about a microsecond, so ask it before each step that must not be done twice.
 func (l *Lease) Valid() bool {
 	t := now()
 	l.mu.Lock()

@@ -55,7 +55,7 @@ func (r *Run) Fence() dlock.Fence {
 // or its lease could no longer be renewed. See RunLocal.
 func (r *Run) Degraded() bool { return r.degraded.Load() }
 
-// Valid reports whether the run's slot is its own at this instant. It costs well under a microsecond, so ask before each
+// Valid reports whether the run's slot is its own at this instant. It costs about a microsecond, so ask before each
 // step that must not be done twice. A run of a timer that keeps to one host is valid until its context ends.
 func (r *Run) Valid() bool {
 	switch {

@@ -39,17 +39,19 @@ type StoreStatus struct {
 
 // TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried at this moment.
 type TimerStatus struct {
-	Name                                   string
-	Next                                   time.Time // zero: none
-	Ticks                                  uint64    // that came due
-	Started                                uint64    // of them, runs
-	Skipped                                map[Reason]uint64
-	Running                                []RunStatus
-	Last                                   *RunResult
-	Fallback                               bool   // it runs, or would run, without the store
-	MaxConcurrency, MaxPerTick, MaxPerHost int    // as they are in force
-	Declared                               int    // MaxConcurrency of other hosts if they disagree, else 0
-	Fault                                  string // why the schedule is no longer followed
+	Name           string
+	Next           time.Time         // the next tick; zero: none
+	Ticks          uint64            // that came due
+	Started        uint64            // ticks that started a run
+	Skipped        map[Reason]uint64 // ticks that did not
+	Running        []RunStatus       // by start
+	Last           *RunResult        // the run that ended last; nil: none
+	Fallback       bool              // it runs, or would run, without the store
+	MaxConcurrency int               // as it is in force, defaults filled in
+	MaxPerTick     int
+	MaxPerHost     int
+	Declared       int    // MaxConcurrency of other hosts if they disagree, else 0
+	Fault          string // why the schedule is no longer followed; "": it is
 }
 
 // RunStatus is a run that goes on.
