@@ -149,7 +149,8 @@ if not slot then
   return {'full', declared, int(now), int(ends or now), value or ''}
 end
 
--- 4. Do other hosts use the other form of the keys? Then they and we would not see each other.
+-- 4. Do other hosts use the other form of the keys? Then they and we would not see each other. (On a Cluster that key is elsewhere,
+-- but there the plain form does not work at all: its keys are on different nodes.)
 if ARGV[9] ~= '' and not known[1] and (redis.call('HGET', ARGV[9], 'form') or ARGV[12]) ~= ARGV[12] then
   return redis.error_reply('TICKSLOT key ' .. ARGV[9] .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key')
 end
@@ -165,9 +166,6 @@ if quarantine > 0 then
   ready = math.min(ready, now + quarantine) -- the clock may have been ahead when that was written
   if not id or not uptime then
     return redis.error_reply('TICKSLOT this server does not tell its run_id and uptime, so a restart cannot be seen: say Embedded, and what that means')
-  end
-  if ARGV[9] ~= '' and string.find(info, 'redis_mode:cluster', 1, true) then
-    return redis.error_reply('TICKSLOT this server is a node of a Redis Cluster: pass a *redis.ClusterClient')
   end
   if run and run ~= id then
     -- A restart, or another server took over. Everything granted before ends within the quarantine.

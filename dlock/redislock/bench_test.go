@@ -37,7 +37,7 @@ func benchmarkAcquire(b *testing.B, client redis.UniversalClient, n, held int) {
 		return dlock.Request{Name: "timer:bench", Slots: n, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}, Token: token, TTL: ttl, Tick: tick}
 	}
 	// The first grant marks the server as known; then leases can be long at once, and the check of the quarantine is measured.
-	prefix := fmt.Sprintf("bench%d:", prefixes.Add(1))
+	prefix := unique("bench")
 	first := open(b, client, redislock.Options{Prefix: prefix})
 	awake(b, first)
 	g, err := first.TryAcquire(ctx, request("first", time.Second))

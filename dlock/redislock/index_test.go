@@ -49,7 +49,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 	for round := range 30 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
-			prefix := fmt.Sprintf("index%d:", round)
+			prefix := unique("index")
 			random := rand.New(rand.NewPCG(1, uint64(round)))
 			ctx := context.Background()
 			n := 1 + random.IntN(8) // up to eight slots the answer is exact
@@ -99,7 +99,8 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 func TestIndexIsRebuilt(t *testing.T) {
 	t.Parallel()
 	const n = 300
-	client, store := lasting(t, "rebuild:", "a", n)
+	prefix := unique("rebuild")
+	client, store := lasting(t, prefix, "a", n)
 	ctx := context.Background()
 	acquire := func(token string) (dlock.Grant, error) {
 		return store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: token, TTL: time.Hour})
@@ -118,7 +119,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 		}
 		delete(held, slot)
 	}
-	client.Del(ctx, "rebuild:a:slot:index")
+	client.Del(ctx, prefix+"a:slot:index")
 	for i := range 3 {
 		g, err := acquire(fmt.Sprint("again", i))
 		if err != nil {
@@ -132,7 +133,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 	if _, err := acquire("toomany"); !errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("err %v, want full", err)
 	}
-	if size := client.ZCard(ctx, "rebuild:a:slot:index").Val(); size != n {
+	if size := client.ZCard(ctx, prefix+"a:slot:index").Val(); size != n {
 		t.Errorf("the index has %d of %d slots", size, n)
 	}
 }
@@ -142,7 +143,8 @@ func TestIndexIsRebuilt(t *testing.T) {
 // Fails when get does not look at the type.
 func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 	t.Parallel()
-	client, store := shared(t, "foreign:")
+	prefix := unique("foreign")
+	client, store := shared(t, prefix)
 	ctx := context.Background()
 	for i, c := range []struct {
 		key   string
@@ -156,7 +158,7 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 		{"%s:slot:mutex", 0, func(key string) { client.LPush(ctx, key, "x") }},
 	} {
 		name := fmt.Sprintf("name%d", i)
-		key := "foreign:" + fmt.Sprintf(c.key, name)
+		key := prefix + fmt.Sprintf(c.key, name)
 		c.put(key)
 		var err error
 		for j := range 2 {
@@ -168,14 +170,14 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 	}
 	for _, key := range []string{"%s:slot:index", "%s:slot:tokens"} {
 		name := "other" + key[len("%s:slot:"):]
-		client.Set(ctx, "foreign:"+fmt.Sprintf(key, name), "x", 0)
+		client.Set(ctx, prefix+fmt.Sprintf(key, name), "x", 0)
 		_, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 3, Token: "t", TTL: time.Second})
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 			t.Errorf("%s: %v; want an error of the store", name, err)
 		}
 	}
 	// A string that is no lease is somebody's lock all the same: it is not taken, and nobody is named.
-	client.Set(ctx, "foreign:text:slot:0", "hello", time.Minute)
+	client.Set(ctx, prefix+"text:slot:0", "hello", time.Minute)
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "text", Slots: 1, Token: "t", TTL: time.Second}); err == nil {
 		t.Error("took a key that holds something else")
 	}
@@ -185,8 +187,8 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, forms := range [][2]redislock.KeyForm{{redislock.Plain, redislock.Tagged}, {redislock.Tagged, redislock.Plain}} {
-		prefix := fmt.Sprintf("form%d:", forms[0])
-		client, _ := shared(t, "any:")
+		prefix := unique("form")
+		client, _ := shared(t, unique("any"))
 		first := open(t, client, redislock.Options{Prefix: prefix, Keys: forms[0]})
 		second := open(t, client, redislock.Options{Prefix: prefix, Keys: forms[1]})
 		ctx := context.Background()
@@ -289,7 +291,7 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 		},
 		func(ctx context.Context, c *redis.Client, b string) { c.HSet(ctx, b+"state", "fence", "9e18") },
 	} {
-		prefix := fmt.Sprintf("nonsense%d:", i)
+		prefix := unique("nonsense")
 		client, store := lasting(t, prefix, "a", 3)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -316,7 +318,8 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 // A fence outlasts the loss of everything that Redis knows of a name.
 func TestI4FencesGrowAcrossLossOfTheState(t *testing.T) {
 	t.Parallel()
-	client, store := shared(t, "fence:")
+	prefix := unique("fence")
+	client, store := shared(t, prefix)
 	ctx := context.Background()
 	var last dlock.Fence
 	for i := range 20 {
@@ -328,7 +331,7 @@ func TestI4FencesGrowAcrossLossOfTheState(t *testing.T) {
 			t.Fatalf("fence %d after %d", g.Fence, last)
 		}
 		last = g.Fence
-		for _, key := range client.Keys(ctx, "fence:a*").Val() {
+		for _, key := range client.Keys(ctx, prefix+"a*").Val() {
 			client.Del(ctx, key)
 		}
 	}

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,9 @@ func (quiet) Printf(context.Context, string, ...any) {}
 const quarantineTTL = 1200 * time.Millisecond
 
 var prefixes atomic.Int64
+
+// unique makes a prefix that no other test has, nor the same test in another round of -count: they share a server.
+func unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
 
 // open returns a store on the server with a prefix of its own, past the server's quarantine.
 func open(t testing.TB, client redis.UniversalClient, opts redislock.Options) *redislock.Store {

@@ -335,6 +335,9 @@ func (s *Store) failed(ctx context.Context, err error) error {
 		message, _, _ = strings.Cut(message, " stack traceback:")
 		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, message)
 	}
+	if redis.HasErrorPrefix(err, "CROSSSLOT") || redis.HasErrorPrefix(err, "MOVED") {
+		return fmt.Errorf("redislock: this server is a node of a Redis Cluster: pass a *redis.ClusterClient: %w", err)
+	}
 	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE ") {
 		return fmt.Errorf("redislock: %w: %w", dlock.ErrFault, err)
 	}

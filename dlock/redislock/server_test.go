@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -60,11 +60,29 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	if block == nil {
 		t.Fatal("docs/redis.md has no ACL SETUSER")
 	}
-	server := redistest.New(t)
 	args := []any{"ACL", "SETUSER"}
 	for _, word := range strings.Fields(strings.ReplaceAll(block[1], "\\\n", " ")) {
 		args = append(args, strings.ReplaceAll(word, ">…", ">secret"))
 	}
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		long(t)
+		cluster := redistest.NewCluster(t, 3)
+		more := regexp.MustCompile("on a Cluster, where also `(.*?)` is needed").FindStringSubmatch(string(doc))
+		if more == nil {
+			t.Fatal("docs/redis.md does not say what a Cluster needs")
+		}
+		for _, node := range cluster.Nodes {
+			all := append(slices.Clone(args), more[1])
+			if err := node.Client().Do(context.Background(), all...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "tickslot", Password: "secret"})
+		defer client.Close()
+		cycle(t, open(t, client, redislock.Options{Prefix: "shop:"}))
+	})
+	server := redistest.New(t)
 	if err := server.Client().Do(context.Background(), args...).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +105,28 @@ func TestTLSAndPassword(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: "secret", TLSConfig: server.TLSConfig()})
 	defer client.Close()
 	cycle(t, open(t, client, redislock.Options{}))
+}
+
+// A client of one node of a Cluster is told what to pass instead.
+func TestNodeOfAClusterIsRefused(t *testing.T) {
+	t.Parallel()
+	long(t)
+	cluster := redistest.NewCluster(t, 3)
+	client := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0]})
+	defer client.Close()
+	for _, keys := range []redislock.KeyForm{redislock.Plain, redislock.Tagged} {
+		store := open(t, client, redislock.Options{Keys: keys})
+		var refused int
+		for i := range 20 { // some names would be on this node
+			_, err := store.TryAcquire(context.Background(), dlock.Request{Name: fmt.Sprint("n", i), Slots: 3, Token: "t", TTL: time.Second})
+			if err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
+				refused++
+			}
+		}
+		if refused < 3 || keys == redislock.Plain && refused < 20 {
+			t.Errorf("Keys %d: %d of 20 names were refused", keys, refused)
+		}
+	}
 }
 
 // A password stays out of what is said of a server that cannot be reached, or does not let us in.
@@ -138,7 +178,7 @@ func TestCloseLeavesTheUsersClient(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
 	defer client.Close()
 	for _, shared := range []bool{false, true} {
-		store := redislock.New(client, redislock.Options{Prefix: "close:", SharedPool: shared, QuarantineTTL: quarantineTTL})
+		store := redislock.New(client, redislock.Options{Prefix: unique("close"), SharedPool: shared, QuarantineTTL: quarantineTTL})
 		cycle(t, store)
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -156,7 +196,7 @@ func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PoolSize: 1, MaxActiveConns: 1, PoolTimeout: 10 * time.Second})
 	defer client.Close()
-	store := open(t, client, redislock.Options{Prefix: "drained:"})
+	store := open(t, client, redislock.Options{Prefix: unique("drained")})
 	awake(t, store)
 	conn := client.Conn() // the application has the only connection
 	defer conn.Close()
@@ -176,44 +216,4 @@ func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	if err := lease.Release(context.Background()); err != nil {
 		t.Error(err)
 	}
-}
-
-// A semaphore with two slots on Redis (an embedded one here).
-func ExampleNew() {
-	mini, err := miniredis.Run()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer mini.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-	defer rdb.Close()
-
-	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:", Embedded: true})
-	defer lock.Close()
-	session, err := dlock.NewSession(lock, dlock.SessionOptions{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer session.Close(context.Background())
-
-	sem := session.Semaphore("resize-images", 2)
-	for range 3 {
-		lease, err := sem.TryAcquire(context.Background())
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-			fmt.Println("refused:", no.Reason)
-			continue
-		}
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		defer lease.Release(context.Background())
-		fmt.Println("slot", lease.Slot())
-	}
-	// Output:
-	// slot 0
-	// slot 1
-	// refused: full
 }

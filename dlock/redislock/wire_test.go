@@ -24,7 +24,7 @@ func TestRoundTrips(t *testing.T) {
 	proxy := redistest.NewCountingProxyFor(t, server.Addr())
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	defer client.Close()
-	store := open(t, client, redislock.Options{Prefix: "wire:"})
+	store := open(t, client, redislock.Options{Prefix: unique("wire")})
 	awake(t, store)
 	ctx := context.Background()
 	count := func(what string, want int64, do func()) {
