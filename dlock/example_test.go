@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -76,4 +77,148 @@ func ExampleMutex() {
 	// add column
 	// fill it
 	// drop the old one
+}
+
+// Acquire waits until a slot is free, or its context ends.
+func ExampleSemaphore_Acquire() {
+	ctx := context.Background()
+	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(ctx)
+
+	export := session.Semaphore("export", 1)
+	first, err := export.Acquire(ctx)
+	fmt.Println("the first has it:", err == nil)
+
+	impatient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_, err = export.Acquire(impatient)
+	fmt.Println("the impatient gave up:", errors.Is(err, context.DeadlineExceeded))
+
+	done := make(chan error)
+	go func() {
+		second, err := export.Acquire(ctx)
+		if err == nil {
+			err = second.Release(ctx)
+		}
+		done <- err
+	}()
+	first.Release(ctx)
+	fmt.Println("the patient had it:", <-done == nil)
+
+	// Output:
+	// the first has it: true
+	// the impatient gave up: true
+	// the patient had it: true
+}
+
+// A slot and one start of a tick are taken in one step. The tick stays taken after the release, so a host that comes later
+// does not do the same work once more.
+func ExampleSemaphore_TryAcquireTick() {
+	ctx := context.Background()
+	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(ctx)
+
+	noon := time.Now().Truncate(12 * time.Hour)
+	for range 2 {
+		lease, err := session.Semaphore("send-digest", 3).TryAcquireTick(ctx, dlock.Tick{At: noon, Max: 1})
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			fmt.Println("refused:", no.Reason)
+			continue
+		}
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("sent")
+		lease.Release(ctx)
+	}
+
+	// Output:
+	// sent
+	// refused: tick_taken
+}
+
+// Work under the lease's context ends when the lease does: here the store goes silent, and the heartbeat with it.
+func ExampleLease_Context() {
+	ctx := context.Background()
+	store := dlocktest.NewFaulty(memlock.New())
+	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond, StoreTimeout: 50 * time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(ctx)
+
+	work := func(ctx context.Context) error {
+		<-ctx.Done() // a query, a request, a loop: whatever takes a context
+		return context.Cause(ctx)
+	}
+
+	lease, err := session.Mutex("nightly-report").TryAcquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+	store.Inject(dlocktest.Error(errors.New("connection refused")))
+	err = work(lease.Context())
+	fmt.Println("lost:", errors.Is(err, dlock.ErrLost), "valid:", lease.Valid())
+	if lost, ok := errors.AsType[*dlock.LostError](err); ok {
+		fmt.Println("of:", lost.Name) // and lost.Err is what the store said last
+	}
+
+	// Output:
+	// lost: true valid: false
+	// of: nightly-report
+}
+
+// A resource that remembers the highest fence it has seen refuses a holder that lost its lease without knowing it.
+func ExampleFence() {
+	ctx := context.Background()
+	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(ctx)
+
+	var highest dlock.Fence // of a semaphore: one for each slot
+	write := func(fence dlock.Fence, text string) {
+		if fence < highest { // in SQL: UPDATE … SET fence = $1 WHERE fence <= $1
+			fmt.Println("refused:", text)
+			return
+		}
+		highest = fence
+		fmt.Println("written:", text)
+	}
+
+	old, err := session.Mutex("ledger").TryAcquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	write(old.Fence(), "by the old holder")
+	old.Release(ctx) // or it is lost while its host stands still
+
+	successor, err := session.Mutex("ledger").TryAcquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer successor.Release(ctx)
+	write(successor.Fence(), "by its successor")
+	write(old.Fence(), "by the old holder, late")
+
+	// Output:
+	// written: by the old holder
+	// written: by its successor
+	// refused: by the old holder, late
 }

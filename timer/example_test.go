@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -11,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Two hosts share a store. The timer is due every 50 ms, and each tick starts once in the fleet.
+// Two hosts share a store. The timer is due every 20 ms, and each tick starts once in the fleet.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -22,7 +23,7 @@ func Example() {
 	for range 2 {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 			Name:     "process-orders",
-			Schedule: timer.Every(50 * time.Millisecond),
+			Schedule: timer.Every(20 * time.Millisecond),
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				ticks <- run.Tick()
@@ -70,10 +71,10 @@ func ExampleRunFromContext() {
 		fmt.Println(err)
 		return
 	}
-	runFor(timers, func() {
-		fmt.Println(timers.Trigger(context.Background(), "charge-cards"))
-		fmt.Println(<-done)
-	})
+	stop := start(timers)
+	defer stop()
+	fmt.Println(timers.Trigger(context.Background(), "charge-cards"))
+	fmt.Println(<-done)
 	// Output:
 	// <nil>
 	// charge-cards: slot 0
@@ -90,14 +91,14 @@ func ExampleScheduler_Trigger() {
 		fmt.Println(err)
 		return
 	}
-	runFor(timers, func() {
-		fmt.Println(timers.Trigger(context.Background(), "rebuild-index"))
-		err := timers.Trigger(context.Background(), "rebuild-index")
-		if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
-			fmt.Println("refused:", refused.Reason)
-		}
-		close(release)
-	})
+	stop := start(timers)
+	defer stop()
+	fmt.Println(timers.Trigger(context.Background(), "rebuild-index"))
+	err = timers.Trigger(context.Background(), "rebuild-index")
+	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
+		fmt.Println("refused:", refused.Reason)
+	}
+	close(release)
 	// Output:
 	// <nil>
 	// refused: limit_local
@@ -116,15 +117,19 @@ func ExampleNew_faults() {
 	// timer "b": Schedule: Every(0s): the period must be at least 1ms
 }
 
-// runFor runs the timers while f does.
-func runFor(timers *timer.Scheduler, f func()) {
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- timers.Run(ctx) }()
-	for timers.Ready() != nil {
-		time.Sleep(time.Millisecond)
+// start runs each host's timers, as its main would, and returns when they are ready; stop drains them all.
+func start(hosts ...*timer.Scheduler) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, timers := range hosts {
+		running.Go(func() {
+			if err := timers.Run(ctx); err != nil {
+				fmt.Println(err)
+			}
+		})
+		for timers.Ready() != nil {
+			time.Sleep(time.Millisecond)
+		}
 	}
-	f()
-	stop()
-	<-done
+	return func() { cancel(); running.Wait() }
 }

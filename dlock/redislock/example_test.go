@@ -1,0 +1,144 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+// A semaphore with two slots on Redis (an embedded one here).
+func ExampleNew() {
+	mini, err := miniredis.Run()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer mini.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	defer rdb.Close()
+
+	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:", Embedded: true})
+	defer lock.Close()
+	session, err := dlock.NewSession(lock, dlock.SessionOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(context.Background())
+
+	sem := session.Semaphore("resize-images", 2)
+	for range 3 {
+		lease, err := sem.TryAcquire(context.Background())
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			fmt.Println("refused:", no.Reason)
+			continue
+		}
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer lease.Release(context.Background())
+		fmt.Println("slot", lease.Slot())
+	}
+	// Output:
+	// slot 0
+	// slot 1
+	// refused: full
+}
+
+// A mutex on three servers that know nothing of each other (embedded ones here) outlives the loss of one.
+func ExampleNewQuorum() {
+	ctx := context.Background()
+	var servers []*miniredis.Miniredis
+	var clients []redis.UniversalClient
+	for range 3 {
+		mini, err := miniredis.Run()
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer mini.Close()
+		rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+		defer rdb.Close()
+		servers, clients = append(servers, mini), append(clients, rdb)
+	}
+
+	lock := redislock.NewQuorum(clients...)
+	defer lock.Close()
+	session, err := dlock.NewSession(lock, dlock.SessionOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(ctx)
+
+	lease, err := session.Mutex("migrate").TryAcquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	servers[0].Close()
+	_, err = session.Mutex("migrate").TryAcquire(ctx)
+	fmt.Println("one server is gone, still taken:", errors.Is(err, dlock.ErrNotAcquired))
+	fmt.Println("released:", lease.Release(ctx))
+
+	lease, err = session.Mutex("migrate").TryAcquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+	fmt.Println("taken again:", lease.Valid())
+	// Output:
+	// one server is gone, still taken: true
+	// released: <nil>
+	// taken again: true
+}
+
+// List tells operators who holds which slot, and for how long yet unless it is renewed.
+func ExampleStore_List() {
+	ctx := context.Background()
+	mini, err := miniredis.Run()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer mini.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	defer rdb.Close()
+	lock := redislock.New(rdb, redislock.Options{Embedded: true})
+	defer lock.Close()
+
+	for _, host := range []string{"web-1", "web-2"} {
+		session, err := dlock.NewSession(lock, dlock.SessionOptions{Holder: dlock.Holder{Host: host, PID: 42, ID: "abcd"}})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer session.Close(ctx)
+		lease, err := session.Semaphore("resize-images", 3).TryAcquire(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer lease.Release(ctx)
+	}
+
+	leases, err := lock.List(ctx, "resize-images", 3) // a timer's slots have the name "timer:" + its name
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, held := range leases {
+		fmt.Printf("slot %d: %v, ends within 15s: %v\n", held.Slot, held.Holder, held.Ends <= dlock.DefaultTTL)
+	}
+	// Output:
+	// slot 0: web-1/42/abcd, ends within 15s: true
+	// slot 1: web-2/42/abcd, ends within 15s: true
+}

@@ -1,0 +1,45 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Two hosts share a store, and with it three slots. The fourth run is refused, on whichever host it is tried.
+func ExampleTimer_maxConcurrency() {
+	store := memlock.New() // on several machines: redislock.New(rdb, redislock.Options{})
+	release := make(chan struct{})
+	host := func() *timer.Scheduler {
+		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+			Name:           "resize-images",
+			MaxConcurrency: 3,
+			Run:            func(context.Context) error { <-release; return nil },
+		})
+		if err != nil {
+			panic(err)
+		}
+		return timers
+	}
+	a, b := host(), host()
+	stop := start(a, b)
+	defer stop()
+
+	for _, timers := range []*timer.Scheduler{a, b, a, b} {
+		err := timers.Trigger(context.Background(), "resize-images")
+		if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
+			fmt.Println("refused:", refused.Reason)
+		} else {
+			fmt.Println("started:", err == nil)
+		}
+	}
+	close(release)
+	// Output:
+	// started: true
+	// started: true
+	// started: true
+	// refused: limit_global
+}

@@ -1,0 +1,43 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// There are ten slots in the fleet, but no host takes more than one of them.
+func ExampleTimer_maxPerHost() {
+	store := memlock.New()
+	release := make(chan struct{})
+	host := func() *timer.Scheduler {
+		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+			Name:           "transcode-video",
+			MaxConcurrency: 10,
+			MaxPerHost:     1,
+			Run:            func(context.Context) error { <-release; return nil },
+		})
+		if err != nil {
+			panic(err)
+		}
+		return timers
+	}
+	a, b := host(), host()
+	stop := start(a, b)
+	defer stop()
+
+	fmt.Println("a:", a.Trigger(context.Background(), "transcode-video"))
+	err := a.Trigger(context.Background(), "transcode-video")
+	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
+		fmt.Println("a:", refused.Reason)
+	}
+	fmt.Println("b:", b.Trigger(context.Background(), "transcode-video"))
+	close(release)
+	// Output:
+	// a: <nil>
+	// a: limit_local
+	// b: <nil>
+}

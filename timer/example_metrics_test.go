@@ -1,0 +1,41 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// What ran, what did not and why, is counted in a Prometheus registry.
+func ExampleConfig_registerer() {
+	registry := prometheus.NewRegistry()
+	timers, err := timer.New(timer.Config{Lock: memlock.New(), Registerer: registry}, timer.Timer{
+		Name: "process-orders",
+		Run:  func(context.Context) error { return nil },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stop := start(timers)
+	fmt.Println("triggered:", timers.Trigger(context.Background(), "process-orders"))
+	stop()
+
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(page.Body.String()) {
+		if strings.HasPrefix(line, "tickslot_runs_total") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// triggered: <nil>
+	// tickslot_runs_total{outcome="ok",timer="process-orders"} 1
+}

@@ -1,0 +1,52 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// The store is down. What is better done twice than not at all goes on without it, up to MaxPerHost runs on each host;
+// what must keep its limit waits.
+func ExampleStoreDownPolicy() {
+	store := dlocktest.NewFaulty(memlock.New())
+	store.Inject(dlocktest.Error(errors.New("connection refused")))
+
+	ran := make(chan string, 1)
+	handler := func(ctx context.Context) error {
+		run, _ := timer.RunFromContext(ctx)
+		ran <- fmt.Sprintf("degraded %v, valid %v", run.Degraded(), run.Valid())
+		return nil
+	}
+	timers, err := timer.New(timer.Config{Lock: store},
+		timer.Timer{Name: "refresh-cache", OnStoreDown: timer.RunLocal, Run: handler}, // the default
+		timer.Timer{Name: "charge-cards", OnStoreDown: timer.Skip, Run: handler},
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stop := start(timers)
+	defer stop()
+
+	fmt.Println("refresh-cache:", timers.Trigger(context.Background(), "refresh-cache"))
+	fmt.Println("refresh-cache:", <-ran)
+	err = timers.Trigger(context.Background(), "charge-cards")
+	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
+		fmt.Println("charge-cards:", refused.Reason)
+	}
+
+	store.Heal()
+	fmt.Println("charge-cards:", timers.Trigger(context.Background(), "charge-cards"))
+	fmt.Println("charge-cards:", <-ran)
+	// Output:
+	// refresh-cache: <nil>
+	// refresh-cache: degraded true, valid false
+	// charge-cards: store
+	// charge-cards: <nil>
+	// charge-cards: degraded false, valid true
+}

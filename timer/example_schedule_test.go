@@ -1,0 +1,47 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// workdays is due once a day at that hour, but not at weekends. It reckons in UTC, because every host must get the same
+// answer, whatever its own time zone.
+type workdays struct{ hour int }
+
+func (w workdays) Next(t time.Time) time.Time {
+	year, month, day := t.UTC().Date()
+	for {
+		next := time.Date(year, month, day, w.hour, 0, 0, 0, time.UTC)
+		if next.After(t) && next.Weekday() != time.Saturday && next.Weekday() != time.Sunday {
+			return next
+		}
+		day++
+	}
+}
+
+// Any type with a Next is a schedule, those of robfig/cron among them.
+func ExampleSchedule() {
+	timers, err := timer.New(timer.Config{}, timer.Timer{
+		Name:     "morning-report",
+		Schedule: workdays{hour: 9},
+		Run:      func(context.Context) error { return nil },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	report, _ := timers.Status().Timer("morning-report")
+	fmt.Println("the next one is at", report.Next.UTC().Format(time.TimeOnly))
+
+	friday := time.Date(2027, time.January, 1, 12, 0, 0, 0, time.UTC)
+	fmt.Println("after", friday.Format(time.RFC850))
+	fmt.Println("comes", workdays{hour: 9}.Next(friday).Format(time.RFC850))
+	// Output:
+	// the next one is at 09:00:00
+	// after Friday, 01-Jan-27 12:00:00 UTC
+	// comes Monday, 04-Jan-27 09:00:00 UTC
+}
