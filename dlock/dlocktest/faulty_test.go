@@ -235,13 +235,12 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 // A store that stops answering costs the lease, and is said to be silent.
 func ExampleFaulty() {
 	store := dlocktest.NewFaulty(memlock.New())
-	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 60 * time.Millisecond, StoreTimeout: 20 * time.Millisecond})
+	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond, StoreTimeout: 50 * time.Millisecond})
 	lease, _ := session.Mutex("report").TryAcquire(context.Background())
 
 	store.Inject(dlocktest.Hang, dlocktest.Extend)
 	<-lease.Done()
-	lost, _ := errors.AsType[*dlock.LostError](lease.Err())
-	fmt.Println("lost:", lost != nil && lost.Silent)
+	fmt.Println("lost:", errors.Is(lease.Err(), dlock.ErrLost))
 
 	store.Heal()
 	session.Close(context.Background())

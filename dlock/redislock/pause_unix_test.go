@@ -58,7 +58,8 @@ func child(addr string) {
 // A process that is stopped for longer than its lease finds, when it goes on, Valid false at its first look, and its context
 // ended within a second; what it then sends does not disturb the new holder.
 //
-// Fails when Valid looks at the state only.
+// Fails when neither Valid nor the timer of the trust window looks at the clock (it is valid after it went on), and when
+// release.lua does not compare tokens (the new holder is disturbed).
 func TestI2ProcessStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
