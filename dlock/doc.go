@@ -1,6 +1,6 @@
 // Package dlock keeps leases: locks that end by themselves when their holder stops renewing them.
 //
-// A store (redislock, memlock, sqllock, or your own) implements the three small atomic steps of
+// A store (redislock, memlock, or your own) implements the three small atomic steps of
 // [DistributedLock]. Everything that is hard about holding a lease stands here once, above all
 // stores: one heartbeat for the whole process, the trust window, the loss of a lease as a context
 // cause, release on a detached context, and the clean-up after a reply that never came.

@@ -91,7 +91,7 @@ func (e *StoreError) Error() string {
 	if errors.Is(e.Err, ErrFault) {
 		return fmt.Sprintf("%s: %s: %v", e.Name, e.Op, e.Err)
 	}
-	return fmt.Sprintf("%s: %s: the store did not answer: %v", e.Name, e.Op, e.Err)
+	return fmt.Sprintf("%s: %s: the store failed: %v", e.Name, e.Op, e.Err)
 }
 
 func (e *StoreError) Unwrap() error { return e.Err }

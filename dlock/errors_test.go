@@ -29,7 +29,7 @@ func TestErrors(t *testing.T) {
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Quarantine, Ends: time.Second}, dlock.ErrNotAcquired, "job: not acquired: the store restarted and may have lost its leases; it grants again in 1s"},
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.Paused}, dlock.ErrNotAcquired, "job: not acquired: paused"},
 		{&dlock.NotAcquiredError{Name: "job"}, dlock.ErrNotAcquired, "job: not acquired: the store gave no reason"},
-		{&dlock.StoreError{Op: "acquire", Name: "job", Err: errDown}, errDown, "job: acquire: the store did not answer: the store is down"},
+		{&dlock.StoreError{Op: "acquire", Name: "job", Err: errDown}, errDown, "job: acquire: the store failed: the store is down"},
 		{&dlock.LostError{Name: "job", Slot: 2}, dlock.ErrLost, "job: slot 2: lease lost: it ended before it was renewed"},
 		{&dlock.LostError{Name: "job", Slot: 2, Silent: true, Err: errDown}, errDown, "job: slot 2: lease lost: the store did not answer the heartbeat in time: the store is down"},
 	} {

@@ -96,7 +96,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	opts = opts.withDefaults()
 	errs := []error{opts.Validate()}
 	if store == nil {
-		errs = append(errs, errors.New("no store: pass a redislock, sqllock or memlock store"))
+		errs = append(errs, errors.New("no store: pass a redislock or memlock store, or your own"))
 	}
 	if c, ok := store.(Checker); ok {
 		errs = append(errs, c.Check())

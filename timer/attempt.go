@@ -88,11 +88,15 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	case lease != nil:
 		d.storeDown = false
 		s.declared(e, lease.News().Slots)
+		if !s.quarantine.IsZero() && !time.Now().Before(s.quarantine) {
+			s.quarantine = time.Time{}
+			s.say(slog.LevelInfo, "timer: the store grants again", "store", s.store.label)
+		}
 	case refused:
 		d.storeDown = false
 		s.declared(e, no.News.Slots)
 		if no.Reason == dlock.Quarantine {
-			s.quarantined(e, no.Ends)
+			s.quarantined(no.Ends)
 		}
 	}
 	s.showFallback(e)
@@ -122,12 +126,12 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 const unknownQuarantine = time.Second
 
 // quarantined says once that a store which restarted grants nothing for a while. Called with mu held.
-func (s *Scheduler) quarantined(e *entry, ends time.Duration) {
+func (s *Scheduler) quarantined(ends time.Duration) {
 	now := time.Now()
 	ends = max(ends, unknownQuarantine)
 	if !now.Before(s.quarantine) {
-		s.say(slog.LevelWarn, "timer: the store restarted and may have lost its leases: it grants nothing until the old ones must have ended",
-			"store", s.store.label, "timer", e.timer.Name, "for", ends)
+		s.say(slog.LevelWarn, "timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must have ended",
+			"store", s.store.label, "for", ends)
 	}
 	if until := now.Add(ends); until.After(s.quarantine) {
 		s.quarantine = until

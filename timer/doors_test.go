@@ -478,7 +478,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			h.stopped(t)
 			h.accounted(t)
 		}
-		if n := strings.Count(log.String(), "the store restarted"); n != 2 {
+		if n := strings.Count(log.String(), "grants nothing until old"); n != 2 {
 			t.Errorf("logged %d times by two hosts:\n%s", n, log.String())
 		}
 	})

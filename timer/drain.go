@@ -37,7 +37,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	s.setPhase(stopped)
 	if err != nil {
-		s.log.Warn("timer: some slots could not be given back and are left to expire", "err", err)
+		s.log.Warn("timer: what may still be held in the store is left to expire", "err", err)
 	}
 	if len(stuck) > 0 {
 		return &StuckError{Timers: stuck}

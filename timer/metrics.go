@@ -107,6 +107,13 @@ func (m *metrics) register(reg prometheus.Registerer) error {
 
 func (m *metrics) registered(t Timer) {
 	m.slotsLimit.WithLabelValues(t.Name).Set(float64(t.slots()))
+	// What an alert looks for has to be there before it happens: a counter that is born at 1 has not increased.
+	for _, g := range []*prometheus.GaugeVec{m.slotsHeld, m.slotsElsewhere, m.fallbackActive} {
+		g.WithLabelValues(t.Name).Set(0)
+	}
+	for _, c := range []*prometheus.CounterVec{m.leasesLost, m.fallbackRuns} {
+		c.WithLabelValues(t.Name)
+	}
 }
 
 func (m *metrics) removed(timer string) {

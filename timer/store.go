@@ -110,7 +110,7 @@ func (w *watchedStore) saw(failure error) {
 	case !changed:
 	case failure != nil:
 		if told {
-			s.say(slog.LevelWarn, "timer: the store does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
+			s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
 		}
 	default:
 		s.storeIsBack()

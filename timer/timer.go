@@ -63,7 +63,7 @@ type StoreDownPolicy uint8
 const (
 	// RunLocal goes on without the store: ticks start up to MaxPerHost runs on each host, and a run whose lease can
 	// no longer be trusted because the store is silent goes on. Such runs are degraded and not Valid. At most
-	// hosts × MaxPerHost runs go on at once.
+	// hosts × MaxPerHost runs go on at once. A store that restarted and is in quarantine answers: that is no outage.
 	RunLocal StoreDownPolicy = iota
 	// Skip starts nothing, and ends a run when its lease can no longer be trusted. The limit holds.
 	Skip

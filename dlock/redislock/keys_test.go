@@ -118,7 +118,7 @@ func TestFaultsOfOptions(t *testing.T) {
 		"no client":              New((*redis.Client)(nil), Options{}),
 		"a *redis.Ring moves":    New(ring, Options{}),
 		"or set SharedPool":      New(wrapped, Options{}),
-		"a nil *Store":           nil,
+		"an empty *Store":        nil,
 		`Prefix "}x:" begins`:    New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Prefix: "}x:"}),
 		"Keys Plain on a Redis ": New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Keys: Plain}),
 	} {

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,8 +143,8 @@ func (s *Store) Close() error {
 
 // Check implements dlock.Checker: it returns the faults of the options.
 func (s *Store) Check() error {
-	if s == nil {
-		return errors.New("redislock: a nil *Store: make one with New")
+	if s == nil || s.client == nil && s.fault == nil {
+		return errors.New("redislock: an empty *Store: make one with New")
 	}
 	return s.fault
 }
@@ -232,11 +233,14 @@ func (s *Store) each(ctx context.Context, script script, grants []dlock.Grant, a
 		gr.args = append(gr.args, g.Slot, g.Token)
 		gr.members = append(gr.members, i)
 	}
-	script.runAll(ctx, s.client, calls)
+	unmade := script.runAll(ctx, s.client, calls)
 
 	var failures []error
 	for _, gr := range groups {
 		answer, err := gr.cmd.Slice()
+		if gr.cmd.Err() == nil && gr.cmd.Val() == nil {
+			err = cmp.Or(unmade, errAnswer)
+		}
 		if err == nil {
 			err = parseEach(answer, gr.members, results)
 		}
@@ -334,6 +338,11 @@ func (s *Store) failed(ctx context.Context, err error) error {
 		message, _, _ = strings.Cut(message, "\n")
 		message, _, _ = strings.Cut(message, " stack traceback:")
 		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, message)
+	}
+	for _, refusal := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
+		if strings.Contains(err.Error(), refusal+" ") {
+			return fmt.Errorf("redislock: the server refuses: check user, password and ACL: %w", err)
+		}
 	}
 	if redis.HasErrorPrefix(err, "CROSSSLOT") || redis.HasErrorPrefix(err, "MOVED") {
 		return fmt.Errorf("redislock: this server is a node of a Redis Cluster: pass a *redis.ClusterClient: %w", err)

@@ -43,17 +43,18 @@ type call struct {
 }
 
 // runAll runs the script for every call in one pipeline, which on a Cluster is one per node. Each call's
-// cmd has its own result.
-func (s script) runAll(ctx context.Context, client redis.UniversalClient, calls []*call) {
+// cmd has its own result; the error is for those that have none, because no connection could be made.
+func (s script) runAll(ctx context.Context, client redis.UniversalClient, calls []*call) error {
 	if len(calls) == 0 {
-		return
+		return nil
 	}
 	pipe := client.Pipeline()
 	for _, c := range calls {
 		c.cmd = pipe.EvalSha(ctx, s.Hash(), c.keys, c.args...)
 	}
-	if _, err := pipe.Exec(ctx); err == nil {
-		return
+	_, err := pipe.Exec(ctx)
+	if err == nil {
+		return nil
 	}
 	pipe = client.Pipeline()
 	for _, c := range calls {
@@ -62,8 +63,9 @@ func (s script) runAll(ctx context.Context, client redis.UniversalClient, calls 
 		}
 	}
 	if pipe.Len() > 0 {
-		_, _ = pipe.Exec(ctx) // every call has its own error
+		_, err = pipe.Exec(ctx)
 	}
+	return err
 }
 
 var errAnswer = errors.New("redislock: the server's answer makes no sense")
