@@ -53,6 +53,6 @@ func ExampleNewFaulty() {
 	// Output:
 	// acquired: true calls: 2
 	// released: <nil>
-	// migrate: acquire: the store did not answer: connection refused means no: false
+	// migrate: acquire: the store failed: connection refused means no: false
 	// acquired: true
 }
