@@ -24,7 +24,10 @@ func TestRoundTrips(t *testing.T) {
 	proxy := redistest.NewCountingProxyFor(t, server.Addr())
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	defer client.Close()
-	store := open(t, client, redislock.Options{Prefix: unique("wire")})
+	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer direct.Close()
+	prefix := unique("wire")
+	store := open(t, client, redislock.Options{Prefix: prefix})
 	awake(t, store)
 	ctx := context.Background()
 	count := func(what string, want int64, do func()) {
@@ -49,7 +52,7 @@ func TestRoundTrips(t *testing.T) {
 	for _, n := range []int{0, 1, 5, 500, 10_000} {
 		name := fmt.Sprintf("n%d", n)
 		request := func(token string) dlock.Request {
-			return dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 20_000}}
+			return dlock.Request{Name: name, Slots: n, Token: token, TTL: quarantineTTL, Tick: &dlock.Tick{At: time.Now(), Max: 20_000}}
 		}
 		var g dlock.Grant
 		var err error
@@ -58,14 +61,17 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 		count(name+" extend", 1, func() { _, err = store.Extend(ctx, time.Second, g) })
-		if n <= 5 {
-			for i := range n {
-				store.TryAcquire(ctx, request(fmt.Sprint("fill", i)))
-			}
-			count(name+" busy", 1, func() { _, err = store.TryAcquire(ctx, request("b")) })
-			if !errors.Is(err, dlock.ErrNotAcquired) {
-				t.Errorf("%s: %v", name, err)
-			}
+		fill := direct.Pipeline() // the other slots are taken, without an acquire for each
+		for i := range n {
+			fill.SetNX(ctx, fmt.Sprintf("%s%s:slot:%d", prefix, name, i), `{"token":"other"}`, time.Minute)
+			fill.ZAddNX(ctx, prefix+name+":slot:index", redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: i})
+		}
+		if _, err := fill.Exec(ctx); n > 0 && err != nil {
+			t.Fatal(err)
+		}
+		count(name+" busy", 1, func() { _, err = store.TryAcquire(ctx, request("b")) })
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+			t.Errorf("%s: %v", name, err)
 		}
 		count(name+" release", 1, func() { _, err = store.Release(ctx, g) })
 		if err != nil {
