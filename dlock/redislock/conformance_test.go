@@ -17,8 +17,9 @@ import (
 
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true}
 
-// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine.
-const suiteTTL = 4 * time.Second
+// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a machine that has much else to do. It is also
+// how long a server that has just started is waited for.
+const suiteTTL = 10 * time.Second
 
 // namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own for each host.
 func namespaces(connect func(t testing.TB) redis.UniversalClient, opts redislock.Options) func(testing.TB) dlocktest.Namespace {
@@ -76,6 +77,7 @@ func TestConformanceMiniredis(t *testing.T) {
 // Round trips are counted at the wire, by a proxy that slows every call by three milliseconds: only where they are counted.
 func TestConformanceSingle(t *testing.T) {
 	t.Parallel()
+	long(t)
 	server := redistest.New(t)
 	f := features
 	f.OneRoundTrip = true
