@@ -317,3 +317,22 @@ func TestQuarantineOfUnknownLength(t *testing.T) {
 		}
 	})
 }
+
+// Hosts that state different MaxPerTick together never start more than the larger number of one tick.
+//
+// Fails when the attempt claims no tick.
+func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		for i := range 6 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(2 * time.Second), MaxConcurrency: 10, MaxPerTick: 2 + i%2,
+				Run: f.handler(50 * time.Millisecond)})
+		}
+		time.Sleep(100 * 2 * time.Second)
+		f.stop()
+		f.watch.check(t)
+		if ran, most := f.watch.ticks("a"); ran != 100 || most != 3 {
+			t.Errorf("%d ticks ran, with up to %d starts each; want 100 with 3", ran, most)
+		}
+	})
+}
