@@ -1,0 +1,71 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var (
+	// ErrSchema is matched by what Verify and Migrate return when the table or the routines are missing, old, or not as Schema makes them.
+	ErrSchema = errors.New("sqllock: the schema is not right")
+
+	// errAnswer is an answer that makes no sense: some other routine of the same name, or a proxy gone wrong.
+	errAnswer = errors.New("sqllock: the database gave an answer that makes no sense")
+)
+
+// explain adds to an error of a driver what to do about it.
+func explain(err error) error {
+	state := sqlState(err)
+	advice := adviceFor(state)
+	switch {
+	case advice == "":
+		return fmt.Errorf("sqllock: %w", err)
+	case isFault(state):
+		return fmt.Errorf("sqllock: %w: %s: %w", dlock.ErrFault, advice, err)
+	default:
+		return fmt.Errorf("sqllock: %s: %w", advice, err)
+	}
+}
+
+// isFault tells the errors with which a server that is well refuses what we ask.
+func isFault(state string) bool {
+	return len(state) == 5 && (state[:2] == "42" || state[:2] == "22")
+}
+
+func adviceFor(state string) string {
+	switch state {
+	case "42P01", "42S02", "42883", "42703", "42S22", "42804", "3F000", "42S01":
+		return "the table or its routines are missing or not as this version needs them: call Migrate, or execute Schema"
+	case "42501":
+		return "the user lacks a privilege: see the grants in the package comment"
+	case "25006":
+		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary"
+	case "28000", "28P01":
+		return "the server refuses the login: check user and password"
+	}
+	if isFault(state) {
+		return "the database refuses the statement"
+	}
+	return ""
+}
+
+// sqlState returns the SQLSTATE of an error of any driver, or "".
+func sqlState(err error) string {
+	var pg interface{ SQLState() string } // pgx and pq
+	if errors.As(err, &pg) {
+		return pg.SQLState()
+	}
+	if err == nil {
+		return ""
+	}
+	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// mysqlState finds the SQLSTATE in what go-sql-driver/mysql says: "Error 1146 (42S02): Table …".
+var mysqlState = regexp.MustCompile(`Error \d+ \(([0-9A-Z]{5})\): `)

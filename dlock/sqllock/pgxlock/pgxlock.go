@@ -1,0 +1,92 @@
+// Package pgxlock is sqllock's store on Postgres with pgx itself, without database/sql between them.
+//
+//	lock := pgxlock.New(pool, sqllock.Options{})
+//	defer lock.Close()
+//
+// It opens a small pool of its own, made from the settings of the one that you pass in: an application that has all its connections in use
+// then costs no lease. Its statements are sent without being prepared, so that each is one round trip and a PgBouncer in transaction
+// mode does no harm. The promises are those of package sqllock.
+package pgxlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+)
+
+// maxConns is enough because a call lasts as long as a round trip and a commit: four connections make thousands of calls a second.
+const maxConns = 4
+
+// New returns a store on the database of pool, which stays the caller's to close. It does not call the server, so it works while that is
+// down. Faults of the options are reported by Check, which dlock.NewSession and timer.New call.
+//
+// From the settings of pool it takes everything but: the number of connections (at most 4), how statements are sent (QueryExecModeExec, or the simple
+// protocol if pool uses that), and the hooks for taking a connection out of the pool and putting it back.
+func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
+	if pool == nil {
+		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
+	}
+	config := pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = min(config.MaxConns, maxConns), 0, 0
+	config.BeforeAcquire, config.PrepareConn, config.AfterRelease = nil, nil, nil
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a second round trip
+	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	own, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return sqllock.PostgresOn(broken{fmt.Errorf("pgxlock: %w", err)}, opts)
+	}
+	return sqllock.PostgresOn(&driver{own}, opts)
+}
+
+// driver implements sqllock.Driver.
+type driver struct{ pool *pgxpool.Pool }
+
+func (d *driver) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	return d.judge(d.pool.QueryRow(ctx, query, args...).Scan(dest...))
+}
+
+func (d *driver) Exec(ctx context.Context, statements string) error {
+	_, err := d.pool.Exec(ctx, statements) // without arguments pgx uses the simple protocol, in which there may be several
+	return d.judge(err)
+}
+
+func (d *driver) Close() error {
+	d.pool.Close()
+	return nil
+}
+
+// judge throws away all connections when one of them failed, or led to a server that has become read-only: they lead to the same
+// server, and the next call had better look for it anew than find out about each of them.
+func (d *driver) judge(err error) error {
+	if err == nil {
+		return nil
+	}
+	refusal, refused := errors.AsType[*pgconn.PgError](err)
+	if !refused || refusal.Code == readOnly || strings.HasPrefix(refusal.Code, shutdown) {
+		d.pool.Reset()
+	}
+	return err
+}
+
+const (
+	readOnly = "25006"
+	shutdown = "57P" // the server is being shut down, or the connection was ended by an administrator
+)
+
+// broken is a driver that could not be made.
+type broken struct{ err error }
+
+func (b broken) Check() error { return b.err }
+
+func (b broken) QueryRow(context.Context, string, []any, ...any) error { return b.err }
+func (b broken) Exec(context.Context, string) error                    { return b.err }
+func (b broken) Close() error                                          { return nil }

@@ -1,0 +1,180 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Postgres returns a store on Postgres 13 or newer, with any driver for database/sql. Every operation is one statement; with
+// pgx it is one round trip once the connection has prepared it, and package pgxlock makes it always one. It does not call the server.
+// Faults of the options are reported by Check, which dlock.NewSession and timer.New call.
+//
+// Give it a *sql.DB of its own: if it shares one with the application, and all its connections are in use, heartbeats wait, and leases are
+// lost.
+func Postgres(db *sql.DB, opts Options) *Store {
+	d, err := newSQLDB(db)
+	if err != nil {
+		return &Store{fault: err}
+	}
+	return PostgresOn(d, opts)
+}
+
+// PostgresOn is Postgres on another driver than one for database/sql. If d is a dlock.Checker, the store's Check reports its faults, too.
+func PostgresOn(d Driver, opts Options) *Store {
+	return newStore(opts, func(o Options) (database, error) {
+		if c, ok := d.(dlock.Checker); ok {
+			if err := c.Check(); err != nil {
+				return nil, err
+			}
+		}
+		return newPostgres(d, o), nil
+	})
+}
+
+//go:embed postgres/*.sql
+var postgresFiles embed.FS
+
+// postgresVersion is part of the names of the functions: hosts of two versions of this package can then share a table while they are
+// replaced, each with functions of its own.
+const postgresVersion = "_v1"
+
+type postgres struct {
+	Driver
+	names    map[string]string
+	acquires string
+	extends  string
+	releases string
+	lists    string
+	cleans   string
+	verifies string
+}
+
+func newPostgres(d Driver, o Options) *postgres {
+	quoted := func(name string) string { return quote(`"`, `"`, name) }
+	in := func(suffix string) string { return qualified(o.Schema, o.TableName+suffix, quoted) }
+	p := &postgres{Driver: d, names: map[string]string{
+		"table": in(""), "ends": quoted(o.TableName + "_ends"), "holders": quoted(o.TableName + "_holders"),
+		"acquire": in("_acquire" + postgresVersion), "extend": in("_extend" + postgresVersion), "release": in("_release" + postgresVersion),
+		"ends_in": in("_ends"), "holders_in": in("_holders"),
+	}}
+	p.acquires = fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
+		" $8::text, $9::bigint, $10::text, $11::bigint)", p.names)
+	p.extends = fill("SELECT {extend}($1::bigint, $2::text)", p.names)
+	p.releases = fill("SELECT {release}($1::text)", p.names)
+	p.lists, p.cleans, p.verifies = p.file("list"), p.file("cleanup"), p.file("verify")
+	return p
+}
+
+func (p *postgres) file(name string) string {
+	text, err := postgresFiles.ReadFile("postgres/" + name + ".sql")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return fill(string(text), p.names)
+}
+
+func (p *postgres) String() string { return "postgres" }
+
+func (p *postgres) close() error { return p.Close() }
+
+func (p *postgres) acquire(ctx context.Context, c claim) (v verdict, err error) {
+	err = p.QueryRow(ctx, p.acquires, []any{
+		c.resource, c.slots, c.token, c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
+	}, v.scan()...)
+	return v, err
+}
+
+func (p *postgres) extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	err = p.QueryRow(ctx, p.extends, []any{ttl, grants}, &answers)
+	return answers, err
+}
+
+func (p *postgres) release(ctx context.Context, grants string) (answers string, err error) {
+	err = p.QueryRow(ctx, p.releases, []any{grants}, &answers)
+	return answers, err
+}
+
+func (p *postgres) list(ctx context.Context, resource string) (held string, err error) {
+	err = p.QueryRow(ctx, p.lists, []any{resource}, &held)
+	return held, err
+}
+
+func (p *postgres) cleanup(ctx context.Context, retention int64, after row, limit int) (pg page, err error) {
+	err = p.QueryRow(ctx, p.cleans, []any{after.resource, after.slot, limit, retention}, &pg.seen, &pg.deleted, &pg.last.resource, &pg.last.slot)
+	return pg, err
+}
+
+func (p *postgres) schema() []string {
+	return append(statements(p.file("schema")), strings.TrimSpace(p.file("acquire")), strings.TrimSpace(p.file("extend")), strings.TrimSpace(p.file("release")))
+}
+
+// migrate executes all in one transaction. Postgres' own IF NOT EXISTS and OR REPLACE are not safe when several do it at once.
+func (p *postgres) migrate(ctx context.Context) error {
+	var script strings.Builder
+	script.WriteString("SELECT pg_advisory_xact_lock(hashtextextended('tickslot schema', 0));\n")
+	for _, statement := range p.schema() {
+		script.WriteString(strings.TrimSuffix(statement, ";") + ";\n")
+	}
+	return p.Exec(ctx, script.String())
+}
+
+var postgresColumns = []wantedColumn{
+	{"resource_name", "text"}, {"slot", "integer"}, {"lock_id", "text"}, {"fence", "bigint"},
+	{"acquired_at", "timestamp with time zone"}, {"expires_at", "timestamp with time zone"}, {"released_at", "timestamp with time zone"},
+	{"host_name", "text"}, {"process_id", "bigint"}, {"process_tag", "text"},
+	{"tick", "bigint"}, {"tick_starts", "integer"}, {"slots", "integer"},
+}
+
+func (p *postgres) verify(ctx context.Context) error {
+	var kind, columns, key string
+	var indexes, functions bool
+	n := p.names
+	err := p.QueryRow(ctx, p.verifies, []any{n["table"], n["ends_in"], n["holders_in"], n["acquire"], n["extend"], n["release"]},
+		&kind, &columns, &key, &indexes, &functions)
+	if err != nil {
+		return err
+	}
+	if kind == "" {
+		return wrongSchema(fmt.Errorf("there is no table %s", n["table"]))
+	}
+	has := map[string]string{}
+	if err := json.Unmarshal([]byte(columns), &has); err != nil {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	errs := checkColumns(n["table"], has, postgresColumns)
+	if kind != "p" {
+		errs = append(errs, fmt.Errorf("%s is unlogged or temporary: a crash of the server would empty it", n["table"]))
+	}
+	if key != "resource_name,slot" {
+		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", n["table"], key))
+	}
+	if !indexes {
+		errs = append(errs, errors.New("an index is missing"))
+	}
+	if !functions {
+		errs = append(errs, errors.New("the functions of this version are missing"))
+	}
+	return wrongSchema(errs...)
+}
+
+func (p *postgres) audit(ctx context.Context) (warnings []string, err error) {
+	var fsync string
+	var replica bool
+	if err := p.QueryRow(ctx, "SELECT current_setting('fsync'), pg_is_in_recovery()", nil, &fsync, &replica); err != nil {
+		return nil, err
+	}
+	if fsync != "on" {
+		warnings = append(warnings, "fsync is off: leases may be lost when the server's machine crashes, and then be granted twice; set it to on")
+	}
+	if replica {
+		warnings = append(warnings, "this server is a replica, which grants nothing: connect to the primary")
+	}
+	return warnings, nil
+}

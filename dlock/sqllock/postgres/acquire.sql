@@ -1,0 +1,139 @@
+-- Takes a free slot, and a start of a tick if one is wanted, in one atomic step.
+--
+-- A refusal is decided by one statement, on one snapshot, and takes no lock and writes nothing. Only when a slot looks free is the
+-- name locked, until the transaction ends, and the same decision made again: so grants of one name come one
+-- after the other, none is refused while a slot is free, and no attempt has to be repeated.
+--
+-- The settings: the table is small and changes all the time, so that the planner, with statistics that are always old,
+-- would sooner or later read all of it.
+CREATE OR REPLACE FUNCTION {acquire}(
+	p_resource text,
+	p_slots integer,      -- 0: a mutex
+	p_token text,
+	p_ttl bigint,         -- µs
+	p_tick bigint,        -- µs since 1970, or null
+	p_max integer,        -- starts allowed of this tick
+	p_ahead bigint,       -- µs that a tick may be ahead of the clock
+	p_host text, p_pid bigint, p_tag text,
+	p_wait bigint,        -- ms to wait for a lock
+	OUT o_verdict text,   -- ok, or the reason
+	OUT o_slot integer, OUT o_fence bigint,
+	OUT o_declared integer,
+	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint -- full: whose lease ends first, µs
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $tickslot$
+#variable_conflict use_column
+DECLARE
+	n CONSTANT integer := greatest(p_slots, 1);
+	window_size CONSTANT integer := 64;
+	low CONSTANT integer := floor(random() * ceil(n::float8 / window_size))::integer * window_size;
+	high CONSTANT integer := least(low + window_size, n);
+	seen record;
+	clock timestamptz;
+	clock_us bigint;
+	locked boolean := false;
+	free integer;
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'these transactions are %, and have to be read committed', current_setting('transaction_isolation')
+			USING ERRCODE = '42000', HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
+	END IF;
+	PERFORM set_config('lock_timeout', p_wait::text, true);
+	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
+	LOOP
+		-- 1. One look at everything.
+		SELECT head.tick, head.tick_starts, head.slots,
+			again.slot AS again,
+			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id, first.process_tag,
+			(SELECT max(slot) FROM {table} WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1) AS last,
+			-- Rows that somebody deleted are looked for in one window of slots at a time.
+			(SELECT count(*) FROM {table} WHERE resource_name = p_resource AND slot BETWEEN low AND high - 1) AS present
+		INTO seen
+		FROM (SELECT 1) AS one
+		LEFT JOIN {table} AS head ON head.resource_name = p_resource AND head.slot = -1
+		LEFT JOIN LATERAL (
+			SELECT slot FROM {table}
+			WHERE lock_id = p_token AND resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at > clock_timestamp()
+			LIMIT 1) AS again ON true
+		LEFT JOIN LATERAL (
+			SELECT slot, expires_at, acquired_at, host_name, process_id, process_tag FROM {table}
+			WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1
+			ORDER BY expires_at LIMIT 1) AS first ON true;
+		clock := clock_timestamp();
+		clock_us := extract(epoch FROM clock) * 1000000;
+		o_declared := coalesce(seen.slots, 0);
+
+		-- 2. The same attempt, asked again because its reply was lost.
+		IF seen.again IS NOT NULL THEN
+			UPDATE {table} SET expires_at = clock + p_ttl * interval '1 microsecond'
+			WHERE resource_name = p_resource AND slot = seen.again AND lock_id = p_token AND expires_at > clock_timestamp()
+			RETURNING 'ok', slot, fence INTO o_verdict, o_slot, o_fence;
+			IF FOUND THEN RETURN; END IF;
+			CONTINUE;
+		END IF;
+
+		-- 3. The tick: a scheduled instant, started at most p_max times, never after a later one.
+		o_verdict := CASE
+			WHEN p_tick > clock_us + p_ahead THEN 'tick_ahead'
+			WHEN p_tick < seen.tick THEN 'tick_late'
+			WHEN p_tick = seen.tick AND seen.tick_starts >= p_max THEN 'tick_taken'
+		END;
+		IF o_verdict IS NOT NULL THEN RETURN; END IF;
+
+		-- 4. A slot that is free: one that ended, a new one, or one whose row is missing.
+		free := CASE
+			WHEN seen.expires_at <= clock THEN seen.first
+			WHEN coalesce(seen.last, -1) < n - 1 THEN coalesce(seen.last, -1) + 1
+			WHEN seen.present < high - low THEN (
+				SELECT min(i) FROM generate_series(low, high - 1) AS i
+				WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = p_resource AND slot = i))
+		END;
+		IF free IS NULL AND seen.expires_at > clock THEN
+			o_verdict := 'full';
+			o_host := coalesce(seen.host_name, ''); o_pid := coalesce(seen.process_id, 0); o_tag := coalesce(seen.process_tag, '');
+			o_since := extract(epoch FROM clock - seen.acquired_at) * 1000000;
+			o_ends := extract(epoch FROM seen.expires_at - clock) * 1000000;
+			RETURN;
+		END IF;
+		IF NOT locked THEN
+			-- One at a time per name. Different names with one hash only wait for each other.
+			PERFORM pg_advisory_xact_lock(hashtextextended('tickslot:' || p_resource, 0));
+			locked := true;
+			CONTINUE;
+		END IF;
+
+		-- 5. Take it.
+		IF free = seen.first AND seen.expires_at <= clock THEN
+			UPDATE {table} SET lock_id = p_token, fence = greatest(fence + 1, clock_us),
+				acquired_at = clock, expires_at = clock + p_ttl * interval '1 microsecond', released_at = NULL,
+				host_name = p_host, process_id = p_pid, process_tag = p_tag
+			WHERE resource_name = p_resource AND slot = free AND expires_at <= clock_timestamp() -- not extended at the last moment
+			RETURNING slot, fence INTO o_slot, o_fence;
+		ELSE
+			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
+			VALUES (p_resource, free, p_token, clock_us, clock, clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
+			ON CONFLICT DO NOTHING
+			RETURNING slot, fence INTO o_slot, o_fence;
+		END IF;
+		CONTINUE WHEN NOT FOUND;
+
+		IF p_tick IS NOT NULL OR p_slots IS DISTINCT FROM seen.slots THEN
+			INSERT INTO {table} AS head (resource_name, slot, tick, tick_starts, slots)
+			VALUES (p_resource, -1, p_tick, 1, p_slots)
+			ON CONFLICT (resource_name, slot) DO UPDATE SET
+				tick = coalesce(p_tick, head.tick),
+				tick_starts = CASE WHEN p_tick IS NULL THEN head.tick_starts WHEN p_tick = head.tick THEN head.tick_starts + 1 ELSE 1 END,
+				slots = p_slots;
+		END IF;
+		IF current_setting('synchronous_commit') = 'off' THEN
+			PERFORM set_config('synchronous_commit', 'on', true); -- a grant must survive a crash of the server
+		END IF;
+		o_verdict := 'ok';
+		RETURN;
+	END LOOP;
+END
+$tickslot$;

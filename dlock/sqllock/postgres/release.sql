@@ -1,0 +1,30 @@
+-- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last.
+CREATE OR REPLACE FUNCTION {release}(p_grants text, OUT o_answers text)
+LANGUAGE plpgsql
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+AS $tickslot$
+BEGIN
+	-- A crash of the server may undo a release that has just been made: then the lease ends with its TTL.
+	PERFORM set_config('synchronous_commit', 'off', true);
+	WITH wanted AS (
+		SELECT * FROM json_to_recordset(p_grants::json) AS x(i integer, n text, s integer, t text)
+	), held AS (
+		SELECT wanted.i, l.resource_name, l.slot
+		FROM wanted JOIN {table} AS l ON l.lock_id = wanted.t AND l.resource_name = wanted.n AND (wanted.s = -1 OR l.slot = wanted.s)
+		WHERE l.expires_at > clock_timestamp()
+		ORDER BY l.resource_name, l.slot
+		FOR UPDATE OF l
+	), done AS (
+		UPDATE {table} AS l SET expires_at = 'epoch', released_at = clock_timestamp()
+		FROM held WHERE l.resource_name = held.resource_name AND l.slot = held.slot
+		RETURNING held.i
+	)
+	SELECT json_agg(json_build_array(wanted.i, CASE WHEN done.i IS NULL THEN 0 ELSE 1 END, coalesce(head.slots, 0)))
+	INTO o_answers
+	FROM wanted LEFT JOIN done ON done.i = wanted.i
+	LEFT JOIN {table} AS head ON head.resource_name = wanted.n AND head.slot = -1;
+END
+$tickslot$;

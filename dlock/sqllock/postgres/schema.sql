@@ -1,0 +1,25 @@
+-- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
+-- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
+-- slot -1 knows what concerns all slots of a name.
+CREATE TABLE IF NOT EXISTS {table} (
+	resource_name text COLLATE "C" NOT NULL,
+	slot          integer NOT NULL,
+	lock_id       text COLLATE "C",            -- secret of the attempt that has, or had, the lock
+	fence         bigint NOT NULL DEFAULT 0,   -- grows with every grant
+	acquired_at   timestamptz,
+	expires_at    timestamptz,                 -- 1970 once it has been released
+	released_at   timestamptz,
+	host_name     text,
+	process_id    bigint,
+	process_tag   text,
+	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970,
+	tick_starts   integer,                     --          how often it was started,
+	slots         integer,                     --          and how many slots the latest grant declared
+	PRIMARY KEY (resource_name, slot)
+);
+
+-- Finds the slot that ends first.
+CREATE INDEX IF NOT EXISTS {ends} ON {table} (resource_name, expires_at, slot) WHERE slot >= 0;
+
+-- Finds what an attempt has, when it is asked for again.
+CREATE INDEX IF NOT EXISTS {holders} ON {table} (lock_id) WHERE lock_id IS NOT NULL;

@@ -1,0 +1,366 @@
+package sqllock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// DefaultTableName is the table of a store whose Options name none.
+const DefaultTableName = "distributed_locks"
+
+// DefaultRetention is how long Cleanup keeps rows that nobody uses.
+const DefaultRetention = 30 * 24 * time.Hour
+
+// maxTableName leaves room, within the 63 bytes that Postgres keeps of a name, for what is put behind it.
+const maxTableName = 44
+
+// Options of a store. The zero value works.
+type Options struct {
+	// Prefix is put before every name, so that several applications can share a table. At most 256 bytes. Default "".
+	Prefix string
+
+	// TableName is the name of the table, and how the names of its indexes and routines begin. It is quoted, so any text will do. At
+	// most 44 bytes. Default "distributed_locks".
+	TableName string
+
+	// Schema is the schema (Postgres, SQL Server) or the database (MySQL) in which the table is. SQLite has none. Default: where
+	// the connection looks first.
+	Schema string
+
+	// Retention is how long Cleanup keeps rows that nobody uses. At least a day, which is the longest lease. Default 30 days.
+	Retention time.Duration
+}
+
+// Store implements dlock.DistributedLock on a table of an SQL database.
+type Store struct {
+	db        database
+	prefix    string
+	retention time.Duration
+	fault     error
+}
+
+// A database is what differs between them. Times cross it as microseconds.
+type database interface {
+	// String is "postgres", "mysql" …
+	String() string
+	// acquire takes a slot, and a start of a tick if there is one, in one atomic step.
+	acquire(ctx context.Context, a claim) (verdict, error)
+	// extend and release take the grants as JSON and answer for each: see grantJSON and answerJSON.
+	extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
+	release(ctx context.Context, grants string) (answers string, err error)
+	// list answers with the leases that have not ended, as JSON: see heldJSON.
+	list(ctx context.Context, resource string) (held string, err error)
+
+	// schema is what Migrate executes, statement by statement.
+	schema() []string
+	migrate(ctx context.Context) error
+	// verify tells whether the tables are there as schema would have made them.
+	verify(ctx context.Context) error
+	audit(ctx context.Context) (warnings []string, err error)
+	// cleanup looks at the limit rows that follow the row after, and deletes those that have been idle for longer than retention.
+	cleanup(ctx context.Context, retention int64, after row, limit int) (page, error)
+	close() error
+}
+
+// A claim is a dlock.Request as a database takes it.
+type claim struct {
+	resource string
+	slots    int // as requested; 0: mutex
+	token    string
+	ttl      int64
+	tick     *int64
+	max      int
+	holder   dlock.Holder
+	wait     int64 // how long the caller will wait, in milliseconds: no lock in the database is waited for any longer
+}
+
+// A verdict is the database's answer to a claim.
+type verdict struct {
+	reason   string // "ok", or a dlock.Reason
+	slot     int    // ok
+	fence    int64  // ok
+	declared int    // slots, as the latest grant declared them
+	// full: who has the lease that ends first
+	holder dlock.Holder
+	since  int64 // µs: how long the holder has had it
+	ends   int64 // µs: how long until it ends
+}
+
+// scan returns where the nine columns of a verdict go.
+func (v *verdict) scan() []any {
+	return []any{&v.reason, &v.slot, &v.fence, &v.declared, &v.holder.Host, &v.holder.PID, &v.holder.ID, &v.since, &v.ends}
+}
+
+// newStore checks what all databases have in common.
+func newStore(opts Options, db func(Options) (database, error)) *Store {
+	s := &Store{prefix: opts.Prefix, retention: opts.Retention}
+	if s.retention == 0 {
+		s.retention = DefaultRetention
+	}
+	if opts.TableName == "" {
+		opts.TableName = DefaultTableName
+	}
+	var faults []error
+	check := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf("sqllock: "+format, args...))
+		}
+	}
+	text := func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }
+	check(len(opts.Prefix) > dlock.MaxNameLen, "Prefix of %d bytes: at most %d", len(opts.Prefix), dlock.MaxNameLen)
+	check(!text(opts.Prefix), "Prefix %q: use text without control characters", opts.Prefix)
+	check(strings.Contains(opts.Prefix, slotMark), "Prefix %q has %q in it: choose another", opts.Prefix, slotMark)
+	check(len(opts.TableName) > maxTableName, "TableName of %d bytes: at most %d", len(opts.TableName), maxTableName)
+	check(!text(opts.TableName), "TableName %q: use text without control characters", opts.TableName)
+	check(strings.Contains(opts.TableName, "$tickslot$"), "TableName %q: choose one without $tickslot$", opts.TableName)
+	check(!text(opts.Schema) || len(opts.Schema) > 63, "Schema %q: use text without control characters, at most 63 bytes", opts.Schema)
+	check(s.retention < dlock.MaxTTL, "Retention %v: at least %v, the longest lease", opts.Retention, dlock.MaxTTL)
+	d, err := db(opts)
+	if err != nil {
+		faults = append(faults, err)
+	}
+	s.db, s.fault = d, errors.Join(faults...)
+	return s
+}
+
+// Close closes the connections that the store opened itself, never what it was made from.
+func (s *Store) Close() error {
+	if s == nil || s.db == nil {
+		return nil
+	}
+	return s.db.close()
+}
+
+// Check implements dlock.Checker: it returns the faults of the options.
+func (s *Store) Check() error {
+	if s == nil || s.db == nil && s.fault == nil {
+		return errors.New("sqllock: an empty *Store: make one with Postgres, MySQL, SQLite or SQLServer")
+	}
+	return s.fault
+}
+
+func (s *Store) String() string {
+	if s == nil || s.db == nil {
+		return "sql"
+	}
+	return s.db.String()
+}
+
+// slotMark ends the resource_name of a semaphore, so that the number of a slot behind it gives the name of its lock.
+const slotMark = ":slot:"
+
+// resource is the resource_name of a semaphore or mutex. No name has slotMark in it, so that no two names share one.
+func (s *Store) resource(name string, slots int) (string, error) {
+	r := s.prefix + name
+	if strings.Contains(r, slotMark) {
+		return "", fmt.Errorf("sqllock: prefix %q and name %q together have %q in them: choose another prefix", s.prefix, name, slotMark)
+	}
+	if slots > 0 {
+		r += slotMark
+	}
+	return r, nil
+}
+
+// TryAcquire implements dlock.DistributedLock.
+func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if err := s.Check(); err != nil {
+		return dlock.Grant{}, err
+	}
+	if err := req.Validate(); err != nil {
+		return dlock.Grant{}, err
+	}
+	resource, err := s.resource(req.Name, req.Slots)
+	if err != nil {
+		return dlock.Grant{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return dlock.Grant{}, err
+	}
+	c := claim{resource: resource, slots: req.Slots, token: req.Token, ttl: micros(req.TTL), holder: req.Holder, wait: patience(ctx)}
+	if req.Tick != nil {
+		at := req.Tick.At.UnixMicro()
+		c.tick, c.max = &at, min(req.Tick.Max, 1<<31-1)
+	}
+	v, err := s.db.acquire(ctx, c)
+	if err != nil {
+		return dlock.Grant{}, explain(err)
+	}
+	return v.grant(req)
+}
+
+// grant checks the answer like any input: nonsense is an error of the store.
+func (v verdict) grant(req dlock.Request) (dlock.Grant, error) {
+	news := dlock.News{Slots: v.declared}
+	switch reason := dlock.Reason(v.reason); reason {
+	case "ok":
+		if v.slot < 0 || v.slot >= max(req.Slots, 1) || v.fence <= 0 {
+			return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
+		}
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), News: news}, nil
+	case dlock.TickTaken, dlock.TickLate, dlock.TickAhead:
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+	case dlock.Full:
+		return dlock.Grant{}, &dlock.NotAcquiredError{
+			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, Since: duration(v.since), Ends: duration(v.ends), News: news,
+		}
+	}
+	return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
+}
+
+// grantJSON is a grant as extend and release take it.
+type grantJSON struct {
+	Index    int    `json:"i"`
+	Resource string `json:"n"`
+	Slot     int    `json:"s"` // -1: any
+	Token    string `json:"t"`
+}
+
+// answerJSON is their answer: [index, 1 if it was held, slots declared].
+type answerJSON [3]int
+
+// Extend implements dlock.DistributedLock.
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if ttl < time.Millisecond || ttl > dlock.MaxTTL {
+		return nil, fmt.Errorf("sqllock: a TTL of %v: must be 1ms to %v", ttl, dlock.MaxTTL)
+	}
+	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.extend(ctx, micros(ttl), list) })
+}
+
+// Release implements dlock.DistributedLock.
+func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.release(ctx, list) })
+}
+
+// each makes one call for all grants and puts the answers in their order.
+func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(context.Context, string) (string, error)) ([]dlock.Result, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(grants) == 0 {
+		return nil, nil
+	}
+	list := make([]grantJSON, len(grants))
+	for i, g := range grants {
+		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}).Validate(); err != nil {
+			return nil, err
+		}
+		resource, err := s.resource(g.Name, g.Slots)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = grantJSON{i, resource, g.Slot, g.Token}
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := call(ctx, string(text))
+	if err != nil {
+		return nil, explain(err)
+	}
+	var answers []answerJSON
+	if err := json.Unmarshal([]byte(answer), &answers); err != nil || len(answers) != len(grants) {
+		return nil, fmt.Errorf("%w: %d answers for %d leases: %v", errAnswer, len(answers), len(grants), err)
+	}
+	results := make([]dlock.Result, len(grants))
+	for _, a := range answers {
+		if a[0] < 0 || a[0] >= len(results) || results[a[0]].Outcome != dlock.Unknown {
+			return nil, fmt.Errorf("%w: an answer about lease %d of %d", errAnswer, a[0], len(grants))
+		}
+		outcome := dlock.Lost
+		if a[1] == 1 {
+			outcome = dlock.OK
+		}
+		results[a[0]] = dlock.Result{Outcome: outcome, News: dlock.News{Slots: a[2]}}
+	}
+	return results, nil
+}
+
+// heldJSON is a lease as list answers. Durations are microseconds.
+type heldJSON struct {
+	Slot  int    `json:"slot"`
+	Host  string `json:"host"`
+	PID   int    `json:"pid"`
+	ID    string `json:"id"`
+	Fence int64  `json:"fence"`
+	Since int64  `json:"since"`
+	Ends  int64  `json:"ends"`
+}
+
+// List implements dlock.Lister.
+func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if err := dlock.CheckName(name); err != nil {
+		return nil, fmt.Errorf("sqllock: %w", err)
+	}
+	resource, err := s.resource(name, slots)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	answer, err := s.db.list(ctx, resource)
+	if err != nil {
+		return nil, explain(err)
+	}
+	var rows []heldJSON
+	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
+		return nil, fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	held := make([]dlock.Held, len(rows))
+	for i, r := range rows {
+		held[i] = dlock.Held{
+			Name: name, Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}, Fence: dlock.Fence(r.Fence),
+			Since: duration(r.Since), Ends: duration(r.Ends),
+		}
+	}
+	return held, nil
+}
+
+// Audit implements dlock.Auditor: it warns of a schema that Migrate has not made, and of settings of the server with which leases do
+// not survive its crash.
+func (s *Store) Audit(ctx context.Context) ([]string, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	warnings, err := s.db.audit(ctx)
+	if err != nil {
+		return warnings, explain(err)
+	}
+	err = s.Verify(ctx)
+	if errors.Is(err, ErrSchema) {
+		return append(warnings, err.Error()), nil
+	}
+	return warnings, err
+}
+
+// micros rounds up: a lease must not be shorter than its holder trusts it.
+func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+
+func duration(micros int64) time.Duration { return time.Duration(max(0, micros)) * time.Microsecond }
+
+// patience is how long the caller will wait, in milliseconds.
+func patience(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return lastResort.Milliseconds()
+	}
+	return max(1, time.Until(deadline).Milliseconds())
+}
+
+// lastResort bounds the wait for a lock in the database when the context has no deadline. A dlock.Session always sets one.
+const lastResort = 5 * time.Second
