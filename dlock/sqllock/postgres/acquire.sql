@@ -1,8 +1,9 @@
 -- Takes a free slot, and a start of a tick if one is wanted, in one atomic step.
 --
--- A refusal is decided by one statement, on one snapshot, and takes no lock and writes nothing. Only when a slot looks free is the
--- name locked, until the transaction ends, and the same decision made again: so grants of one name come one
--- after the other, none is refused while a slot is free, and no attempt has to be repeated.
+-- A refusal is decided by one statement, on one snapshot: at that moment every slot was held. It takes no lock that others wait for, and
+-- writes nothing. A slot that has ended is taken by whoever locks its row first, so that grants of one name need not wait for each
+-- other's commit. Only an attempt that wants a tick, or a new row, or found the rows of the free slots locked, locks the whole name
+-- until its transaction ends, and looks again: then nothing is refused while a slot is free, and no attempt has to be repeated.
 --
 -- The settings: the table is small and changes all the time, so that the planner, with statistics that are always old,
 -- would sooner or later read all of it.
@@ -24,17 +25,19 @@ CREATE OR REPLACE FUNCTION {acquire}(
 LANGUAGE plpgsql
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_sort = off
 SET plan_cache_mode = force_generic_plan
 AS $tickslot$
 #variable_conflict use_column
 DECLARE
 	n CONSTANT integer := greatest(p_slots, 1);
-	window_size CONSTANT integer := 64;
+	window_size CONSTANT integer := 16;
 	low CONSTANT integer := floor(random() * ceil(n::float8 / window_size))::integer * window_size;
 	high CONSTANT integer := least(low + window_size, n);
 	seen record;
 	clock timestamptz;
 	clock_us bigint;
+	ended boolean;
 	locked boolean := false;
 	free integer;
 BEGIN
@@ -43,6 +46,8 @@ BEGIN
 			USING ERRCODE = '42000', HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
 	END IF;
 	PERFORM set_config('lock_timeout', p_wait::text, true);
+	-- The same attempt asked twice: one waits for the other, and finds its grant. (Keys with one hash only wait for each other.)
+	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	LOOP
 		-- 1. One look at everything.
@@ -69,11 +74,18 @@ BEGIN
 
 		-- 2. The same attempt, asked again because its reply was lost.
 		IF seen.again IS NOT NULL THEN
-			UPDATE {table} SET expires_at = clock + p_ttl * interval '1 microsecond'
-			WHERE resource_name = p_resource AND slot = seen.again AND lock_id = p_token AND expires_at > clock_timestamp()
-			RETURNING 'ok', slot, fence INTO o_verdict, o_slot, o_fence;
-			IF FOUND THEN RETURN; END IF;
-			CONTINUE;
+			BEGIN
+				UPDATE {table} SET expires_at = clock + p_ttl * interval '1 microsecond'
+				WHERE resource_name = p_resource AND slot = seen.again AND lock_id = p_token AND expires_at > clock_timestamp()
+				RETURNING 'ok', slot, fence INTO o_verdict, o_slot, o_fence;
+				IF NOT FOUND THEN
+					RAISE SQLSTATE 'TS000';
+				END IF;
+				RETURN;
+			EXCEPTION WHEN SQLSTATE 'TS000' THEN
+				o_slot := 0; o_fence := 0;
+				CONTINUE;
+			END;
 		END IF;
 
 		-- 3. The tick: a scheduled instant, started at most p_max times, never after a later one.
@@ -85,41 +97,59 @@ BEGIN
 		IF o_verdict IS NOT NULL THEN RETURN; END IF;
 
 		-- 4. A slot that is free: one that ended, a new one, or one whose row is missing.
+		ended := coalesce(seen.expires_at <= clock, false);
 		free := CASE
-			WHEN seen.expires_at <= clock THEN seen.first
+			WHEN ended THEN seen.first
 			WHEN coalesce(seen.last, -1) < n - 1 THEN coalesce(seen.last, -1) + 1
 			WHEN seen.present < high - low THEN (
 				SELECT min(i) FROM generate_series(low, high - 1) AS i
 				WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = p_resource AND slot = i))
 		END;
-		IF free IS NULL AND seen.expires_at > clock THEN
+		CONTINUE WHEN free IS NULL AND seen.present < high - low; -- somebody has just put that row back
+		IF free IS NULL THEN
 			o_verdict := 'full';
 			o_host := coalesce(seen.host_name, ''); o_pid := coalesce(seen.process_id, 0); o_tag := coalesce(seen.process_tag, '');
 			o_since := extract(epoch FROM clock - seen.acquired_at) * 1000000;
 			o_ends := extract(epoch FROM seen.expires_at - clock) * 1000000;
 			RETURN;
 		END IF;
-		IF NOT locked THEN
-			-- One at a time per name. Different names with one hash only wait for each other.
-			PERFORM pg_advisory_xact_lock(hashtextextended('tickslot:' || p_resource, 0));
+
+		-- 5. Take it. What fails in a block with EXCEPTION gives back what it has locked: nobody waits while he holds the row of a
+		-- slot that was not his after all.
+		IF NOT locked AND (p_tick IS NOT NULL OR NOT ended) THEN
 			locked := true;
+			PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
 			CONTINUE;
 		END IF;
-
-		-- 5. Take it.
-		IF free = seen.first AND seen.expires_at <= clock THEN
-			UPDATE {table} SET lock_id = p_token, fence = greatest(fence + 1, clock_us),
-				acquired_at = clock, expires_at = clock + p_ttl * interval '1 microsecond', released_at = NULL,
-				host_name = p_host, process_id = p_pid, process_tag = p_tag
-			WHERE resource_name = p_resource AND slot = free AND expires_at <= clock_timestamp() -- not extended at the last moment
-			RETURNING slot, fence INTO o_slot, o_fence;
-		ELSE
-			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
-			VALUES (p_resource, free, p_token, clock_us, clock, clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
-			ON CONFLICT DO NOTHING
-			RETURNING slot, fence INTO o_slot, o_fence;
-		END IF;
-		CONTINUE WHEN NOT FOUND;
+		BEGIN
+			IF NOT locked THEN
+				SELECT slot INTO free FROM {table}
+				WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at <= clock
+				ORDER BY expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+			END IF;
+			IF ended THEN
+				UPDATE {table} SET lock_id = p_token, fence = greatest(fence + 1, clock_us),
+					acquired_at = clock, expires_at = clock + p_ttl * interval '1 microsecond', released_at = NULL,
+					host_name = p_host, process_id = p_pid, process_tag = p_tag
+				WHERE resource_name = p_resource AND slot = free AND expires_at <= clock_timestamp() -- not extended at the last moment
+				RETURNING slot, fence INTO o_slot, o_fence;
+			ELSE
+				INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
+				VALUES (p_resource, free, p_token, clock_us, clock, clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
+				ON CONFLICT DO NOTHING
+				RETURNING slot, fence INTO o_slot, o_fence;
+			END IF;
+			IF NOT FOUND THEN
+				RAISE SQLSTATE 'TS000';
+			END IF;
+		EXCEPTION WHEN SQLSTATE 'TS000' THEN
+			o_slot := 0; o_fence := 0;
+			IF NOT locked THEN
+				locked := true;
+				PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
+			END IF;
+			CONTINUE;
+		END;
 
 		IF p_tick IS NOT NULL OR p_slots IS DISTINCT FROM seen.slots THEN
 			INSERT INTO {table} AS head (resource_name, slot, tick, tick_starts, slots)

@@ -8,6 +8,9 @@ WITH page AS MATERIALIZED (
 	AND CASE WHEN l.slot >= 0
 		THEN greatest(l.acquired_at, l.expires_at, l.released_at) < clock_timestamp() - $4::bigint * interval '1 microsecond'
 			AND l.fence < extract(epoch FROM clock_timestamp()) * 1000000
+			-- from the last slot on: a gap would hide the slot for a while
+			AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot > l.slot
+				AND greatest(s.acquired_at, s.expires_at, s.released_at) >= clock_timestamp() - $4::bigint * interval '1 microsecond')
 		ELSE coalesce(l.tick, 0) < extract(epoch FROM clock_timestamp()) * 1000000 - $4::bigint
 			AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
 		END
