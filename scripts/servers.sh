@@ -6,28 +6,43 @@
 set -u
 
 policy=/usr/sbin/policy-rc.d
+clusters=/etc/postgresql-common/createcluster.d
 log=
 made_policy=
+made_clusters=
 
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
 	[ -z "$log" ] || rm -f "$log"
 	[ -z "$made_policy" ] || rm -f "$policy"
+	[ -z "$made_clusters" ] || rm -rf "$clusters"
+}
+
+# there looks for one of the programs, also where PATH may not lead.
+there() {
+	for program; do
+		PATH=$PATH:/usr/sbin:/usr/libexec command -v "$program" >/dev/null 2>&1 && return
+	done
+	return 1
 }
 
 # missing prints the Debian packages of what is not there.
 missing() {
-	command -v redis-server >/dev/null 2>&1 || printf 'redis-server '
+	there redis-server || printf 'redis-server '
+	there postgres /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres || printf 'postgresql '
+	there mariadbd mysqld || printf 'mariadb-server-core '
+	there mariadb mysql || printf 'mariadb-client-core '
+	there pgbouncer || printf 'pgbouncer '
 	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
 }
 
 how() {
 	if command -v brew >/dev/null 2>&1; then
-		how='brew install redis, xcode-select --install'
+		how='brew install redis postgresql mariadb pgbouncer, xcode-select --install'
 	elif command -v apt-get >/dev/null 2>&1; then
 		how="sudo apt-get install $(missing)"
 	else
-		how="install your system's packages of redis and a C compiler"
+		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, and a C compiler"
 	fi
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }
@@ -45,12 +60,18 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 log=$(mktemp "${TMPDIR:-/tmp}/tickslot-servers.XXXXXX") || { how; exit 0; }
 
-# Keep the package from starting a daemon: the tests start their own. A policy
+# Keep the packages from starting a daemon: the tests start their own. A policy
 # that is already there is somebody's decision and stays.
 if [ ! -e "$policy" ] && [ ! -L "$policy" ] &&
 	(printf '#!/bin/sh\nexit 101\n' >"$policy") 2>/dev/null; then
 	made_policy=1
 	chmod 755 "$policy"
+fi
+
+# Nor should Postgres make a database that starts with the machine.
+if [ ! -e "$clusters" ] && mkdir -p "$clusters" 2>/dev/null; then
+	made_clusters=1
+	echo 'create_main_cluster = false' >"$clusters/tickslot.conf"
 fi
 
 apt() {
@@ -62,7 +83,7 @@ apt() {
 
 apt update # a stale index may still do
 # shellcheck disable=SC2046 # several words
-apt install -y --no-install-recommends $(missing)
+apt install -y --no-remove --no-install-recommends $(missing)
 
 # What counts is whether the programs are there, not what apt-get thinks of it.
 if [ -n "$(missing)" ]; then

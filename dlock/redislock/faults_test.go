@@ -3,10 +3,6 @@ package redislock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,33 +11,16 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-const (
-	faultTTL     = 900 * time.Millisecond
-	faultTimeout = 300 * time.Millisecond
-	// patience is for a busy machine; the failures that this is about take five to ten seconds.
-	patience = 500 * time.Millisecond
-)
+// crowdOptions are those of the crowds here: of short leases.
+var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: 300 * time.Millisecond}
 
-// A crowd is two hosts whose workers take, hold and release the three slots of one name for as long as the test lasts, now and
-// then for longer than their lease. It watches the promises.
-type crowd struct {
-	t        *testing.T
-	journal  torture.Journal
-	stop     chan struct{}
-	workers  sync.WaitGroup
-	granted  atomic.Int64
-	refused  atomic.Int64 // quarantine
-	slowest  atomic.Int64 // of all calls to a session, ns
-	mu       sync.Mutex
-	lastSeen map[*dlock.Lease]time.Time // when it was last valid
-}
+const faultTTL = 900 * time.Millisecond
 
-const crowdSlots = 3
-
-func gather(t *testing.T, addrs ...string) *crowd {
+func gather(t *testing.T, addrs ...string) *crowd.Crowd {
 	var clients []redis.UniversalClient
 	for _, addr := range addrs {
 		client := redis.NewClient(&redis.Options{Addr: addr})
@@ -51,81 +30,12 @@ func gather(t *testing.T, addrs ...string) *crowd {
 	return gatherOn(t, clients...)
 }
 
-func gatherOn(t *testing.T, clients ...redis.UniversalClient) *crowd {
-	c := &crowd{t: t, stop: make(chan struct{}), lastSeen: map[*dlock.Lease]time.Time{}}
-	for i, client := range clients {
-		session := newSession(t, open(t, client, redislock.Options{}), faultTTL, faultTimeout)
-		for range 4 {
-			c.workers.Go(func() { c.work(fmt.Sprint("host", i), session) })
-		}
+func gatherOn(t *testing.T, clients ...redis.UniversalClient) *crowd.Crowd {
+	var stores []dlock.DistributedLock
+	for _, client := range clients {
+		stores = append(stores, open(t, client, redislock.Options{}))
 	}
-	return c
-}
-
-func (c *crowd) work(host string, session *dlock.Session) {
-	sem := session.Semaphore("crowd", crowdSlots)
-	ctx := context.Background()
-	for c.going() {
-		began := time.Now()
-		lease, err := sem.TryAcquire(ctx)
-		c.took(began)
-		if err != nil {
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.Quarantine {
-				c.refused.Add(1)
-			}
-			time.Sleep(time.Duration(5+rand.IntN(10)) * time.Millisecond) // a pause between attempts
-			continue
-		}
-		c.granted.Add(1)
-		hold := time.Duration(rand.IntN(80)) * time.Millisecond
-		if rand.IntN(10) == 0 {
-			hold = 3 * faultTTL / 2
-		}
-		ends := time.Now().Add(hold)
-		c.journal.Witness(torture.Stretch{Timer: "crowd", Slot: lease.Slot(), Fence: int64(lease.Fence()), Host: host}, func() bool {
-			valid := lease.Valid()
-			if valid {
-				c.mu.Lock()
-				c.lastSeen[lease] = time.Now()
-				c.mu.Unlock()
-			}
-			return valid
-		}, func() bool { return time.Now().Before(ends) }, func() { time.Sleep(time.Millisecond) })
-		began = time.Now()
-		lease.Release(ctx)
-		c.took(began)
-	}
-}
-
-func (c *crowd) going() bool {
-	select {
-	case <-c.stop:
-		return false
-	default:
-		return true
-	}
-}
-
-func (c *crowd) took(since time.Time) {
-	for d := int64(time.Since(since)); ; {
-		old := c.slowest.Load()
-		if d <= old || c.slowest.CompareAndSwap(old, d) {
-			return
-		}
-	}
-}
-
-// grants waits until the crowd has got n more leases.
-func (c *crowd) grants(n int64, within time.Duration) {
-	c.t.Helper()
-	from, deadline := c.granted.Load(), time.Now().Add(within)
-	for c.granted.Load() < from+n {
-		if time.Now().After(deadline) {
-			c.t.Errorf("%d grants within %v, want %d", c.granted.Load()-from, within, n)
-			return
-		}
-		time.Sleep(time.Millisecond) // until the next look, bounded above
-	}
+	return crowd.Gather(t, crowdOptions, stores...)
 }
 
 func rounds(n int) int {
@@ -135,38 +45,6 @@ func rounds(n int) int {
 	return n
 }
 
-// validAfter counts the leases acquired before an instant and seen valid after another.
-func (c *crowd) validAfter(acquired, seen time.Time) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for lease, last := range c.lastSeen {
-		if lease.Since().Before(acquired) && last.After(seen) {
-			n++
-		}
-	}
-	return n
-}
-
-func (c *crowd) disperse() {
-	c.t.Helper()
-	close(c.stop)
-	c.workers.Wait()
-	v := c.journal.Check(map[string]int{"crowd": crowdSlots})
-	if v.OverLimit+v.SameSlot+v.FenceRegressions > 0 {
-		c.t.Errorf("broken: %+v", v)
-	}
-	if v.Runs < 20 {
-		c.t.Errorf("only %d runs: too weak to tell", v.Runs)
-	}
-	if d := time.Duration(c.slowest.Load()); d > faultTimeout+patience {
-		c.t.Errorf("a call took %v, StoreTimeout is %v", d, faultTimeout)
-	}
-	c.t.Logf("%d runs, %d refusals in quarantine, slowest call %v", v.Runs, c.refused.Load(), time.Duration(c.slowest.Load()))
-}
-
-// trustOf is what a lease of the crowd is trusted for after its last renewal was sent.
-const trustOf = faultTTL - faultTTL/10
-
 // A server that is frozen answers nobody: every call is back within StoreTimeout, and no lease is valid beyond its trust
 // window. When it goes on it carries out what was sent meanwhile; nobody runs over.
 //
@@ -175,7 +53,7 @@ func TestI2I7ServerFrozen(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	c := gather(t, server.Addr(), server.Addr())
-	c.grants(20, 10*time.Second)
+	c.Grants(20, 10*time.Second)
 	for range rounds(3) {
 		frozen := time.Now()
 		if err := server.Pause(); err != nil {
@@ -183,15 +61,15 @@ func TestI2I7ServerFrozen(t *testing.T) {
 		}
 		paused := time.Now()
 		time.Sleep(3 * faultTTL / 2) // the outage
-		if n := c.validAfter(frozen, paused.Add(trustOf)); n > 0 {
-			t.Errorf("%d leases were valid longer than %v after the server froze", n, trustOf)
+		if n := c.ValidAfter(frozen, paused.Add(c.TrustOf())); n > 0 {
+			t.Errorf("%d leases were valid longer than %v after the server froze", n, c.TrustOf())
 		}
 		if err := server.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		c.grants(10, 5*time.Second)
+		c.Grants(10, 5*time.Second)
 	}
-	c.disperse()
+	c.Disperse()
 }
 
 // A server that is killed and comes back empty grants nothing until the leases that it has forgotten have ended.
@@ -201,7 +79,7 @@ func TestI1I4ServerRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	c := gather(t, server.Addr(), server.Addr())
-	c.grants(20, 10*time.Second)
+	c.Grants(20, 10*time.Second)
 	for range rounds(4) {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
@@ -209,12 +87,12 @@ func TestI1I4ServerRestartedEmpty(t *testing.T) {
 		if err := server.RestartEmpty(); err != nil {
 			t.Fatal(err)
 		}
-		c.grants(10, 8*time.Second)
+		c.Grants(10, 8*time.Second)
 	}
-	if c.refused.Load() == 0 {
+	if c.Refused() == 0 {
 		t.Error("no quarantine was seen")
 	}
-	c.disperse()
+	c.Disperse()
 }
 
 // The uptime that a server tells may be almost a second too long: the quarantine is not that much too short. The old holder's
@@ -265,12 +143,12 @@ func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 	long(t)
 	server := redistest.New(t, redistest.Options{Persistence: redistest.RDB})
 	c := gather(t, server.Addr(), server.Addr())
-	c.grants(20, 10*time.Second)
+	c.Grants(20, 10*time.Second)
 	if err := server.Save(); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		c.grants(20, 8*time.Second)
+		c.Grants(20, 8*time.Second)
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -278,11 +156,11 @@ func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.grants(20, 8*time.Second)
-	if c.refused.Load() == 0 {
+	c.Grants(20, 8*time.Second)
+	if c.Refused() == 0 {
 		t.Error("no quarantine was seen")
 	}
-	c.disperse()
+	c.Disperse()
 }
 
 // With everything on disk, leases survive a restart: those who hold them go on.
@@ -322,31 +200,21 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 func TestI2HostCutOffWithoutReset(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	proxy := redistest.NewProxyFor(t, server.Addr())
+	proxy := servertest.NewProxyFor(t, server.Addr())
 	c := gather(t, proxy.Addr(), server.Addr())
-	c.grants(20, 10*time.Second)
+	c.Grants(20, 10*time.Second)
 	for range rounds(3) {
 		cut := time.Now()
 		proxy.BlackHole(true)
-		c.grants(5, 5*time.Second) // by the other host
+		c.Grants(5, 5*time.Second) // by the other host
 		time.Sleep(faultTTL)       // the outage
-		if n := len(heldThrough(c, cut)); n > 0 {
-			t.Errorf("%d leases of the host that is cut off were valid longer than %v", n, trustOf)
+		if n := c.HeldThrough("host0", cut); n > 0 {
+			t.Errorf("%d leases of the host that is cut off were valid longer than %v", n, c.TrustOf())
 		}
 		proxy.BlackHole(false)
-		c.grants(10, 5*time.Second)
+		c.Grants(10, 5*time.Second)
 	}
-	c.disperse()
-}
-
-// heldThrough returns the stretches of host0 that began before the cut and went on after its trust window.
-func heldThrough(c *crowd, cut time.Time) (n []torture.Stretch) {
-	for _, s := range c.journal.All() {
-		if s.Host == "host0" && s.First.Before(cut) && s.Last.After(cut.Add(trustOf+5*time.Millisecond)) {
-			n = append(n, s)
-		}
-	}
-	return n
+	c.Disperse()
 }
 
 // Connections that are reset again and again cost no lease as long as new ones can be made. This is about the driver as the
@@ -355,7 +223,7 @@ func TestConnectionResets(t *testing.T) {
 	t.Parallel()
 	long(t)
 	server := redistest.New(t)
-	proxy := redistest.NewProxyFor(t, server.Addr())
+	proxy := servertest.NewProxyFor(t, server.Addr())
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	defer client.Close()
 	const ttl = 3 * time.Second
@@ -366,15 +234,15 @@ func TestConnectionResets(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := gather(t, proxy.Addr(), server.Addr())
-	c.grants(20, 10*time.Second)
+	c.Grants(20, 10*time.Second)
 	for began := time.Now(); time.Since(began) < 3*ttl/2; {
 		proxy.Cut()
 		if err := proxy.Mend(); err != nil {
 			t.Fatal(err)
 		}
-		c.grants(1, 5*time.Second)
+		c.Grants(1, 5*time.Second)
 	}
-	c.disperse()
+	c.Disperse()
 	if !steady.Valid() {
 		t.Errorf("the steady lease: %v", steady.Err())
 	}
@@ -408,7 +276,7 @@ func TestI7ServerGone(t *testing.T) {
 		if _, ok := errors.AsType[*dlock.StoreError](err); !ok {
 			t.Errorf("err %v, want a *StoreError", err)
 		}
-		if d := time.Since(began); d > 400*time.Millisecond+patience {
+		if d := time.Since(began); d > 900*time.Millisecond {
 			t.Errorf("a call took %v", d)
 		}
 	}
@@ -436,12 +304,12 @@ func TestI1SentinelFailover(t *testing.T) {
 		return c
 	}
 	c := gatherOn(t, client(), client())
-	c.grants(20, 10*time.Second)
+	c.Grants(20, 10*time.Second)
 	if err := s.Master.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	c.grants(20, 30*time.Second)
-	c.disperse()
+	c.Grants(20, 30*time.Second)
+	c.Disperse()
 }
 
 // A master of a Cluster dies and its replica takes over.
@@ -457,13 +325,13 @@ func TestI1ClusterFailover(t *testing.T) {
 		return c
 	}
 	c := gatherOn(t, client(), client())
-	c.grants(20, 10*time.Second)
+	c.Grants(20, 10*time.Second)
 	victim := masterOf(t, cluster, "{crowd}:slot:index")
 	if err := victim.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	c.grants(20, 30*time.Second)
-	c.disperse()
+	c.Grants(20, 30*time.Second)
+	c.Disperse()
 }
 
 func masterOf(t *testing.T, cluster *redistest.Cluster, key string) *redistest.Server {

@@ -15,12 +15,12 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // go-redis tells of every connection that we break
-	redistest.Main(m, func() error { return goleak.Find() })
+	servertest.Main(m, func() error { return goleak.Find() })
 }
 
 type quiet struct{}

@@ -10,9 +10,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
 const slots = 16384
+
+// settleLimit bounds the wait for servers that have to find each other.
+const settleLimit = 30 * time.Second
 
 // Cluster is a Redis Cluster of servers of this package.
 type Cluster struct {
@@ -51,9 +56,7 @@ func StartClusterWithReplicas(masters, replicasPer int, opts ...Options) (*Clust
 		err = c.form(masters, replicasPer)
 	}
 	if err != nil {
-		for _, n := range nodes {
-			err = fmt.Errorf("%w\nlog of %s:\n%s", err, n.Addr(), n.Log())
-		}
+		err = fmt.Errorf("%w\n%s", err, c.Log())
 		c.Close()
 		return nil, err
 	}
@@ -116,7 +119,7 @@ func (c *Cluster) form(masters, replicasPer int) error {
 		if err != nil {
 			return fmt.Errorf("redistest: cluster: id: %w", err)
 		}
-		err = poll(settleLimit, "cluster: replicate", func(ctx context.Context) error {
+		err = servertest.Poll(settleLimit, "redistest: cluster: replicate", func(ctx context.Context) error {
 			// Refused for as long as the replica has not heard of the master.
 			return r.Client().ClusterReplicate(ctx, id).Err()
 		})
@@ -124,7 +127,7 @@ func (c *Cluster) form(masters, replicasPer int) error {
 			return err
 		}
 	}
-	return poll(settleLimit, "cluster", func(ctx context.Context) error {
+	return servertest.Poll(settleLimit, "redistest: cluster", func(ctx context.Context) error {
 		for i, n := range c.Nodes {
 			if err := settled(ctx, n, masters, replicasPer, i >= masters); err != nil {
 				return fmt.Errorf("node %s: %w", n.Addr(), err)
@@ -212,6 +215,15 @@ func (c *Cluster) Client() *redis.ClusterClient {
 		}
 	}
 	return c.client
+}
+
+// Log returns the ends of all nodes' output.
+func (c *Cluster) Log() string {
+	var b strings.Builder
+	for _, n := range c.Nodes {
+		fmt.Fprintf(&b, "log of %s:\n%s", n.Addr(), n.Log())
+	}
+	return b.String()
 }
 
 // Close ends all nodes. It can be called more than once.

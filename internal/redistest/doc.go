@@ -1,9 +1,7 @@
-// Package redistest runs private Redis servers for tests: each one is a child
-// process on a free port, with its files in a temporary folder, and is ended by
-// its pid.
+// Package redistest runs private Redis servers for tests, in the manner of
+// package servertest.
 //
-// The core (Start, StartCluster, StartSentinel, NewProxy) needs no *testing.T,
-// so that programs can use it too. The layer in testing.go registers cleanups,
-// logs the server's output when a test fails, and skips tests on machines that
-// have no redis-server.
+// The core (Start, StartCluster, StartSentinel, NewCountingProxy) needs no
+// *testing.T, so that programs can use it too. The layer in testing.go is for
+// tests, and skips them on machines that have no redis-server.
 package redistest

@@ -1,14 +1,14 @@
 package redistest
 
 import (
-	"context"
 	"errors"
-	"io"
 	"maps"
 	"net"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
 // quiet is how long a client has to send nothing for its burst to be over. It
@@ -23,32 +23,15 @@ var setup = map[string]bool{
 	"HELLO": true, "PING": true, "READONLY": true, "SELECT": true,
 }
 
-// Proxy is a TCP proxy that can play the faults of a network. A counting one
-// also counts round trips. Its methods are safe for concurrent use.
-type Proxy struct {
-	target   string
-	port     int
-	counting bool
-	pumps    sync.WaitGroup
+// CountingProxy is a proxy that also counts round trips and commands. Its
+// methods are safe for concurrent use.
+type CountingProxy struct {
+	*servertest.Proxy
 
-	// flow is held for reading while bytes are passed on, so that the changes
-	// made under it hold from the very next byte.
-	flow sync.RWMutex
-	open chan struct{} // closed while bytes may pass
-
-	mu       sync.Mutex // taken after flow
-	drop     int        // reply chunks still to be swallowed
-	listener net.Listener
-	links    map[*link]struct{}
-	delay    time.Duration
-	cut      bool
-	closed   bool
+	mu       sync.Mutex
 	trips    int64
 	commands map[string]int
 }
-
-// NewProxy starts a proxy in front of target, a host:port. It adds no latency.
-func NewProxy(target string) (*Proxy, error) { return newProxy(target, false) }
 
 // NewCountingProxy starts a proxy that counts round trips and commands.
 //
@@ -56,326 +39,41 @@ func NewProxy(target string) (*Proxy, error) { return newProxy(target, false) }
 // what a client sends until a whole command has come in and nothing has
 // followed it for 3 ms, and passes it on as one burst. Every round trip takes
 // that much longer. The streams have to be plain RESP, not TLS.
-func NewCountingProxy(target string) (*Proxy, error) { return newProxy(target, true) }
-
-func newProxy(target string, counting bool) (*Proxy, error) {
-	l, port, err := listen()
-	if err != nil {
-		return nil, err
-	}
-	p := &Proxy{
-		target:   target,
-		port:     port,
-		counting: counting,
-		open:     make(chan struct{}),
-		listener: l,
-		links:    map[*link]struct{}{},
-		commands: map[string]int{},
-	}
-	close(p.open)
-	p.pumps.Go(func() { p.accept(l) })
-	return p, nil
-}
-
-// Addr returns the host:port to connect to, which stays the same over Cut and
-// Mend.
-func (p *Proxy) Addr() string { return hostPort(p.port) }
-
-// BlackHole(true) makes the network swallow everything without a word:
-// connections stay up and new ones are accepted, but nothing passes in either
-// direction, not even the end of a connection. BlackHole(false) delivers all
-// that was held back.
-func (p *Proxy) BlackHole(on bool) {
-	p.flow.Lock()
-	defer p.flow.Unlock()
-	switch {
-	case on && p.isOpen():
-		p.open = make(chan struct{})
-	case !on && !p.isOpen():
-		close(p.open)
-	}
-}
-
-// isOpen reports whether bytes may pass. The caller holds p.flow.
-func (p *Proxy) isOpen() bool {
-	select {
-	case <-p.open:
-		return true
-	default:
-		return false
-	}
-}
-
-// DropReplies has the next n chunks from the server, on whichever connections,
-// vanish: the server has executed the command and the client never learns. A
-// short reply is one chunk. So is the reply to a new connection's handshake:
-// warm the connection up first.
-func (p *Proxy) DropReplies(n int) {
-	p.flow.Lock()
-	defer p.flow.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drop = n
-}
-
-// Delay has each chunk take d longer in each direction, that is 2d for a round
-// trip.
-func (p *Proxy) Delay(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.delay = d
-}
-
-// Cut resets all connections (RST), and refuses new ones until Mend.
-func (p *Proxy) Cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cut || p.closed {
-		return
-	}
-	p.cut = true
-	_ = p.listener.Close()
-	p.resetLinks()
-}
-
-// resetLinks ends all connections. The caller holds p.mu.
-func (p *Proxy) resetLinks() {
-	for l := range p.links {
-		l.reset()
-	}
-	clear(p.links)
-}
-
-// Mend ends a Cut. It fails only if another process has taken the port.
-func (p *Proxy) Mend() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.cut || p.closed {
-		return nil
-	}
-	err := poll(startLimit, "mend", func(context.Context) error {
-		l, err := net.Listen("tcp", p.Addr())
-		if err == nil {
-			p.listener = l
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	p.cut = false
-	l := p.listener
-	p.pumps.Go(func() { p.accept(l) })
-	return nil
+func NewCountingProxy(target string) (*CountingProxy, error) {
+	p := &CountingProxy{commands: map[string]int{}}
+	var err error
+	p.Proxy, err = servertest.NewProxyWith(p.burstReader, target)
+	return p, err
 }
 
 // RoundTrips returns how many bursts clients have sent: a single command is
 // one, and so is a pipeline or a transaction written in one go. Bursts that
 // consist of connection setup alone (HELLO, CLIENT, AUTH, SELECT, READONLY,
-// CLUSTER, COMMAND, PING) do not count. It is always 0 without
-// NewCountingProxy.
-func (p *Proxy) RoundTrips() int64 {
+// CLUSTER, COMMAND, PING) do not count.
+func (p *CountingProxy) RoundTrips() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trips
 }
 
 // Commands returns how often clients have sent each command, by its name in
-// upper case, connection setup included. It is always empty without
-// NewCountingProxy.
-func (p *Proxy) Commands() map[string]int {
+// upper case, connection setup included.
+func (p *CountingProxy) Commands() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.commands)
 }
 
 // Reset sets the counts to zero. It leaves the faults as they are.
-func (p *Proxy) Reset() {
+func (p *CountingProxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trips = 0
 	clear(p.commands)
 }
 
-// Close ends the proxy and its connections. It can be called more than once.
-func (p *Proxy) Close() {
-	p.mu.Lock()
-	first := !p.closed
-	p.closed = true
-	_ = p.listener.Close()
-	p.resetLinks()
-	p.mu.Unlock()
-	p.pumps.Wait()
-	if first {
-		givePort(p.port, false)
-	}
-}
-
-func (p *Proxy) accept(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		l := newLink(conn)
-		p.mu.Lock()
-		if p.cut || p.closed {
-			l.reset()
-		} else {
-			p.links[l] = struct{}{}
-			p.pumps.Go(func() { p.serve(l) })
-		}
-		p.mu.Unlock()
-	}
-}
-
-// link is a client's connection and the one to the server that it is passed on
-// to.
-type link struct {
-	client net.Conn
-	ctx    context.Context // done when the link is over
-	cancel context.CancelFunc
-
-	mu     sync.Mutex
-	server net.Conn // nil before it is dialed
-	over   bool
-}
-
-func newLink(client net.Conn) *link {
-	l := &link{client: client}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	return l
-}
-
-// attach takes the connection to the server, unless the link is over.
-func (l *link) attach(server net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over {
-		_ = server.Close()
-		return false
-	}
-	l.server = server
-	return true
-}
-
-// reset ends both connections with an RST, close in good order.
-func (l *link) reset() { l.end(true) }
-func (l *link) close() { l.end(false) }
-
-func (l *link) end(rst bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over {
-		return
-	}
-	l.over = true
-	l.cancel()
-	for _, c := range []net.Conn{l.client, l.server} {
-		if c == nil {
-			continue
-		}
-		if tcp, ok := c.(*net.TCPConn); ok && rst {
-			_ = tcp.SetLinger(0)
-		}
-		_ = c.Close()
-	}
-}
-
-// chunk is what one read gave, on its way through the proxy.
-type chunk struct {
-	data []byte
-	due  time.Time // when it may be passed on
-	err  error     // why nothing follows
-}
-
-// backlog is how many chunks of a direction can be on their way. Beyond them,
-// the sender's data stays in the system's buffers.
-const backlog = 1024
-
-// serve passes bytes between both ends until both have ended.
-func (p *Proxy) serve(l *link) {
-	defer func() {
-		l.close()
-		p.mu.Lock()
-		delete(p.links, l)
-		p.mu.Unlock()
-	}()
-	// In a black hole, the client must not learn that the server is down.
-	if !p.pass(l, func() {}) {
-		return
-	}
-	conn, err := (&net.Dialer{Timeout: startLimit}).DialContext(l.ctx, "tcp", p.target)
-	if err != nil {
-		// Unless the black hole came while dialing.
-		p.pass(l, l.reset)
-		return
-	}
-	if !l.attach(conn) {
-		return
-	}
-	requests, replies := make(chan chunk, backlog), make(chan chunk, backlog)
-	readRequests := reader(l.client)
-	if p.counting {
-		readRequests = p.burstReader(l.client)
-	}
-	var both sync.WaitGroup
-	both.Go(func() { p.receive(l, readRequests, requests) })
-	both.Go(func() { p.receive(l, reader(conn), replies) })
-	both.Go(func() { p.send(l, requests, conn, false) })
-	both.Go(func() { p.send(l, replies, l.client, true) })
-	both.Wait()
-}
-
-// pass calls do at a moment when bytes may pass, and reports false if the link
-// was over before that.
-func (p *Proxy) pass(l *link, do func()) bool {
-	for {
-		p.flow.RLock()
-		open := p.open
-		if p.isOpen() {
-			defer p.flow.RUnlock()
-			do()
-			return true
-		}
-		p.flow.RUnlock()
-		select {
-		case <-open:
-		case <-l.ctx.Done():
-			return false
-		}
-	}
-}
-
-// receive queues what read returns, up to and including its error.
-func (p *Proxy) receive(l *link, read func() ([]byte, error), queue chan<- chunk) {
-	for {
-		data, err := read()
-		p.mu.Lock()
-		c := chunk{data: data, due: time.Now().Add(p.delay), err: err}
-		p.mu.Unlock()
-		select {
-		case queue <- c:
-		case <-l.ctx.Done():
-			return
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// reader returns a function that reads the next chunk.
-func reader(conn net.Conn) func() ([]byte, error) {
-	buf := make([]byte, 64<<10)
-	return func() ([]byte, error) {
-		n, err := conn.Read(buf)
-		return append([]byte(nil), buf[:n]...), err
-	}
-}
-
 // burstReader returns a function that reads and counts the next burst.
-func (p *Proxy) burstReader(conn net.Conn) func() ([]byte, error) {
+func (p *CountingProxy) burstReader(conn net.Conn) func() ([]byte, error) {
 	buf := make([]byte, 64<<10)
 	var parser commandParser
 	return func() ([]byte, error) {
@@ -406,7 +104,7 @@ func (p *Proxy) burstReader(conn net.Conn) func() ([]byte, error) {
 }
 
 // count counts a burst of the named commands.
-func (p *Proxy) count(names []string) {
+func (p *CountingProxy) count(names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	trip := false
@@ -417,94 +115,4 @@ func (p *Proxy) count(names []string) {
 	if trip {
 		p.trips++
 	}
-}
-
-// send passes the queue on to conn.
-func (p *Proxy) send(l *link, queue <-chan chunk, conn net.Conn, replies bool) {
-	for {
-		var c chunk
-		select {
-		case c = <-queue:
-		case <-l.ctx.Done():
-			return
-		}
-		if !p.wait(l, c.due) || !p.write(l, conn, c.data, replies) {
-			return
-		}
-		if c.err != nil {
-			p.pass(l, func() { finish(l, conn, c.err) })
-			return
-		}
-	}
-}
-
-// wait waits for a moment, and reports false if the link was over before it.
-func (p *Proxy) wait(l *link, due time.Time) bool {
-	left := time.Until(due)
-	if left <= 0 {
-		return true
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-l.ctx.Done():
-		return false
-	}
-}
-
-// write writes data to conn, or nothing if it is a reply to be swallowed.
-func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
-	if len(data) == 0 {
-		return true
-	}
-	started := false
-	var err error
-	for len(data) > 0 && err == nil {
-		ok := p.pass(l, func() {
-			if !started && reply && p.swallow() {
-				data = nil
-				return
-			}
-			started = true
-			// The peer may read nothing for long. BlackHole waits for this
-			// call, so it must return now and then.
-			_ = conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
-			var n int
-			n, err = conn.Write(data)
-			data = data[n:]
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				err = nil
-			}
-		})
-		if !ok {
-			return false
-		}
-	}
-	if err != nil {
-		l.reset()
-		return false
-	}
-	return true
-}
-
-// swallow reports whether the next reply is to vanish.
-func (p *Proxy) swallow() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.drop == 0 {
-		return false
-	}
-	p.drop--
-	return true
-}
-
-// finish ends one direction the way its sender did.
-func finish(l *link, conn net.Conn, err error) {
-	if tcp, ok := conn.(*net.TCPConn); ok && errors.Is(err, io.EOF) {
-		_ = tcp.CloseWrite()
-		return
-	}
-	l.reset()
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,14 +14,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-func TestMain(m *testing.M) { Main(m, func() error { return goleak.Find() }) }
+func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
 // eventually polls check until it returns nil.
 func eventually(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	if err := poll(settleLimit, what, check); err != nil {
+	if err := servertest.Poll(settleLimit, what, check); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,7 +89,7 @@ func TestKillAndRestart(t *testing.T) {
 	if s.Log() == "" {
 		t.Fatal("the log is lost")
 	}
-	if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("folder is left: %v", err)
 	}
 	if err := s.Restart(); err == nil {
@@ -202,22 +203,6 @@ func TestBadArgs(t *testing.T) {
 	}
 }
 
-func TestPortInUse(t *testing.T) {
-	t.Parallel()
-	s := New(t)
-	must(t, s.Kill())
-	l, err := net.Listen("tcp", s.Addr())
-	must(t, err)
-	s.mu.Lock()
-	err = s.run()
-	s.mu.Unlock()
-	must(t, l.Close())
-	if !errors.Is(err, errPort) {
-		t.Fatalf("start on a port in use: %v", err)
-	}
-	must(t, s.Restart())
-}
-
 func TestShared(t *testing.T) {
 	t.Parallel()
 	a, b := Shared(t), Shared(t)
@@ -318,7 +303,7 @@ func TestProxyBlackHole(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := New(t)
-	p := NewProxyFor(t, s.Addr())
+	p := servertest.NewProxyFor(t, s.Addr())
 	conn, err := net.Dial("tcp", p.Addr())
 	must(t, err)
 	defer conn.Close()
@@ -331,7 +316,7 @@ func TestProxyBlackHole(t *testing.T) {
 		n, err := io.ReadFull(conn, reply)
 		return string(reply[:n]), err
 	}
-	if reply, err := ask(startLimit, "SET k 1\r\n", 5); err != nil || reply != "+OK\r\n" {
+	if reply, err := ask(settleLimit, "SET k 1\r\n", 5); err != nil || reply != "+OK\r\n" {
 		t.Fatalf("reply %q, %v", reply, err)
 	}
 	p.BlackHole(true)
@@ -346,7 +331,7 @@ func TestProxyBlackHole(t *testing.T) {
 	must(t, err)
 	defer late.Close()
 	p.BlackHole(false)
-	if reply, err := ask(startLimit, "INCR k\r\n", 8); err != nil || reply != ":2\r\n:3\r\n" {
+	if reply, err := ask(settleLimit, "INCR k\r\n", 8); err != nil || reply != ":2\r\n:3\r\n" {
 		t.Fatalf("reply after the black hole %q, %v", reply, err)
 	}
 	p.BlackHole(true)
@@ -355,7 +340,7 @@ func TestProxyBlackHole(t *testing.T) {
 		t.Fatalf("black hole let the server's end through: %q, %v", reply, err)
 	}
 	p.BlackHole(false)
-	must(t, conn.SetReadDeadline(time.Now().Add(startLimit)))
+	must(t, conn.SetReadDeadline(time.Now().Add(settleLimit)))
 	if n, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("the server's end does not arrive: %d, %v", n, err)
 	}
@@ -364,13 +349,13 @@ func TestProxyBlackHole(t *testing.T) {
 func TestProxyCut(t *testing.T) {
 	t.Parallel()
 	s := New(t)
-	p := NewProxyFor(t, s.Addr())
+	p := servertest.NewProxyFor(t, s.Addr())
 	conn, err := net.Dial("tcp", p.Addr())
 	must(t, err)
 	defer conn.Close()
 	_, err = io.WriteString(conn, "PING\r\n")
 	must(t, err)
-	must(t, conn.SetReadDeadline(time.Now().Add(startLimit)))
+	must(t, conn.SetReadDeadline(time.Now().Add(settleLimit)))
 	_, err = io.ReadFull(conn, make([]byte, len("+PONG\r\n")))
 	must(t, err)
 	p.Cut()
@@ -392,7 +377,7 @@ func TestProxyDropAndDelay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := New(t)
-	p := NewProxyFor(t, s.Addr())
+	p := servertest.NewProxyFor(t, s.Addr())
 	c := impatient(t, p.Addr())
 	must(t, c.Ping(ctx).Err())
 	p.DropReplies(1)
@@ -477,45 +462,5 @@ func TestCommandParser(t *testing.T) {
 		if fmt.Sprint(names) != want || !p.between() {
 			t.Fatalf("in chunks of %d: %v, between %t", size, names, p.between())
 		}
-	}
-}
-
-// recorder is a testing.TB that only notes how it was ended.
-type recorder struct {
-	testing.TB
-	skipped, failed bool
-}
-
-func (r *recorder) Helper()               {}
-func (r *recorder) Name() string          { return "TestRecorded" }
-func (r *recorder) Skip(...any)           { r.skipped = true }
-func (r *recorder) Fatalf(string, ...any) { r.failed = true; panic(r) }
-
-// Not parallel: it changes the environment.
-func TestRequire(t *testing.T) {
-	skips := filepath.Join(t.TempDir(), "skips")
-	t.Setenv("PATH", t.TempDir())
-	t.Setenv(skipsEnv, skips)
-	t.Setenv(requireEnv, "")
-	for range 2 {
-		r := &recorder{TB: t}
-		Require(r)
-		if !r.skipped {
-			t.Fatal("not skipped")
-		}
-	}
-	text, err := os.ReadFile(skips)
-	must(t, err)
-	if line := "TestRecorded: redis-server not found\n"; string(text) != line+line {
-		t.Fatalf("skips: %q", text)
-	}
-	t.Setenv(requireEnv, "1")
-	r := &recorder{TB: t}
-	func() {
-		defer func() { _ = recover() }()
-		Require(r)
-	}()
-	if !r.failed {
-		t.Fatal("did not fail")
 	}
 }

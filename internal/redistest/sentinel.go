@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
 // masterName is the name the sentinel knows its master by.
@@ -56,7 +58,7 @@ func (s *Sentinel) form(password string) error {
 	if err := s.Replica.Client().ConfigRewrite(context.Background()).Err(); err != nil {
 		return fmt.Errorf("redistest: sentinel: rewrite config: %w", err)
 	}
-	err = poll(settleLimit, "sentinel: replication", func(ctx context.Context) error {
+	err = servertest.Poll(settleLimit, "redistest: sentinel: replication", func(ctx context.Context) error {
 		return linkUp(ctx, s.Replica)
 	})
 	if err != nil {
@@ -75,7 +77,7 @@ func (s *Sentinel) form(password string) error {
 	if err != nil {
 		return err
 	}
-	return poll(settleLimit, "sentinel: replica", s.known)
+	return servertest.Poll(settleLimit, "redistest: sentinel: replica", s.known)
 }
 
 // known returns what the sentinel still lacks to promote the replica.

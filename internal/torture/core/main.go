@@ -25,6 +25,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -185,7 +186,7 @@ func (t *tormentor) tormentOneAfterAnother(ctx context.Context, number int, rand
 type host struct {
 	t         *tormentor
 	holder    dlock.Holder
-	proxy     *redistest.Proxy
+	proxy     *servertest.Proxy
 	client    *redis.Client
 	lock      *redislock.Store
 	scheduler *timer.Scheduler
@@ -194,7 +195,7 @@ type host struct {
 }
 
 func (t *tormentor) newHost(name string) (*host, error) {
-	proxy, err := redistest.NewProxy(t.server.Addr())
+	proxy, err := servertest.NewProxy(t.server.Addr())
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,136 @@
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// process is one run of a program.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed once the process has been waited for
+	err  error         // how it ended; read it after done
+}
+
+// spawn starts cmd from a goroutine that keeps its OS thread for as long as the
+// child lives. The parent-death signal follows the thread that forked, not the
+// process: without the lock, the server would be killed whenever the runtime
+// retires that thread.
+func spawn(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *process) exited() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// ends waits for the end of the process, and reports false if it takes longer
+// than limit.
+func (p *process) ends(limit time.Duration) bool {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// kill ends the process and its descendants, also if they are paused, and waits
+// until they are gone. None of them sees another one's end.
+func (p *process) kill() error {
+	all, err := p.freeze()
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	for _, one := range all {
+		// The only error is that it has ended already.
+		_ = one.Kill()
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	return errors.Join(err, Poll(limit, "kill", func(context.Context) error {
+		return without(all, "ZX", "still running")
+	}))
+}
+
+// freeze stops the process and its descendants (SIGSTOP), and returns them: its
+// children, then theirs, and so on; the process itself comes first. A process is
+// asked for its children only when it is stopped, so none is missed, and none
+// can end and leave its pid to a stranger.
+func (p *process) freeze() (all []*os.Process, err error) {
+	for generation := []*os.Process{p.cmd.Process}; len(generation) > 0; {
+		var pids []int
+		for _, one := range generation {
+			err := pause(one)
+			if errors.Is(err, os.ErrProcessDone) {
+				continue
+			}
+			if err != nil {
+				return all, err
+			}
+			all, pids = append(all, one), append(pids, one.Pid)
+		}
+		err := Poll(limit, "pause", func(context.Context) error {
+			return without(generation, "TtZX", "not stopped")
+		})
+		if err != nil {
+			return all, err
+		}
+		if generation, err = children(pids); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// thaw ends a freeze, the youngest first.
+func thaw(all []*os.Process) error {
+	var errs []error
+	for _, one := range slices.Backward(all) {
+		if err := resume(one); !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// without returns an error while a thread of the processes is in a state other
+// than those given.
+func without(processes []*os.Process, states, what string) error {
+	for _, one := range processes {
+		if now := threadStates(one.Pid); strings.Trim(now, states) != "" {
+			return fmt.Errorf("process %d is %s: %s", one.Pid, what, now)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,367 @@
+package servertest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Program says how to run a server. Its functions get the Server before Start
+// has returned it, for its folder, its port, and its commands.
+type Program struct {
+	// Name is what errors and the folder's name call it.
+	Name string
+	// Prepare fills the new folder. Default: it stays empty.
+	Prepare func(*Server) error
+	// Command returns the server's command, made by Server.Command. It is called
+	// for each run, and may first write the port into a file.
+	Command func(*Server) (*exec.Cmd, error)
+	// Ready returns an error until the process with this pid, which has printed
+	// this log so far, serves.
+	Ready func(ctx context.Context, s *Server, pid int, log string) error
+	// Remove takes back what of an ended server is not in its folder.
+	// Default: there is nothing.
+	Remove func(*Server)
+	// StopSignal asks it to shut down in good order. Default: SIGTERM.
+	StopSignal syscall.Signal
+	// SecondPort is how far above its port another one lies that it listens on,
+	// too. Default: there is none.
+	SecondPort int
+	// RefusesRoot has it run as the user nobody if we are root.
+	RefusesRoot bool
+}
+
+// Server is one server process with its children, which can be killed, paused,
+// and started again in place. Its methods are safe for concurrent use.
+type Server struct {
+	program Program
+	account *account // nil for our own
+	dir     string
+	port    int // constant after Start
+
+	mu      sync.Mutex
+	proc    *process      // nil while there is no process
+	paused  []*os.Process // what Pause has stopped
+	closed  bool
+	lastLog string // the log's tail, once the folder is gone
+}
+
+// Start runs a server and waits until it is ready. Close ends it.
+func Start(program Program) (*Server, error) {
+	s := &Server{program: program}
+	err := s.start()
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("%s: %w", program.Name, err)
+	}
+	return s, nil
+}
+
+// errPort says that a server did not come up because its port was in use.
+var errPort = errors.New("port in use")
+
+func (s *Server) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.makeDir(); err != nil {
+		return err
+	}
+	if s.program.Prepare != nil {
+		if err := s.program.Prepare(s); err != nil {
+			return err
+		}
+	}
+	var err error
+	// Another process can take a port between the look and the bind.
+	for range 10 {
+		s.givePort()
+		if s.port, err = takePort(s.program.SecondPort); err != nil {
+			return err
+		}
+		if err = s.run(); !errors.Is(err, errPort) {
+			break
+		}
+	}
+	return err
+}
+
+// givePort takes the server's port back, if it has one.
+func (s *Server) givePort() {
+	if s.port != 0 {
+		givePort(s.port, s.program.SecondPort)
+	}
+	s.port = 0
+}
+
+func (s *Server) makeDir() error {
+	temp := ""
+	var err error
+	if s.program.RefusesRoot && os.Geteuid() == 0 {
+		temp = everybodysTemp()
+		if s.account, err = nobody(); err != nil {
+			return err
+		}
+	}
+	if s.dir, err = os.MkdirTemp(temp, "tickslot-"+s.program.Name+"-"); err != nil {
+		return err
+	}
+	return s.account.own(s.dir)
+}
+
+// Command returns a command that runs in the server's folder, as its user, and
+// dies with us.
+func (s *Server) Command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = s.account.attr()
+	return cmd
+}
+
+// Run runs a helper of the server to its end, and returns what it printed. An
+// error has that, too, and what it printed as errors.
+func (s *Server) Run(cmd *exec.Cmd) (string, error) {
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = time.Second // for descendants that keep the pipes open
+	p, err := spawn(cmd)
+	if err == nil {
+		if p.ends(limit) {
+			err = p.err
+		} else {
+			err = errors.Join(fmt.Errorf("still running after %v, killed", limit), p.kill())
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", filepath.Base(cmd.Path), err, &out, &errs)
+	}
+	return out.String(), nil
+}
+
+// run starts the process and waits until it is ready. The caller holds s.mu.
+func (s *Server) run() error {
+	out, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	// The child has its own descriptor.
+	defer out.Close()
+	if err := s.account.own(s.logPath()); err != nil {
+		return err
+	}
+	from, err := out.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	cmd, err := s.program.Command(s)
+	if err != nil {
+		return err
+	}
+	// A file, not a buffer: with a buffer, Wait would also wait for children
+	// of the server that still hold the pipe.
+	cmd.Stdout, cmd.Stderr = out, out
+	proc, err := spawn(cmd)
+	if err != nil {
+		return err
+	}
+	err = Poll(limit, "start", func(ctx context.Context) error {
+		err := s.program.Ready(ctx, s, cmd.Process.Pid, s.logTail(from))
+		if err != nil && proc.exited() {
+			return nil // looked at below: no use in waiting on
+		}
+		return err
+	})
+	if err == nil && !proc.exited() {
+		s.proc = proc
+		return nil
+	}
+	if err == nil {
+		err = errors.New("it exited")
+	}
+	err = errors.Join(err, proc.kill())
+	text := s.logTail(from)
+	if strings.Contains(text, "already in use") {
+		err = errPort
+	}
+	return fmt.Errorf("start on port %d: %w\n%s", s.port, err, text)
+}
+
+// Addr returns the server's host:port, which stays the same over restarts.
+func (s *Server) Addr() string { return hostPort(s.port) }
+
+// Port returns the port of Addr.
+func (s *Server) Port() int { return s.port }
+
+// Dir returns the server's folder, which Close removes.
+func (s *Server) Dir() string { return s.dir }
+
+// Pid returns the id of the server's process, or 0 while it is not running.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running() {
+		return 0
+	}
+	return s.proc.cmd.Process.Pid
+}
+
+// running reports whether there is a live process. The caller holds s.mu.
+func (s *Server) running() bool { return s.proc != nil && !s.proc.exited() }
+
+func (s *Server) notRunning() error { return fmt.Errorf("%s is not running", s.program.Name) }
+
+// Kill ends the server and its children at once, as a crash of its machine
+// would, and waits until they are gone. They may be paused.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running() {
+		return s.notRunning()
+	}
+	return s.kill()
+}
+
+// kill ends the process and its children. The caller holds s.mu.
+func (s *Server) kill() error {
+	p := s.proc
+	s.proc, s.paused = nil, nil
+	return p.kill()
+}
+
+// Stop has the server shut down in good order, and waits until it is gone.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running() {
+		return s.notRunning()
+	}
+	// Paused processes would not see the request.
+	err := thaw(s.paused)
+	s.paused = nil
+	if err == nil {
+		err = signal(s.proc.cmd.Process, cmp.Or(s.program.StopSignal, syscall.SIGTERM))
+	}
+	if err == nil && !s.proc.ends(limit) {
+		err = fmt.Errorf("still running after %v, killed", limit)
+	}
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", s.program.Name, errors.Join(err, s.kill()))
+	}
+	s.proc = nil
+	return nil
+}
+
+// Pause freezes the server and its children: connections stay up, and nothing is
+// answered. It fails with errors.ErrUnsupported where the system cannot do that.
+func (s *Server) Pause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running() {
+		return s.notRunning()
+	}
+	all, err := s.proc.freeze()
+	s.paused = all
+	return err
+}
+
+// Resume ends a Pause. What clients sent in the meantime is executed then.
+func (s *Server) Resume() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running() {
+		return s.notRunning()
+	}
+	err := thaw(s.paused)
+	s.paused = nil
+	return err
+}
+
+// Restart starts a killed or stopped server again, on the same port and in the
+// same folder, and waits until it is ready. Before that, it calls each prepare
+// with the folder.
+func (s *Server) Restart(prepare ...func(dir string) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("restart %s: it is closed", s.program.Name)
+	}
+	if s.running() {
+		return fmt.Errorf("restart %s: it is still running", s.program.Name)
+	}
+	for _, do := range prepare {
+		if err := do(s.dir); err != nil {
+			return fmt.Errorf("restart %s: %w", s.program.Name, err)
+		}
+	}
+	// The port cannot be another one, so wait for whoever has it.
+	var fatal error
+	err := Poll(limit, "restart "+s.program.Name, func(context.Context) error {
+		err := s.run()
+		if err != nil && !errors.Is(err, errPort) {
+			fatal = fmt.Errorf("restart %s: %w", s.program.Name, err)
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, fatal)
+}
+
+func (s *Server) logPath() string { return filepath.Join(s.dir, "output.log") }
+
+// Log returns the end of what the server has printed, also after Close.
+func (s *Server) Log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.lastLog
+	}
+	return s.logTail(0)
+}
+
+// logTail returns the log from the given offset, at most its last 8 KiB.
+func (s *Server) logTail(from int64) string {
+	const most = 8 << 10
+	f, err := os.Open(s.logPath())
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil {
+		from = max(from, st.Size()-most)
+	}
+	text, _ := io.ReadAll(io.NewSectionReader(f, from, most))
+	return string(text)
+}
+
+// Close ends the server, paused or not, and removes its folder. It can be called
+// more than once.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	if s.proc != nil {
+		// That it could not be frozen does not matter: it is gone.
+		_ = s.kill()
+	}
+	if s.dir == "" {
+		return
+	}
+	s.lastLog = s.logTail(0)
+	if s.program.Remove != nil {
+		s.program.Remove(s)
+	}
+	_ = os.RemoveAll(s.dir)
+	givePort(s.port, s.program.SecondPort)
+}

@@ -1,0 +1,63 @@
+package servertest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// dieWithParent has the kernel kill the child when the thread that started it
+// ends, which includes every way in which a test binary can die. See spawn for
+// the thread.
+func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+
+// threadStates returns a letter for the state of each of the process's threads
+// (T is stopped, Z is dead), and nothing if there is no such process.
+func threadStates(pid int) string {
+	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	var states []byte
+	for _, path := range threads {
+		if stat := readStat(path); len(stat) > 0 {
+			states = append(states, stat[0][0])
+		}
+	}
+	return string(states)
+}
+
+// children returns the children of the given processes.
+func children(of []int) ([]*os.Process, error) {
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	var found []*os.Process
+	for _, path := range all {
+		stat := readStat(path)
+		if len(stat) < 2 {
+			continue // it has ended
+		}
+		if parent, _ := strconv.Atoi(string(stat[1])); !slices.Contains(of, parent) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			return nil, err
+		}
+		child, err := os.FindProcess(pid)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, child)
+	}
+	return found, nil
+}
+
+// readStat returns the fields of a stat file from the state on. The name before
+// it is in parentheses, and may hold anything.
+func readStat(path string) [][]byte {
+	text, _ := os.ReadFile(path)
+	return bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+}

@@ -1,0 +1,67 @@
+//go:build unix
+
+package servertest
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+func pause(p *os.Process) error                      { return p.Signal(syscall.SIGSTOP) }
+func resume(p *os.Process) error                     { return p.Signal(syscall.SIGCONT) }
+func signal(p *os.Process, sig syscall.Signal) error { return p.Signal(sig) }
+
+// An account is a user that a program runs as; nil is the one that we are.
+type account struct{ uid, gid uint32 }
+
+// nobody looks up the user that a server runs as which refuses root.
+func nobody() (*account, error) {
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &account{uint32(uid), uint32(gid)}, nil
+}
+
+// attr has a child die with us, and run as the account unless that is nil.
+func (a *account) attr() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{}
+	if a != nil {
+		attr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	}
+	dieWithParent(attr)
+	return attr
+}
+
+// own gives a file or a folder to the account, unless that is nil.
+func (a *account) own(path string) error {
+	if a == nil {
+		return nil
+	}
+	return os.Chown(path, int(a.uid), int(a.gid))
+}
+
+// everybodysTemp is the folder for the folders of servers that run as nobody:
+// the usual one, unless that lies in a folder that is closed to others.
+func everybodysTemp() string {
+	temp := os.TempDir()
+	for dir := temp; ; dir = filepath.Dir(dir) {
+		if st, err := os.Stat(dir); err != nil || st.Mode()&0o001 == 0 {
+			return "/tmp"
+		}
+		if dir == filepath.Dir(dir) {
+			return temp
+		}
+	}
+}

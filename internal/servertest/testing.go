@@ -1,0 +1,156 @@
+package servertest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+)
+
+const (
+	// requireEnv set to 1 makes a missing server a failure.
+	requireEnv = "TICKSLOT_REQUIRE_SERVERS"
+	// skipsEnv names a file that collects the tests skipped for want of one.
+	skipsEnv = "TICKSLOT_SKIPS"
+)
+
+// Require skips the test if missing says what is not there, and puts it on
+// record in the file named by TICKSLOT_SKIPS. With TICKSLOT_REQUIRE_SERVERS=1 it
+// fails the test instead, and tells how to get it.
+func Require(t testing.TB, missing error, how string) {
+	t.Helper()
+	if missing == nil {
+		return
+	}
+	if os.Getenv(requireEnv) == "1" {
+		t.Fatalf("%v\n%s=1 wants it: %s", missing, requireEnv, how)
+	}
+	if path := os.Getenv(skipsEnv); path != "" {
+		if err := appendLine(path, fmt.Sprintf("%s: %v", t.Name(), missing)); err != nil {
+			t.Errorf("record the skip: %v", err)
+		}
+	}
+	t.Skip(missing)
+}
+
+// appendLine writes the line in one call: the test binaries of several packages
+// share the file.
+func appendLine(path, line string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// Running is one server, or several that belong together.
+type Running interface {
+	Log() string
+	Close()
+}
+
+// Own gives the server that a start has returned to the test: it ends with the
+// test, and its output is logged if the test failed. An error fails the test.
+func Own[S Running](t testing.TB, s S, err error) S {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", s.Log())
+		}
+		s.Close()
+	})
+	return s
+}
+
+// NewProxyFor is NewProxy for a test.
+func NewProxyFor(t testing.TB, target string) *Proxy {
+	t.Helper()
+	p, err := NewProxy(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Shared holds a server that a test binary has one of. The zero value has none
+// yet. The binary's TestMain has to call Main.
+type Shared[S interface {
+	Running
+	Pid() int
+}] struct {
+	mu      sync.Mutex
+	started bool
+	server  S
+}
+
+// Get returns the server, which it starts if it is not there.
+func (h *Shared[S]) Get(t testing.TB, start func() (S, error)) S {
+	t.Helper()
+	// Deferred, so that a failed test or a panic does not lock out the others.
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.started && h.server.Pid() == 0 {
+		// It crashed, which is no reason for all the other tests to fail.
+		t.Logf("shared server died:\n%s", h.server.Log())
+		h.server.Close()
+		h.started = false
+	}
+	if !h.started {
+		s, err := start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.server, h.started = s, true
+		atEnd.Lock()
+		defer atEnd.Unlock()
+		atEnd.close = append(atEnd.close, s.Close)
+	}
+	return h.server
+}
+
+// atEnd holds what Main closes.
+var atEnd struct {
+	sync.Mutex
+	close []func()
+}
+
+// Main runs the tests, ends the shared servers, and exits. It is all that a
+// TestMain needs. If the tests have passed, the checks run last, when nothing of
+// this package is running any more: goroutine leaks can be looked for there.
+//
+// It lets sixteen parallel tests run at once instead of one per processor, unless -parallel says otherwise: tests of
+// leases wait most of the time.
+func Main(m *testing.M, checks ...func() error) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", "16"); err != nil {
+			panic(err) // the testing package has no such flag any more
+		}
+	}
+	code := m.Run()
+	atEnd.Lock()
+	for _, end := range atEnd.close {
+		end()
+	}
+	atEnd.Unlock()
+	if code == 0 {
+		for _, check := range checks {
+			if err := check(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,85 @@
+package sqltest
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// folders are places of programs that PATH often lacks.
+var folders = []string{
+	"/usr/sbin", "/usr/local/sbin", "/usr/libexec",
+	"/opt/homebrew/opt/mariadb/bin", "/usr/local/opt/mariadb/bin",
+	"/opt/homebrew/opt/mysql/bin", "/usr/local/opt/mysql/bin",
+}
+
+// path returns PATH with the folders after it.
+func path() string {
+	return strings.Join(append([]string{os.Getenv("PATH")}, folders...), string(filepath.ListSeparator))
+}
+
+// find returns the first of the programs that there is.
+func find(names ...string) (string, error) {
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+		for _, dir := range folders {
+			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+				return path, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s not found", strings.Join(names, " or "))
+}
+
+// findPostgres returns the folder of the programs of one version of Postgres:
+// that of PATH, or else the newest. (Debian keeps its folders out of PATH, and
+// the psql in PATH is a slow script there.)
+func findPostgres() (string, error) {
+	var dirs []string
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	var versions []string
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
+		"/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin",
+	} {
+		found, _ := filepath.Glob(pattern) // the patterns are good
+		versions = append(versions, found...)
+	}
+	slices.SortFunc(versions, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+	for _, dir := range append(dirs, versions...) {
+		if complete(dir) {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("postgres not found")
+}
+
+// version returns the number in the name of a folder of Postgres.
+func version(dir string) float64 {
+	number, _ := strconv.ParseFloat(regexp.MustCompile(`[0-9.]+`).FindString(dir), 64)
+	return number
+}
+
+func complete(dir string) bool {
+	for _, name := range []string{"initdb", "postgres", "psql"} {
+		if _, err := exec.LookPath(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}

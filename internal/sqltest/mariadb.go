@@ -1,0 +1,123 @@
+package sqltest
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// mariaDB are the programs of MariaDB, or of MySQL if it is not there.
+type mariaDB struct {
+	server, client string
+	install        string // "" for MySQL, whose server does that itself
+}
+
+func findMariaDB() (p mariaDB, err error) {
+	if p.server, err = find("mariadbd", "mysqld"); err != nil {
+		return p, err
+	}
+	if filepath.Base(p.server) == "mariadbd" {
+		if p.install, err = find("mariadb-install-db"); err != nil {
+			return p, err
+		}
+	}
+	p.client, err = find("mariadb", "mysql")
+	return p, err
+}
+
+// StartMariaDB runs a MariaDB server, or a MySQL server where there is no
+// MariaDB, and waits until it answers. Its superuser is root. Close ends it.
+func StartMariaDB(opts Options) (*Server, error) {
+	programs, err := findMariaDB()
+	if err != nil {
+		return nil, err
+	}
+	command := func(base *servertest.Server, name string, args ...string) *exec.Cmd {
+		args = append([]string{"--no-defaults"}, args...)
+		return hermetic(base.Command(name, args...), base.Dir())
+	}
+	server := func(base *servertest.Server, name string, args ...string) *exec.Cmd {
+		return command(base, name, append([]string{
+			"--datadir=" + filepath.Join(base.Dir(), "data"),
+			"--tmpdir=" + base.Dir(),
+			"--skip-name-resolve",
+			"--innodb-buffer-pool-size=24M",
+			"--loose-innodb-log-file-size=16M",
+		}, args...)...)
+	}
+	base, err := servertest.Start(servertest.Program{
+		Name: "mariadb",
+		Prepare: func(base *servertest.Server) error {
+			install := server(base, programs.server, "--initialize-insecure")
+			if programs.install != "" {
+				install = server(base, programs.install, "--auth-root-authentication-method=normal",
+					"--skip-test-db", "--debug-no-sync")
+			}
+			_, err := base.Run(install)
+			return err
+		},
+		Command: func(base *servertest.Server) (*exec.Cmd, error) {
+			args := []string{
+				"--bind-address=127.0.0.1",
+				"--port=" + strconv.Itoa(base.Port()),
+				// Relative to the data: a path in full may be too long.
+				"--socket=socket",
+				"--pid-file=" + filepath.Join(base.Dir(), "pid"),
+				"--innodb-flush-log-at-trx-commit=1",
+				"--max-connections=200",
+			}
+			if programs.install == "" {
+				args = append(args, "--mysqlx=OFF")
+			}
+			for _, s := range opts.Settings {
+				args = append(args, "--"+s)
+			}
+			return server(base, programs.server, args...), nil
+		},
+		// What follows the program's path: plugins may say that they are ready, too.
+		Ready:       says(": ready for connections."),
+		RefusesRoot: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Server: base}
+	s.client = func(database string) *exec.Cmd {
+		cmd := command(base, programs.client, "--protocol=socket", "--socket=socket", "--user=root",
+			"--batch", "--unbuffered", "--skip-column-names", "--default-character-set=utf8mb4", database)
+		cmd.Dir = filepath.Join(base.Dir(), "data")
+		return cmd
+	}
+	s.dsn = func(user, password, database string) string {
+		if user == "" {
+			user = "root"
+		}
+		return fmt.Sprintf("%s:%s@tcp(%s)/%s", user, password, base.Addr(), database)
+	}
+	s.drop = s.dropMariaDB
+	// The root of MySQL may come through the socket only.
+	_, err = s.Exec("", "CREATE USER IF NOT EXISTS root@'127.0.0.1'; GRANT ALL PRIVILEGES ON *.* TO root@'127.0.0.1' WITH GRANT OPTION")
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// dropMariaDB drops a database and the sessions in it, whose locks it would wait
+// for.
+func (s *Server) dropMariaDB(database string) error {
+	sessions, err := s.Exec("", "SELECT id FROM information_schema.processlist WHERE db = '"+database+"'")
+	if err != nil {
+		return err
+	}
+	for _, id := range strings.Fields(sessions) {
+		_, _ = s.Exec("", "KILL "+id) // it may have ended
+	}
+	_, err = s.Exec("", "DROP DATABASE IF EXISTS "+database)
+	return err
+}

@@ -1,0 +1,53 @@
+package sqltest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// StartPgBouncer runs a PgBouncer in front of a Postgres server, in the pool
+// mode session, transaction, or statement, and waits until it answers. Whoever
+// connects is the server's superuser. A pool, which is what a database has, has
+// five connections unless default_pool_size says otherwise. Close ends it.
+func StartPgBouncer(target *Server, mode string, opts Options) (*Server, error) {
+	program, err := find("pgbouncer")
+	if err != nil {
+		return nil, err
+	}
+	bin, err := findPostgres()
+	if err != nil {
+		return nil, err
+	}
+	base, err := servertest.Start(servertest.Program{
+		Name: "pgbouncer",
+		Command: func(base *servertest.Server) (*exec.Cmd, error) {
+			config := fmt.Sprintf(`[databases]
+* = host=127.0.0.1 port=%d user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = %s
+default_pool_size = 5
+max_client_conn = 500
+; A server that was away is tried again at once.
+server_login_retry = 0.1
+%s
+`, target.Port(), base.Port(), mode, strings.Join(opts.Settings, "\n"))
+			err := os.WriteFile(filepath.Join(base.Dir(), "pgbouncer.ini"), []byte(config), 0o644)
+			return hermetic(base.Command(program, "pgbouncer.ini"), base.Dir()), err
+		},
+		Ready:       says("process up"),
+		RefusesRoot: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{Server: base, dsn: postgresURL(base), client: psql(base, bin)}, nil
+}

@@ -1,0 +1,98 @@
+package sqltest
+
+import (
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// StartPostgres runs a Postgres server, and waits until it answers. Its
+// superuser is postgres, its encoding UTF8, its collation C. Close ends it.
+func StartPostgres(opts Options) (*Server, error) {
+	bin, err := findPostgres()
+	if err != nil {
+		return nil, err
+	}
+	command := func(base *servertest.Server, name string, args ...string) *exec.Cmd {
+		return hermetic(base.Command(filepath.Join(bin, name), args...), base.Dir())
+	}
+	base, err := servertest.Start(servertest.Program{
+		Name: "postgres",
+		Prepare: func(base *servertest.Server) error {
+			_, err := base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "trust",
+				"-E", "UTF8", "--no-locale", "--no-sync"))
+			return err
+		},
+		Command: func(base *servertest.Server) (*exec.Cmd, error) {
+			settings := append([]string{
+				"listen_addresses=127.0.0.1",
+				"port=" + strconv.Itoa(base.Port()),
+				"unix_socket_directories=",
+				"max_connections=200",
+				// Its shared memory ends with its folder.
+				"dynamic_shared_memory_type=mmap",
+			}, opts.Settings...)
+			args := []string{"-D", "data"}
+			for _, s := range settings {
+				args = append(args, "-c", s)
+			}
+			return command(base, "postgres", args...), nil
+		},
+		Ready:  says("database system is ready to accept connections"),
+		Remove: func(base *servertest.Server) { removeSharedMemory(base.Dir()) },
+		// SIGTERM would wait for the clients to go.
+		StopSignal:  syscall.SIGINT,
+		RefusesRoot: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Server: base, dsn: postgresURL(base)}
+	s.client = psql(base, bin)
+	s.drop = func(database string) error {
+		_, err := s.Exec("", "DROP DATABASE IF EXISTS "+database+" WITH (FORCE)")
+		return err
+	}
+	return s, nil
+}
+
+// psql returns the client of Postgres and of PgBouncer.
+func psql(base *servertest.Server, bin string) func(database string) *exec.Cmd {
+	return func(database string) *exec.Cmd {
+		return hermetic(base.Command(filepath.Join(bin, "psql"), "-X", "-q", "-A", "-t",
+			"-v", "ON_ERROR_STOP=1", "-d", postgresURL(base)("", "", database)), base.Dir())
+	}
+}
+
+func postgresURL(base *servertest.Server) func(user, password, database string) string {
+	return func(user, password, database string) string {
+		u := url.URL{Scheme: "postgres", Host: base.Addr(), Path: "/postgres", RawQuery: "sslmode=disable"}
+		u.User = url.User("postgres")
+		if database != "" {
+			u.Path = "/" + database
+		}
+		if user != "" {
+			u.User = url.UserPassword(user, password)
+		}
+		return u.String()
+	}
+}
+
+// removeSharedMemory removes the one block of a killed server's memory that
+// would stay in the system, which has only so many.
+func removeSharedMemory(dir string) {
+	text, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+	lines := strings.Split(string(text), "\n")
+	if err != nil || len(lines) < 7 {
+		return // it was not killed
+	}
+	if block := strings.Fields(lines[6]); len(block) == 2 {
+		_ = exec.Command("ipcrm", "-m", block[1]).Run()
+	}
+}
