@@ -1,0 +1,110 @@
+package sqllock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	mrand "math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// contentions are those that every database has to stand. In 42,000 of the attempts there are no more workers than slots.
+var contentions = []struct{ slots, workers, attempts int }{{1, 16, 5000}, {5, 16, 5000}, {5, 5, 14000}, {16, 16, 14000}, {50, 16, 14000}}
+
+// contend has workers take and release the slots of one name as fast as they can, and now and then leave one to expire, as a host that dies
+// does. It fails if a slot ever has two holders, if the fences of a slot do not grow, and if an attempt is refused as full while there
+// were never more holders than slots.
+//
+// Whoever gets a slot says so before he gives it back, and forgets it before its lease can have ended: so two in one slot are
+// two grants of it.
+func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, attempts int) {
+	t.Helper()
+	const ttl = 2 * time.Second
+	name := "contend"
+	var mu sync.Mutex
+	type holding struct {
+		token string
+		until time.Time // until then it is surely held
+	}
+	held := make([]holding, slots)
+	fences := make([]dlock.Fence, slots)
+	var granted, refused, left, abandoned int
+	left = attempts
+
+	work := func(store dlock.DistributedLock) {
+		for {
+			mu.Lock()
+			left--
+			done := left < 0
+			abandon := !done && mrand.IntN(200) == 0 && (workers > slots || abandoned < slots-workers)
+			mu.Unlock()
+			if done {
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			token, sent := rand.Text(), time.Now()
+			g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: ttl})
+			if errors.Is(err, dlock.ErrNotAcquired) {
+				mu.Lock()
+				refused++
+				mu.Unlock()
+				cancel()
+				if workers+abandoned <= slots {
+					t.Errorf("refused although %d of %d slots can be held at most: %v", workers-1+abandoned, slots, err)
+					return
+				}
+				continue
+			}
+			if err != nil {
+				t.Error(err)
+				cancel()
+				return
+			}
+			mu.Lock()
+			granted++
+			if h := held[g.Slot]; time.Now().Before(h.until) {
+				t.Errorf("slot %d was granted while %s held it", g.Slot, h.token)
+			}
+			if g.Fence <= fences[g.Slot] {
+				t.Errorf("slot %d: fence %d after %d", g.Slot, g.Fence, fences[g.Slot])
+			}
+			fences[g.Slot] = g.Fence
+			held[g.Slot] = holding{token, sent.Add(ttl)}
+			if abandon {
+				abandoned++
+			}
+			mu.Unlock()
+			if !abandon {
+				mu.Lock()
+				if held[g.Slot].token == token {
+					held[g.Slot] = holding{}
+				}
+				mu.Unlock()
+				results, err := store.Release(ctx, g)
+				if err != nil || results[0].Outcome != dlock.OK && time.Since(sent) < ttl {
+					t.Errorf("release: %v, %v", results, err)
+				}
+			}
+			cancel()
+		}
+	}
+	var all sync.WaitGroup
+	stores := make([]dlock.DistributedLock, min(workers, 4))
+	for i := range stores {
+		stores[i] = open()
+	}
+	began := time.Now()
+	for w := range workers {
+		all.Go(func() { work(stores[w%len(stores)]) })
+	}
+	all.Wait()
+	t.Logf("N=%d, %d workers: %d granted, %d of them abandoned, %d refused, %.0f attempts/s",
+		slots, workers, granted, abandoned, refused, float64(attempts)/time.Since(began).Seconds())
+	if granted == 0 || workers > slots && refused == 0 {
+		t.Errorf("%d granted, %d refused: nothing was contended", granted, refused)
+	}
+}

@@ -1,0 +1,236 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
+)
+
+// crowdOptions are those of the crowds here: of short leases.
+var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: 400 * time.Millisecond}
+
+const faultTTL = 1200 * time.Millisecond
+
+// gather starts a crowd of two hosts on the subject.
+func gather(t *testing.T, s subject) *crowd.Crowd {
+	t.Helper()
+	open := s.hosts(t)
+	c := crowd.Gather(t, crowdOptions, open(), open())
+	c.Grants(20, 20*time.Second)
+	return c
+}
+
+// frozen pauses the server for longer than a lease lasts: every call is back within StoreTimeout, no lease is valid beyond its trust window,
+// and when the server goes on, so does the crowd.
+func frozen(t *testing.T, server *sqltest.Server, s subject) {
+	c := gather(t, s)
+	for range 2 {
+		froze := time.Now()
+		if err := server.Pause(); err != nil {
+			t.Skip(err)
+		}
+		paused := time.Now()
+		time.Sleep(3 * faultTTL / 2) // the outage
+		if n := c.ValidAfter(froze, paused.Add(c.TrustOf())); n > 0 {
+			t.Errorf("%d leases were valid longer than %v after the server froze", n, c.TrustOf())
+		}
+		if err := server.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		c.Grants(10, 2*faultTTL+5*time.Second)
+	}
+	c.Disperse()
+}
+
+// killed kills the server as a crash of its machine would, and starts it again: what it had granted it still knows.
+func killed(t *testing.T, server *sqltest.Server, s subject) {
+	c := gather(t, s)
+	for range 3 {
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		back := time.Now()
+		c.Grants(10, 20*time.Second)
+		t.Logf("10 grants %v after the server was back", time.Since(back).Round(time.Millisecond))
+	}
+	c.Disperse()
+}
+
+// cutOff ends every connection, again and again, with the statement that the server has for it. The crowd goes on, at the latest
+// two TTLs after each cut.
+func cutOff(t *testing.T, s subject, statement string, for_ time.Duration) {
+	c := gather(t, s)
+	var slowest time.Duration
+	for end := time.Now().Add(for_); time.Now().Before(end); {
+		cut := time.Now()
+		s.exec(t, statement)
+		c.Grants(1, 2*faultTTL)
+		slowest = max(slowest, time.Since(cut))
+		time.Sleep(time.Until(cut.Add(time.Second))) // one cut a second
+	}
+	t.Logf("slowest recovery %v", slowest.Round(time.Millisecond))
+	c.Disperse()
+}
+
+// Fails when a call has no deadline of its own, or a lease is trusted until the store denies it.
+func TestI2I7FrozenPostgres(t *testing.T) {
+	for _, way := range []string{"pgx", "database/sql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			long(t)
+			server := sqltest.Postgres(t)
+			frozen(t, server, postgresOn(t, server, way).migrated(t))
+		})
+	}
+}
+
+// Fails when acquire commits with synchronous_commit off: grants that were lost in the crash are made again.
+func TestI1I4KilledPostgres(t *testing.T) {
+	for _, way := range []string{"pgx", "database/sql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			long(t)
+			server := sqltest.Postgres(t, sqltest.Options{Settings: []string{"synchronous_commit=off"}})
+			killed(t, server, postgresOn(t, server, way).migrated(t))
+		})
+	}
+}
+
+// Fails when connections that the server has closed are not replaced.
+func TestI7CutOffPostgres(t *testing.T) {
+	for _, way := range []string{"pgx", "database/sql", "PgBouncer"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			long(t)
+			server := sqltest.Postgres(t)
+			cutOff(t, postgresOn(t, server, way).migrated(t),
+				"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'", 30*time.Second)
+		})
+	}
+}
+
+// A server that has become a replica, as after a failover, is an error of the store which is over when it is a primary again. The lease that
+// was held meanwhile is lost by silence.
+//
+// Fails when the refusal is taken for a fault of the name.
+func TestReadOnlyPostgresRecovers(t *testing.T) {
+	for _, way := range []string{"pgx", "database/sql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			server := sqltest.Postgres(t)
+			s := postgresOn(t, server, way).migrated(t)
+			store := s.open(t, sqllock.Options{})
+			req := dlock.Request{Name: "a", Token: "first", TTL: time.Minute}
+			grant, err := store.TryAcquire(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			readOnly := func(on string) {
+				s.exec(t, "SET default_transaction_read_only = off; ALTER SYSTEM SET default_transaction_read_only = "+on)
+				s.exec(t, "SELECT pg_reload_conf()")
+				if err := server.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				if err := server.Restart(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			readOnly("on")
+			for i, call := range []func() error{
+				func() error {
+					_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "b", Token: "second", TTL: time.Minute})
+					return err
+				},
+				func() error { _, err := store.Extend(t.Context(), time.Minute, grant); return err },
+				func() error { _, err := store.Release(t.Context(), grant); return err },
+			} {
+				// Connections that broke with the restart are found out one by one.
+				err := call()
+				for tries := 0; err != nil && !readsOnly(err) && tries < 10; tries++ {
+					err = call()
+				}
+				if err == nil || !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+					t.Errorf("call %d: %v: must say that the server is read-only", i, err)
+				}
+			}
+			readOnly("off")
+			results, err := store.Extend(t.Context(), time.Minute, grant)
+			for tries := 0; err != nil && tries < 10; tries++ {
+				results, err = store.Extend(t.Context(), time.Minute, grant)
+			}
+			if err != nil || results[0].Outcome != dlock.OK {
+				t.Errorf("after it is a primary again: %v, %v", results, err)
+			}
+		})
+	}
+}
+
+// readsOnly reports whether an error says that the server is read-only.
+func readsOnly(err error) bool { return strings.Contains(err.Error(), "read-only") }
+
+// drained returns a store made from a pool of which the application has every connection in use.
+func drained(t *testing.T) *sqllock.Store {
+	t.Helper()
+	server := sqltest.SharedPostgres(t)
+	config, err := pgxpool.ParseConfig(server.DSN("", "", server.NewDatabase(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 2
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for range 2 {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Release)
+	}
+	s := pgxlock.New(pool, sqllock.Options{})
+	t.Cleanup(func() { s.Close() })
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// An application that has all its connections in use costs no lease with pgx, whose store has connections of its own.
+//
+// Fails when pgxlock uses the pool that it was given.
+func TestI6DrainedPoolCostsNoLease(t *testing.T) {
+	t.Parallel()
+	s := drained(t)
+	session, err := dlock.NewSession(s, dlock.SessionOptions{TTL: time.Second, StoreTimeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	lease, err := session.Mutex("a").TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-lease.Done():
+		t.Errorf("lost: %v", lease.Err())
+	case <-time.After(2500 * time.Millisecond): // two and a half TTLs
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,137 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// postgresWays are the ways to reach a Postgres. Each makes a subject on a database of the server.
+var postgresWays = []struct {
+	name string
+	open func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store
+}{
+	{"pgx", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
+		return viaPgx(t, server.DSN("", "", database))
+	}},
+	{"simple protocol", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
+		return viaPgx(t, server.DSN("", "", database), func(c *pgxpool.Config) {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		})
+	}},
+	{"PgBouncer", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
+		bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=16"}})
+		return viaPgx(t, bouncer.DSN("", "", database))
+	}},
+	{"database/sql", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
+		return viaSQL(t, server.DSN("", "", database))
+	}},
+}
+
+// postgres is a subject on a database of its own, on the shared server.
+func postgres(t testing.TB, way string) subject {
+	t.Helper()
+	return postgresOn(t, sqltest.SharedPostgres(t), way)
+}
+
+func postgresOn(t testing.TB, server *sqltest.Server, way string) subject {
+	t.Helper()
+	database := server.NewDatabase(t)
+	for _, w := range postgresWays {
+		if w.name == way {
+			return subject{open: w.open(t, server, database), exec: execOn(server, database), table: "distributed_locks"}
+		}
+	}
+	t.Fatalf("there is no way %q", way)
+	return subject{}
+}
+
+func execOn(server *sqltest.Server, database string) func(testing.TB, string) string {
+	return func(t testing.TB, statements string) string {
+		t.Helper()
+		out, err := server.Exec(database, statements)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+}
+
+func viaPgx(t testing.TB, dsn string, settings ...func(*pgxpool.Config)) func(testing.TB, sqllock.Options) *sqllock.Store {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range settings {
+		set(config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return func(t testing.TB, opts sqllock.Options) *sqllock.Store {
+		s := pgxlock.New(pool, opts)
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+}
+
+// viaSQL gives each host a *sql.DB of its own, as the doc advises.
+func viaSQL(t testing.TB, dsn string) func(testing.TB, sqllock.Options) *sqllock.Store {
+	t.Helper()
+	return func(t testing.TB, opts sqllock.Options) *sqllock.Store {
+		db, err := sql.Open("pgx", dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.SetMaxOpenConns(4)
+		t.Cleanup(func() { db.Close() })
+		return sqllock.Postgres(db, opts)
+	}
+}
+
+// features are what the stores on tables state. Round trips are counted in TestRoundTripsPostgres.
+var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true}
+
+// conform runs the conformance suite, each test of it in a namespace of its own on one table.
+func conform(t *testing.T, s subject) {
+	dlocktest.Run(t, dlocktest.Harness{Features: features, TTL: suiteTTL, New: func(t testing.TB) dlocktest.Namespace {
+		prefix := unique("p")
+		return dlocktest.Namespace{
+			Open:     func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) },
+			LoseData: func() { s.exec(t, "DELETE FROM "+s.table+" WHERE resource_name LIKE '"+prefix+"%'") },
+		}
+	}})
+}
+
+func TestConformancePostgres(t *testing.T) {
+	for _, way := range postgresWays {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			long(t)
+			conform(t, postgres(t, way.name).migrated(t))
+		})
+	}
+}
+
+func TestContentionPostgres(t *testing.T) {
+	long(t)
+	t.Parallel()
+	// What is not on disk is lost by a crash only, of which there is none here.
+	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
+	for _, c := range contentions {
+		contend(t, s.hosts(t), c.slots, c.workers, c.attempts)
+	}
+}
