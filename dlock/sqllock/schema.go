@@ -14,12 +14,12 @@ import (
 // several at the same time, and once it has been done by a user who may not create anything. It does not alter a table of that name
 // that somebody else made: then it returns an error that matches ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
-	err := s.Verify(ctx)
-	if !errors.Is(err, ErrSchema) {
-		return err
+	missing := s.Verify(ctx)
+	if !errors.Is(missing, ErrSchema) {
+		return missing
 	}
 	if err := s.db.migrate(ctx); err != nil {
-		return fmt.Errorf("%w: migrate: %w", ErrSchema, err)
+		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
 	}
 	return s.Verify(ctx)
 }

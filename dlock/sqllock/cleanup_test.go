@@ -1,0 +1,116 @@
+package sqllock_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+)
+
+// cleans shows that Cleanup takes what has been idle for longer than the retention, and nothing else, and that fences go on growing.
+// ago is an expression of the dialect for the time so many days ago.
+//
+// Fails when rows in use, rows above a slot in use, or rows whose fence is ahead of the clock go; and when only one batch is done.
+func cleans(t *testing.T, s subject, ago func(days int) string) {
+	t.Helper()
+	ctx := t.Context()
+	store := s.open(t, sqllock.Options{})
+	acquire := func(name, token string, slots int) dlock.Grant {
+		t.Helper()
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Hour, Tick: &dlock.Tick{At: time.Now(), Max: 5000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	release := func(g dlock.Grant) {
+		t.Helper()
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+	}
+	// idle makes it so long ago that a name was used.
+	idle := func(days int, where string) {
+		t.Helper()
+		s.exec(t, fmt.Sprintf("UPDATE %s SET acquired_at = %s, released_at = %[2]s, expires_at = %[2]s WHERE slot >= 0 AND %s", s.table, ago(days), where))
+		s.exec(t, fmt.Sprintf("UPDATE %s SET tick = tick - %d WHERE slot = -1 AND %s", s.table, int64(days)*24*3600*1000000, where))
+	}
+	rows := func(where string) int {
+		t.Helper()
+		n, err := strconv.Atoi(strings.TrimSpace(s.exec(t, "SELECT count(*) FROM "+s.table+" WHERE "+where)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	cleanup := func() {
+		t.Helper()
+		for range 2 { // what concerns the whole name goes the second time
+			if err := store.Cleanup(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	old := acquire("old", "a", 3)
+	release(old)
+	release(acquire("recent", "a", 3))
+	acquire("in use", "a", 3) // held, and extended all the time: its expires_at is ahead
+	var wide []dlock.Grant
+	for i := range 5 {
+		wide = append(wide, acquire("shrunk", "a"+strconv.Itoa(i), 5))
+	}
+	release(wide[4])
+	release(wide[3])
+	ahead := acquire("ahead", "a", 1)
+	release(ahead)
+	idle(31, "resource_name = 'old:slot:'")
+	idle(29, "resource_name = 'recent:slot:'")
+	idle(31, "resource_name = 'shrunk:slot:' AND slot IN (0, 3, 4)")
+	idle(31, "resource_name = 'ahead:slot:'")
+	s.exec(t, fmt.Sprintf("UPDATE %s SET fence = %d WHERE resource_name = 'ahead:slot:' AND slot = 0", s.table, time.Now().Add(time.Hour).UnixMicro()))
+	// Idle rows enough for several batches, around the others.
+	for i := range 1200 {
+		if i%400 == 0 {
+			values := make([]string, 0, 400)
+			for j := range 400 {
+				values = append(values, fmt.Sprintf("('%c-many-%d:slot:', 0, 1, %[3]s, %[3]s)", "amz"[i/400], i+j, ago(40)))
+			}
+			s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, fence, acquired_at, expires_at) VALUES "+strings.Join(values, ","))
+		}
+	}
+	cleanup()
+
+	for where, want := range map[string]int{
+		"resource_name = 'old:slot:'":                 0,
+		"resource_name LIKE '_-many-%'":               0,
+		"resource_name = 'recent:slot:'":              2, // one slot and what concerns all
+		"resource_name = 'in use:slot:'":              2,
+		"resource_name = 'shrunk:slot:'":              4, // 0, 1, 2 and what concerns all: a gap below a slot in use would hide a slot
+		"resource_name = 'ahead:slot:'":               2,
+		"resource_name = 'shrunk:slot:' AND slot > 2": 0,
+	} {
+		if n := rows(where); n != want {
+			t.Errorf("%d rows where %s, want %d", n, where, want)
+		}
+	}
+	if g := acquire("old", "b", 3); g.Fence <= old.Fence {
+		t.Errorf("fence %d after %d", g.Fence, old.Fence)
+	}
+	if g := acquire("ahead", "b", 1); g.Fence <= dlock.Fence(time.Now().Add(30*time.Minute).UnixMicro()) {
+		t.Errorf("fence %d: must go on from the one that was ahead of the clock", g.Fence)
+	}
+	if r, err := store.Extend(context.Background(), time.Hour, wide[1]); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("a lease that is held: %v, %v", r, err)
+	}
+}
+
+func TestCleanupPostgres(t *testing.T) {
+	t.Parallel()
+	cleans(t, postgres(t, "pgx").migrated(t), func(days int) string { return fmt.Sprintf("now() - interval '%d days'", days) })
+}

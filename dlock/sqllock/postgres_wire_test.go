@@ -1,0 +1,278 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// A counter is a pgx tracer that counts what is sent. With QueryExecModeExec a query is one round trip; to prepare a statement would be another.
+type counter struct{ queries, prepares atomic.Int64 }
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.queries.Add(1)
+	return ctx
+}
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c *counter) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
+	c.prepares.Add(1)
+	return ctx
+}
+func (c *counter) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
+
+// Every operation is one round trip, whatever N is, whether slots are free or not.
+//
+// Fails when connections are pinged before use, or statements prepared.
+func TestRoundTripsPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	trips := &counter{}
+	open := viaPgx(t, server.DSN("", "", server.NewDatabase(t)), func(c *pgxpool.Config) { c.ConnConfig.Tracer = trips })
+	s := open(t, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one := func(what string, call func() error) {
+		t.Helper()
+		before, prepared := trips.queries.Load(), trips.prepares.Load()
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if n, p := trips.queries.Load()-before, trips.prepares.Load()-prepared; n != 1 || p != 0 {
+			t.Errorf("%s took %d queries and %d prepares, want 1 and 0", what, n, p)
+		}
+	}
+	for _, n := range []int{0, 1, 5, 500, 10000} {
+		var grants []dlock.Grant
+		acquire := func(token string, tick *dlock.Tick) func() error {
+			return func() error {
+				g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Minute, Tick: tick})
+				grants = append(grants, g)
+				return err
+			}
+		}
+		full := func() error {
+			err := acquire("z", nil)()
+			if errors.Is(err, dlock.ErrNotAcquired) {
+				grants = grants[:len(grants)-1]
+				return nil
+			}
+			return errors.Join(err, errors.New("must be full"))
+		}
+		at := time.Now()
+		one("acquire", acquire("t0", &dlock.Tick{At: at, Max: 1}))
+		one("acquire asked again", acquire("t0", &dlock.Tick{At: at, Max: 1}))
+		grants = grants[:1]
+		if n > 0 && n <= 500 {
+			for i := 1; i < n; i++ {
+				one("acquire", acquire("t"+strconv.Itoa(i), nil))
+			}
+		}
+		if n <= 500 {
+			one("acquire when all are held", full)
+			one("acquire with a tick that is taken", func() error {
+				if err := acquire("z", &dlock.Tick{At: at, Max: 1})(); !errors.Is(err, dlock.ErrNotAcquired) {
+					return errors.Join(err, errors.New("must be refused"))
+				}
+				grants = grants[:len(grants)-1]
+				return nil
+			})
+		}
+		one("extend", func() error { _, err := s.Extend(t.Context(), time.Minute, grants...); return err })
+		one("release", func() error { _, err := s.Release(t.Context(), grants...); return err })
+		one("acquire of a slot that was released", acquire("again", nil))
+	}
+}
+
+// The same attempt, asked from several sides at once as when a reply is late, has at most one slot.
+//
+// Fails without the lock on the token: it gets several.
+func TestSameTokenFromManySidesPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t)
+	open := s.hosts(t)
+	stores := []dlock.DistributedLock{open(), open(), open(), open()}
+	// Rows that ended, so that they can be taken without the lock on the name.
+	const slots = 8
+	for i := range slots {
+		g, err := stores[0].TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: "w" + strconv.Itoa(i), TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stores[0].Release(context.Background(), g)
+	}
+	for i := range slots {
+		if _, err := stores[0].Release(t.Context(), dlock.Grant{Name: "a", Slots: slots, Slot: dlock.AnySlot, Token: "w" + strconv.Itoa(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 200 {
+		token := "token" + strconv.Itoa(round)
+		var mu sync.Mutex
+		got := map[dlock.Grant]bool{}
+		var all sync.WaitGroup
+		for _, store := range stores {
+			all.Go(func() {
+				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Minute})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				got[g] = true
+			})
+		}
+		all.Wait()
+		if len(got) != 1 {
+			t.Fatalf("one token has %d grants: %v", len(got), got)
+		}
+		for g := range got {
+			if _, err := stores[1].Release(t.Context(), g); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Hosts that claim ticks at the same time never start one more often than allowed, and claim every tick.
+//
+// Fails without the lock on the name.
+func TestTicksAtTheSameTimePostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t)
+	open := s.hosts(t)
+	const hosts, allowed = 6, 2
+	start := time.Now().Add(-time.Hour)
+	var starts [60]atomic.Int64
+	var all sync.WaitGroup
+	for h := range hosts {
+		store := open()
+		all.Go(func() {
+			for i := range starts {
+				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: hosts, Token: strconv.Itoa(h*1000 + i), TTL: time.Minute,
+					Tick: &dlock.Tick{At: start.Add(time.Duration(i) * time.Second), Max: allowed}})
+				if errors.Is(err, dlock.ErrNotAcquired) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				starts[i].Add(1)
+				if _, err := store.Release(context.Background(), g); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range starts {
+		if n := starts[i].Load(); n > allowed || n == 0 {
+			t.Errorf("tick %d: %d starts, want 1 to %d", i, n, allowed)
+		}
+	}
+}
+
+// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next attempt finds them, with more a later one.
+//
+// Fails when a slot without a row counts as held.
+func TestDeletedRowsPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t)
+	store := s.open(t, sqllock.Options{})
+	for _, n := range []int{16, 100} {
+		name := "n" + strconv.Itoa(n)
+		acquire := func(token string) (dlock.Grant, error) {
+			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Minute})
+		}
+		for i := range n {
+			if _, err := acquire("t" + strconv.Itoa(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.exec(t, "DELETE FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND slot IN (3, 11)")
+		found := map[int]bool{}
+		tries := 2
+		if n > 16 {
+			tries = 1000 // each looks at one of seven windows: that all miss has a chance of 1e-60
+		}
+		for i := 0; i < tries && len(found) < 2; i++ {
+			g, err := acquire("u" + strconv.Itoa(i))
+			if err == nil {
+				found[g.Slot] = true
+			} else if !errors.Is(err, dlock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+		}
+		if !found[3] || !found[11] || len(found) != 2 {
+			t.Errorf("N=%d: found %v, want slots 3 and 11", n, found)
+		}
+	}
+}
+
+// A database in which transactions are not read committed would decide on stale rows: it is refused, in words that help. So is a name that the
+// database cannot store when the connection translates it. Neither is taken for a store that is down.
+func TestUnfitDatabasesPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	isolated := server.NewDatabase(t)
+	isolatedSubject := subject{open: viaPgx(t, server.DSN("", "", isolated)), exec: execOn(server, isolated)}.migrated(t)
+	for _, level := range []string{"serializable", "repeatable read"} {
+		isolatedSubject.exec(t, "ALTER DATABASE "+isolated+" SET default_transaction_isolation = '"+level+"'")
+		store := viaPgx(t, server.DSN("", "", isolated))(t, sqllock.Options{})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), level) || !strings.Contains(err.Error(), "read committed") {
+			t.Errorf("%s: %v", level, err)
+		}
+	}
+
+	latin := server.NewDatabase(t, "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	dsn := server.DSN("", "", latin)
+	store := viaPgx(t, dsn)(t, sqllock.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	acquire := func(store *sqllock.Store, name, token string) error {
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Token: token, TTL: time.Minute})
+		return err
+	}
+	for _, name := range []string{"grün", "世界"} { // pgx leaves it to the database: to this one they are bytes
+		if err := acquire(store, name, "t"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := acquire(store, name, "u"); !errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("%s, a second time: %v", name, err)
+		}
+	}
+	translating := viaPgx(t, dsn+"&client_encoding=UTF8")(t, sqllock.Options{})
+	if err := acquire(translating, "世", "t"); !errors.Is(err, dlock.ErrFault) {
+		t.Errorf("a name that the database cannot store: %v", err)
+	}
+}
+
+// What the server would lose in a crash, or cannot do, is told.
+func TestAuditPostgres(t *testing.T) {
+	t.Parallel()
+	safe := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
+	if warnings, err := safe.Audit(t.Context()); err != nil || len(warnings) > 0 {
+		t.Errorf("%v, %v: there is nothing to warn of", warnings, err)
+	}
+	unsafe := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t).open(t, sqllock.Options{})
+	if warnings, err := unsafe.Audit(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "fsync") {
+		t.Errorf("%v, %v: must warn of fsync", warnings, err)
+	}
+}

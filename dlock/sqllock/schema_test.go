@@ -1,0 +1,249 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// strangeTables are names of tables that have to be quoted.
+var strangeTables = []string{
+	`locks of "the" shop`, "it's", "back`tick", "semi;colon", "SELECT", "schlüssel-世界", "a.b", "{table}", "%s", "[x]]", "-- ", "ünïcödé and upper CASE",
+}
+
+// manyMigrate lets ten hosts migrate at the same time, as a new deployment does, and several more after them.
+//
+// Fails when the statements are not under one lock: some are told that something exists already.
+func manyMigrate(t *testing.T, s subject) {
+	t.Helper()
+	var all sync.WaitGroup
+	for range 10 {
+		store := s.open(t, sqllock.Options{})
+		all.Go(func() {
+			if err := store.Migrate(context.Background()); err != nil {
+				t.Error(err)
+			}
+			if _, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 10, Token: "t", TTL: time.Minute}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if err := s.open(t, sqllock.Options{}).Migrate(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// quotedTables makes a table of every strange name, beside the others, and uses it.
+//
+// Fails when a name is not quoted, or not in one of the statements.
+func quotedTables(t *testing.T, s subject) {
+	t.Helper()
+	for _, name := range strangeTables {
+		store := s.open(t, sqllock.Options{TableName: name})
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Errorf("%q, again: %v", name, err)
+		}
+		everything(t, store)
+	}
+}
+
+// everything calls every method of a store, and expects what a store answers that nobody else uses.
+func everything(t testing.TB, store *sqllock.Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	name := unique("everything")
+	tick := &dlock.Tick{At: time.Now().Add(-time.Second), Max: 1}
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "first", TTL: time.Minute, Tick: tick})
+	if err != nil {
+		t.Errorf("acquire: %v", err)
+		return
+	}
+	if r, err := store.Extend(ctx, time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("extend: %v, %v", r, err)
+	}
+	if held, err := store.List(ctx, name, 2); err != nil || len(held) != 1 {
+		t.Errorf("list: %v, %v", held, err)
+	}
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("release: %v, %v", r, err)
+	}
+	if err := store.Cleanup(ctx); err != nil {
+		t.Errorf("cleanup: %v", err)
+	}
+	if _, err := store.Audit(ctx); err != nil {
+		t.Errorf("audit: %v", err)
+	}
+}
+
+// noTable expects clear words when nobody has migrated, from every method, and that the store is not taken for one that is down.
+func noTable(t *testing.T, s subject) {
+	t.Helper()
+	ctx := t.Context()
+	store := s.open(t, sqllock.Options{TableName: "not_there"})
+	g := dlock.Grant{Name: "a", Slots: 1, Token: "t"}
+	for what, call := range map[string]func() error{
+		"acquire": func() error {
+			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
+			return err
+		},
+		"extend":  func() error { _, err := store.Extend(ctx, time.Minute, g); return err },
+		"release": func() error { _, err := store.Release(ctx, g); return err },
+		"list":    func() error { _, err := store.List(ctx, "a", 1); return err },
+		"cleanup": func() error { return store.Cleanup(ctx) },
+	} {
+		if err := call(); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "call Migrate") {
+			t.Errorf("%s: %v: must say that Migrate is to be called", what, err)
+		}
+	}
+	if err := store.Verify(ctx); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "not_there") {
+		t.Errorf("verify: %v: must match ErrSchema and name the table", err)
+	}
+	warnings, err := store.Audit(ctx)
+	if err != nil || !strings.Contains(strings.Join(warnings, "\n"), "not_there") {
+		t.Errorf("audit: %v, %v: must warn that the table is missing", warnings, err)
+	}
+}
+
+// wrongTable expects that a table which is not as it has to be is found at start-up, in words that name what is wrong, and is left alone.
+func wrongTable(t *testing.T, s subject, create string, wants ...string) {
+	t.Helper()
+	s.exec(t, create)
+	store := s.open(t, sqllock.Options{TableName: "wrong"})
+	for what, call := range map[string]func(context.Context) error{"verify": store.Verify, "migrate": store.Migrate} {
+		err := call(t.Context())
+		if !errors.Is(err, sqllock.ErrSchema) {
+			t.Errorf("%s: %v: must match ErrSchema", what, err)
+			continue
+		}
+		for _, want := range wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: missing %q in: %v", what, want, err)
+			}
+		}
+	}
+	s.exec(t, "DROP TABLE wrong")
+}
+
+func TestMigratePostgres(t *testing.T) {
+	for _, way := range []string{"pgx", "database/sql", "PgBouncer"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			manyMigrate(t, postgres(t, way))
+		})
+	}
+}
+
+func TestTableNamesPostgres(t *testing.T) {
+	for _, way := range []string{"pgx", "simple protocol", "database/sql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			quotedTables(t, postgres(t, way))
+		})
+	}
+}
+
+func TestBadSchemaPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx")
+	noTable(t, s)
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name text, slot bigint, lock_id uuid, fence bigint, acquired_at timestamp, host_name text)",
+		"column slot of \"wrong\" is bigint, and has to be integer", "lock_id of \"wrong\" is uuid", "acquired_at of \"wrong\" is timestamp without time zone",
+		"has no column expires_at", "primary key of \"wrong\" is ()", "functions of this version are missing")
+	wrongTable(t, s, "CREATE UNLOGGED TABLE wrong (resource_name text)", "unlogged")
+
+	// The table of a version whose functions are not there yet.
+	s.migrated(t)
+	s.exec(t, "DROP FUNCTION distributed_locks_acquire_v1")
+	old := s.open(t, sqllock.Options{})
+	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "functions") {
+		t.Errorf("old schema: %v", err)
+	}
+	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrFault) {
+		t.Errorf("old schema: %v", err)
+	}
+	if err := old.Migrate(t.Context()); err != nil {
+		t.Errorf("old schema: %v", err)
+	}
+	everything(t, old)
+}
+
+// What Schema prints is enough for those who apply it themselves, one statement after the other.
+func TestSchemaIsWhatMigrateDoes(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx")
+	store := s.open(t, sqllock.Options{Schema: "locks"})
+	statements, err := store.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "CREATE SCHEMA locks")
+	for _, statement := range statements {
+		s.exec(t, statement)
+	}
+	if err := store.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	everything(t, store)
+	if out := s.exec(t, "SELECT count(*) FROM locks.distributed_locks"); strings.TrimSpace(out) == "0" {
+		t.Error("the table in the schema was not used")
+	}
+}
+
+// A role with the grants that the package comment states can do everything but migrate, and nothing else.
+//
+// Fails with one grant less.
+func TestLeastPrivilegePostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t)
+	exec := execOn(server, database)
+	owner := subject{open: viaPgx(t, server.DSN("", "", database)), exec: exec}.migrated(t)
+	role := strings.ReplaceAll(strings.Trim(unique("role"), ":"), ":", "") + database
+	exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE TABLE other (x int); CREATE ROLE "+role+" LOGIN;"+
+		"GRANT USAGE ON SCHEMA public TO "+role+"; GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO "+role)
+	t.Cleanup(func() { exec(t, "DROP OWNED BY "+role+"; DROP ROLE "+role) })
+	for _, open := range []func(testing.TB, sqllock.Options) *sqllock.Store{
+		viaPgx(t, server.DSN(role, "", database)), viaSQL(t, server.DSN(role, "", database)),
+	} {
+		store := open(t, sqllock.Options{})
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Errorf("migrate, when there is nothing to do: %v", err)
+		}
+		everything(t, store)
+		if err := open(t, sqllock.Options{TableName: "another"}).Migrate(t.Context()); err == nil {
+			t.Error("the role can create tables: the test shows nothing")
+		}
+	}
+	if out, err := server.Exec(database, "SET ROLE "+role+"; SELECT * FROM other"); err == nil {
+		t.Errorf("the role can read other tables: %s", out)
+	}
+	for _, less := range []string{"SELECT", "INSERT", "UPDATE"} {
+		exec(t, "REVOKE "+less+" ON distributed_locks FROM "+role)
+		_, err := owner.open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: less, Slots: 2, Token: "t", TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := viaPgx(t, server.DSN(role, "", database))(t, sqllock.Options{})
+		_, err = store.TryAcquire(t.Context(), dlock.Request{Name: less + "2", Slots: 2, Token: "u", TTL: time.Minute})
+		if less == "UPDATE" { // taking a new row needs none; extending does
+			_, err = store.Extend(t.Context(), time.Minute, dlock.Grant{Name: less, Slots: 2, Token: "t"})
+		}
+		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "privilege") {
+			t.Errorf("without %s: %v: must say that a privilege is missing", less, err)
+		}
+		exec(t, "GRANT "+less+" ON distributed_locks TO "+role)
+	}
+}
