@@ -50,24 +50,23 @@ BEGIN
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	LOOP
-		-- 1. One look at everything.
+		-- 1. One look at everything. Each part is written such that only one index will do: with old statistics all look alike.
 		SELECT head.tick, head.tick_starts, head.slots,
-			again.slot AS again,
+			(SELECT slot FROM (SELECT * FROM {table} WHERE lock_id = p_token OFFSET 0) AS mine
+				WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at > clock_timestamp() LIMIT 1) AS again,
 			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id, first.process_tag,
-			(SELECT max(slot) FROM {table} WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1) AS last,
+			(SELECT slot FROM {table} WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1
+				ORDER BY resource_name DESC, slot DESC LIMIT 1) AS last,
 			-- Rows that somebody deleted are looked for in one window of slots at a time.
-			(SELECT count(*) FROM {table} WHERE resource_name = p_resource AND slot BETWEEN low AND high - 1) AS present
+			(SELECT count(*) FROM (SELECT FROM {table} WHERE resource_name = p_resource AND slot BETWEEN low AND high - 1
+				ORDER BY resource_name, slot LIMIT window_size) AS there) AS present
 		INTO seen
 		FROM (SELECT 1) AS one
 		LEFT JOIN {table} AS head ON head.resource_name = p_resource AND head.slot = -1
 		LEFT JOIN LATERAL (
-			SELECT slot FROM {table}
-			WHERE lock_id = p_token AND resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at > clock_timestamp()
-			LIMIT 1) AS again ON true
-		LEFT JOIN LATERAL (
 			SELECT slot, expires_at, acquired_at, host_name, process_id, process_tag FROM {table}
 			WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1
-			ORDER BY expires_at LIMIT 1) AS first ON true;
+			ORDER BY resource_name, expires_at LIMIT 1) AS first ON true;
 		clock := clock_timestamp();
 		clock_us := extract(epoch FROM clock) * 1000000;
 		o_declared := coalesce(seen.slots, 0);
@@ -125,7 +124,7 @@ BEGIN
 			IF NOT locked THEN
 				SELECT slot INTO free FROM {table}
 				WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at <= clock
-				ORDER BY expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+				ORDER BY resource_name, expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 			END IF;
 			IF ended THEN
 				UPDATE {table} SET lock_id = p_token, fence = greatest(fence + 1, clock_us),

@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 );
 
 -- Finds the slot that ends first.
-CREATE INDEX IF NOT EXISTS {ends} ON {table} (resource_name, expires_at, slot) WHERE slot >= 0;
+CREATE INDEX IF NOT EXISTS {ends} ON {table} (resource_name, expires_at) WHERE slot >= 0;
 
 -- Finds what an attempt has, when it is asked for again.
 CREATE INDEX IF NOT EXISTS {holders} ON {table} (lock_id) WHERE lock_id IS NOT NULL;
