@@ -105,6 +105,11 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	if g := acquire("ahead", "b", 1); g.Fence <= dlock.Fence(time.Now().Add(30*time.Minute).UnixMicro()) {
 		t.Errorf("fence %d: must go on from the one that was ahead of the clock", g.Fence)
 	}
+	// A row that came back from an old backup.
+	s.exec(t, "UPDATE "+s.table+" SET fence = 5, expires_at = "+ago(1)+" WHERE resource_name = 'old:slot:' AND slot = 0")
+	if g := acquire("old", "c", 1); g.Fence <= old.Fence {
+		t.Errorf("fence %d after a restore, %d before", g.Fence, old.Fence)
+	}
 	if r, err := store.Extend(context.Background(), time.Hour, wide[1]); err != nil || r[0].Outcome != dlock.OK {
 		t.Errorf("a lease that is held: %v, %v", r, err)
 	}

@@ -2,7 +2,10 @@ package sqllock_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,10 +18,11 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// A counter is a pgx tracer that counts what is sent. With QueryExecModeExec a query is one round trip; to prepare a statement would be another.
+// A counter is a pgx tracer that counts the statements that are sent.
 type counter struct{ queries, prepares atomic.Int64 }
 
 func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -33,28 +37,71 @@ func (c *counter) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trac
 }
 func (c *counter) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
-// Every operation is one round trip, whatever N is, whether slots are free or not.
+// roundTrips starts a proxy before the server that counts the messages for whose answers a client waits: Sync and Query.
+func roundTrips(t *testing.T, target string) (addr string, count func() int64) {
+	t.Helper()
+	var waits atomic.Int64
+	proxy, err := servertest.NewProxyWith(func(conn net.Conn) func() ([]byte, error) {
+		greeted := false
+		return func() ([]byte, error) {
+			head := make([]byte, 5) // the type of a message and its length, which the first of a connection has without a type
+			if !greeted {
+				head = head[:4]
+			}
+			if _, err := io.ReadFull(conn, head); err != nil {
+				return nil, err
+			}
+			size := binary.BigEndian.Uint32(head[len(head)-4:])
+			if size < 4 || size > 1<<24 {
+				return nil, errors.New("not a message of Postgres")
+			}
+			body := make([]byte, size-4)
+			if _, err := io.ReadFull(conn, body); err != nil {
+				return nil, err
+			}
+			if greeted && (head[0] == 'S' || head[0] == 'Q') {
+				waits.Add(1)
+			}
+			greeted = true
+			return append(head, body...), nil
+		}
+	}, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	return proxy.Addr(), waits.Load
+}
+
+// Every operation is one statement and one round trip, whatever N is, whether slots are free or not, also on a connection that has not been used for a while.
 //
 // Fails when connections are pinged before use, or statements prepared.
 func TestRoundTripsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
+	addr, waits := roundTrips(t, server.Addr())
 	trips := &counter{}
-	open := viaPgx(t, server.DSN("", "", server.NewDatabase(t)), func(c *pgxpool.Config) { c.ConnConfig.Tracer = trips })
+	dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), addr, 1)
+	open := viaPgx(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.Tracer = trips })
 	s := open(t, sqllock.Options{})
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	one := func(what string, call func() error) {
 		t.Helper()
-		before, prepared := trips.queries.Load(), trips.prepares.Load()
+		before, prepared, waited := trips.queries.Load(), trips.prepares.Load(), waits()
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if n, p := trips.queries.Load()-before, trips.prepares.Load()-prepared; n != 1 || p != 0 {
-			t.Errorf("%s took %d queries and %d prepares, want 1 and 0", what, n, p)
+		if n, p, w := trips.queries.Load()-before, trips.prepares.Load()-prepared, waits()-waited; n != 1 || p != 0 || w != 1 {
+			t.Errorf("%s took %d statements, %d prepares and %d round trips, want 1, 0 and 1", what, n, p, w)
 		}
 	}
+	time.Sleep(1100 * time.Millisecond) // the pool would ping after a second
+	one("acquire, after a while", func() error {
+		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "idle", Token: "t", TTL: time.Minute})
+		return err
+	})
 	for _, n := range []int{0, 1, 5, 500, 10000} {
 		var grants []dlock.Grant
 		acquire := func(token string, tick *dlock.Tick) func() error {
@@ -144,6 +191,26 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 			if _, err := stores[1].Release(t.Context(), g); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// Nobody may use a token again; whoever does gets an answer, and not two slots.
+//
+// Fails when a lease that has ended is looked for again and again.
+func TestTokenUsedAgainPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
+	for range 3 {
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held, err := s.List(t.Context(), "a", 3); err != nil || len(held) != 1 {
+			t.Errorf("%v, %v: must be one lease", held, err)
+		}
+		if _, err := s.Release(t.Context(), g); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
