@@ -1,0 +1,49 @@
+package redislock_test
+
+import (
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/timertest"
+)
+
+// timersTTL is also how long a server that has just started is waited for.
+const timersTTL = 3 * time.Second
+
+// Timers on several hosts keep I1 to I12 on a real Redis. For the outages of I7 the namespace is behind a proxy that swallows
+// everything.
+func TestTimers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { direct.Close() })
+	timertest.Run(t, timertest.Harness{
+		TTL: timersTTL,
+		New: func(t testing.TB) timertest.Store {
+			opts := redislock.Options{Prefix: rand.Text() + ":", QuarantineTTL: timersTTL}
+			if !strings.Contains(t.Name(), "/I7_") {
+				return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return open(t, direct, opts) }}
+			}
+			proxy := servertest.NewProxyFor(t, server.Addr())
+			client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+			t.Cleanup(func() { client.Close() })
+			return timertest.Store{
+				Open: func(t testing.TB) dlock.DistributedLock { return open(t, client, opts) },
+				Down: func() { proxy.BlackHole(true) },
+				Up:   func() { proxy.BlackHole(false) },
+			}
+		},
+		Misconfigured: func(t testing.TB) (dlock.DistributedLock, []string) {
+			return open(t, direct, redislock.Options{Prefix: "a\nb", QuarantineTTL: timersTTL, PoolSize: -1}),
+				[]string{`Prefix "a\nb"`, "PoolSize -1: must be positive"}
+		},
+	})
+}

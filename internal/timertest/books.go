@@ -1,0 +1,93 @@
+package timertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Three hosts whose ticks meet the doors that depend on the store (full, tick taken, store down) and are missed while a host
+// stands still. The books are checked against the grid of the schedule, for how many ticks were due, and against the
+// handlers, for how many of them ran.
+//
+// Fails when attempt does not count a refusal, when a run is counted twice, and when due does not count what was missed.
+func books(s *suite, t *testing.T) {
+	f := s.fleet(t)
+	every := timer.Every(s.Period)
+	short := func(context.Context) error { return nil }
+	timers := []timer.Timer{
+		{Name: "full", Schedule: every, OnStoreDown: timer.Skip, Run: job(10*time.Millisecond, 4*s.Period)},
+		{Name: "taken", Schedule: every, MaxConcurrency: 3, MaxPerTick: 1, OnStoreDown: timer.Skip, Run: short},
+		{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: short},
+	}
+	for range 3 {
+		slow := &slowSchedule{Schedule: every, took: 4 * s.Period}
+		timers := append(slices.Clone(timers), timer.Timer{Name: "slow", Schedule: slow, OnStoreDown: timer.Skip, Run: short})
+		f.start(timer.Config{}, timers...)
+		slow.once.Store(true)
+	}
+	f.until("every door was met", func() bool {
+		return skipped("full", timer.LimitGlobal, f.hosts...) > 0 && skipped("full", timer.LimitLocal, f.hosts...) > 0 &&
+			skipped("taken", timer.TickTaken, f.hosts...) > 0 && skipped("taken", timer.Missed, f.hosts...) > 0
+	})
+	victim := f.hosts[0]
+	victim.link.Inject(dlocktest.Error(errors.New("connection refused")))
+	at := time.Now()
+	f.until("the store is missed", func() bool {
+		return skipped("taken", timer.StoreDown, victim) >= 3 &&
+			f.watch.runs("local", func(v *visit) bool { return v.Degraded() && v.began.After(at) }) >= 3
+	})
+	victim.link.Heal()
+	at = time.Now()
+	f.until("the host is back", func() bool {
+		return f.watch.runs("taken", func(v *visit) bool { return v.host == victim && v.began.After(at) }) > 0
+	})
+	f.stop()
+
+	for i, h := range f.hosts {
+		for _, st := range h.Status().Timers {
+			var n uint64
+			for _, skips := range st.Skipped {
+				n += skips
+			}
+			if st.Ticks != st.Started+n {
+				t.Errorf("host %d, %s: %d ticks, but %d started and %d skipped: %v", i, st.Name, st.Ticks, st.Started, n, st.Skipped)
+			}
+			// The ticks of a grid cannot have been fewer or more than lie between the first and the next.
+			if first := st.Next.Add(-time.Duration(st.Ticks) * s.Period); !first.After(h.began) || first.After(h.ready.Add(s.Period)) {
+				t.Errorf("host %d, %s: %d ticks up to %v make the first %v; Run began at %v", i, st.Name, st.Ticks, st.Next, first, h.began)
+			}
+			ticks := map[time.Time]bool{}
+			f.watch.runs(st.Name, func(v *visit) bool {
+				if v.host == h {
+					ticks[v.Tick()] = true
+				}
+				return false
+			})
+			ran := f.watch.runs(st.Name, func(v *visit) bool { return v.host == h })
+			if uint64(ran) != st.Started || len(ticks) != ran {
+				t.Errorf("host %d, %s: %d started, but the handlers saw %d runs of %d ticks", i, st.Name, st.Started, ran, len(ticks))
+			}
+		}
+	}
+}
+
+// A slowSchedule takes its time once, and the goroutine that schedules all timers with it.
+type slowSchedule struct {
+	timer.Schedule
+	took time.Duration
+	once atomic.Bool
+}
+
+func (s *slowSchedule) Next(t time.Time) time.Time {
+	if s.once.CompareAndSwap(true, false) {
+		time.Sleep(s.took) // the stall itself
+	}
+	return s.Schedule.Next(t)
+}

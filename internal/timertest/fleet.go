@@ -1,0 +1,314 @@
+package timertest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A fleet is several hosts on one namespace of the store, each with a client and a link of its own.
+type fleet struct {
+	t     *testing.T
+	suite *suite
+	store Store
+	watch *watcher
+	hosts []*host
+	taker dlock.DistributedLock // a client that is no host's
+	dark  bool                  // the store is down
+
+	mu    sync.Mutex
+	gates []chan struct{} // where handlers wait
+}
+
+type host struct {
+	*timer.Scheduler
+	link   *link
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Run has returned
+	err    error         // what it returned
+	began  time.Time     // before Run was called
+	ready  time.Time     // after it had begun
+}
+
+// fleet opens a fresh namespace and waits until it grants: a server that has just started may refuse for a while.
+func (s *suite) fleet(t *testing.T) *fleet {
+	f := &fleet{t: t, suite: s, store: s.New(t), watch: newWatcher()}
+	f.taker = f.store.Open(t)
+	f.take("timertest:awake", 1, 1)
+	return f
+}
+
+// storeTimeout of the hosts. A call may take half of it before it counts as failed.
+func (f *fleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
+
+// late is what a call may be back after its deadline. The failures that this is about take five to ten seconds, or for ever.
+func (f *fleet) late(since time.Time) time.Duration {
+	return 1500*time.Millisecond + f.suite.pulse.stood(since)
+}
+
+// strained reports whether so much went wrong since then that a host may have lost a lease to a busy machine.
+func (f *fleet) strained(h *host, since time.Time) bool {
+	return f.suite.pulse.stood(since) > f.suite.TTL/8 || h.link.failed(since) > 0
+}
+
+// connect opens a client of the store for a host that is to be made.
+func (f *fleet) connect() *link {
+	l := newLink(f.store.Open(f.t))
+	if f.dark && f.store.Down == nil {
+		l.Inject(dlocktest.Hang)
+	}
+	return l
+}
+
+func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
+	f.t.Helper()
+	return f.startOn(f.connect(), config, timers...)
+}
+
+// startOn starts a host whose link is there already.
+func (f *fleet) startOn(l *link, config timer.Config, timers ...timer.Timer) *host {
+	f.t.Helper()
+	h := &host{link: l, done: make(chan struct{})}
+	config.Lock, config.TTL, config.StoreTimeout = l, f.suite.TTL, f.storeTimeout()
+	config.Logger = slog.New(slog.DiscardHandler)
+	if config.DrainTimeout == 0 {
+		config.DrainTimeout = 10 * time.Second // handlers of these tests end with their gates
+	}
+	timers = slices.Clone(timers)
+	for i := range timers {
+		timers[i] = f.watch.before(h, timers[i])
+	}
+	var err error
+	if h.Scheduler, err = timer.New(config, timers...); err != nil {
+		f.t.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, h.cancel = context.WithCancel(context.Background())
+	h.began = time.Now()
+	go func() {
+		defer close(h.done)
+		h.err = h.Run(ctx)
+	}()
+	f.hosts = append(f.hosts, h)
+	f.t.Cleanup(func() { // whatever became of the test; its clients are closed after this
+		f.open()
+		h.link.Heal()
+		h.cancel()
+		select {
+		case <-h.done:
+		case <-time.After(patience):
+			f.t.Errorf("Run has not returned")
+		}
+	})
+	f.until("the host is ready", func() bool { return h.Ready() == nil })
+	h.ready = time.Now()
+	return h
+}
+
+// gate returns a channel that handlers can wait for, and what closes it; the test's end does, too.
+func (f *fleet) gate() (<-chan struct{}, func()) {
+	g := make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gates = append(f.gates, g)
+	return g, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if i := slices.Index(f.gates, g); i >= 0 {
+			f.gates = slices.Delete(f.gates, i, i+1)
+			close(g)
+		}
+	}
+}
+
+// open opens the gates that are left.
+func (f *fleet) open() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range f.gates {
+		close(g)
+	}
+	f.gates = nil
+}
+
+// down makes the store unreachable for everybody, up makes it reachable again.
+func (f *fleet) down() {
+	f.dark = true
+	if f.store.Down != nil {
+		f.t.Cleanup(f.store.Up) // it can be called twice
+		f.store.Down()
+		return
+	}
+	f.inject(dlocktest.Hang)
+}
+
+func (f *fleet) up() {
+	f.dark = false
+	if f.store.Up != nil {
+		f.store.Up()
+		return
+	}
+	f.heal()
+}
+
+// inject makes all links fail; heal ends it.
+func (f *fleet) inject(fault dlocktest.Fault) {
+	for _, h := range f.hosts {
+		h.link.Inject(fault)
+	}
+}
+
+func (f *fleet) heal() {
+	for _, h := range f.hosts {
+		h.link.Heal()
+	}
+}
+
+// until waits until cond holds. It ends the test at once if the watcher has seen something that must not be.
+func (f *fleet) until(what string, cond func() bool) {
+	f.t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+		if f.watch.check(f.t); f.t.Failed() {
+			f.t.FailNow()
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// stop stops hosts, all if none is named, and fails the test if one reports an error or something was broken so far.
+func (f *fleet) stop(hosts ...*host) {
+	f.t.Helper()
+	if len(hosts) == 0 {
+		hosts = f.hosts
+	}
+	for _, h := range hosts {
+		h.cancel()
+	}
+	for _, h := range hosts {
+		receive(f.t, "Run returns", h.done)
+		if h.err != nil {
+			f.t.Errorf("Run returned %v", h.err)
+		}
+	}
+	f.watch.check(f.t)
+}
+
+// trigger starts a run of a timer on a host. A busy machine can make an attempt fail, and what was granted without our knowing
+// then is given back before long.
+func (f *fleet) trigger(h *host, name string) {
+	f.t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if err = h.Trigger(f.t.Context(), name); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("not within %v: trigger %s: %v", patience, name, err)
+		}
+	}
+}
+
+// answered triggers a timer until the store answers, and returns that answer.
+func (f *fleet) answered(h *host, name string) error {
+	f.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		err := h.Trigger(f.t.Context(), name)
+		if !refused(err, timer.StoreDown) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func refused(err error, reason timer.Reason) bool {
+	no, ok := errors.AsType[*timer.RefusedError](err)
+	return ok && no.Reason == reason
+}
+
+// status returns what a host says of a timer.
+func (f *fleet) status(h *host, name string) timer.TimerStatus {
+	st, _ := h.Status().Timer(name)
+	return st
+}
+
+// skipped sums up over hosts how many ticks of a timer were skipped for a reason.
+func skipped(name string, reason timer.Reason, hosts ...*host) (n uint64) {
+	for _, h := range hosts {
+		st, _ := h.Status().Timer(name)
+		n += st.Skipped[reason]
+	}
+	return n
+}
+
+// take acquires n slots of a name with a client that is no host's, waiting for each until the store grants it, and gives them
+// back. It returns the fences by slot.
+func (f *fleet) take(name string, slots, n int) map[int]dlock.Fence {
+	f.t.Helper()
+	return f.acquire(name, slots, n, func(try func() error) error {
+		var err error
+		f.until(fmt.Sprintf("%s grants %d slots", name, n), func() bool {
+			err = try()
+			return err == nil
+		})
+		return err
+	})
+}
+
+// takeNow is take for slots that must be free: it fails the test if one is refused.
+func (f *fleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
+	f.t.Helper()
+	return f.acquire(name, slots, n, func(try func() error) error {
+		var err error
+		f.until(name+" is answered for", func() bool {
+			err = try()
+			return err == nil || errors.Is(err, dlock.ErrNotAcquired)
+		})
+		return err
+	})
+}
+
+func (f *fleet) acquire(name string, slots, n int, wait func(try func() error) error) map[int]dlock.Fence {
+	f.t.Helper()
+	fences := map[int]dlock.Fence{}
+	var grants []dlock.Grant
+	for range n {
+		// One token for all tries: whatever a busy machine does to a reply, it is one grant.
+		req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: f.suite.TTL, Holder: dlock.Holder{Host: "taker"}}
+		err := wait(func() error {
+			grant, err := call(f.t, func(ctx context.Context) (dlock.Grant, error) { return f.taker.TryAcquire(ctx, req) })
+			if err == nil {
+				fences[grant.Slot] = grant.Fence
+				grants = append(grants, grant)
+			}
+			return err
+		})
+		if err != nil {
+			f.t.Errorf("%d of %d slots were granted: %v", len(grants), n, err)
+			break
+		}
+	}
+	if len(grants) > 0 {
+		if _, err := call(f.t, func(ctx context.Context) ([]dlock.Result, error) { return f.taker.Release(ctx, grants...) }); err != nil {
+			f.t.Errorf("release: %v", err)
+		}
+	}
+	return fences
+}
+
+// call makes one call to a store, with plenty of time.
+func call[A any](t *testing.T, do func(ctx context.Context) (A, error)) (A, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+	defer cancel()
+	return do(ctx)
+}

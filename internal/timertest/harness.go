@@ -1,0 +1,88 @@
+package timertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Harness tells Run how to reach a store.
+type Harness struct {
+	// New returns a fresh, empty namespace. It is called for every test, from several at once; what needs closing is
+	// closed in a t.Cleanup.
+	New func(t testing.TB) Store
+
+	// Misconfigured returns a store whose settings have faults, and words that its Check finds for them. Nil: the store
+	// is no dlock.Checker, and the suite plays one. Default nil.
+	Misconfigured func(t testing.TB) (store dlock.DistributedLock, says []string)
+
+	// TTL of the leases. StoreTimeout is a third of it and a call has half of that, so it is to be long enough for a store
+	// that is slow on a busy machine; the suite takes about two TTLs and seven seconds. Default 3 s.
+	TTL time.Duration
+
+	// Period of the timers. The longer it is, the fewer calls a second the suite makes; a store that is too busy with them
+	// is late for heartbeats. Default 100 ms: three thousand calls, most of them in the first five seconds.
+	Period time.Duration
+}
+
+// A Store is a namespace that nobody else uses.
+type Store struct {
+	// Open returns one more host's client of this namespace. It is closed in a t.Cleanup. A test has up to six.
+	Open func(t testing.TB) dlock.DistributedLock
+
+	// Down makes the server of this namespace unreachable for all its clients and Up makes it reachable again. Only the
+	// tests of I7 and I12 call them. Nil: the clients' calls are made to hang.
+	Down, Up func()
+}
+
+// Run checks that timers on a store keep their invariants: one subtest for each.
+func Run(t *testing.T, h Harness) {
+	if h.TTL == 0 {
+		h.TTL = 3 * time.Second
+	}
+	if h.Period == 0 {
+		h.Period = 100 * time.Millisecond
+	}
+	s := &suite{Harness: h, pulse: newPulse(t)}
+	for _, inv := range invariants {
+		t.Run(inv.name, func(t *testing.T) {
+			t.Parallel()
+			inv.show(s, t)
+		})
+	}
+}
+
+type suite struct {
+	Harness
+	pulse *pulse
+}
+
+// An invariant is one subtest.
+type invariant struct {
+	name string
+	show func(*suite, *testing.T)
+}
+
+var invariants = []invariant{
+	{"I1 valid runs never exceed MaxConcurrency", overlap},
+	{"I2 a lost run is told before its slot is granted", loss},
+	{"I3 a tick starts at most MaxPerTick runs", rate},
+	{"I4 fences of a slot grow", fences},
+	{"I5 only its holder extends or releases", strangers},
+	{"I6 a killed host's slots come back within a TTL", killed},
+	{"I7 timers outlive the store's outages", outages},
+	{"I8 Run leaves nothing behind", draining},
+	{"I9 every tick is accounted for", books},
+	{"I10 bad handlers harm nobody", handlers},
+	{"I11 all faults come back at once", registration},
+	{"I12 probes cost the store nothing", probes},
+}
+
+// long marks a test that -short leaves out: it waits for a lease to end.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short")
+	}
+}

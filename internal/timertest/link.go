@@ -1,0 +1,222 @@
+package timertest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+)
+
+// A link is one host's way to the store. It can be made to fail, and keeps a record of what went over it.
+type link struct {
+	*dlocktest.Faulty
+	store dlock.DistributedLock
+	lag   time.Duration // before an acquire goes out
+
+	mu       sync.Mutex
+	calls    int
+	failures []time.Time   // of calls that came back with an error which is no refusal
+	audits   int           // that came back
+	longest  time.Duration // what a call was given
+	slowest  time.Duration // how long a call came back after its deadline
+	leases   []*record     // by grant
+	released map[string]bool
+	extends  int                  // that renewed something
+	full     map[string]time.Time // by name, when the last acquire was sent that found all slots held
+}
+
+// A record is a lease as it went over the link.
+type record struct {
+	dlock.Grant
+	sent     time.Time // the moment before its last renewal was sent; the store's lease began after it
+	answered time.Time // the moment after that was answered; the store's lease began before it
+}
+
+func newLink(store dlock.DistributedLock) *link {
+	return &link{Faulty: dlocktest.NewFaulty(store), store: store, released: map[string]bool{}, full: map[string]time.Time{}}
+}
+
+// TryAcquire implements dlock.DistributedLock.
+func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant, err error) {
+	defer l.watch(ctx, &err)()
+	if l.lag > 0 {
+		select {
+		case <-ctx.Done():
+			return g, ctx.Err()
+		case <-time.After(l.lag):
+		}
+	}
+	sent := time.Now()
+	g, err = l.Faulty.TryAcquire(ctx, req)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.Full && sent.After(l.full[req.Name]) {
+		l.full[req.Name] = sent
+	}
+	if err == nil {
+		l.leases = append(l.leases, &record{g, sent, time.Now()})
+	}
+	return g, err
+}
+
+// Extend implements dlock.DistributedLock.
+func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result, err error) {
+	defer l.watch(ctx, &err)()
+	sent := time.Now()
+	results, err = l.Faulty.Extend(ctx, ttl, grants...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	renewed := 0
+	for i, r := range results {
+		if rec := l.record(grants[i].Token); rec != nil && r.Outcome == dlock.OK {
+			rec.sent, rec.answered = sent, time.Now()
+			renewed = 1
+		}
+	}
+	l.extends += renewed
+	return results, err
+}
+
+// Release implements dlock.DistributedLock.
+func (l *link) Release(ctx context.Context, grants ...dlock.Grant) (results []dlock.Result, err error) {
+	defer l.watch(ctx, &err)()
+	l.mu.Lock()
+	for _, g := range grants {
+		l.released[g.Token] = true
+	}
+	l.mu.Unlock()
+	return l.Faulty.Release(ctx, grants...)
+}
+
+// List implements dlock.Lister.
+func (l *link) List(ctx context.Context, name string, slots int) (held []dlock.Held, err error) {
+	defer l.watch(ctx, &err)()
+	return l.Faulty.List(ctx, name, slots)
+}
+
+// Audit implements dlock.Auditor.
+func (l *link) Audit(ctx context.Context) (warnings []string, err error) {
+	defer l.watch(ctx, &err)()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.audits++
+	}()
+	if a, ok := l.store.(dlock.Auditor); ok {
+		return a.Audit(ctx)
+	}
+	return nil, nil
+}
+
+// Check implements dlock.Checker.
+func (l *link) Check() error {
+	if c, ok := l.store.(dlock.Checker); ok {
+		return c.Check()
+	}
+	return nil
+}
+
+func (l *link) watch(ctx context.Context, err *error) func() {
+	deadline, bounded := ctx.Deadline()
+	l.mu.Lock()
+	l.calls++
+	if bounded {
+		l.longest = max(l.longest, time.Until(deadline))
+	} else {
+		l.longest = math.MaxInt64
+	}
+	l.mu.Unlock()
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if bounded {
+			l.slowest = max(l.slowest, time.Since(deadline))
+		}
+		// A caller that goes away says nothing of the store.
+		if *err != nil && !errors.Is(*err, dlock.ErrNotAcquired) && !errors.Is(ctx.Err(), context.Canceled) {
+			l.failures = append(l.failures, time.Now())
+		}
+	}
+}
+
+// record is called with mu held.
+func (l *link) record(token string) *record {
+	for _, rec := range l.leases {
+		if rec.Token == token {
+			return rec
+		}
+	}
+	return nil
+}
+
+// last returns the latest lease of a name in a slot, or in any.
+func (l *link) last(name string, slot int) record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.leases) - 1; i >= 0; i-- {
+		if rec := l.leases[i]; rec.Name == name && (rec.Slot == slot || slot == dlock.AnySlot) {
+			return *rec
+		}
+	}
+	return record{}
+}
+
+// lastFull returns when the last acquire of a name was sent that found all slots held.
+func (l *link) lastFull(name string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.full[name]
+}
+
+// counts returns how many calls were made, and how many of them renewed something.
+func (l *link) counts() (calls, extends int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.calls, l.extends
+}
+
+// failed returns how many calls have failed since then.
+func (l *link) failed(since time.Time) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.failures {
+		if at.After(since) {
+			n++
+		}
+	}
+	return n
+}
+
+// beat returns a condition: that the host's heartbeat has renewed something from now on.
+func (l *link) beat() func() bool {
+	_, before := l.counts()
+	return func() bool {
+		_, extends := l.counts()
+		return extends > before
+	}
+}
+
+// times returns the longest time that a call was given, and how long one came back after that.
+func (l *link) times() (longest, slowest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.longest, l.slowest
+}
+
+// audited reports whether the store has been looked at, which happens beside the first call.
+func (l *link) audited() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.audits > 0
+}
+
+// gaveBack reports whether a release of that token was ever sent.
+func (l *link) gaveBack(token string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.released[token]
+}

@@ -1,0 +1,119 @@
+package timertest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// cuts are ways for one host to lose the store.
+var cuts = map[string]dlocktest.Fault{
+	"calls hang": dlocktest.Hang,
+	"calls fail": dlocktest.Error(errors.New("connection refused")),
+}
+
+// The policy is Skip. The handler of the next run in the slot looks at the one before: Valid must be false without any grace;
+// the context must have ended, too, unless this process stood still meanwhile: then within a second of its going on.
+//
+// Fails when lost cancels nothing, and when the trust window is longer than the lease (trust returns 2*ttl).
+func loss(s *suite, t *testing.T) {
+	long(t)
+	for name, cut := range cuts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := s.fleet(t)
+			work := timer.Timer{Name: "a", Schedule: timer.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(nil)}
+			victim := f.start(timer.Config{}, work)
+			f.until("the first host runs", func() bool { return f.watch.now("a") != nil })
+			first := f.watch.now("a")
+
+			type sight struct {
+				slot         int
+				valid, ended bool
+			}
+			seen := make(chan sight, 1)
+			work.Run = func(ctx context.Context) error {
+				r, _ := timer.RunFromContext(ctx)
+				select {
+				case seen <- sight{r.Slot(), first.Valid(), first.ctx.Err() != nil}:
+				default:
+				}
+				return nil
+			}
+			f.start(timer.Config{}, work)
+			at := time.Now()
+			victim.link.Inject(cut)
+			got := receive(t, "the slot is granted to the other host", seen)
+			if got.slot != first.Slot() {
+				t.Errorf("slot %d, want that of the host which is cut off, %d", got.slot, first.Slot())
+			}
+			if got.valid {
+				t.Error("the run was valid when the next had its slot")
+			}
+			if !got.ended {
+				stood := s.pulse.stood(at)
+				if stood == 0 {
+					t.Error("the run's context had not ended when the next had its slot")
+				}
+				select {
+				case <-first.ctx.Done():
+				case <-time.After(time.Second + stood):
+					t.Errorf("the run's context has not ended though this process stood still for no more than %v", stood)
+				}
+			}
+			if cause := context.Cause(first.ctx); !errors.Is(cause, dlock.ErrLost) {
+				t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
+			}
+			f.until("the run is over", func() bool { return f.status(victim, "a").Last != nil })
+			if last := f.status(victim, "a").Last; last.Outcome != timer.LeaseLost {
+				t.Errorf("outcome %s, want lease_lost", last.Outcome)
+			}
+			victim.link.Heal()
+			f.stop()
+		})
+	}
+}
+
+// A killed host says nothing any more, and its leases began before the last renewal of them was answered. Whoever asks a TTL
+// after that must not hear that all slots are held, and gets them before long. (Unless calls failed on a busy machine: then the
+// other host may have got a slot without knowing.) MaxRunTime is of no account.
+//
+// Fails when the lease is as long as MaxRunTime, and when the store keeps it for two TTLs or ends it early.
+func killed(s *suite, t *testing.T) {
+	long(t)
+	f := s.fleet(t)
+	gate, open := f.gate()
+	work := timer.Timer{Name: "a", Schedule: timer.Every(s.Period), MaxConcurrency: 2, MaxRunTime: 3 * time.Hour,
+		OnStoreDown: timer.Skip, Run: hold(gate)}
+	victim := f.start(timer.Config{}, work)
+	f.until("the first host has both slots", func() bool { return f.watch.runs("a", all) == 2 })
+	f.until("a heartbeat", victim.link.beat())
+	at := time.Now()
+	victim.link.Inject(dlocktest.Hang) // black-holed: no release either
+	other := f.start(timer.Config{}, work)
+	f.until("both slots come back", func() bool { return f.watch.latest("a", 0).host == other && f.watch.latest("a", 1).host == other })
+	var ends time.Time // the latest that they can have ended
+	for slot := range 2 {
+		renewed, granted := victim.link.last("timer:a", slot), f.watch.latest("a", slot).began
+		if took := granted.Sub(renewed.answered); took > s.TTL+s.TTL/2 && !f.strained(other, at) {
+			t.Errorf("slot %d was granted %v after its last renewal, TTL %v", slot, took, s.TTL)
+		}
+		if took := granted.Sub(renewed.sent); took < s.TTL {
+			t.Errorf("slot %d was granted %v after its last renewal, before the TTL of %v was over", slot, took, s.TTL)
+		}
+		if end := renewed.answered.Add(s.TTL); end.After(ends) {
+			ends = end
+		}
+	}
+	if refused := other.link.lastFull("timer:a"); refused.After(ends.Add(s.TTL/20)) && other.link.failed(at) == 0 {
+		t.Errorf("all slots were said to be held %v after the last of their leases had ended", refused.Sub(ends))
+	}
+	victim.link.Heal()
+	open()
+	f.stop()
+}

@@ -1,0 +1,187 @@
+package timertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// The server is away when the hosts start; it goes away under their runs and is silent; calls fail at once, or are carried out
+// and their replies are lost. Each time the timers with RunLocal go on, those with Skip start nothing, no call takes longer
+// than its time, and all is well again afterwards without a restart.
+//
+// Fails when down ignores the policy, when lost does, when a failed acquire is taken for an answer (the host never says that the
+// store is away), when a session makes no more attempts after one that failed, when the heartbeat ends with a failure, and
+// when the store waits longer than the deadline of its context.
+func outages(s *suite, t *testing.T) {
+	long(t)
+	t.Run("down at the start", func(t *testing.T) {
+		t.Parallel()
+		o := newOutage(s, t)
+		o.down()
+		for range 2 {
+			o.begin()
+		}
+		o.goesOn()
+		if n := o.watch.runs("skip", all); n > 0 {
+			t.Errorf("%d runs of a timer that is to skip started without the store", n)
+		}
+		for _, h := range o.hosts {
+			o.bounded("a trigger", 1, func() {
+				if err := h.Trigger(t.Context(), "skip"); !refused(err, timer.StoreDown) && !refused(err, timer.LimitLocal) {
+					t.Errorf("trigger: %v, want that the store is down", err)
+				}
+			})
+		}
+		o.up()
+		o.recovers()
+		o.stop()
+	})
+	t.Run("silent under runs", func(t *testing.T) {
+		t.Parallel()
+		o := newOutage(s, t)
+		first, last := o.begin(), o.begin()
+		o.recovers() // it was well
+		o.trigger(first, "keeps on")
+		o.trigger(first, "ends")
+		o.until("both run", func() bool { return o.watch.now("keeps on") != nil && o.watch.now("ends") != nil })
+		keepsOn, ends := o.watch.now("keeps on"), o.watch.now("ends")
+		o.down()
+		o.goesOn()
+		o.until("the run under RunLocal goes on without its lease", func() bool { return keepsOn.Degraded() && !keepsOn.Valid() })
+		o.until("the run under Skip is told", func() bool { return ends.ctx.Err() != nil })
+		if cause := context.Cause(ends.ctx); !errors.Is(cause, dlock.ErrLost) {
+			t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
+		}
+		if err := keepsOn.ctx.Err(); err != nil {
+			t.Errorf("the context of the run under RunLocal has ended: %v", context.Cause(keepsOn.ctx))
+		}
+		// Attempts and releases that are under way end with their calls.
+		last.cancel()
+		o.bounded("draining", 3, func() { <-last.done })
+		o.up()
+		o.hosts = o.hosts[:1]
+		o.open()
+		o.recovers()
+		o.stop()
+	})
+	for name, fault := range map[string]dlocktest.Fault{"failing": dlocktest.Error(errors.New("connection refused")), "losing replies": dlocktest.LostReply} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOutage(s, t)
+			for range 2 {
+				o.begin()
+			}
+			o.recovers()
+			o.survives()
+			o.inject(fault)
+			o.goesOn()
+			o.heal()
+			o.open()
+			o.recovers()
+			o.stop()
+		})
+	}
+}
+
+// An outage is a fleet with a timer of each policy, and one of each that is triggered and holds its slot.
+type outage struct {
+	*fleet
+	begun time.Time
+	gate  <-chan struct{}
+}
+
+func newOutage(s *suite, t *testing.T) *outage {
+	o := &outage{fleet: s.fleet(t), begun: time.Now()}
+	o.gate, _ = o.fleet.gate()
+	return o
+}
+
+func (o *outage) begin() *host {
+	o.t.Helper()
+	every := timer.Every(o.suite.Period)
+	short := func(context.Context) error { return nil }
+	return o.start(timer.Config{},
+		timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: short},
+		timer.Timer{Name: "skip", Schedule: every, OnStoreDown: timer.Skip, Run: short},
+		timer.Timer{Name: "keeps on", OnStoreDown: timer.RunLocal, Run: hold(o.gate)},
+		timer.Timer{Name: "ends", OnStoreDown: timer.Skip, Run: hold(o.gate)})
+}
+
+// survives shows that a heartbeat which fails costs no lease. The host has no other, whose coming would bring the next heartbeat.
+func (o *outage) survives() {
+	o.t.Helper()
+	h := o.start(timer.Config{}, timer.Timer{Name: "alone", OnStoreDown: timer.Skip, Run: hold(o.gate)})
+	o.hosts = slices.DeleteFunc(o.hosts, func(other *host) bool { return other == h })
+	o.trigger(h, "alone")
+	o.until("it runs", func() bool { return o.watch.now("alone") != nil })
+	run, at := o.watch.now("alone"), time.Now()
+	h.link.InjectN(1, dlocktest.Error(errors.New("connection reset")), dlocktest.Extend)
+	o.until("a heartbeat fails", func() bool { return h.link.failed(at) > 0 || run.ctx.Err() != nil })
+	beaten := h.link.beat()
+	o.until("the next one", func() bool { return beaten() || run.ctx.Err() != nil })
+	if (!run.Valid() || run.ctx.Err() != nil) && o.suite.pulse.stood(at) < o.suite.TTL/8 {
+		o.t.Errorf("one heartbeat failed and the lease was lost: %v", context.Cause(run.ctx))
+	}
+}
+
+// goesOn shows what is to be while the store is away. A host tries one tick of a timer at a time: once it has skipped one because
+// of the store, every later one was tried after the store had gone.
+func (o *outage) goesOn() {
+	o.t.Helper()
+	at := time.Now()
+	for _, h := range o.hosts {
+		before := skipped("skip", timer.StoreDown, h)
+		o.until("a tick is skipped because of the store", func() bool { return skipped("skip", timer.StoreDown, h) > before })
+		started := o.status(h, "skip").Started
+		local := func(v *visit) bool { return v.host == h && v.Degraded() && v.began.After(at) }
+		o.until("runs go on without the store", func() bool { return o.watch.runs("local", local) >= 5 })
+		if n := o.status(h, "skip").Started - started; n > 0 {
+			o.t.Errorf("%d runs of a timer that is to skip started without the store", n)
+		}
+		if n := o.watch.runs("local", func(v *visit) bool { return local(v) && v.valid }); n > 0 {
+			o.t.Errorf("%d runs without the store were valid", n)
+		}
+		o.until("the host says that the store is away", func() bool { return h.Degraded() != nil && !h.Status().Store.Up })
+		if err := errors.Join(h.Ready(), h.Live()); err != nil {
+			o.t.Errorf("a store that is down made the host unfit: %v", err)
+		}
+	}
+}
+
+// recovers shows that all is well: runs of both policies have the store's leave, and every host says so. What was granted without
+// our knowing may take a TTL to come back.
+func (o *outage) recovers() {
+	o.t.Helper()
+	at := time.Now()
+	for _, name := range []string{"local", "skip"} {
+		o.until(name+" runs with the store's leave", func() bool {
+			return o.watch.runs(name, func(v *visit) bool { return v.valid && v.began.After(at) }) >= 5
+		})
+	}
+	for _, h := range o.hosts {
+		o.until("the host says that the store is well", func() bool { return h.Status().Store.Up && h.Degraded() == nil })
+	}
+	for _, h := range o.hosts {
+		if longest, slowest := h.link.times(); longest > o.storeTimeout() || slowest > o.late(o.begun) {
+			o.t.Errorf("a call was given %v, StoreTimeout %v; a call came back %v after its deadline", longest, o.storeTimeout(), slowest)
+		}
+	}
+	o.watch.check(o.t)
+}
+
+// bounded fails the test if what makes so many calls one after the other takes longer than those may.
+func (o *outage) bounded(what string, calls int, do func()) {
+	o.t.Helper()
+	began := time.Now()
+	do()
+	if took, most := time.Since(began), time.Duration(calls)*o.storeTimeout()+o.late(began); took > most {
+		o.t.Errorf("%s took %v, want at most %v", what, took, most)
+	}
+}

@@ -1,0 +1,78 @@
+package timertest
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A host that holds nothing calls the store for nothing: whatever calls there are, probes made them. And while the store hangs and
+// a run goes on, probes answer at once, and as before.
+//
+// Fails when a probe calls the store (Degraded asks whether it answers, Status lists leases), and when Ready fails because the
+// store does.
+func probes(s *suite, t *testing.T) {
+	f := s.fleet(t)
+	gate, open := f.gate()
+	h := f.start(timer.Config{},
+		timer.Timer{Name: "a", OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }},
+		timer.Timer{Name: "holds", OnStoreDown: timer.Skip, Run: hold(gate)})
+	pages := health.Handler(health.Checks{Live: h.Live, Ready: h.Ready, Degraded: h.Degraded})
+	probe := func() (ready, live int) {
+		page := func(path string) int {
+			w := httptest.NewRecorder()
+			pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			return w.Code
+		}
+		h.Status()
+		return page("/readyz?verbose"), page("/livez")
+	}
+	quiet := func(when string) {
+		t.Helper()
+		before, _ := h.link.counts()
+		for range 200 {
+			if ready, live := probe(); ready != http.StatusOK || live != http.StatusOK {
+				t.Fatalf("%s: ready %d, live %d", when, ready, live)
+			}
+		}
+		if after, _ := h.link.counts(); after != before {
+			t.Fatalf("%s: 200 probes made %d calls to the store", when, after-before)
+		}
+	}
+	quiet("before the first call")
+	f.trigger(h, "a")
+	f.until("the run is over and the store has been looked at", func() bool {
+		return h.link.audited() && f.status(h, "a").Last != nil && len(f.status(h, "a").Running) == 0
+	})
+	if at := h.began; f.strained(h, at) {
+		t.Log("calls failed on this busy machine: what is to be given back makes calls, too")
+	} else {
+		quiet("after a run")
+	}
+
+	f.trigger(h, "holds")
+	f.until("it runs", func() bool { return f.watch.now("holds") != nil })
+	f.down()
+	f.until("a heartbeat has not been answered", func() bool { return !h.Status().Store.Up })
+	for range 200 {
+		began := time.Now()
+		ready, live := probe()
+		if ready != http.StatusOK || live != http.StatusOK {
+			t.Fatalf("while the store hangs: ready %d, live %d", ready, live)
+		}
+		if took := time.Since(began); took > f.storeTimeout()/2+s.pulse.stood(began) {
+			t.Errorf("while the store hangs: a probe took %v", took)
+		}
+	}
+	f.up()
+	open()
+	f.stop()
+	if ready, live := probe(); ready != http.StatusServiceUnavailable || live != http.StatusOK {
+		t.Errorf("after Run: ready %d, live %d", ready, live)
+	}
+}
