@@ -1,0 +1,37 @@
+package sqllock_test
+
+import (
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/timertest"
+)
+
+// keepsTimers runs the invariants of timers on several hosts, I1 to I12. New makes a namespace for each of them.
+func keepsTimers(t *testing.T, fresh func(t testing.TB) subject) {
+	t.Helper()
+	timertest.Run(t, timertest.Harness{
+		New: func(t testing.TB) timertest.Store {
+			s := fresh(t)
+			prefix := unique("timers")
+			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }}
+		},
+		Misconfigured: func(t testing.TB) (dlock.DistributedLock, []string) {
+			return fresh(t).open(t, sqllock.Options{Prefix: "a\nb", Retention: 1}), []string{`Prefix "a\nb"`, "Retention 1ns: at least 24h"}
+		},
+	})
+}
+
+// once returns a function that always returns the same subject.
+func once(s subject) func(testing.TB) subject { return func(testing.TB) subject { return s } }
+
+func TestTimersPostgres(t *testing.T) {
+	for _, way := range postgresWays {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			long(t)
+			keepsTimers(t, once(postgres(t, way.name).migrated(t)))
+		})
+	}
+}
