@@ -212,7 +212,9 @@ func TestReadOnlyPostgresRecovers(t *testing.T) {
 }
 
 // readsOnly reports whether an error says that the server is read-only.
-func readsOnly(err error) bool { return err != nil && strings.Contains(err.Error(), "this server is read-only") }
+func readsOnly(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "this server is read-only")
+}
 
 // drained returns a store made from a pool of which the application has every connection in use.
 func drained(t *testing.T) *sqllock.Store {

@@ -1,0 +1,166 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// SQLServer returns a store on Microsoft SQL Server 2017 or newer, with any driver for database/sql that numbers its parameters @p1, @p2 and so
+// on, as microsoft/go-mssqldb does. It does not call the server. Faults of the options are reported by Check, which dlock.NewSession and
+// timer.New call.
+//
+// It has NOT BEEN RUN AGAINST A SERVER. Its statements are written from the documentation and tested as texts only. Run dlock/dlocktest on it
+// before you rely on it, and tell us.
+//
+// Every operation is one batch, and one round trip. An acquire takes a lock on the name (sp_getapplock, owned by its transaction) also when it is
+// refused; it writes nothing then.
+//
+// Give it a *sql.DB of its own: if it shares one with the application, and all its connections are in use, heartbeats wait, and leases are
+// lost.
+func SQLServer(db *sql.DB, opts Options) *Store {
+	return newStore(opts, func(o Options) (database, error) {
+		d, err := newSQLDB(db)
+		if err != nil {
+			return nil, err
+		}
+		return newSQLServer(d, o), nil
+	})
+}
+
+//go:embed sqlserver/*.sql
+var sqlserverFiles embed.FS
+
+type sqlserver struct {
+	sqlDB
+	names map[string]string
+}
+
+func newSQLServer(d sqlDB, o Options) *sqlserver {
+	table := qualified(o.Schema, o.TableName, func(name string) string { return quote("[", "]", name) })
+	return &sqlserver{sqlDB: d, names: map[string]string{"table": table, "table_text": quote("N'", "'", table)}}
+}
+
+// file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
+func (m *sqlserver) file(name string, wait int64) string {
+	text, err := sqlserverFiles.ReadFile("sqlserver/" + name + ".sql")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.TrimSpace(strings.ReplaceAll(fill(string(text), m.names), "{wait}", strconv.FormatInt(wait, 10)))
+}
+
+func (m *sqlserver) String() string { return "sqlserver" }
+
+func (m *sqlserver) close() error { return m.Close() }
+
+func (m *sqlserver) acquire(ctx context.Context, c claim) (v verdict, err error) {
+	err = m.QueryRow(ctx, m.file("acquire", c.wait), []any{
+		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
+	}, v.scan()...)
+	return v, err
+}
+
+func (m *sqlserver) extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	list, err := sqlserverGrants(grants)
+	if err == nil {
+		err = m.QueryRow(ctx, m.file("extend", patience(ctx)), []any{ttl, list}, &answers)
+	}
+	return answers, err
+}
+
+func (m *sqlserver) release(ctx context.Context, grants string) (answers string, err error) {
+	list, err := sqlserverGrants(grants)
+	if err == nil {
+		err = m.QueryRow(ctx, m.file("release", patience(ctx)), []any{list}, &answers)
+	}
+	return answers, err
+}
+
+// sqlserverGrants writes grants as the statements take them: [index, name in hex, slot, token in hex], which no collation can change.
+func sqlserverGrants(text string) (string, error) {
+	var list []grantJSON
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return "", err
+	}
+	rows := make([][4]any, len(list))
+	for i, g := range list {
+		rows[i] = [4]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token))}
+	}
+	out, err := json.Marshal(rows)
+	return string(out), err
+}
+
+func (m *sqlserver) list(ctx context.Context, resource string) (held string, err error) {
+	err = m.QueryRow(ctx, m.file("list", 0), []any{[]byte(resource)}, &held)
+	return held, err
+}
+
+func (m *sqlserver) cleanup(ctx context.Context, retention int64, after row, limit int) (p page, err error) {
+	var last []byte
+	err = m.QueryRow(ctx, m.file("cleanup", patience(ctx)), []any{[]byte(after.resource), after.slot, limit, retention}, &p.seen, &p.deleted, &last, &p.last.slot)
+	p.last.resource = string(last)
+	return p, err
+}
+
+func (m *sqlserver) schema() []string { return []string{m.file("schema", 0)} }
+
+// migrate lets one host after the other create the table.
+func (m *sqlserver) migrate(ctx context.Context) error {
+	return m.Exec(ctx, "SET XACT_ABORT ON;\nBEGIN TRANSACTION;\n"+
+		"EXEC sp_getapplock @Resource = N'tickslot schema', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = "+
+		strconv.FormatInt(patience(ctx), 10)+";\n"+m.file("schema", 0)+";\nCOMMIT TRANSACTION;")
+}
+
+var sqlserverColumns = []wantedColumn{
+	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
+	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
+	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"},
+}
+
+func (m *sqlserver) verify(ctx context.Context) error {
+	var text, key string
+	var indexes int
+	if err := m.QueryRow(ctx, m.file("verify", 0), []any{m.names["table"]}, &text, &key, &indexes); err != nil {
+		return err
+	}
+	var columns []struct{ Name, Type string }
+	if err := json.Unmarshal([]byte(text), &columns); err != nil {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	if len(columns) == 0 {
+		return wrongSchema(fmt.Errorf("there is no table %s", m.names["table"]))
+	}
+	has := map[string]string{}
+	for _, c := range columns {
+		has[c.Name] = c.Type
+	}
+	errs := checkColumns(m.names["table"], has, sqlserverColumns)
+	if key != "resource_name,slot" {
+		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", m.names["table"], key))
+	}
+	if indexes != 2 {
+		errs = append(errs, errors.New("an index is missing"))
+	}
+	return wrongSchema(errs...)
+}
+
+func (m *sqlserver) audit(ctx context.Context) (warnings []string, err error) {
+	var delayed int
+	if err := m.QueryRow(ctx, "SELECT delayed_durability FROM sys.databases WHERE database_id = DB_ID()", nil, &delayed); err != nil {
+		return nil, err
+	}
+	if delayed == 2 {
+		warnings = append(warnings, "DELAYED_DURABILITY is FORCED: leases may be lost when the server crashes, and then be granted twice; set it to ALLOWED or DISABLED")
+	}
+	return warnings, nil
+}

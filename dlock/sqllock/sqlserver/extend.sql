@@ -1,0 +1,18 @@
+-- Makes each lease that is still held by its token last @p1 µs from now.
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET LOCK_TIMEOUT {wait};
+DECLARE @ttl bigint = @p1, @grants nvarchar(max) = @p2, @answers nvarchar(max);
+DECLARE @wanted TABLE (i int PRIMARY KEY, n varbinary(544), s int, t varbinary(64));
+INSERT INTO @wanted SELECT i, CONVERT(varbinary(544), n, 2), s, CONVERT(varbinary(64), t, 2)
+FROM OPENJSON(@grants) WITH (i int '$[0]', n varchar(1088) '$[1]', s int '$[2]', t varchar(128) '$[3]');
+DECLARE @held TABLE (resource_name varbinary(544), slot int, lock_id varbinary(64));
+UPDATE l SET expires_at = DATEADD(MILLISECOND, (@ttl + 999) / 1000, SYSUTCDATETIME())
+OUTPUT inserted.resource_name, inserted.slot, inserted.lock_id INTO @held
+FROM {table} AS l JOIN @wanted AS w ON l.resource_name = w.n AND l.slot = w.s AND l.lock_id = w.t
+WHERE l.expires_at > SYSUTCDATETIME();
+SELECT @answers = STRING_AGG(CAST(CONCAT('[', w.i, ',', CASE WHEN h.slot IS NULL THEN 0 ELSE 1 END, ',', COALESCE(head.slots, 0), ']') AS nvarchar(max)), ',')
+FROM @wanted AS w
+LEFT JOIN @held AS h ON h.resource_name = w.n AND h.lock_id = w.t
+LEFT JOIN {table} AS head ON head.resource_name = w.n AND head.slot = -1;
+SELECT CONCAT('[', @answers, ']');

@@ -1,0 +1,23 @@
+-- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
+-- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
+-- slot -1 knows what concerns all slots of a name. Times are UTC. Names are UTF-8 in binary, because every collation takes 'job' and
+-- 'job ' for one name, and most 'job' and 'JOB'.
+IF OBJECT_ID({table_text}, N'U') IS NULL
+CREATE TABLE {table} (
+	resource_name varbinary(544) NOT NULL,
+	slot          int NOT NULL,
+	lock_id       varbinary(64) NULL,          -- secret of the attempt that has, or had, the lock
+	fence         bigint NOT NULL DEFAULT 0,   -- grows with every grant
+	acquired_at   datetime2(6) NULL,
+	expires_at    datetime2(6) NULL,           -- 1970 once it has been released
+	released_at   datetime2(6) NULL,
+	host_name     nvarchar(255) NULL,
+	process_id    bigint NULL,
+	process_tag   nvarchar(255) NULL,
+	tick          bigint NULL,                 -- slot -1: the latest tick claimed, in µs since 1970,
+	tick_starts   int NULL,                    --          how often it was started,
+	slots         int NULL,                    --          and how many slots the latest grant declared
+	PRIMARY KEY CLUSTERED (resource_name, slot),
+	INDEX ends NONCLUSTERED (resource_name, expires_at, slot), -- finds the slot that ends first
+	INDEX holders NONCLUSTERED (lock_id)                       -- finds what an attempt has
+)

@@ -1,0 +1,238 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+)
+
+// A scripted driver answers with the rows that it was given, and keeps what it was sent. What SQL Server makes of these texts has not been
+// seen: these tests are about what can be seen without it.
+type scripted struct {
+	answers [][]driver.Value
+	texts   []string
+	args    [][]driver.NamedValue
+}
+
+func (s *scripted) Driver() driver.Driver                        { return nil }
+func (s *scripted) Connect(context.Context) (driver.Conn, error) { return scriptedConn{s}, nil }
+func (s *scripted) last() (text string, args []driver.NamedValue) {
+	return s.texts[len(s.texts)-1], s.args[len(s.args)-1]
+}
+func (s *scripted) will(answers ...driver.Value) *scripted {
+	s.answers = append(s.answers, answers)
+	return s
+}
+
+func (s *scripted) store(t testing.TB, opts sqllock.Options) *sqllock.Store {
+	db := sql.OpenDB(s)
+	t.Cleanup(func() { db.Close() })
+	return sqllock.SQLServer(db, opts)
+}
+
+type scriptedConn struct{ *scripted }
+
+func (c scriptedConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not prepared") }
+func (c scriptedConn) Begin() (driver.Tx, error) {
+	return nil, errors.New("no transaction of the client")
+}
+func (c scriptedConn) Close() error { return nil }
+
+func (c scriptedConn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.texts, c.args = append(c.texts, query), append(c.args, args)
+	return driver.RowsAffected(0), nil
+}
+
+func (c scriptedConn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.texts, c.args = append(c.texts, query), append(c.args, args)
+	if len(c.answers) == 0 {
+		return nil, errors.New("no answer left")
+	}
+	row := c.answers[0]
+	c.answers = c.answers[1:]
+	return &scriptedRows{row: row}, nil
+}
+
+type scriptedRows struct {
+	row  []driver.Value
+	done bool
+}
+
+func (r *scriptedRows) Columns() []string { return make([]string, len(r.row)) }
+func (r *scriptedRows) Close() error      { return nil }
+
+func (r *scriptedRows) Next(dest []driver.Value) error {
+	if r.done {
+		return io.EOF
+	}
+	r.done = true
+	copy(dest, r.row)
+	return nil
+}
+
+var parameter = regexp.MustCompile(`@p(\d+)`)
+
+// wellFormed checks what can be checked of a text: every parameter is given and used, nothing was left to fill in, brackets and quotes close, and a
+// transaction that begins is committed.
+func wellFormed(t *testing.T, text string, args int) {
+	t.Helper()
+	used := map[int]bool{}
+	for _, m := range parameter.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(m[1])
+		used[n] = true
+	}
+	for n := 1; n <= max(args, len(used)); n++ {
+		if !used[n] || n > args {
+			t.Errorf("parameter %d of %d: used %v in\n%s", n, args, used[n], text)
+		}
+	}
+	if m := regexp.MustCompile(`\{[a-z_]+\}`).FindString(text); m != "" {
+		t.Errorf("%s was not filled in in\n%s", m, text)
+	}
+	code := regexp.MustCompile(`\[(?:[^\]]|\]\])*\]`).ReplaceAllString(text, "x") // names
+	code = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(code, "")
+	if strings.Count(code, "(") != strings.Count(code, ")") || strings.Count(code, "'")%2 != 0 {
+		t.Errorf("brackets or quotes do not close in\n%s", text)
+	}
+	if strings.Count(code, "BEGIN TRANSACTION") != strings.Count(code, "COMMIT TRANSACTION") {
+		t.Errorf("a transaction stays open in\n%s", text)
+	}
+	blocks := len(regexp.MustCompile(`(?m)^\s*BEGIN$`).FindAllString(code, -1))
+	if ends := len(regexp.MustCompile(`(?m)^\s*END$`).FindAllString(code, -1)); blocks != ends {
+		t.Errorf("%d BEGIN and %d END in\n%s", blocks, ends, text)
+	}
+}
+
+func TestSQLServerStatements(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000, Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
+		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2}}
+	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, News: dlock.News{Slots: 5}}
+
+	t.Run("acquire", func(t *testing.T) {
+		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), "", int64(0), "", int64(0), int64(0))
+		got, err := s.store(t, sqllock.Options{Prefix: "shop:"}).TryAcquire(ctx, req)
+		if err != nil || got != grant {
+			t.Errorf("%+v, %v, want %+v", got, err, grant)
+		}
+		text, args := s.last()
+		wellFormed(t, text, len(args))
+		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "5000000", "h", "7", "i"} {
+			if got := fmt.Sprintf("%s", asText(args[i].Value)); got != want {
+				t.Errorf("parameter %d is %s, want %s", i+1, got, want)
+			}
+		}
+		if len(s.texts) != 1 {
+			t.Errorf("%d statements were sent, want 1", len(s.texts))
+		}
+	})
+	t.Run("refusals", func(t *testing.T) {
+		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead"} {
+			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), "other", int64(8), "x", int64(2e6), int64(3e6))
+			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
+			no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+			if !ok || string(no.Reason) != reason || no.News.Slots != 5 {
+				t.Errorf("%s: %v", reason, err)
+			}
+			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} || no.Since != 2*time.Second || no.Ends != 3*time.Second) {
+				t.Errorf("%+v", no)
+			}
+		}
+	})
+	t.Run("nonsense", func(t *testing.T) {
+		for _, answer := range [][]driver.Value{
+			{"", int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0)},
+			{"ok", int64(3), int64(9), int64(0), "", int64(0), "", int64(0), int64(0)},
+			{"ok", int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0)},
+			{"paused", int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0)},
+			{nil, nil, nil, nil, nil, nil, nil, nil, nil},
+			{"ok"},
+		} {
+			_, err := (&scripted{}).will(answer...).store(t, sqllock.Options{}).TryAcquire(ctx, req)
+			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+				t.Errorf("%v: %v: must be an error of the store", answer, err)
+			}
+		}
+	})
+	t.Run("extend and release", func(t *testing.T) {
+		other := dlock.Grant{Name: "m", Token: "else", Slot: dlock.AnySlot}
+		s := (&scripted{}).will(`[[1,0,0],[0,1,5]]`).will(`[[0,1,5],[1,0,0]]`).will(`[[0,1,5]]`).will(`nonsense`)
+		store := s.store(t, sqllock.Options{})
+		check := func(r []dlock.Result, err error) {
+			t.Helper()
+			if err != nil || r[0].Outcome != dlock.OK || r[0].News.Slots != 5 || r[1].Outcome != dlock.Lost {
+				t.Errorf("%v, %v", r, err)
+			}
+			text, args := s.last()
+			wellFormed(t, text, len(args))
+			list := asText(args[len(args)-1].Value)
+			if want := `[[0,"6f72646572733a736c6f743a",2,"736563726574"],[1,"6d",-1,"656c7365"]]`; list != want {
+				t.Errorf("grants are %s, want %s", list, want)
+			}
+		}
+		check(store.Extend(ctx, time.Second, grant, other))
+		check(store.Release(ctx, grant, other))
+		for range 2 {
+			if r, err := store.Release(ctx, grant, other); err == nil {
+				t.Errorf("%v: an answer that makes no sense was taken", r)
+			}
+		}
+	})
+	t.Run("the others", func(t *testing.T) {
+		s := (&scripted{}).
+			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"since":1000,"ends":2000}]`).
+			will(int64(3), int64(1), []byte("x"), int64(0)).
+			will(`[]`, "", int64(0)).
+			will(int64(2)).
+			will(`[]`, "", int64(0))
+		store := s.store(t, sqllock.Options{TableName: "it's [locks]", Schema: "dbo"})
+		held, err := store.List(ctx, "orders", 3)
+		if err != nil || len(held) != 1 || held[0].Slot != 1 || held[0].Ends != 2*time.Millisecond || held[0].Holder.PID != 7 {
+			t.Errorf("%+v, %v", held, err)
+		}
+		if err := store.Cleanup(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := store.Verify(ctx); !errors.Is(err, sqllock.ErrSchema) {
+			t.Errorf("%v: must say that there is no table", err)
+		}
+		if w, err := store.Audit(ctx); err != nil || len(w) != 2 {
+			t.Errorf("%v, %v: must warn of DELAYED_DURABILITY and of the missing table", w, err)
+		}
+		for i, text := range s.texts {
+			wellFormed(t, text, len(s.args[i]))
+			if strings.Contains(text, "FROM ") && !strings.Contains(text, "[dbo].[it's [locks]]]") && !strings.Contains(text, "sys.") {
+				t.Errorf("the table is not named, or not quoted, in\n%s", text)
+			}
+		}
+		statements, err := store.Schema()
+		if err != nil || len(statements) != 1 {
+			t.Fatal(statements, err)
+		}
+		wellFormed(t, statements[0], 0)
+		if !strings.Contains(statements[0], "OBJECT_ID(N'[dbo].[it''s [locks]]]', N'U')") {
+			t.Errorf("the name is not quoted as a text in\n%s", statements[0])
+		}
+	})
+}
+
+func asText(v any) string {
+	switch v := v.(type) {
+	case []byte:
+		return string(v)
+	default:
+		return fmt.Sprint(v)
+	}
+}
