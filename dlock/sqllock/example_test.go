@@ -1,0 +1,117 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// The processes of one machine share a file, and with it the limit.
+func ExampleSQLite() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	process := func() (*dlock.Session, func()) {
+		db, err := sql.Open("sqlite", filepath.Join(dir, "locks.db"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		lock := sqllock.SQLite(db, sqllock.Options{})
+		if err := lock.Migrate(ctx); err != nil {
+			log.Fatal(err)
+		}
+		session, err := dlock.NewSession(lock, dlock.SessionOptions{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return session, func() { session.Close(ctx); db.Close() }
+	}
+	a, closeA := process()
+	defer closeA()
+	b, closeB := process()
+	defer closeB()
+
+	lease, err := a.Mutex("nightly-report").TryAcquire(ctx)
+	fmt.Println("a has it:", err == nil && lease.Valid())
+	_, err = b.Mutex("nightly-report").TryAcquire(ctx)
+	fmt.Println("b does not:", errors.Is(err, dlock.ErrNotAcquired))
+	fmt.Println("released:", lease.Release(ctx) == nil)
+
+	// Output:
+	// a has it: true
+	// b does not: true
+	// released: true
+}
+
+// A *sql.DB for the locks alone: the application's queries can then not keep a heartbeat waiting.
+func ExamplePostgres() {
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(4)
+	lock := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"})
+	if err := lock.Migrate(context.Background()); err != nil {
+		log.Fatal(err) // says what is wrong with the schema, or that the database does not answer
+	}
+}
+
+// With interpolateParams=true an operation is one round trip instead of two.
+func ExampleMySQL() {
+	db, err := sql.Open("mysql", "shop:"+os.Getenv("DB_PASSWORD")+"@tcp(db.example.org:3306)/shop?interpolateParams=true")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(4)
+	lock := sqllock.MySQL(db, sqllock.Options{})
+	if err := lock.Migrate(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Those who apply their own migrations print what Migrate would do, and check it at start-up.
+func ExampleStore_Schema() {
+	lock := sqllock.Postgres(sql.OpenDB(nil), sqllock.Options{Schema: "locks"})
+	statements, err := lock.Schema()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, statement := range statements {
+		fmt.Println(statement + ";")
+	}
+	// then, when the program starts: err = lock.Verify(ctx)
+}
+
+// Rows that nobody has used for Options.Retention are deleted by a timer like any other.
+func ExampleStore_Cleanup() {
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	lock := sqllock.Postgres(db, sqllock.Options{Retention: 90 * 24 * time.Hour})
+	timers, err := timer.New(timer.Config{Lock: lock},
+		timer.Timer{Name: "cleanup-locks", Schedule: timer.Every(24 * time.Hour), Run: lock.Cleanup})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(timers.Run(context.Background()))
+}

@@ -1,0 +1,105 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+)
+
+// Faults of the options come back all at once, from Check and from every method, and no server is called for them.
+func TestFaultsOfOptions(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("pgx", "postgres://nobody@127.0.0.1:1/nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	bad := sqllock.Options{Prefix: "a:slot:\n", TableName: strings.Repeat("t", 50) + "\x00", Schema: "\xff", Retention: time.Hour}
+	all := []string{"Prefix", ":slot:", "control characters", "TableName of 51 bytes: at most 44", "Schema", "Retention 1h0m0s: at least 24h"}
+	for name, c := range map[string]struct {
+		store *sqllock.Store
+		want  []string
+	}{
+		"postgres":     {sqllock.Postgres(db, bad), all},
+		"mysql":        {sqllock.MySQL(db, bad), all},
+		"sqlserver":    {sqllock.SQLServer(db, bad), all},
+		"pgx":          {pgxlock.New(pool, bad), all},
+		"no pool":      {pgxlock.New(nil, sqllock.Options{}), []string{"no pool"}},
+		"no db":        {sqllock.Postgres(nil, sqllock.Options{}), []string{"no *sql.DB"}},
+		"no mysql":     {sqllock.MySQL(nil, sqllock.Options{}), []string{"no *sql.DB"}},
+		"no sqlite":    {sqllock.SQLite(nil, sqllock.Options{}), []string{"no *sql.DB"}},
+		"no sqlserver": {sqllock.SQLServer(nil, sqllock.Options{}), []string{"no *sql.DB"}},
+		"empty":        {&sqllock.Store{}, []string{"make one with"}},
+		"nil":          {nil, []string{"make one with"}},
+	} {
+		g := dlock.Grant{Name: "a", Slots: 1, Token: "t"}
+		for what, call := range map[string]func() error{
+			"check":  c.store.Check,
+			"verify": func() error { return c.store.Verify(t.Context()) },
+			"schema": func() error { _, err := c.store.Schema(); return err },
+			"acquire": func() error {
+				_, err := c.store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+				return err
+			},
+			"extend":  func() error { _, err := c.store.Extend(t.Context(), time.Minute, g); return err },
+			"release": func() error { _, err := c.store.Release(t.Context(), g); return err },
+			"list":    func() error { _, err := c.store.List(t.Context(), "a", 1); return err },
+			"audit":   func() error { _, err := c.store.Audit(t.Context()); return err },
+			"cleanup": func() error { return c.store.Cleanup(t.Context()) },
+			"migrate": func() error { return c.store.Migrate(t.Context()) },
+		} {
+			err := call()
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s, %s: missing %q in: %v", name, what, want, err)
+				}
+			}
+		}
+		if err := c.store.Close(); err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+		_ = c.store.String()
+	}
+}
+
+// A prefix and a name can make a third thing together.
+func TestPrefixAndNameTogether(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{Prefix: "a:slo"})
+	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "t:b", Slots: 1, Token: "t", TTL: time.Minute})
+	if err == nil || !strings.Contains(err.Error(), "choose another prefix") {
+		t.Error(err)
+	}
+}
+
+// An error does not tell the password, whatever is wrong.
+func TestPasswordIsNotTold(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, "postgres://user:hunter2@127.0.0.1:1/nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s := pgxlock.New(pool, sqllock.Options{})
+	defer s.Close()
+	for what, err := range map[string]error{"migrate": s.Migrate(ctx), "cleanup": s.Cleanup(ctx)} {
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package pgxlock_test
+
+import (
+	"context"
+	"log"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// The pool is the application's. The locks have a small one of their own, made from its settings.
+func ExampleNew() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	lock := pgxlock.New(pool, sqllock.Options{Prefix: "shop:"})
+	defer lock.Close()
+	if err := lock.Migrate(ctx); err != nil {
+		log.Fatal(err)
+	}
+	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
+		Name:           "process-orders",
+		Schedule:       timer.Every(time.Minute),
+		MaxConcurrency: 3,
+		Run:            func(ctx context.Context) error { return nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(timers.Run(ctx))
+}
