@@ -40,7 +40,7 @@
 //
 //	Postgres:  GRANT USAGE ON SCHEMA … TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO app;
 //	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.distributed_locks TO app; GRANT EXECUTE ON PROCEDURE db.distributed_locks_acquire_v1 TO app;
-//	           and the same for _extend_v1 and _release_v1
+//	           and the same for _extend_v1, _release_v1 and _cleanup_v1
 //
 // DELETE is for Cleanup only. Postgres lets everybody execute a function unless that was revoked.
 //
