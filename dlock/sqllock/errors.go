@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -45,6 +46,10 @@ func adviceFor(state string) string {
 		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary"
 	case "28000", "28P01":
 		return "the server refuses the login: check user and password"
+	case "3D000":
+		return "there is no such database, or none was named: check the address, or Options.Schema"
+	case "55P03":
+		return "another session keeps the table or a row of it locked: look for transactions that were left open"
 	}
 	if isFault(state) {
 		return "the database refuses the statement"
@@ -62,10 +67,10 @@ func sqlState(err error) string {
 		return ""
 	}
 	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
-		return m[1]
+		return cmp.Or(mysqlStates[m[1]], m[2])
 	}
 	return ""
 }
 
-// mysqlState finds the SQLSTATE in what go-sql-driver/mysql says: "Error 1146 (42S02): Table …".
-var mysqlState = regexp.MustCompile(`Error \d+ \(([0-9A-Z]{5})\): `)
+// mysqlState finds number and SQLSTATE in what drivers for MySQL say: "Error 1146 (42S02): Table …".
+var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): `)

@@ -15,7 +15,7 @@ import (
 
 // strangeTables are names of tables that have to be quoted.
 var strangeTables = []string{
-	`locks of "the" shop`, "it's", "back`tick", "semi;colon", "SELECT", "schlüssel-世界", "a.b", "{table}", "%s", "[x]]", "-- ", "ünïcödé and upper CASE",
+	`locks of "the" shop`, "it's", "back`tick", "semi;colon", "SELECT", "schlüssel-世界", "a.b", "{table}", "%s", "[x]]", "-- x", "ünïcödé and upper CASE",
 }
 
 // manyMigrate lets ten hosts migrate at the same time, as a new deployment does, and several more after them.

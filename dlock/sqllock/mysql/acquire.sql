@@ -1,0 +1,165 @@
+-- Takes a free slot, and a start of a tick if one is wanted, in one atomic step.
+--
+-- A refusal is decided by one look, on one snapshot, which takes no lock and writes nothing. Only when a slot looks free is the
+-- row with slot -1 locked, until the transaction ends, and the same look made again: so grants of one name come one after the
+-- other, and none is refused while a slot is free.
+--
+-- It is a procedure because a client that drives a transaction can stop in the middle of it, with its machine, and keep the locks.
+CREATE PROCEDURE {acquire}(
+	p_resource VARBINARY(544), -- binary, like all text: whatever the character set of the connection is
+	p_slots INT,               -- 0: a mutex
+	p_token VARBINARY(64),
+	p_ttl BIGINT,              -- microseconds
+	p_tick BIGINT,             -- microseconds since 1970, or NULL
+	p_max INT,                 -- starts allowed of this tick
+	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
+	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
+	p_wait BIGINT              -- milliseconds to wait for a lock
+)
+MODIFIES SQL DATA
+SQL SECURITY INVOKER
+BEGIN
+	DECLARE v_n INT DEFAULT GREATEST(p_slots, 1);
+	-- Rows that somebody deleted are looked for in one window of slots at a time.
+	DECLARE v_low INT DEFAULT FLOOR(RAND() * ((v_n + 15) DIV 16)) * 16;
+	DECLARE v_high INT DEFAULT LEAST(v_low + 16, v_n);
+	DECLARE v_epoch DATETIME(6) DEFAULT TIMESTAMP'1970-01-01 00:00:00';
+	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
+	DECLARE v_lock BOOLEAN DEFAULT FALSE;
+	DECLARE v_head, v_starts, v_declared, v_again, v_first, v_last, v_present, v_free INT;
+	DECLARE v_tick, v_clock_us, v_fence, v_again_fence, v_pid BIGINT;
+	DECLARE v_clock, v_ends, v_acquired, v_expires DATETIME(6);
+	DECLARE v_host, v_tag VARBINARY(1020);
+	DECLARE v_verdict VARCHAR(16);
+	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
+	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
+
+	-- The caller closes the connection then: its settings are not set back.
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION
+	BEGIN
+		ROLLBACK;
+		RESIGNAL;
+	END;
+	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+
+	attempt: LOOP BEGIN
+		-- Two made the same row, two waited for each other, or a row changed since it was looked at (innodb_snapshot_isolation).
+		DECLARE EXIT HANDLER FOR 1062, 1213, 1020 ROLLBACK;
+
+		-- At other levels each statement has a snapshot of its own, or locks what it reads, or what is written cannot be logged as statements.
+		-- The level cannot be set within a transaction, and with autocommit = 0 there may be one.
+		ROLLBACK;
+		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+		START TRANSACTION READ WRITE;
+
+		-- 1. One look at everything. The first read without a lock makes the snapshot, after the lock was had.
+		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_declared = NULL, v_again = NULL, v_first = NULL;
+		IF v_lock THEN
+			SELECT slot, tick, tick_starts, slots INTO v_head, v_tick, v_starts, v_declared
+			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE;
+			IF v_head IS NULL THEN -- it was deleted, and what is locked now is the gap
+				SET v_lock = FALSE;
+				ITERATE attempt;
+			END IF;
+		ELSE
+			SELECT slot, tick, tick_starts, slots INTO v_head, v_tick, v_starts, v_declared
+			FROM {table} WHERE resource_name = p_resource AND slot = -1;
+		END IF;
+		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
+			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the name was locked for too long'; -- or others were faster again and again
+		END IF;
+		SELECT slot, fence, acquired_at, COALESCE(expires_at, v_epoch), COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
+		INTO v_first, v_fence, v_acquired, v_expires, v_host, v_pid, v_tag
+		FROM {table} FORCE INDEX (ends)
+		WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT 1;
+		SELECT slot, fence INTO v_again, v_again_fence FROM {table} FORCE INDEX (holders)
+		WHERE lock_id = p_token AND resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
+		-- Within a statement the time stands still. This is later than the snapshot, so what it finds held was all held at one moment.
+		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock), v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
+
+		-- 2. The same attempt, asked again because its reply was lost.
+		IF v_again IS NOT NULL THEN
+			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
+			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
+			IF ROW_COUNT() = 0 THEN -- it ended at the last moment
+				ITERATE attempt;
+			END IF;
+			SET v_verdict = 'ok', v_free = v_again, v_fence = v_again_fence;
+			LEAVE attempt;
+		END IF;
+
+		-- 3. The tick: a scheduled instant, started at most p_max times, never after a later one.
+		SET v_verdict = CASE
+			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
+			WHEN p_tick < v_tick THEN 'tick_late'
+			WHEN p_tick = v_tick AND v_starts >= p_max THEN 'tick_taken'
+		END;
+		IF v_verdict IS NOT NULL THEN
+			LEAVE attempt;
+		END IF;
+
+		-- 4. A slot that is free: one that ended, a new one, or one whose row is missing.
+		IF v_first IS NULL THEN
+			SET v_free = 0;
+		ELSEIF v_expires <= v_clock THEN
+			SET v_free = v_first;
+		ELSE
+			SELECT MAX(slot) INTO v_last FROM {table} WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1;
+			IF v_last < v_n - 1 THEN
+				SET v_free = v_last + 1;
+			ELSE
+				SELECT COUNT(*) INTO v_present FROM {table} WHERE resource_name = p_resource AND slot BETWEEN v_low AND v_high - 1;
+				IF v_present = v_high - v_low THEN
+					SET v_verdict = 'full';
+					LEAVE attempt;
+				END IF;
+				SET v_free = v_low;
+				WHILE EXISTS (SELECT 1 FROM {table} WHERE resource_name = p_resource AND slot = v_free) DO
+					SET v_free = v_free + 1;
+				END WHILE;
+			END IF;
+		END IF;
+		IF v_head IS NULL THEN
+			-- The first grant of this name. Nobody can have been granted a slot since the look, because he would have made this row.
+			INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1);
+		ELSEIF NOT v_lock THEN
+			SET v_lock = TRUE;
+			ITERATE attempt;
+		END IF;
+
+		-- 5. Take it.
+		IF v_free = v_first THEN
+			SET v_fence = GREATEST(v_fence + 1, v_clock_us);
+			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock, expires_at = v_ends, released_at = NULL,
+				host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid, process_tag = CONVERT(p_tag USING utf8mb4)
+			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6);
+			IF ROW_COUNT() = 0 THEN -- it was extended at the last moment
+				ITERATE attempt;
+			END IF;
+		ELSE
+			SET v_fence = v_clock_us;
+			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
+			VALUES (p_resource, v_free, p_token, v_fence, v_clock, v_ends, CONVERT(p_host USING utf8mb4), p_pid, CONVERT(p_tag USING utf8mb4));
+		END IF;
+		IF p_tick IS NOT NULL OR COALESCE(v_declared, 0) <> p_slots THEN
+			SET v_starts = CASE WHEN p_tick IS NULL THEN v_starts WHEN p_tick = v_tick THEN v_starts + 1 ELSE 1 END;
+			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts, slots = p_slots
+			WHERE resource_name = p_resource AND slot = -1;
+		END IF;
+		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
+			-- Nobody waits for the answer any more: the slot would lie idle for a TTL.
+			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the slot was locked for too long';
+		END IF;
+		SET v_verdict = 'ok';
+		LEAVE attempt;
+	END; END LOOP;
+	COMMIT;
+
+	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
+	IF v_verdict = 'full' THEN
+		SELECT v_verdict, 0, 0, COALESCE(v_declared, 0), v_host, v_pid, v_tag,
+			TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock), TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires);
+	ELSE
+		SELECT v_verdict, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0), '', 0, '', 0, 0;
+	END IF;
+END

@@ -1,0 +1,79 @@
+-- Deletes the rows of a page that nobody has used for p_retention, name by name, each of which is locked for a moment. Slots go from the last one
+-- on: a gap would hide a slot for a while. What concerns a whole name goes when no slot of it was left before. A row whose fence is
+-- ahead of the clock stays, and those below it.
+CREATE PROCEDURE {cleanup}(
+	p_after VARBINARY(544), p_after_slot INT, -- the row before the page
+	p_limit INT,        -- rows in a page
+	p_retention BIGINT, -- microseconds
+	p_wait BIGINT       -- milliseconds to wait for a lock
+)
+MODIFIES SQL DATA
+SQL SECURITY INVOKER
+BEGIN
+	DECLARE v_epoch DATETIME(6) DEFAULT TIMESTAMP'1970-01-01 00:00:00';
+	DECLARE v_clock DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
+	DECLARE v_clock_us BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock);
+	DECLARE v_before DATETIME(6) DEFAULT v_clock - INTERVAL p_retention MICROSECOND;
+	DECLARE v_offset INT DEFAULT p_limit - 1;
+	DECLARE v_name, v_last VARBINARY(544);
+	DECLARE v_last_slot, v_head, v_slots, v_kept INT;
+	DECLARE v_deleted INT DEFAULT 0;
+	DECLARE v_done BOOLEAN DEFAULT FALSE;
+	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
+	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
+
+	-- The names in the page of which a row may go.
+	DECLARE idle CURSOR FOR
+		SELECT DISTINCT resource_name FROM {table} AS l
+		WHERE resource_name >= p_after AND (resource_name > p_after OR slot > p_after_slot)
+			AND (v_last IS NULL OR resource_name < v_last OR resource_name = v_last AND slot <= v_last_slot)
+			AND CASE WHEN slot >= 0
+				THEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) < v_before
+					AND fence < v_clock_us
+				ELSE COALESCE(tick, 0) < v_clock_us - p_retention
+					AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
+				END
+		ORDER BY resource_name;
+	DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
+	-- The caller closes the connection then: its settings are not set back.
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION
+	BEGIN
+		ROLLBACK;
+		RESIGNAL;
+	END;
+	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+
+	-- About transactions see the procedure that acquires.
+	ROLLBACK;
+	SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+	START TRANSACTION READ WRITE;
+	SELECT resource_name, slot INTO v_last, v_last_slot FROM {table}
+	WHERE resource_name >= p_after AND (resource_name > p_after OR slot > p_after_slot)
+	ORDER BY resource_name, slot LIMIT v_offset, 1;
+	OPEN idle;
+	COMMIT;
+	next_name: LOOP
+		SET v_done = FALSE;
+		FETCH idle INTO v_name;
+		IF v_done THEN
+			LEAVE next_name;
+		END IF;
+		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+		START TRANSACTION READ WRITE;
+		SELECT slot INTO v_head FROM {table} WHERE resource_name = v_name AND slot = -1 FOR UPDATE;
+		SELECT COUNT(*), COALESCE(MAX(CASE WHEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) >= v_before
+			OR fence >= v_clock_us THEN slot END), -1)
+		INTO v_slots, v_kept FROM {table} WHERE resource_name = v_name AND slot >= 0;
+		IF v_slots > 0 THEN
+			DELETE FROM {table} WHERE resource_name = v_name AND slot > v_kept;
+		ELSE
+			DELETE FROM {table} WHERE resource_name = v_name AND slot = -1 AND COALESCE(tick, 0) < v_clock_us - p_retention;
+		END IF;
+		SET v_deleted = v_deleted + ROW_COUNT();
+		COMMIT;
+	END LOOP;
+	CLOSE idle;
+
+	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
+	SELECT IF(v_last IS NULL, 0, p_limit), v_deleted, COALESCE(v_last, ''), COALESCE(v_last_slot, 0);
+END

@@ -1,0 +1,22 @@
+-- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
+-- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
+-- slot -1 knows what concerns all slots of a name. Times are UTC. A client that shows names as 0x74... does so because they are
+-- binary: text would be compared by a collation, to which 'job', 'JOB' and 'job ' may be one name.
+CREATE TABLE IF NOT EXISTS {table} (
+	resource_name VARBINARY(544) NOT NULL,
+	slot          INT NOT NULL,
+	lock_id       VARBINARY(64),               -- secret of the attempt that has, or had, the lock
+	fence         BIGINT NOT NULL DEFAULT 0,   -- grows with every grant
+	acquired_at   DATETIME(6),
+	expires_at    DATETIME(6),                 -- 1970 once it has been released
+	released_at   DATETIME(6),
+	host_name     VARCHAR(255) CHARACTER SET utf8mb4,
+	process_id    BIGINT,
+	process_tag   VARCHAR(255) CHARACTER SET utf8mb4,
+	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970,
+	tick_starts   INT,                         --          how often it was started,
+	slots         INT,                         --          and how many slots the latest grant declared
+	PRIMARY KEY (resource_name, slot),
+	KEY ends (resource_name, expires_at, slot), -- finds the slot that ends first
+	KEY holders (lock_id)                       -- finds what an attempt has, when it is asked for again
+) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4

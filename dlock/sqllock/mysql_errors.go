@@ -1,0 +1,27 @@
+package sqllock
+
+// mysqlStates are the SQLSTATEs that errors of MySQL have elsewhere. It calls many things 42000 (a mistake of the caller) and HY000 (anything),
+// which are neither or both.
+var mysqlStates = map[string]string{
+	"1290": readOnly, "1836": readOnly, // --read-only, --super-read-only
+	"1305": "42883", "1318": "42883", // no such procedure, or one with other parameters
+	"1044": "42501", "1142": "42501", "1143": "42501", "1227": "42501", "1370": "42501", // access denied
+	"1130": "28000",                  // this host may not connect
+	"1049": "3D000",                  // no such database
+	"1203": "53300", "1226": "53300", // more connections or queries than this user may have
+	"1205": "55P03", // a lock was waited for in vain
+}
+
+// mysqlNumber returns the number of an error of MySQL, or "".
+func mysqlNumber(err error) string {
+	if err == nil {
+		return ""
+	}
+	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// alreadyExists is the number of the error that a procedure with this name exists.
+const alreadyExists = "1304"

@@ -1,0 +1,319 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// A stranger is a session that does with the table what the store does not.
+type stranger struct {
+	t    *testing.T
+	conn *sql.Conn
+}
+
+func newStranger(t *testing.T, dsn string) stranger {
+	t.Helper()
+	conn, err := openMySQL(t, dsn).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return stranger{t, conn}
+}
+
+func (s stranger) does(statements ...string) {
+	s.t.Helper()
+	for _, statement := range statements {
+		if _, err := s.conn.ExecContext(s.t.Context(), statement); err != nil {
+			s.t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// scene makes a table in a database of its own, and a stranger in it.
+func sceneMySQL(t *testing.T, params string) (*sqllock.Store, stranger, *sqltest.Server) {
+	t.Helper()
+	server := sqltest.SharedMariaDB(t)
+	dsn := server.DSN("", "", server.NewDatabase(t))
+	store := viaMySQL(dsn+params)(t, sqllock.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return store, newStranger(t, dsn), server
+}
+
+// request is one for a lock or slot, which is asked for with the name as token, too.
+func request(name string, slots int) dlock.Request {
+	return dlock.Request{Name: name, Slots: slots, Token: strings.ReplaceAll(name, ":", ""), TTL: time.Minute}
+}
+
+// within calls with a deadline.
+func within(d time.Duration, call func(context.Context) error) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	began := time.Now()
+	err = call(ctx)
+	return time.Since(began), err
+}
+
+// Whatever others lock, and for however long, a call ends with its context, no thread of the server goes on waiting for long after that,
+// and what it waited for is not taken any more when it can be had.
+//
+// Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken for a caller who has gone.
+func TestI7LocksOfOthersMySQL(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string][]string{
+		"name":  {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'free' AND slot = -1 FOR UPDATE"},
+		"slot":  {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name IN ('free', 'held:slot:') AND slot = 0 FOR UPDATE"},
+		"table": {"LOCK TABLES distributed_locks WRITE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, other, server := sceneMySQL(t, oneTrip)
+			watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
+			held, err := store.TryAcquire(t.Context(), request("held", 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			free, err := store.TryAcquire(t.Context(), request("free", 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Release(t.Context(), free); err != nil {
+				t.Fatal(err)
+			}
+			other.does(lock...)
+			calls := map[string]func(context.Context) error{
+				"acquire": func(ctx context.Context) error { _, err := store.TryAcquire(ctx, request("free", 0)); return err },
+				"extend":  func(ctx context.Context) error { _, err := store.Extend(ctx, time.Minute, held); return err },
+				"release": func(ctx context.Context) error {
+					_, err := store.Release(ctx, dlock.Grant{Name: "held", Slots: 2, Token: "nobodys"})
+					return err
+				},
+			}
+			if name == "name" { // which leases that are held do not need
+				delete(calls, "extend")
+				delete(calls, "release")
+			}
+			for what, call := range calls {
+				for range 3 {
+					if took, err := within(300*time.Millisecond, call); err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 250*time.Millisecond || took > time.Second {
+						t.Errorf("%s: %v after %v", what, err, took)
+					}
+				}
+			}
+			waiting := func() (n int) {
+				t.Helper()
+				err := watcher.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command <> 'Sleep'", database).Scan(&n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			if waiting() == 0 {
+				t.Error("nothing waits in the server: the test shows nothing")
+			}
+			gone := time.Now()
+			for waiting() > 0 && time.Since(gone) < 10*time.Second {
+				time.Sleep(20 * time.Millisecond) // until the next look, bounded
+			}
+			if left := time.Since(gone); left > 2500*time.Millisecond {
+				t.Errorf("threads of the server waited for %v more", left)
+			}
+			// One more, which gets the lock when its caller has gone.
+			if _, err := within(200*time.Millisecond, calls["acquire"]); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			time.Sleep(200 * time.Millisecond) // it still waits
+			other.does("ROLLBACK", "UNLOCK TABLES")
+			for waiting() > 0 {
+				time.Sleep(5 * time.Millisecond) // until it has ended, which it does by itself
+			}
+			late := request("free", 0)
+			late.Token = "another"
+			if _, err := store.TryAcquire(t.Context(), late); err != nil {
+				t.Errorf("after the lock is gone: %v", err)
+			}
+		})
+	}
+}
+
+func (s stranger) database() (name string) {
+	s.t.Helper()
+	if err := s.conn.QueryRowContext(s.t.Context(), "SELECT DATABASE()").Scan(&name); err != nil {
+		s.t.Fatal(err)
+	}
+	return name
+}
+
+// A caller without a deadline is told after five seconds what to look for.
+//
+// Fails when error 1205 is not known.
+func TestLockWaitTellsWhyMySQL(t *testing.T) {
+	t.Parallel()
+	long(t)
+	store, other, _ := sceneMySQL(t, oneTrip)
+	g, err := store.TryAcquire(t.Context(), request("a", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
+	began := time.Now()
+	_, err = store.Extend(context.Background(), time.Minute, g)
+	if err == nil || errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
+		t.Errorf("%v: must say what to look for", err)
+	}
+	if took := time.Since(began); took < 4*time.Second || took > 10*time.Second {
+		t.Errorf("after %v", took)
+	}
+}
+
+// A deadlock with somebody else's transaction is repeated inside the call.
+//
+// Fails when error 1213 is not caught.
+func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, _ := sceneMySQL(t, oneTrip)
+	acquire := func(ctx context.Context, token string) (dlock.Grant, error) {
+		req := request("a", 2)
+		req.Token = token
+		return store.TryAcquire(ctx, req)
+	}
+	first, err := acquire(t.Context(), "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := acquire(t.Context(), "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The stranger has changed more, so the other one is the victim.
+	other.does("CREATE TABLE heavy (x INT) ENGINE=InnoDB", "INSERT INTO heavy SELECT 1 FROM information_schema.collations")
+	deadlock := func(what, one, two string, call func(context.Context) error) {
+		t.Helper()
+		other.does("START TRANSACTION", "UPDATE heavy SET x = x + 1", "SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = "+one+" FOR UPDATE")
+		done := make(chan error)
+		go func() {
+			_, err := within(10*time.Second, call)
+			done <- err
+		}()
+		time.Sleep(300 * time.Millisecond) // until it has its first lock and waits for the second
+		other.does("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = "+two+" FOR UPDATE", "COMMIT")
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	before := deadlocks(other)
+	deadlock("extend", "1", "0", func(ctx context.Context) error {
+		r, err := store.Extend(ctx, time.Minute, second, first) // the order of the rows is not the caller's
+		if err == nil && (r[0].Outcome != dlock.OK || r[1].Outcome != dlock.OK) {
+			err = fmt.Errorf("%v", r)
+		}
+		return err
+	})
+	deadlock("release", "1", "0", func(ctx context.Context) error {
+		r, err := store.Release(ctx, second, first)
+		if err == nil && (r[0].Outcome != dlock.OK || r[1].Outcome != dlock.OK) {
+			err = fmt.Errorf("%v", r)
+		}
+		return err
+	})
+	deadlock("acquire", "0", "-1", func(ctx context.Context) error {
+		g, err := acquire(ctx, "third")
+		if err == nil && g.Slot != 0 {
+			err = fmt.Errorf("slot %d", g.Slot)
+		}
+		return err
+	})
+	if n := deadlocks(other) - before; n < 3 {
+		t.Errorf("%d deadlocks: the test shows nothing", n)
+	}
+}
+
+// deadlocks counts those of the server. Other tests may have some, too.
+func deadlocks(s stranger) (n int) {
+	s.t.Helper()
+	if err := s.conn.QueryRowContext(s.t.Context(), "SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// A procedure that starts over again and again gives up when its caller has.
+//
+// Fails when a loop has no end but success: threads of the server go on for ever.
+func TestRepetitionsEndMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, server := sceneMySQL(t, oneTrip)
+	g, err := store.TryAcquire(t.Context(), request("a", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.does("CREATE TRIGGER twice BEFORE INSERT ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062",
+		"CREATE TRIGGER dead BEFORE UPDATE ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213")
+	for what, call := range map[string]func(context.Context) error{
+		"acquire": func(ctx context.Context) error { _, err := store.TryAcquire(ctx, request("b", 0)); return err },
+		"extend":  func(ctx context.Context) error { _, err := store.Extend(ctx, time.Minute, g); return err },
+		"release": func(ctx context.Context) error { _, err := store.Release(ctx, g); return err },
+	} {
+		if took, err := within(300*time.Millisecond, call); err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 250*time.Millisecond || took > time.Second {
+			t.Errorf("%s: %v after %v", what, err, took)
+		}
+	}
+	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
+	for began, running := time.Now(), 1; running > 0; {
+		if time.Since(began) > 3*time.Second {
+			t.Fatalf("%d threads of the server go on", running)
+		}
+		err := watcher.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command <> 'Sleep'", database).Scan(&running)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A slot that is extended in the moment in which it is taken stays with its holder.
+//
+// Fails when the row is not looked at again, or a look that is older than the row is trusted.
+func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
+	for way, params := range map[string]string{"snapshot": oneTrip, "found rows": oneTrip + "&clientFoundRows=true"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			store, other, _ := sceneMySQL(t, params)
+			for _, slots := range []int{0, 1} {
+				req := request("a", slots)
+				g, err := store.TryAcquire(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				row := fmt.Sprintf(" WHERE resource_name = '%s' AND slot = 0", []string{"a", "a:slot:"}[slots]) // and no other
+				other.does("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"+row,
+					"START TRANSACTION", "UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE"+row)
+				done := make(chan error)
+				go func() {
+					next := req
+					next.Token = "next"
+					_, err := store.TryAcquire(context.Background(), next)
+					done <- err
+				}()
+				time.Sleep(200 * time.Millisecond) // until it waits for the row
+				other.does("COMMIT")
+				if err := <-done; !errors.Is(err, dlock.ErrNotAcquired) {
+					t.Errorf("%v: must be refused", err)
+				}
+				if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+					t.Errorf("the holder: %v, %v", r, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,210 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// A server whose clock steps back by an hour: leases last longer, nobody gets one that is held, an extension is one, and fences grow.
+//
+// Fails when a fence is the time alone, or an extension counts only if it ends later than before.
+func TestI1I4ClockStepsBackMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	dsn := server.DSN("", "", server.NewDatabase(t)) + oneTrip
+	now := viaMySQL(dsn)(t, sqllock.Options{})
+	if err := now.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	back := viaMySQL(dsn+"&timestamp="+strconv.FormatInt(time.Now().Add(-time.Hour).Unix(), 10))(t, sqllock.Options{})
+	for _, slots := range []int{0, 1} {
+		req := request("a", slots)
+		g, err := now.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := req
+		next.Token = "next"
+		if _, err := back.TryAcquire(t.Context(), next); !errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("%v: must be refused", err)
+		}
+		for range 2 {
+			if r, err := back.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+				t.Errorf("extend: %v, %v", r, err)
+			}
+			if again, err := back.TryAcquire(t.Context(), req); err != nil || again.Fence != g.Fence {
+				t.Errorf("asked again: %v, %v", again, err)
+			}
+		}
+		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			t.Errorf("release: %v, %v", r, err)
+		}
+		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.Lost {
+			t.Errorf("second release: %v, %v", r, err)
+		}
+		h, err := back.TryAcquire(t.Context(), next)
+		if err != nil || h.Fence <= g.Fence {
+			t.Errorf("fence %d after %d, %v", h.Fence, g.Fence, err)
+		}
+	}
+}
+
+// A procedure that an administrator interrupts, or a limit of the server, leaves no lock behind.
+//
+// Fails when neither the procedure rolls back nor its connection is given up: the name stays locked.
+func TestInterruptedMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, server := sceneMySQL(t, oneTrip)
+	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
+	if _, err := store.TryAcquire(t.Context(), request("a", 0)); err != nil {
+		t.Fatal(err)
+	}
+	other.does("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE slot = 0",
+		"CREATE TRIGGER slow BEFORE UPDATE ON distributed_locks FOR EACH ROW DO SLEEP(5)")
+	next := request("a", 0)
+	next.Token = "next"
+	done := make(chan error)
+	go func() {
+		_, err := within(10*time.Second, func(ctx context.Context) error { _, err := store.TryAcquire(ctx, next); return err })
+		done <- err
+	}()
+	var id int
+	for began := time.Now(); id == 0 && time.Since(began) < 3*time.Second; { // until it has locked the name, and takes the slot
+		_ = watcher.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP%' AND db = ?", database).Scan(&id)
+	}
+	if _, err := watcher.ExecContext(t.Context(), "KILL QUERY "+strconv.Itoa(id)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+		t.Errorf("interrupted: %v", err)
+	}
+	other.does("START TRANSACTION")
+	if took, err := within(2*time.Second, func(ctx context.Context) error {
+		_, err := other.conn.ExecContext(ctx, "SELECT * FROM distributed_locks WHERE resource_name = 'a' AND slot = -1 FOR UPDATE")
+		return err
+	}); err != nil {
+		t.Fatalf("the name is still locked after %v: %v", took, err)
+	}
+	other.does("ROLLBACK", "DROP TRIGGER slow")
+	if _, err := store.TryAcquire(t.Context(), next); err != nil {
+		t.Error(err)
+	}
+}
+
+// Hosts whose sessions are in different time zones agree on when a lease ends.
+//
+// Fails when a time is that of the session.
+func TestTimeZonesMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	dsn := server.DSN("", "", server.NewDatabase(t)) + oneTrip
+	var hosts []*sqllock.Store
+	for _, zone := range []string{"+00:00", "+05:30", "-08:00"} {
+		hosts = append(hosts, viaMySQL(dsn+"&"+settings("time_zone='"+zone+"'"))(t, sqllock.Options{}))
+	}
+	if err := hosts[0].Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, host := range hosts {
+		req := request("a"+strconv.Itoa(i), 1)
+		g, err := host.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range hosts {
+			next := req
+			next.Token = "next"
+			_, err := other.TryAcquire(t.Context(), next)
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Ends > time.Minute || no.Ends < 30*time.Second || no.Since > 30*time.Second {
+				t.Errorf("%v: must be refused for most of a minute", err)
+			}
+			if r, err := other.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+				t.Errorf("extend: %v, %v", r, err)
+			}
+			if held, err := other.List(t.Context(), req.Name, 1); err != nil || len(held) != 1 || held[0].Ends > time.Minute {
+				t.Errorf("list: %v, %v", held, err)
+			}
+		}
+	}
+}
+
+// Many hosts that use a new name for the first time, all at once, with a tick of which one may start.
+//
+// Fails when error 1062 is not caught: two make the same row.
+func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
+	t.Parallel()
+	store, _, _ := sceneMySQL(t, oneTrip)
+	hosts := []*sqllock.Store{store}
+	for i := range 40 {
+		granted := 0
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		at := time.Now()
+		for h := range 8 {
+			all.Go(func() {
+				req := request("new"+strconv.Itoa(i), 4)
+				req.Token += "-" + strconv.Itoa(h)
+				req.Tick = &dlock.Tick{At: at, Max: 1}
+				_, err := hosts[h%len(hosts)].TryAcquire(context.Background(), req)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					granted++
+				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if granted != 1 {
+			t.Errorf("%d starts of one tick", granted)
+		}
+	}
+}
+
+// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next attempt finds them, with more a later one. A
+// name whose own row was deleted goes on.
+//
+// Fails when a slot without a row counts as held.
+func TestDeletedRowsMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, _ := sceneMySQL(t, oneTrip)
+	for _, n := range []int{16, 100} {
+		acquire := func(token string) (dlock.Grant, error) {
+			req := request("n"+strconv.Itoa(n), n)
+			req.Token = token
+			return store.TryAcquire(t.Context(), req)
+		}
+		for i := range n {
+			if _, err := acquire("t" + strconv.Itoa(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		other.does(fmt.Sprintf("DELETE FROM distributed_locks WHERE resource_name = 'n%d:slot:' AND slot IN (-1, 3, 11)", n))
+		found := map[int]bool{}
+		tries := 2
+		if n > 16 {
+			tries = 1000 // each looks at one of seven windows: that all miss has a chance of 1e-60
+		}
+		for i := 0; i < tries && len(found) < 2; i++ {
+			g, err := acquire("u" + strconv.Itoa(i))
+			if err == nil {
+				found[g.Slot] = true
+			} else if !errors.Is(err, dlock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+		}
+		if !found[3] || !found[11] || len(found) != 2 {
+			t.Errorf("N=%d: found %v, want slots 3 and 11", n, found)
+		}
+	}
+}

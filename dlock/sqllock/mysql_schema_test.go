@@ -1,0 +1,260 @@
+package sqllock_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// Fails when a host takes it for a mistake that another one has just made a procedure.
+func TestMigrateMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	for range 5 { // a race
+		manyMigrate(t, mysqlOn(t, server, oneTrip))
+	}
+}
+
+func TestTableNamesMySQL(t *testing.T) {
+	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			quotedTables(t, mysqlOn(t, sqltest.SharedMariaDB(t), params))
+		})
+	}
+	t.Run("in lower case", func(t *testing.T) {
+		t.Parallel()
+		long(t)
+		s := mysqlOn(t, quickMariaDB(t, "lower-case-table-names=1"), oneTrip)
+		quotedTables(t, s)
+		everything(t, s.migrated(t).open(t, sqllock.Options{TableName: "DISTRIBUTED_Locks"}))
+		if err := s.open(t, sqllock.Options{TableName: "DISTRIBUTED_Locks"}).Verify(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What no table can be called is found before the server is asked.
+func TestNamesThatMySQLDoesNotHave(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t, "nobody@tcp(127.0.0.1:1)/nowhere")
+	for _, opts := range []sqllock.Options{{TableName: "locks "}, {TableName: "locks😀"}, {Schema: "shop "}, {Schema: "😀"}} {
+		if err := sqllock.MySQL(db, opts).Check(); err == nil || !strings.Contains(err.Error(), "MySQL has no names") {
+			t.Errorf("%+v: %v", opts, err)
+		}
+	}
+	if err := sqllock.MySQL(nil, sqllock.Options{}).Check(); err == nil || !strings.Contains(err.Error(), "*sql.DB") {
+		t.Errorf("no database: %v", err)
+	}
+}
+
+func TestBadSchemaMySQL(t *testing.T) {
+	t.Parallel()
+	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip)
+	noTable(t, s)
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name VARCHAR(300), slot INT UNSIGNED, fence INT, acquired_at TIMESTAMP NULL, expires_at DATETIME,"+
+		" host_name VARCHAR(255) CHARACTER SET latin1, PRIMARY KEY (slot)) ENGINE=MyISAM DEFAULT CHARSET utf8mb4",
+		"column resource_name of `wrong` is varchar(300) utf8mb4, and has to be varbinary(544)", "slot of `wrong` is int unsigned", "fence of `wrong` is int,",
+		"acquired_at of `wrong` is timestamp,", "expires_at of `wrong` is datetime,", "host_name of `wrong` is varchar(255) latin1",
+		"has no column lock_id", "engine MyISAM", "index PRIMARY of `wrong` is on (slot)", "index holders")
+
+	// The table of a version whose procedures are not there yet.
+	s.migrated(t)
+	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v1")
+	old := s.open(t, sqllock.Options{})
+	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "of the 4 procedures of this version this user sees 3") {
+		t.Errorf("old schema: %v", err)
+	}
+	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrFault) {
+		t.Errorf("old schema: %v", err)
+	}
+	if err := old.Migrate(t.Context()); err != nil {
+		t.Errorf("old schema: %v", err)
+	}
+	everything(t, old)
+
+	// A table whose name differs by case only is another one, but cannot have procedures of its own.
+	s.exec(t, "CREATE TABLE DISTRIBUTED_LOCKS (x INT)")
+	if err := old.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"Distributed_Locks", "dístributed_locks"} {
+		if err := s.open(t, sqllock.Options{TableName: name}).Migrate(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "by case or accents") {
+			t.Errorf("%s: %v: must say that the procedures would be the same", name, err)
+		}
+	}
+}
+
+// What Schema prints is enough for those who apply it themselves, one statement after the other, also in another database than the
+// connection's, and where there is none.
+func TestSchemaIsWhatMigrateDoesMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	other := server.NewDatabase(t)
+	for _, database := range []string{server.NewDatabase(t), ""} {
+		store := viaMySQL(server.DSN("", "", database)+oneTrip)(t, sqllock.Options{Schema: other, TableName: "t" + database})
+		statements, err := store.Schema()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range statements {
+			execOn(server, database)(t, "DELIMITER //\n"+statement+"//\n")
+		}
+		if err := store.Verify(t.Context()); err != nil {
+			t.Error(err)
+		}
+		everything(t, store)
+		if out := execOn(server, other)(t, "SELECT COUNT(*) FROM t"+database); strings.TrimSpace(out) == "0" {
+			t.Error("the table in the other database was not used")
+		}
+	}
+}
+
+// A procedure keeps the sql_mode of the session that made it: Migrate sets one that changes the meaning of nothing, and sets it back.
+//
+// Fails when Migrate leaves it.
+func TestMigrateUnderAnySQLModeMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	for _, mode := range []string{"ORACLE", "EMPTY_STRING_IS_NULL", "ANSI,NO_BACKSLASH_ESCAPES", ""} {
+		db := openMySQL(t, server.DSN("", "", server.NewDatabase(t))+"?"+settings("sql_mode='"+mode+"'"))
+		db.SetMaxOpenConns(1)
+		var before, after string
+		if err := db.QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&before); err != nil {
+			if strings.Contains(err.Error(), "1231") {
+				continue // this server has no such mode
+			}
+			t.Fatal(err)
+		}
+		store := sqllock.MySQL(db, sqllock.Options{})
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Errorf("%s: %v", mode, err)
+			continue
+		}
+		everything(t, store)
+		if err := db.QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&after); err != nil || after != before {
+			t.Errorf("%s: sql_mode is %q, was %q: %v", mode, after, before, err)
+		}
+	}
+}
+
+// A user with the grants that the package comment states can do everything but migrate, and nothing else.
+//
+// Fails with one grant less, and when the procedures run as their owner: then the user needs no grants on the table.
+func TestLeastPrivilegeMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	database := server.NewDatabase(t)
+	exec := execOn(server, database)
+	owner := subject{open: viaMySQL(server.DSN("", "", database) + oneTrip), exec: exec}.migrated(t)
+	user := "u" + strconv.Itoa(int(prefixes.Add(1))) + database[:12]
+	exec(t, "CREATE TABLE other (x INT); CREATE USER "+user+"; GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO "+user)
+	t.Cleanup(func() { exec(t, "DROP USER "+user) })
+	routines := []string{"acquire", "extend", "release", "cleanup"}
+	for _, routine := range routines {
+		exec(t, "GRANT EXECUTE ON PROCEDURE distributed_locks_"+routine+"_v1 TO "+user)
+	}
+	for _, params := range []string{oneTrip, ""} {
+		open := viaMySQL(server.DSN(user, "", database) + params)
+		store := open(t, sqllock.Options{})
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Errorf("migrate, when there is nothing to do: %v", err)
+		}
+		everything(t, store)
+		if err := open(t, sqllock.Options{TableName: "another"}).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "privilege") {
+			t.Errorf("migrate: %v: must say that a privilege is missing", err)
+		}
+	}
+	if _, err := openMySQL(t, server.DSN(user, "", database)).ExecContext(t.Context(), "SELECT * FROM other"); err == nil {
+		t.Error("the user can read other tables")
+	}
+	for _, less := range []string{"SELECT", "INSERT", "UPDATE", "EXECUTE"} {
+		on := "ON distributed_locks"
+		if less == "EXECUTE" {
+			on = "ON PROCEDURE distributed_locks_acquire_v1"
+		}
+		exec(t, "REVOKE "+less+" "+on+" FROM "+user)
+		g, err := owner.open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: less, Slots: 2, Token: "t", TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := viaMySQL(server.DSN(user, "", database)+oneTrip)(t, sqllock.Options{})
+		_, err = store.TryAcquire(t.Context(), dlock.Request{Name: less + "2", Slots: 2, Token: "u", TTL: time.Minute})
+		if less == "UPDATE" { // taking a new row needs none; extending does
+			_, err = store.Extend(t.Context(), time.Minute, g)
+		}
+		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "privilege") {
+			t.Errorf("without %s: %v: must say that a privilege is missing", less, err)
+		}
+		exec(t, "GRANT "+less+" "+on+" TO "+user)
+	}
+}
+
+func TestCleanupMySQL(t *testing.T) {
+	t.Parallel()
+	cleans(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t), daysAgo)
+}
+
+func daysAgo(days int) string { return fmt.Sprintf("UTC_TIMESTAMP(6) - INTERVAL %d DAY", days) }
+
+// Cleanup and acquire at the same time: fences go on growing, a tick that was claimed stays claimed, and no attempt is refused.
+//
+// Fails when Cleanup does not lock the name: a tick is started twice, or a slot is hidden.
+func TestCleanupInUseMySQL(t *testing.T) {
+	t.Parallel()
+	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
+	const names, slots = 40, 3
+	stores := []*sqllock.Store{s.open(t, sqllock.Options{}), s.open(t, sqllock.Options{}), s.open(t, sqllock.Options{})}
+	fences := map[string]dlock.Fence{}
+	var mu sync.Mutex
+	for round := range 4 {
+		at := time.Now().Add(time.Duration(round) * time.Millisecond)
+		acquire := func(store *sqllock.Store, n, i int) (dlock.Grant, error) {
+			return store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprint("name", n), Slots: slots, Token: fmt.Sprintf("t%d-%d-%d", round, n, i), TTL: time.Hour,
+				Tick: &dlock.Tick{At: at, Max: slots}})
+		}
+		var all sync.WaitGroup
+		for _, store := range stores {
+			all.Go(func() {
+				for range 3 {
+					if err := store.Cleanup(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			all.Go(func() {
+				for n := range names {
+					for i := range slots {
+						g, err := acquire(store, n, i) // all three stores ask with the same token
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						key := fmt.Sprint(n, " ", g.Slot)
+						mu.Lock()
+						if g.Fence < fences[key] {
+							t.Errorf("%s: fence %d after %d", key, g.Fence, fences[key])
+						}
+						fences[key] = g.Fence
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		all.Wait()
+		for n := range names {
+			if _, err := acquire(stores[0], n, slots); !errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "tick") {
+				t.Errorf("name %d: %v: its tick must have had all its starts", n, err)
+			}
+		}
+		s.exec(t, fmt.Sprintf("UPDATE distributed_locks SET acquired_at = %s, expires_at = %[1]s WHERE slot >= 0; UPDATE distributed_locks SET tick = 0 WHERE slot = -1", daysAgo(31)))
+	}
+}

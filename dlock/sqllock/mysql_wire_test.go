@@ -1,0 +1,268 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// A countingConn counts how often it was read from after it was written to.
+type countingConn struct {
+	net.Conn
+	wrote bool
+	trips *atomic.Int64
+}
+
+func (c *countingConn) Write(b []byte) (int, error) {
+	c.wrote = true
+	return c.Conn.Write(b)
+}
+
+func (c *countingConn) Read(b []byte) (int, error) {
+	if c.wrote {
+		c.wrote = false
+		c.trips.Add(1)
+	}
+	return c.Conn.Read(b)
+}
+
+// counted returns a DSN of which every round trip is counted.
+func counted(dsn string) (string, *atomic.Int64) {
+	trips := new(atomic.Int64)
+	network := strings.Trim(unique("counted"), ":")
+	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		return &countingConn{Conn: conn, trips: trips}, err
+	})
+	return strings.Replace(dsn, "@tcp(", "@"+network+"(", 1), trips
+}
+
+// Every operation is one round trip, or two when the driver prepares each call, whatever N is, whether slots are free or not.
+//
+// Fails when a procedure is called twice.
+func TestRoundTripsMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	for params, want := range map[string]int64{oneTrip: 1, "": 2} {
+		dsn, trips := counted(server.DSN("", "", server.NewDatabase(t)) + params)
+		s := viaMySQL(dsn)(t, sqllock.Options{})
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		count := func(what string, call func() error) {
+			t.Helper()
+			before := trips.Load()
+			if err := call(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if n := trips.Load() - before; n != want {
+				t.Errorf("%s took %d round trips, want %d", what, n, want)
+			}
+		}
+		for _, n := range []int{0, 1, 5, 500, 10000} {
+			var grants []dlock.Grant
+			acquire := func(token string, tick *dlock.Tick) func() error {
+				return func() error {
+					g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Minute, Tick: tick})
+					if err == nil && token != "again" {
+						grants = append(grants, g)
+					}
+					return err
+				}
+			}
+			refused := func(tick *dlock.Tick) func() error {
+				return func() error {
+					if err := acquire("z", tick)(); !errors.Is(err, dlock.ErrNotAcquired) {
+						return fmt.Errorf("must be refused: %w", err)
+					}
+					return nil
+				}
+			}
+			tick := &dlock.Tick{At: time.Now(), Max: 1}
+			count("acquire", acquire("t0", tick))
+			count("acquire with a tick that is taken", refused(tick))
+			for i := 1; i < min(n, 500); i++ {
+				count("acquire", acquire("t"+strconv.Itoa(i), nil))
+			}
+			if n <= 500 {
+				count("acquire when all are held", refused(nil))
+			}
+			count("extend", func() error { _, err := s.Extend(t.Context(), time.Minute, grants...); return err })
+			count("release", func() error { _, err := s.Release(t.Context(), grants...); return err })
+			count("acquire of a slot that was released", acquire("again", nil))
+			count("release by token", func() error {
+				r, err := s.Release(t.Context(), dlock.Grant{Name: "n" + strconv.Itoa(n), Slots: n, Slot: dlock.AnySlot, Token: "again"})
+				if err == nil && r[0].Outcome != dlock.OK {
+					err = errors.New(r[0].Outcome.String())
+				}
+				return err
+			})
+		}
+	}
+}
+
+// A call leaves the settings of its session as they were, because the pool may be the application's, too. One that fails closes its connection.
+//
+// Fails when a procedure does not set one back, or a connection is used on whatever its procedure has come to.
+func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	database := server.NewDatabase(t)
+	isolation := isolationVariable(t, server)
+	db := openMySQL(t, server.DSN("", "", database)+"?"+settings("innodb_lock_wait_timeout=33", "lock_wait_timeout=44", "autocommit=0", isolation+"='READ-COMMITTED'"))
+	db.SetMaxOpenConns(1)
+	s := sqllock.MySQL(db, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	state := func() (all string) {
+		t.Helper()
+		err := db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@autocommit, @@"+isolation+
+			", @@sql_mode, @@group_concat_max_len)").Scan(&all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := state()
+	is := func(what string) {
+		t.Helper()
+		if after := state(); after != before {
+			t.Errorf("after %s: %s, before: %s", what, after, before)
+		}
+	}
+	everything(t, s)
+	is("one of each")
+	mutex := func(token string) error {
+		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "m", Token: token, TTL: time.Minute})
+		return err
+	}
+	if err := errors.Join(mutex("a"), mutex("a")); err != nil {
+		t.Error(err)
+	}
+	is("the same token")
+	if err := mutex("b"); !errors.Is(err, dlock.ErrNotAcquired) {
+		t.Error(err)
+	}
+	is("a refusal")
+	if r, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "b"}); err != nil || r[0].Outcome != dlock.Lost {
+		t.Error(r, err)
+	}
+	is("a release of nothing")
+	execOn(server, database)(t, "ALTER TABLE distributed_locks DROP COLUMN host_name, DROP COLUMN released_at")
+	for what, call := range map[string]func() error{
+		"acquire": func() error { return mutex("c") },
+		"release": func() error { _, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "a"}); return err },
+		"cleanup": func() error { return s.Cleanup(t.Context()) },
+	} {
+		connection, _, _ := strings.Cut(state(), " ")
+		if err := call(); !errors.Is(err, dlock.ErrFault) {
+			t.Error(err)
+		}
+		if after, _, _ := strings.Cut(state(), " "); after == connection {
+			t.Errorf("after an %s that failed, its connection is used again", what)
+		}
+	}
+}
+
+// All slots of the largest semaphore are more than a server puts together in one value (1 MB, and in MySQL 1 KB).
+func TestListOfTenThousandMySQL(t *testing.T) {
+	t.Parallel()
+	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
+	host := strings.Repeat("ö", 126)
+	var values strings.Builder
+	for slot := range dlock.MaxSlots {
+		fmt.Fprintf(&values, ",('wide:slot:',%d,7,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6)+INTERVAL 1 HOUR,'%s',1,'x')", slot, host)
+	}
+	s.exec(t, "INSERT INTO distributed_locks (resource_name,slot,fence,acquired_at,expires_at,host_name,process_id,process_tag) VALUES "+values.String()[1:])
+	held, err := s.open(t, sqllock.Options{}).List(t.Context(), "wide", dlock.MaxSlots)
+	if err != nil || len(held) != dlock.MaxSlots || held[9999].Slot != 9999 || held[9999].Holder.Host != host {
+		t.Errorf("%d leases, %v", len(held), err)
+	}
+}
+
+// The longest prefix and the longest name fit, and a holder who does not is cut.
+func TestLongestNamesMySQL(t *testing.T) {
+	t.Parallel()
+	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
+	store := s.open(t, sqllock.Options{Prefix: strings.Repeat("😀", dlock.MaxNameLen/4)})
+	for i, holder := range []dlock.Holder{
+		{Host: strings.Repeat("h", 300), ID: strings.Repeat("世", 300)}, {Host: "not \xff text"}, {Host: "a\x00b\n'\"\\", ID: "\\'"},
+	} {
+		req := dlock.Request{Name: strings.Repeat("😀", dlock.MaxNameLen/4-1) + fmt.Sprintf("n%03d", i), Slots: 1, Token: "t", TTL: time.Minute, Holder: holder}
+		g, err := store.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Token = "u"
+		_, err = store.TryAcquire(t.Context(), req)
+		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+		if !ok || len([]rune(no.Holder.Host)) != min(255, len([]rune(holder.Host))) || len([]rune(no.Holder.ID)) != min(255, len([]rune(holder.ID))) {
+			t.Errorf("%+v: %v", holder, err)
+		}
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			t.Error(r, err)
+		}
+	}
+}
+
+// What the server refuses is told with what to do about it, and whether the server itself is well.
+func TestAdviceMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	s := mysqlOn(t, server, oneTrip).migrated(t)
+	database := strings.TrimSpace(s.exec(t, "SELECT DATABASE()"))
+	user := "u" + strconv.Itoa(int(prefixes.Add(1))) + database[:12]
+	s.exec(t, "CREATE USER "+user+" WITH MAX_USER_CONNECTIONS 1; GRANT ALL ON "+database+".* TO "+user)
+	t.Cleanup(func() { s.exec(t, "DROP USER "+user) })
+	one := openMySQL(t, server.DSN(user, "", database))
+	if err := one.PingContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, dsn, says string
+		fault           bool
+	}{
+		{"wrong password", server.DSN(user, "wrong", database), "refuses the login", false},
+		{"too many connections", server.DSN(user, "", database), "max_user_connections", false},
+		{"no database", server.DSN("", "", ""), "Options.Schema", false},
+		{"another database", server.DSN("", "", "not_there"), "Options.Schema", false},
+	} {
+		_, err := viaMySQL(c.dsn+oneTrip)(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, dlock.ErrFault) != c.fault || strings.Contains(err.Error(), "wrong") {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+// What the server would lose in a crash, or cannot do, is told.
+func TestAuditMySQL(t *testing.T) {
+	t.Parallel()
+	safe := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).open(t, sqllock.Options{})
+	if warnings, err := safe.Audit(t.Context()); err != nil || len(warnings) > 0 {
+		t.Errorf("%v, %v: there is nothing to warn of", warnings, err)
+	}
+	s := mysqlOn(t, sqltest.MariaDB(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=2", "log-bin", "sync-binlog=0"}}), oneTrip).migrated(t)
+	s.exec(t, "SET GLOBAL read_only = 1")
+	warnings, err := s.open(t, sqllock.Options{}).Audit(t.Context())
+	if err != nil || len(warnings) != 3 {
+		t.Errorf("%q, %v: must warn of three settings", warnings, err)
+	}
+	for i, want := range []string{"innodb_flush_log_at_trx_commit is 2", "sync_binlog is 0", "read-only"} {
+		if i < len(warnings) && !strings.Contains(warnings[i], want) {
+			t.Errorf("%q: must tell of %s", warnings[i], want)
+		}
+	}
+}
