@@ -1,0 +1,25 @@
+-- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
+-- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
+-- slot -1 knows what concerns all slots of a name. Times are microseconds since 1970.
+CREATE TABLE IF NOT EXISTS {table} (
+	resource_name TEXT NOT NULL,
+	slot          INTEGER NOT NULL,
+	lock_id       TEXT,                        -- secret of the attempt that has, or had, the lock
+	fence         INTEGER NOT NULL DEFAULT 0,  -- grows with every grant
+	acquired_at   INTEGER,
+	expires_at    INTEGER,                     -- 0 once it has been released
+	released_at   INTEGER,
+	host_name     TEXT,
+	process_id    INTEGER,
+	process_tag   TEXT,
+	tick          INTEGER,                     -- slot -1: the latest tick claimed,
+	tick_starts   INTEGER,                     --          how often it was started,
+	slots         INTEGER,                     --          and how many slots the latest grant declared
+	PRIMARY KEY (resource_name, slot)
+) STRICT, WITHOUT ROWID;
+
+-- Finds the slot that ends first.
+CREATE INDEX IF NOT EXISTS {ends_in} ON {name} (resource_name, expires_at, slot) WHERE slot >= 0;
+
+-- Finds what an attempt has, when it is asked for again.
+CREATE INDEX IF NOT EXISTS {holders_in} ON {name} (lock_id) WHERE lock_id IS NOT NULL;

@@ -1,0 +1,65 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var (
+	errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +
+		" it is stopped, or busy with a long transaction")
+	errPrivate = errors.New("each connection of the pool has a database in memory of its own: call db.SetMaxOpenConns(1), or name a file")
+)
+
+// isLocked tells whether a lock of the file was in the way: SQLITE_BUSY and SQLITE_LOCKED, in the words of SQLite itself, which are
+// the same with every driver. Nothing was done then.
+func isLocked(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "database is locked") || strings.Contains(err.Error(), "database table is locked"))
+}
+
+// sqliteAdvice adds to an error of SQLite what to do about it.
+func sqliteAdvice(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, a := range sqliteAdvices {
+		for _, words := range a.words {
+			if strings.Contains(err.Error(), words) {
+				if a.fault {
+					return fmt.Errorf("%w: %s: %w", dlock.ErrFault, a.advice, err)
+				}
+				return fmt.Errorf("%s: %w", a.advice, err)
+			}
+		}
+	}
+	return err
+}
+
+// sqliteAdvices know the words of SQLite, which no driver changes.
+var sqliteAdvices = []struct {
+	words  []string
+	advice string
+	fault  bool // the database is well, but refuses what we ask
+}{
+	{
+		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store", "datatype mismatch", "constraint failed"},
+		"the table is missing or not as this version needs it: call Migrate, or execute Schema (a database in memory is one for each connection," +
+			" and gone when that is closed: call db.SetMaxOpenConns(1))", true,
+	},
+	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", true},
+	{
+		[]string{"within a transaction"},
+		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own", false,
+	},
+	{
+		[]string{"readonly database", "unable to open database file"},
+		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files in its directory", false,
+	},
+	{
+		[]string{"is not a database"},
+		"the path leads to a file that is no SQLite database, or an encrypted one", false,
+	},
+}

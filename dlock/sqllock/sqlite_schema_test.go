@@ -1,0 +1,188 @@
+package sqllock_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+)
+
+func TestMigrateSQLite(t *testing.T) {
+	for _, way := range []string{"file", "memory"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := sqliteWays[way](t)
+			manyMigrate(t, s)
+			want := map[string]string{"file": "wal", "memory": "memory"}[way]
+			if mode := strings.TrimSpace(s.exec(t, "PRAGMA journal_mode")); mode != want {
+				t.Errorf("journal_mode %s, want %s", mode, want)
+			}
+		})
+	}
+}
+
+func TestTableNamesSQLite(t *testing.T) {
+	brisk(t)
+	t.Parallel()
+	s := sqliteOn(sqlitePath(t))
+	quotedTables(t, s)
+	if tables := s.exec(t, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"); strings.TrimSpace(tables) != fmt.Sprint(len(strangeTables)) {
+		t.Errorf("%s tables for %d stores", tables, len(strangeTables))
+	}
+}
+
+func TestBadOptionsSQLite(t *testing.T) {
+	t.Parallel()
+	db := openSQLite(t, ":memory:")
+	for want, store := range map[string]*sqllock.Store{
+		"pass one":         sqllock.SQLite(nil, sqllock.Options{}),
+		"SQLite has none":  sqllock.SQLite(db, sqllock.Options{Schema: "main"}),
+		"begin with sqlit": sqllock.SQLite(db, sqllock.Options{TableName: "SQLite_locks"}),
+		"at most 44":       sqllock.SQLite(db, sqllock.Options{TableName: strings.Repeat("t", 45)}),
+	} {
+		for what, err := range map[string]error{"check": store.Check(), "migrate": store.Migrate(t.Context())} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", what, err, want)
+			}
+		}
+		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); err == nil {
+			t.Errorf("granted in spite of %q", want)
+		}
+	}
+}
+
+func TestBadSchemaSQLite(t *testing.T) {
+	t.Parallel()
+	s := sqliteOn(sqlitePath(t))
+	noTable(t, s)
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT COLLATE NOCASE, slot TEXT, lock_id BLOB, fence REAL, host_name TEXT, PRIMARY KEY (resource_name, slot))",
+		`column slot of "main"."wrong" is TEXT, and has to be INTEGER`, "lock_id of \"main\".\"wrong\" is BLOB", "fence of \"main\".\"wrong\" is REAL",
+		"has no column expires_at", "is (resource_name NOCASE, slot BINARY), and has to be", "an index is missing")
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT, slot INTEGER)", `primary key of "main"."wrong" is ()`)
+	s.exec(t, "CREATE TABLE t (x INTEGER)")
+	s.exec(t, "CREATE VIEW views AS SELECT * FROM t")
+	if err := s.open(t, sqllock.Options{TableName: "views"}).Migrate(t.Context()); !errors.Is(err, sqllock.ErrSchema) {
+		t.Errorf("a view: %v", err)
+	}
+
+	// Migrate mends an index that is missing. A temporary table of the same name is somebody else's.
+	s.migrated(t)
+	s.exec(t, "DROP INDEX distributed_locks_holders")
+	store := s.open(t, sqllock.Options{})
+	if err := store.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "index") {
+		t.Errorf("without an index: %v", err)
+	}
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Errorf("without an index: %v", err)
+	}
+	one := sqliteShared(openSQLite(t, ":memory:"))
+	one.exec(t, "CREATE TEMP TABLE distributed_locks (x INTEGER)")
+	everything(t, one.migrated(t).open(t, sqllock.Options{}))
+}
+
+// What Schema prints is enough for those who apply it themselves, one statement after the other, in one transaction.
+func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
+	t.Parallel()
+	s := sqliteOn(sqlitePath(t))
+	store := s.open(t, sqllock.Options{})
+	list, err := store.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "BEGIN; "+strings.Join(list, ";\n")+"; COMMIT")
+	if err := store.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	everything(t, store)
+	warnings, err := store.Audit(t.Context())
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "journal_mode is delete") {
+		t.Errorf("audit: %q, %v: must warn of the journal mode", warnings, err)
+	}
+	s.exec(t, "PRAGMA journal_mode = wal")
+	if warnings, err := store.Audit(t.Context()); err != nil || len(warnings) > 0 {
+		t.Errorf("audit: %q, %v", warnings, err)
+	}
+	careless := sqllock.SQLite(openSQLite(t, "file:"+filepath.Join(t.TempDir(), "locks.db")+"?_pragma=synchronous(off)"), sqllock.Options{})
+	if err := careless.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if warnings, err := careless.Audit(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "synchronous") {
+		t.Errorf("audit: %q, %v: must warn of synchronous", warnings, err)
+	}
+}
+
+// Fails when rows go that were used, or of whose slots a later one was, and when only one batch is done.
+func TestCleanupSQLite(t *testing.T) {
+	brisk(t)
+	t.Parallel()
+	cleans(t, sqliteOn(sqlitePath(t)).migrated(t), func(days int) string {
+		return fmt.Sprintf("(CAST(strftime('%%s', 'now') AS INTEGER) - %d * 86400) * 1000000", days)
+	})
+}
+
+// Each connection to a database in memory has one of its own. That is found when the schema is looked at, not when two hold one slot.
+//
+// Fails when shared does not compare two connections.
+func TestPrivateMemorySQLite(t *testing.T) {
+	t.Parallel()
+	db := openSQLite(t, ":memory:")
+	db.SetMaxOpenConns(2)
+	db.SetMaxIdleConns(2)
+	store := sqllock.SQLite(db, sqllock.Options{})
+	for range 2 {
+		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
+			t.Errorf("migrate: %v", err)
+		}
+	}
+	if _, err := store.Audit(t.Context()); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
+		t.Errorf("audit: %v", err)
+	}
+	// One that is gone with its connection is a table that is missing.
+	db = openSQLite(t, ":memory:")
+	store = sqllock.SQLite(db, sqllock.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxIdleConns(-1)
+	db.SetMaxIdleConns(1)
+	_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
+		t.Errorf("acquire: %v", err)
+	}
+}
+
+// What cannot be used as a database is an error that says why, when the program starts, too.
+//
+// Fails when Verify does not try to write (a file that cannot be written is found fit).
+func TestUnfitFilesSQLite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good.db")
+	sqliteOn(good).migrated(t)
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dsn, want := range map[string]string{
+		"file:" + good + "?mode=ro":                    "has to be able to write",
+		"file:" + filepath.Join(dir, "no", "where.db"): "has to be able to write",
+		"file:" + dir: "has to be able to write",
+		"file:" + filepath.Join(dir, "none") + "?mode=rw": "has to be able to write",
+		"file:" + text: "no SQLite database",
+	} {
+		store := sqllock.SQLite(openSQLite(t, dsn), sqllock.Options{})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: acquire: %v, want %q", dsn, err, want)
+		}
+		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: migrate: %v, want %q", dsn, err, want)
+		}
+	}
+}

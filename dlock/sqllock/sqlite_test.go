@@ -1,0 +1,288 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/timertest"
+)
+
+// sqliteDSN opens a file as the doc of sqllock.SQLite advises.
+func sqliteDSN(path string) string { return "file:" + path + "?_pragma=synchronous(normal)" }
+
+// openSQLite returns a pool of four connections, or of one to a database in memory.
+func openSQLite(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(4)
+	if dsn == ":memory:" {
+		db.SetMaxOpenConns(1)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// sqliteWays are the ways to reach a SQLite database.
+var sqliteWays = map[string]func(t testing.TB) subject{
+	"file":   func(t testing.TB) subject { return sqliteOn(sqlitePath(t)) },
+	"memory": func(t testing.TB) subject { return sqliteShared(openSQLite(t, ":memory:")) },
+	"shared memory": func(t testing.TB) subject {
+		return sqliteShared(openSQLite(t, "file:"+unique("m")+"?mode=memory&cache=shared"))
+	},
+}
+
+// sqlitePath returns the path of a file that is not there yet.
+func sqlitePath(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "locks.db")
+}
+
+// sqliteOn is a subject on a file, which each host opens for itself.
+func sqliteOn(path string) subject {
+	return subject{
+		table: "distributed_locks",
+		open: func(t testing.TB, opts sqllock.Options) *sqllock.Store {
+			return sqllock.SQLite(openSQLite(t, sqliteDSN(path)), opts)
+		},
+		exec: func(t testing.TB, statements string) string {
+			t.Helper()
+			return execSQLite(t, openSQLite(t, sqliteDSN(path)+"&_pragma=busy_timeout(10000)"), statements)
+		},
+	}
+}
+
+// sqliteShared is a subject on one pool for all hosts.
+func sqliteShared(db *sql.DB) subject {
+	return subject{
+		table: "distributed_locks",
+		open:  func(t testing.TB, opts sqllock.Options) *sqllock.Store { return sqllock.SQLite(db, opts) },
+		exec:  func(t testing.TB, statements string) string { t.Helper(); return execSQLite(t, db, statements) },
+	}
+}
+
+// execSQLite executes statements and returns what the last of them answers, a line for each row.
+func execSQLite(t testing.TB, db *sql.DB, statements string) string {
+	t.Helper()
+	rows, err := db.QueryContext(context.Background(), statements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for rows.Next() {
+		values := make([]any, len(columns))
+		for i := range values {
+			values[i] = new(any)
+		}
+		if err := rows.Scan(values...); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range values {
+			fmt.Fprint(&out, *v.(*any), " ")
+		}
+		out.WriteString("\n")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// brisk skips a test that makes thousands of calls if SQLite is slow. It is translated from C, and the race detector, which looks at every access to
+// its memory, makes it twenty times slower.
+func brisk(t testing.TB) {
+	t.Helper()
+	var race, spared bool
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			race = race || s.Key == "-race" && s.Value == "true"
+			spared = spared || s.Key == "-gcflags" && strings.Contains(s.Value, "modernc.org/...=-race=false")
+		}
+	}
+	if race && !spared {
+		servertest.Require(t, errors.New("a SQLite that is not slowed down by the race detector"), "test with sh scripts/test.sh, or -gcflags=modernc.org/...=-race=false")
+	}
+}
+
+func TestConformanceSQLite(t *testing.T) {
+	brisk(t)
+	for way, open := range sqliteWays {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			conform(t, open(t).migrated(t))
+		})
+	}
+}
+
+// Fails when the second look, which the transaction makes, is left out.
+func TestContentionSQLite(t *testing.T) {
+	long(t)
+	brisk(t)
+	t.Parallel()
+	for _, c := range contentions {
+		contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers, c.attempts/10)
+	}
+}
+
+// Timers on several hosts keep I1 to I12. For the outages of I7 somebody else keeps the file locked.
+func TestTimersSQLite(t *testing.T) {
+	long(t)
+	brisk(t)
+	t.Parallel()
+	timertest.Run(t, timertest.Harness{
+		New: func(t testing.TB) timertest.Store {
+			path := sqlitePath(t)
+			s := sqliteOn(path).migrated(t)
+			// In another process it would be the same lock.
+			other := openSQLite(t, sqliteDSN(path)+"&_pragma=busy_timeout(10000)")
+			other.SetMaxOpenConns(1)
+			exec := func(statement string) {
+				if _, err := other.Exec(statement); err != nil {
+					t.Error(err)
+				}
+			}
+			down := false
+			return timertest.Store{
+				Open: func(t testing.TB) dlock.DistributedLock { return s.open(t, sqllock.Options{}) },
+				Down: func() { exec("BEGIN IMMEDIATE"); down = true },
+				Up: func() {
+					if down {
+						exec("ROLLBACK")
+					}
+					down = false
+				},
+			}
+		},
+		Misconfigured: func(t testing.TB) (dlock.DistributedLock, []string) {
+			return sqllock.SQLite(nil, sqllock.Options{Prefix: "a\nb"}), []string{`Prefix "a\nb"`, "no *sql.DB"}
+		},
+	})
+}
+
+// Rows that somebody deleted by hand are slots all the same: with up to 64 slots the next attempt finds them, with more a later one.
+//
+// Fails when a slot without a row counts as held.
+func TestDeletedRowsSQLite(t *testing.T) {
+	brisk(t)
+	t.Parallel()
+	s := sqliteOn(sqlitePath(t)).migrated(t)
+	store := s.open(t, sqllock.Options{})
+	for _, c := range []struct {
+		n    int
+		gone []int
+	}{{1, []int{0}}, {64, []int{0}}, {64, []int{3, 11}}, {64, []int{63}}, {64, []int{0, 1, 62}}, {200, []int{63, 64, 199}}} {
+		n, gone := c.n, c.gone
+		name := fmt.Sprint(n, " without ", gone)
+		acquire := func(token string) (dlock.Grant, error) {
+			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Minute})
+		}
+		for i := range n {
+			if _, err := acquire("t" + strconv.Itoa(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, slot := range gone {
+			s.exec(t, fmt.Sprintf("DELETE FROM distributed_locks WHERE resource_name = '%s:slot:' AND slot = %d", name, slot))
+		}
+		found := map[int]bool{}
+		tries := len(gone)
+		if n > 64 {
+			tries = 1000 // each looks at one of four windows: that all miss has a chance of 1e-120
+		}
+		for i := 0; i < tries && len(found) < len(gone); i++ {
+			g, err := acquire("u" + strconv.Itoa(i))
+			if err == nil {
+				found[g.Slot] = true
+			} else if !errors.Is(err, dlock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+		}
+		for _, slot := range gone {
+			if !found[slot] {
+				t.Errorf("N=%d, without rows %v: found %v", n, gone, found)
+			}
+		}
+		if _, err := acquire("last"); !errors.Is(err, dlock.ErrNotAcquired) || len(found) != len(gone) {
+			t.Errorf("N=%d, without rows %v: found %v, and then: %v", n, gone, found, err)
+		}
+	}
+}
+
+// An acquire that is refused takes no lock, so that it is answered, too, while somebody else writes.
+//
+// Fails when the first look is left out.
+func TestRefusalTakesNoLockSQLite(t *testing.T) {
+	t.Parallel()
+	s := sqliteOn(sqlitePath(t)).migrated(t)
+	store := s.open(t, sqllock.Options{})
+	late := time.Now().Add(-time.Minute)
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute, Tick: &dlock.Tick{At: late, Max: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "BEGIN IMMEDIATE") // the connection keeps it until the test ends
+	for reason, tick := range map[dlock.Reason]*dlock.Tick{
+		dlock.Full:      nil,
+		dlock.TickTaken: {At: late, Max: 1},
+		dlock.TickLate:  {At: late.Add(-time.Second), Max: 1},
+		dlock.TickAhead: {At: late.Add(time.Hour), Max: 1},
+	} {
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute, Tick: tick})
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != reason {
+			t.Errorf("%v: must be refused with %s", err, reason)
+		}
+	}
+	if held, err := store.List(t.Context(), "a", 1); err != nil || len(held) != 1 {
+		t.Errorf("list: %v, %v", held, err)
+	}
+}
+
+// SQLite's clock shows milliseconds, so that what looks like the length of a lease may have been one less. It is never less than the TTL all the same.
+//
+// Fails when the TTL is not rounded up, and when a lease ends as soon as the clock shows its end.
+func TestNotAMillisecondEarlySQLite(t *testing.T) {
+	t.Parallel()
+	path := sqlitePath(t)
+	store := sqliteOn(path).migrated(t).open(t, sqllock.Options{})
+	db := openSQLite(t, sqliteDSN(path))
+	for i := range 20 {
+		name, ttl := fmt.Sprint("a", i), 10*time.Millisecond+time.Duration(i)*50*time.Microsecond
+		var began [2]int64
+		for j := range began {
+			for { // as often as it can
+				_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Token: fmt.Sprint("t", j), TTL: ttl})
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, dlock.ErrNotAcquired) {
+					t.Fatal(err)
+				}
+			}
+			if err := db.QueryRow("SELECT acquired_at FROM distributed_locks WHERE resource_name = ? AND slot = 0", name).Scan(&began[j]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if least := time.Duration(began[1]-began[0])*time.Microsecond - time.Millisecond; least < ttl {
+			t.Errorf("a lease of %v may have ended after %v", ttl, least)
+		}
+	}
+}
