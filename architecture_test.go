@@ -35,8 +35,8 @@ var rules = []rule{
 	{"internal/torture", nil, "its checker must not take the library's word for anything"},
 	{"internal/torture/crowd", []string{"dlock", "internal/torture"}, "it works on any store"},
 	{"internal/torture/core", []string{"dlock", "dlock/redislock", "timer", "internal/redistest", "internal/servertest", "internal/torture", "github.com/redis/go-redis/"}, "a program of our own"},
-	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/dlocktest", "timer", "health", "examples/testing",
-		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/"}, "examples use what a user would"},
+	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "dlock/dlocktest", "timer", "health", "examples/testing",
+		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/", "modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"}, "examples use what a user would"},
 }
 
 func TestImportsPointInOneDirection(t *testing.T) {

@@ -15,11 +15,11 @@ type fleet struct {
 	rec   *recorder
 }
 
-func newFleet(size int, server *server, rec *recorder, log *slog.Logger) (*fleet, error) {
+func newFleet(size int, store *store, rec *recorder, log *slog.Logger) (*fleet, error) {
 	f := &fleet{hosts: make(map[string]*host, size), rec: rec}
 	for i := range size {
 		name := fmt.Sprintf("host-%d", i+1)
-		h, err := newHost(name, server, rec, log)
+		h, err := newHost(name, store, rec, log)
 		if err != nil {
 			return nil, errors.Join(err, f.close())
 		}

@@ -5,10 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -17,26 +14,24 @@ const (
 	storeTimeout = 500 * time.Millisecond
 )
 
-// A host is what one process of yours would be. It shares nothing with the other hosts but the server.
+// A host is what one process of yours would be. It shares nothing with the other hosts but the store.
 type host struct {
-	wire   *wire
-	client *redis.Client
-	lock   *redislock.Store
-	timers *timer.Scheduler
+	wire       *wire
+	disconnect func() error
+	timers     *timer.Scheduler
 }
 
-func newHost(name string, server *server, rec *recorder, log *slog.Logger) (*host, error) {
-	h := &host{}
-	options := server.client // a copy
-	h.wire = newWire(&options)
-	h.client = redis.NewClient(&options)
-	h.lock = redislock.New(h.client, server.lock)
+func newHost(name string, store *store, rec *recorder, log *slog.Logger) (*host, error) {
+	lock, disconnect, err := store.connect()
+	if err != nil {
+		return nil, err
+	}
+	h := &host{wire: newWire(lock), disconnect: disconnect}
 
 	holder := dlock.NewHolder()
 	holder.Host = name // by default all hosts here would go by this machine's name
-	var err error
 	h.timers, err = timer.New(timer.Config{
-		Lock:         h.lock,
+		Lock:         h.wire, // yours is the store itself
 		Logger:       log.With("host", name),
 		TTL:          leaseTTL,
 		StoreTimeout: storeTimeout,
@@ -48,4 +43,4 @@ func newHost(name string, server *server, rec *recorder, log *slog.Logger) (*hos
 	return h, nil
 }
 
-func (h *host) close() error { return errors.Join(h.lock.Close(), h.client.Close()) }
+func (h *host) close() error { return h.disconnect() }

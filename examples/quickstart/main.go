@@ -2,12 +2,12 @@
 //
 //	go run ./examples/quickstart
 //
-// Three hosts run two timers against an embedded Redis. Every start and every end is printed as it happens.
+// Three hosts run two timers against an embedded Redis, or what -store names. Every start and every end is printed as it happens.
 // Half-way one host is cut off while it holds a slot, as if its plug had been pulled; when its lease of two seconds has
 // ended, another host runs in that slot. The program fails if the fleet ever exceeded a limit.
 //
 // The files, in the order in which to read them: timers.go (what you would write), host.go (a process of
-// yours), fleet.go (what happens to them); server.go, wire.go, recorder.go and report.go are stage machinery.
+// yours), fleet.go (what happens to them); stores.go, wire.go, recorder.go and report.go are stage machinery.
 package main
 
 import (
@@ -47,15 +47,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		story, log = io.Discard, slog.New(slog.DiscardHandler)
 	}
 
-	server, err := openServer(ctx, opts.redisURL)
+	store, err := openStore(ctx, opts.storeURL)
 	if err != nil {
 		fmt.Fprintln(stderr, "quickstart:", err)
 		return 1
 	}
-	defer server.close()
+	defer store.close()
 
 	rec := newRecorder(story)
-	cut, err := play(ctx, opts, server, rec, log)
+	cut, err := play(ctx, opts, store, rec, log)
 	result := rec.report(opts.hosts, cut)
 	if opts.json {
 		_ = json.NewEncoder(stdout).Encode(result)
@@ -70,8 +70,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // play is the whole story. When it returns, every host has ended.
-func play(ctx context.Context, opts options, server *server, rec *recorder, log *slog.Logger) (cutOff, error) {
-	fleet, err := newFleet(opts.hosts, server, rec, log)
+func play(ctx context.Context, opts options, store *store, rec *recorder, log *slog.Logger) (cutOff, error) {
+	fleet, err := newFleet(opts.hosts, store, rec, log)
 	if err != nil {
 		return cutOff{}, err
 	}
@@ -102,7 +102,7 @@ func wait(ctx context.Context, until <-chan time.Time) {
 
 type options struct {
 	json     bool
-	redisURL string
+	storeURL string
 	hosts    int
 	length   time.Duration
 }
@@ -112,7 +112,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.json, "json", false, "print nothing but one JSON object at the end")
-	flags.StringVar(&o.redisURL, "redis", "", "`URL` of a Redis to use instead of the embedded one; the few keys left there go by themselves within a week")
+	flags.StringVar(&o.storeURL, "store", "", "`URL` of what to use instead of an embedded Redis: memory:, sqlite:FILE, redis://…, postgres://… or mysql://…; "+
+		"on a database it creates the table distributed_locks, and leaves a few rows there; on Redis a few keys, which go by themselves within a week")
 	flags.IntVar(&o.hosts, "hosts", 3, "`number` of hosts, at least 2")
 	flags.DurationVar(&o.length, "for", 10*time.Second, "`duration` until the hosts are told to finish")
 	if err := flags.Parse(args); err != nil {

@@ -4,14 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) } // everything that the program starts ends
+func TestMain(m *testing.M) {
+	servertest.Main(m, func() error { return goleak.Find() }) // everything that the program starts ends
+}
 
 // output is the JSON as others read it. These names are a promise, so they are spelt out once more.
 type output struct {
@@ -37,42 +44,67 @@ func TestLimitsHoldAndSlotComesBack(t *testing.T) {
 	}{{"3", 3}, {"5", 5}} {
 		t.Run(hosts.flag+" hosts", func(t *testing.T) {
 			t.Parallel()
-			var stdout, stderr bytes.Buffer
-			if code := run(t.Context(), []string{"-json", "-for", "5s", "-hosts", hosts.flag}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
-				t.Fatalf("exit status %d: %s", code, &stderr)
-			}
-			var out output
-			dec := json.NewDecoder(&stdout)
-			dec.DisallowUnknownFields()
-			if err := dec.Decode(&out); err != nil {
-				t.Fatal(err)
-			}
-			if dec.More() {
-				t.Error("there is more than one JSON object")
-			}
-			t.Logf("%+v", out)
-			if out.Hosts != hosts.n || out.Seconds < 5 || len(out.Timers) != 2 {
-				t.Errorf("got %d hosts, %v seconds, %d timers", out.Hosts, out.Seconds, len(out.Timers))
-			}
-			if ms := out.SlotRecoveredMS; ms <= 0 || ms > 2*leaseTTL.Milliseconds() {
-				t.Errorf("the slot came back after %d ms, want more than 0 and at most %v", ms, 2*leaseTTL)
-			}
-			for i, want := range promises {
-				got := out.Timers[i]
-				if got.Name != want.timer || got.Limit != want.atOnce || got.PerTick != want.perTick {
-					t.Errorf("got %+v, want %+v", got, want)
-				}
-				if got.MaxRunning != want.atOnce {
-					t.Errorf("%s: at most %d at once, want the limit to be reached and kept: %d", got.Name, got.MaxRunning, want.atOnce)
-				}
-				if got.MaxStartsPerTick < 1 || got.MaxStartsPerTick > want.perTick {
-					t.Errorf("%s: at most %d starts per tick, want 1 to %d", got.Name, got.MaxStartsPerTick, want.perTick)
-				}
-				if got.Ticks < 1 || got.Runs < got.Ticks || got.Skipped < 0 {
-					t.Errorf("%s: %d runs of %d ticks, %d skipped", got.Name, got.Runs, got.Ticks, got.Skipped)
-				}
-			}
+			playAndCheck(t, hosts.n, "-hosts", hosts.flag)
 		})
+	}
+}
+
+func TestEveryStore(t *testing.T) {
+	maria := func(t *testing.T) string {
+		server := sqltest.SharedMariaDB(t)
+		database := server.NewDatabase(t)
+		return "mysql://root@" + server.Addr() + "/" + database
+	}
+	for name, url := range map[string]func(t *testing.T) string{
+		"memory":   func(*testing.T) string { return "memory:" },
+		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "locks.db") },
+		"redis":    func(t *testing.T) string { return redistest.New(t).URL() },
+		"postgres": func(t *testing.T) string { s := sqltest.SharedPostgres(t); return s.DSN("", "", s.NewDatabase(t)) },
+		"mysql":    maria,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			playAndCheck(t, 3, "-store", url(t))
+		})
+	}
+}
+
+func playAndCheck(t *testing.T, hosts int, args ...string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), append([]string{"-json", "-for", "5s"}, args...), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+		t.Fatalf("exit status %d: %s", code, &stderr)
+	}
+	var out output
+	dec := json.NewDecoder(&stdout)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	if dec.More() {
+		t.Error("there is more than one JSON object")
+	}
+	t.Logf("%+v", out)
+	if out.Hosts != hosts || out.Seconds < 5 || len(out.Timers) != 2 {
+		t.Errorf("got %d hosts, %v seconds, %d timers", out.Hosts, out.Seconds, len(out.Timers))
+	}
+	if ms := out.SlotRecoveredMS; ms <= 0 || ms > 2*leaseTTL.Milliseconds() {
+		t.Errorf("the slot came back after %d ms, want more than 0 and at most %v", ms, 2*leaseTTL)
+	}
+	for i, want := range promises {
+		got := out.Timers[i]
+		if got.Name != want.timer || got.Limit != want.atOnce || got.PerTick != want.perTick {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		if got.MaxRunning != want.atOnce {
+			t.Errorf("%s: at most %d at once, want the limit to be reached and kept: %d", got.Name, got.MaxRunning, want.atOnce)
+		}
+		if got.MaxStartsPerTick < 1 || got.MaxStartsPerTick > want.perTick {
+			t.Errorf("%s: at most %d starts per tick, want 1 to %d", got.Name, got.MaxStartsPerTick, want.perTick)
+		}
+		if got.Ticks < 1 || got.Runs < got.Ticks || got.Skipped < 0 {
+			t.Errorf("%s: %d runs of %d ticks, %d skipped", got.Name, got.Runs, got.Ticks, got.Skipped)
+		}
 	}
 }
 
@@ -119,9 +151,16 @@ func TestBadFlags(t *testing.T) {
 		{"-hosts", "1"},
 		{"-for", "-1s"},
 		{"please"},
-		{"-redis", "redis://:hunter2@localhost:none/0"},
-		{"-redis", "hunter2"},
-		{"-redis", "redis://user:hunter2@127.0.0.1:1/0"}, // nobody listens there
+		{"-store", "hunter2"},
+		{"-store", "redis://:hunter2@localhost:none/0"},
+		{"-store", "postgres://user:hunter2@localhost:none/db"},
+		{"-store", "mysql://user:hunter2@localhost:none/db"},
+		{"-store", "mysql://user:hunter2@localhost"},
+		{"-store", "sqlite:"},
+		{"-store", "sqlite:/no/such/folder/hunter3"},
+		{"-store", "redis://user:hunter2@127.0.0.1:1/0"}, // nobody listens there
+		{"-store", "postgres://user:hunter2@127.0.0.1:1/db"},
+		{"-store", "mysql://user:hunter2@127.0.0.1:1/db"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), args, &stdout, &stderr); code == 0 {

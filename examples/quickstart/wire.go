@@ -3,59 +3,60 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
+	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tickslot/tickslot/dlock"
 )
 
-var errCut = errors.New("the wire is cut")
-
-// A wire is all that connects one host with Redis.
+// A wire is all that connects one host with the store.
 type wire struct {
-	dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+	store dlock.DistributedLock
 
-	mu    sync.Mutex
-	gone  bool
-	conns []net.Conn
+	once sync.Once
+	gone chan struct{} // closed when it is cut
 }
 
-// newWire puts a wire where the client with these options dials.
-func newWire(options *redis.Options) *wire {
-	w := &wire{dialer: redis.NewDialer(options)} // go-redis's own, which also knows TLS
-	options.Dialer = w.dial
-	return w
+func newWire(store dlock.DistributedLock) *wire {
+	return &wire{store: store, gone: make(chan struct{})}
 }
 
-func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if w.isCut() {
-		return nil, errCut
+// cut is for good: from now on nothing that is sent arrives, and no answer comes back.
+func (w *wire) cut() { w.once.Do(func() { close(w.gone) }) }
+
+var errSilence = errors.New("no answer in time")
+
+// pass makes a call, and drops its answer if the wire is cut meanwhile.
+func pass[T any](ctx context.Context, w *wire, call func() (T, error)) (T, error) {
+	var none T
+	select {
+	case <-w.gone:
+	default:
+		if answer, err := call(); !w.isCut() {
+			return answer, err
+		}
 	}
-	conn, err := w.dialer(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.gone { // meanwhile
-		return nil, errors.Join(errCut, conn.Close())
-	}
-	w.conns = append(w.conns, conn)
-	return conn, nil
+	<-ctx.Done()
+	return none, errSilence
 }
 
 func (w *wire) isCut() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.gone
+	select {
+	case <-w.gone:
+		return true
+	default:
+		return false
+	}
 }
 
-// cut ends every connection, and no other will come about.
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gone = true
-	for _, conn := range w.conns {
-		_ = conn.Close()
-	}
+func (w *wire) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	return pass(ctx, w, func() (dlock.Grant, error) { return w.store.TryAcquire(ctx, req) })
+}
+
+func (w *wire) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return pass(ctx, w, func() ([]dlock.Result, error) { return w.store.Extend(ctx, ttl, grants...) })
+}
+
+func (w *wire) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return pass(ctx, w, func() ([]dlock.Result, error) { return w.store.Release(ctx, grants...) })
 }

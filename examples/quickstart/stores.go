@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	miniserver "github.com/alicebob/miniredis/v2/server"
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+)
+
+// A store is what all hosts share.
+type store struct {
+	// connect makes one more host's own client of it.
+	connect func() (lock dlock.DistributedLock, close func() error, err error)
+	close   func()
+}
+
+// kinds are the stores by the scheme of their URL. What they return never repeats the URL, nor an error that may quote from it: there may
+// be a password inside.
+var kinds = map[string]struct {
+	like string
+	open func(ctx context.Context, url string) (*store, error)
+}{
+	"memory":   {"memory:", memoryStore},
+	"redis":    {"redis://user:password@host:6379/0", redisStore},
+	"rediss":   {"rediss://user:password@host:6379/0", redisStore},
+	"postgres": {"postgres://user:password@host:5432/database", postgresStore},
+	"mysql":    {"mysql://user:password@host:3306/database", mysqlStore},
+	"sqlite":   {"sqlite:FILE", sqliteStore},
+}
+
+func openStore(ctx context.Context, url string) (*store, error) {
+	if url == "" {
+		return embeddedRedis()
+	}
+	scheme, _, _ := strings.Cut(url, ":")
+	kind, ok := kinds[scheme]
+	if !ok {
+		return nil, errors.New("-store: use memory:, sqlite:FILE, or a URL that begins with redis://, rediss://, postgres:// or mysql://")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	s, err := kind.open(ctx, url)
+	switch {
+	case errors.Is(err, errURL):
+		return nil, errors.New("-store: not a URL like " + kind.like)
+	case errors.Is(err, errSilent):
+		return nil, errors.New("-store: it does not answer: is it running, and are address, user, password and database right?")
+	}
+	return s, err
+}
+
+var (
+	errURL    = errors.New("not a URL of this kind")
+	errSilent = errors.New("no answer")
+)
+
+// prefix keeps two demonstrations on one store apart.
+func prefix() string { return fmt.Sprintf("quickstart-%s:", strings.ToLower(rand.Text()[:8])) }
+
+// memoryStore is for one process. The hosts of this demonstration are in one.
+func memoryStore(context.Context, string) (*store, error) {
+	shared := memlock.New()
+	return &store{
+		connect: func() (dlock.DistributedLock, func() error, error) { return shared, func() error { return nil }, nil },
+		close:   func() {},
+	}, nil
+}
+
+func redisStore(ctx context.Context, url string) (*store, error) {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, errURL
+	}
+	options.DialTimeout = storeTimeout
+	client := redis.NewClient(options)
+	defer client.Close()
+	if client.Ping(ctx).Err() != nil {
+		return nil, errSilent
+	}
+	return redisAt(options, redislock.Options{
+		Prefix: prefix(),
+		// A Redis that has just restarted grants nothing for so long, because leases may be out that it has
+		// forgotten. It must be no shorter than the leases.
+		QuarantineTTL: leaseTTL,
+	}, func() {}), nil
+}
+
+func redisAt(options *redis.Options, lock redislock.Options, close func()) *store {
+	return &store{
+		connect: func() (dlock.DistributedLock, func() error, error) {
+			own := *options
+			client := redis.NewClient(&own)
+			s := redislock.New(client, lock)
+			return s, func() error { return errors.Join(s.Close(), client.Close()) }, nil
+		},
+		close: close,
+	}
+}
+
+// embeddedRedis starts miniredis, a Redis inside this process. Its keys do not age by themselves: before each script
+// they are aged by the time that has passed since the last.
+func embeddedRedis() (*store, error) {
+	mini, err := miniredis.Run()
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	last := time.Now()
+	mini.Server().SetPreHook(func(_ *miniserver.Peer, command string, _ ...string) bool {
+		if command == "EVALSHA" || command == "EVAL" { // the commands inside a script come by here, too
+			mu.Lock()
+			defer mu.Unlock()
+			now := time.Now()
+			mini.FastForward(now.Sub(last))
+			last = now
+		}
+		return false // go on
+	})
+	return redisAt(&redis.Options{Addr: mini.Addr()}, redislock.Options{Embedded: true}, mini.Close), nil
+}
+
+func postgresStore(ctx context.Context, url string) (*store, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errURL
+	}
+	opts := sqllock.Options{Prefix: prefix()}
+	return sqlStore(ctx, func() (*sqllock.Store, func() error, error) {
+		pool, err := pgxpool.NewWithConfig(context.Background(), config.Copy())
+		if err != nil {
+			return nil, nil, errURL
+		}
+		s := pgxlock.New(pool, opts)
+		return s, func() error { defer pool.Close(); return s.Close() }, nil
+	})
+}
+
+func mysqlStore(ctx context.Context, text string) (*store, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
+		return nil, errURL
+	}
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
+	config.User = u.User.Username()
+	config.Passwd, _ = u.User.Password()
+	config.InterpolateParams = true // one round trip per call instead of two
+	config.Logger = &mysql.NopLogger{}
+	if u.Port() == "" {
+		config.Addr += ":3306"
+	}
+	return databaseStore(ctx, "mysql", config.FormatDSN(), sqllock.MySQL)
+}
+
+func sqliteStore(ctx context.Context, url string) (*store, error) {
+	_, file, _ := strings.Cut(url, ":")
+	if file == "" || strings.Contains(file, ":memory:") {
+		return nil, errURL
+	}
+	return databaseStore(ctx, "sqlite", file, sqllock.SQLite)
+}
+
+// databaseStore gives every host a *sql.DB of its own, as every process of yours would have.
+func databaseStore(ctx context.Context, driver, dsn string, lock func(*sql.DB, sqllock.Options) *sqllock.Store) (*store, error) {
+	opts := sqllock.Options{Prefix: prefix()}
+	return sqlStore(ctx, func() (*sqllock.Store, func() error, error) {
+		db, err := sql.Open(driver, dsn)
+		if err != nil {
+			return nil, nil, errURL
+		}
+		return lock(db, opts), db.Close, nil
+	})
+}
+
+// sqlStore creates the table if it is not there.
+func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error, error)) (*store, error) {
+	first, close, err := connect()
+	if err != nil {
+		return nil, err
+	}
+	defer close()
+	switch err := first.Migrate(ctx); {
+	case errors.Is(err, sqllock.ErrSchema):
+		return nil, fmt.Errorf("-store: %w", err) // no connection, no password in it
+	case err != nil:
+		return nil, errSilent
+	}
+	return &store{
+		connect: func() (dlock.DistributedLock, func() error, error) { return connect() },
+		close:   func() {},
+	}, nil
+}
