@@ -1,0 +1,115 @@
+// Command sqlite is a small program with one timer, made to be started several times on one machine, in several terminals:
+//
+//	go build -o /tmp/timers ./examples/sqlite
+//	/tmp/timers -db /tmp/locks.db
+//
+// There is no server: the copies meet in the file, and together never run more than two "resize-images" at once. Things to try:
+//
+//   - Start three copies. Each line says who runs what, in which of the two slots; one copy always has to wait.
+//   - kill -9 one of them while it runs something: its slot is free for the others within 15 seconds, the length of a lease (-ttl).
+//     After kill without -9, or Ctrl-C, it finishes its run first, and the slot is free at once.
+//   - kill -STOP one of them, wait for half a minute, and kill -CONT it: another one has taken its slot meanwhile, and its run is told
+//     as soon as it goes on.
+//   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows who has, or had, which slot.
+//
+// The file has to be on a disk of this machine: see the documentation of sqllock.SQLite for what it does not promise.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	_ "modernc.org/sqlite" // any other driver for SQLite will do
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+func main() {
+	path := flag.String("db", "", "the `FILE` in which the copies meet; it is made if it is not there")
+	every := flag.Duration("every", 2*time.Second, "how often the timer is due")
+	work := flag.Duration("work", 3*time.Second, "how long a run takes")
+	ttl := flag.Duration("ttl", 15*time.Second, "how long the slot of a copy that was killed stays taken; at least 3s")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the run to end
+	if err := run(ctx, *path, *every, *work, *ttl); err != nil {
+		fmt.Fprintln(os.Stderr, "sqlite:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the timer until ctx ends and the last run has finished.
+func run(ctx context.Context, path string, every, work, ttl time.Duration) error {
+	db, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	lock := sqllock.SQLite(db, sqllock.Options{})
+	defer lock.Close()
+	if err := lock.Migrate(ctx); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+
+	timers, err := timer.New(timer.Config{Lock: lock, TTL: ttl}, timer.Timer{
+		Name:           "resize-images",
+		Schedule:       timer.Every(every),
+		MaxConcurrency: 2, // at once, in all copies together
+		MaxPerHost:     1, // so that one copy does not take both slots
+		MaxRunTime:     time.Minute,
+		Run: func(ctx context.Context) error {
+			run, _ := timer.RunFromContext(ctx)
+			say("starts", run)
+			select {
+			case <-time.After(work):
+				say("ends", run)
+				return nil
+			case <-ctx.Done(): // the lease is lost, the run took too long, or draining did
+				say("stops", run)
+				return context.Cause(ctx)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("pid %d is running\n", os.Getpid())
+	return timers.Run(ctx) // drains when ctx ends
+}
+
+// open does not touch the file yet. A handful of connections is enough, and synchronous=normal is as safe here as full, and faster: what the machine
+// forgets when it crashes are leases whose holders have died with it.
+func open(path string) (*sql.DB, error) {
+	if path == "" {
+		return nil, errors.New("say in which file the copies are to meet: -db FILE")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	path = filepath.ToSlash(path)
+	if path[0] != '/' {
+		path = "/" + path // C:/…
+	}
+	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=synchronous(normal)"}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(4)
+	return db, nil
+}
+
+func say(what string, run *timer.Run) {
+	fmt.Printf("%s pid %d %s slot %d fence %d\n", time.Now().Format("2006-01-02T15:04:05.000000"), os.Getpid(), what, run.Slot(), run.Fence())
+}
