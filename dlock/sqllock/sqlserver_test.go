@@ -130,7 +130,7 @@ func TestSQLServerStatements(t *testing.T) {
 		text, args := s.last()
 		wellFormed(t, text, len(args))
 		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "5000000", "h", "7", "i"} {
-			if got := fmt.Sprintf("%s", asText(args[i].Value)); got != want {
+			if got := asText(args[i].Value); got != want {
 				t.Errorf("parameter %d is %s, want %s", i+1, got, want)
 			}
 		}

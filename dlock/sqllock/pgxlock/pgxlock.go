@@ -35,7 +35,8 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	}
 	config := pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = min(config.MaxConns, maxConns), 0, 0
-	config.BeforeAcquire, config.PrepareConn, config.AfterRelease = nil, nil, nil
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil } // also instead of BeforeAcquire
+	config.AfterRelease = nil
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a second round trip
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
