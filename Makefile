@@ -13,9 +13,10 @@ test: ## run every test under -race; what was skipped is listed last
 short: ## run the short tests of the core 20 times under -race
 	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 ./dlock/... ./timer/... ./health/...
 
-bench: ## run the benchmarks of the Redis store
+bench: ## run the benchmarks of the stores
 	@sh scripts/servers.sh
 	go test -run '^$$' -bench . -benchmem ./dlock/redislock/
+	go test -run '^$$' -bench . -benchtime 1x ./dlock/sqllock/
 
 fuzz: ## run each fuzz target for 30s (FUZZTIME=5m for longer)
 	@sh scripts/fuzz.sh
