@@ -1,0 +1,53 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"log"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Timers on advisory locks: nothing has to be created in the database, and each timer has to say that its ticks are not limited.
+func ExamplePostgresAdvisory() {
+	db, err := sql.Open("pgx", "postgres://app@db.example.org/shop") // the server itself, or a pooler with pool_mode=session
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	lock := sqllock.PostgresAdvisory(db, sqllock.NativeOptions{Prefix: "shop:"})
+	defer lock.Close()
+	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
+		Name:           "process-orders",
+		Schedule:       timer.Every(time.Minute),
+		MaxConcurrency: 3,
+		MaxPerTick:     timer.NoLimit,
+		Run:            func(ctx context.Context) error { return nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Print(timers.Run(context.Background()))
+}
+
+// One host at a time closes the books; the others find that it is being done, and leave it.
+func ExampleTryXactLock() {
+	closeBooks := func(ctx context.Context, db *sql.DB) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		mine, err := sqllock.TryXactLock(ctx, tx, "close-books")
+		if err != nil || !mine {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE books SET closed = true WHERE year < 2026"); err != nil {
+			return err
+		}
+		return tx.Commit() // which gives the lock back
+	}
+	_ = closeBooks
+}

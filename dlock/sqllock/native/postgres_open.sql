@@ -1,0 +1,6 @@
+-- Makes a connection a session of ours. What it sets ends with it. The keepalives make the server notice that the host has vanished.
+-- $1 mark
+SELECT pg_backend_pid() || ' ' || set_config('tickslot.session', $1::text, false),
+	CASE WHEN pg_is_in_recovery() THEN 'this server is a replica, which has locks of its own: connect to the primary'
+		WHEN set_config('tcp_keepalives_idle', '5', false) || set_config('tcp_keepalives_interval', '2', false) ||
+			set_config('tcp_keepalives_count', '5', false) IS NULL THEN '' END

@@ -1,0 +1,15 @@
+-- Tries the locks in their order until one is free. Nothing else is taken: the function is called row by row, which the LIMIT ends, and the
+-- fence (OFFSET 0) keeps the planner from calling it elsewhere. In a session that is not ours nothing is tried.
+-- $1 session, $2 keys, $3 how long the session may be idle once it holds something
+WITH me AS MATERIALIZED (
+	SELECT {session} AS session
+), taken AS MATERIALIZED (
+	SELECT CASE WHEN me.session = $1::text THEN (
+		SELECT keys.i FROM (
+			SELECT u.key, u.i FROM unnest(string_to_array($2::text, ',')::bigint[]) WITH ORDINALITY AS u(key, i) ORDER BY u.i OFFSET 0
+		) AS keys
+		WHERE pg_try_advisory_lock(keys.key) LIMIT 1
+	) END AS i FROM me
+)
+SELECT me.session, CASE WHEN taken.i IS NULL THEN NULL WHEN set_config({idle}, $3::text, false) IS NOT NULL THEN (taken.i - 1)::text END
+FROM me, taken

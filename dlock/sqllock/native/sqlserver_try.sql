@@ -1,0 +1,20 @@
+-- Tries the locks in their order until one is free. Not yet run against a server.
+-- @p1 session, @p2 the names, each @p3 characters long, @p4 how many
+SET NOCOUNT ON;
+DECLARE @i int = 0, @result int = -1, @name nvarchar(255), @taken nvarchar(11) = NULL;
+IF CAST(@@SPID AS nvarchar(11)) = @p1
+BEGIN
+	WHILE @result = -1 AND @i < @p4 -- -1: somebody else has it
+	BEGIN
+		SET @name = SUBSTRING(@p2, @i * @p3 + 1, @p3);
+		EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Session', @LockTimeout = 0;
+		IF @result >= 0 SET @taken = CAST(@i AS nvarchar(11));
+		SET @i = @i + 1;
+	END;
+	IF @result < -1
+	BEGIN
+		RAISERROR (N'tickslot: sp_getapplock answered %d', 16, 1, @result);
+		RETURN;
+	END;
+END;
+SELECT CAST(@@SPID AS nvarchar(11)), @taken;

@@ -1,0 +1,336 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// onOwnNatives is onNatives with a server that the test may break.
+func onOwnNatives(t *testing.T, test func(t *testing.T, s nativeSubject)) {
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, postgresNativeOn(t, sqltest.Postgres(t)))
+	})
+	t.Run("MySQL", func(t *testing.T) {
+		t.Parallel()
+		test(t, mysqlNativeOn(t, sqltest.MariaDB(t)))
+	})
+}
+
+// When the session is ended by somebody else all that it held is lost, which the next heartbeat tells; others get it at once, and this process can
+// take what is free with its very next call.
+//
+// Fails when a dead connection is not replaced, when what was held on it is kept (a second acquire is refused, an extend is ok), and when
+// acquire does not try again (an error).
+func TestSessionKilledNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		a := s.open(t, sqllock.NativeOptions{})
+		for range 2 {
+			grants := []dlock.Grant{
+				mustGet(t, a, nativeRequest("x", 0, time.Minute)), mustGet(t, a, nativeRequest("s", 2, time.Minute)), mustGet(t, a, nativeRequest("s", 2, time.Minute)),
+			}
+			s.kill(t)
+			b := s.open(t, sqllock.NativeOptions{})
+			mustGet(t, b, nativeRequest("x", 0, time.Minute))
+			results, err := a.Extend(t.Context(), time.Minute, grants...)
+			outcomes(t, results, err, dlock.Lost)
+			results, err = a.Release(t.Context(), grants...)
+			outcomes(t, results, err, dlock.Lost)
+			mustBeFull(t, a, nativeRequest("x", 0, time.Minute))
+			again := mustGet(t, a, nativeRequest("s", 2, time.Minute))
+			s.kill(t)
+			mustGet(t, a, nativeRequest("s", 2, time.Minute)) // without a heartbeat in between
+			results, err = a.Extend(t.Context(), time.Minute, again)
+			outcomes(t, results, err, dlock.Lost)
+			s.kill(t)
+			results, err = a.Release(t.Context(), again)
+			outcomes(t, results, err, dlock.Lost)
+		}
+	})
+}
+
+// A server that is killed and comes back knows of no lock. Calls fail while it is away and succeed when it is back.
+func TestServerKilledNative(t *testing.T) {
+	long(t)
+	onOwnNatives(t, func(t *testing.T, s nativeSubject) {
+		n := s.open(t, sqllock.NativeOptions{})
+		held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+		if err := s.server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		results, err := n.Extend(t.Context(), time.Minute, held)
+		outcomes(t, results, err, dlock.Lost)
+		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+			t.Errorf("while the server is away: %v", err)
+		}
+		if err := s.server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	})
+}
+
+// A caller that goes away, or cannot wait, while the server stands still costs no lease: the call goes on without him, and what it was granted
+// is found by its token. Close waits for nothing.
+//
+// Fails when calls run under the caller's context (the leases are lost), and when Close does not end the call under way (it takes
+// until the last lease ends).
+func TestCallersGoNative(t *testing.T) {
+	onOwnNatives(t, func(t *testing.T, s nativeSubject) {
+		n := s.open(t, sqllock.NativeOptions{})
+		held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+		if err := s.server.Pause(); err != nil {
+			t.Skip(err)
+		}
+		late := nativeRequest("late", 0, time.Minute)
+		impatient := func(call func(ctx context.Context) error) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 2*time.Second {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		for range 3 {
+			impatient(func(ctx context.Context) error { _, err := n.TryAcquire(ctx, late); return err })
+			impatient(func(ctx context.Context) error { _, err := n.Extend(ctx, time.Minute, held); return err })
+		}
+		time.Sleep(1500 * time.Millisecond) // longer than a call without leases would go on
+		if err := s.server.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		results, err := n.Extend(t.Context(), time.Minute, held)
+		outcomes(t, results, err, dlock.OK)
+		results, err = n.Release(t.Context(), dlock.Grant{Name: "late", Slot: dlock.AnySlot, Token: late.Token})
+		outcomes(t, results, err, dlock.OK)
+		if err := s.server.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		impatient(func(ctx context.Context) error { _, err := n.Extend(ctx, time.Minute, held); return err })
+		began := time.Now()
+		n.Close()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		if err := s.server.Resume(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A connection on which no answer comes any more is given up when no lease can be saved by it, and replaced.
+//
+// Fails when a call that is under way goes on for as long as the driver lets it.
+func TestI7NoAnswerNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		proxy := servertest.NewProxyFor(t, s.server.Addr())
+		s.dsn = strings.Replace(s.dsn, s.server.Addr(), proxy.Addr(), 1)
+		n := s.open(t, sqllock.NativeOptions{})
+		recovers := func(lost func(context.Context) error) {
+			t.Helper()
+			proxy.DropReplies(1)
+			for range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				if err := lost(ctx); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+					t.Errorf("%v, without an answer", err)
+				}
+				cancel()
+			}
+			waitFor(t, 8*time.Second, "another connection", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				g, err := n.TryAcquire(ctx, nativeRequest("y", 0, time.Minute))
+				if err == nil {
+					_, err = n.Release(ctx, g)
+				}
+				return err == nil
+			})
+		}
+		// The server would wait for ever.
+		results, err := n.Release(t.Context(), mustGet(t, n, nativeRequest("x", 0, time.Minute)))
+		outcomes(t, results, err, dlock.OK)
+		recovers(func(ctx context.Context) error {
+			_, err := n.TryAcquire(ctx, nativeRequest("z", 0, time.Minute))
+			return err
+		})
+		held := mustGet(t, n, nativeRequest("x", 0, 2*time.Second))
+		recovers(func(ctx context.Context) error { _, err := n.Extend(ctx, 2*time.Second, held); return err })
+		results, err = n.Extend(t.Context(), time.Minute, held)
+		outcomes(t, results, err, dlock.Lost)
+	})
+}
+
+// numbered gives each grant a fence, by which a crowd tells it from others.
+type numbered struct {
+	dlock.DistributedLock
+	last *atomic.Int64
+}
+
+func (n numbered) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	g, err := n.DistributedLock.TryAcquire(ctx, req)
+	g.Fence = dlock.Fence(n.last.Add(1))
+	return g, err
+}
+
+// A server that stands still for longer than a lease lasts: every call is back within StoreTimeout, no lease is valid beyond its trust window, no slot
+// has two valid holders, and the crowd goes on when the server does.
+//
+// Fails when calls wait for their turn without looking at their context.
+func TestI1I2I7FrozenNative(t *testing.T) {
+	long(t)
+	onOwnNatives(t, func(t *testing.T, s nativeSubject) {
+		open, last := s.hosts(t), new(atomic.Int64)
+		c := crowd.Gather(t, crowdOptions, numbered{open(), last}, numbered{open(), last})
+		c.Grants(20, 20*time.Second)
+		for range 2 {
+			froze := time.Now()
+			if err := s.server.Pause(); err != nil {
+				t.Skip(err)
+			}
+			paused := time.Now()
+			time.Sleep(5 * faultTTL / 2) // the outage
+			if n := c.ValidAfter(froze, paused.Add(c.TrustOf())); n > 0 {
+				t.Errorf("%d leases were valid longer than %v after the server froze", n, c.TrustOf())
+			}
+			if err := s.server.Resume(); err != nil {
+				t.Fatal(err)
+			}
+			c.Grants(10, 2*faultTTL+5*time.Second)
+		}
+		c.Disperse()
+	})
+}
+
+// Timers whose ticks are not limited run on native locks, and keep MaxConcurrency; one that wants a limit per tick says why it does not run.
+//
+// Fails when a session locks again what it has locked (both hosts, or both runs of a host, hold one slot).
+func TestTimersNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		open := s.hosts(t)
+		var now, most, runs, limited atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		var hosts []*timer.Scheduler
+		for range 2 {
+			timers, err := timer.New(timer.Config{Lock: open(), TTL: 3 * time.Second},
+				timer.Timer{Name: "job", Schedule: timer.Every(20 * time.Millisecond), MaxConcurrency: 3, MaxPerTick: timer.NoLimit, OnStoreDown: timer.Skip,
+					Run: func(context.Context) error {
+						n := now.Add(1)
+						defer now.Add(-1)
+						for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+						}
+						runs.Add(1)
+						time.Sleep(100 * time.Millisecond)
+						return nil
+					}},
+				timer.Timer{Name: "limited", Schedule: timer.Every(50 * time.Millisecond), OnStoreDown: timer.Skip,
+					Run: func(context.Context) error { limited.Add(1); return nil }},
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts = append(hosts, timers)
+			go func() { ended <- timers.Run(ctx) }()
+		}
+		waitFor(t, 20*time.Second, "40 runs, three at once", func() bool { return runs.Load() >= 40 && most.Load() >= 3 })
+		for _, host := range hosts {
+			for _, st := range host.Status().Timers {
+				if st.Name == "limited" && st.Started > 0 {
+					t.Errorf("%+v: must not run", st)
+				}
+			}
+		}
+		cancel()
+		for range hosts {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if most.Load() > 3 || limited.Load() > 0 {
+			t.Errorf("%d runs at once, want 3; %d runs of a timer with a limit per tick", most.Load(), limited.Load())
+		}
+	})
+}
+
+// A server that is made read-only is being replaced: what was held there is lost, and nothing more is granted until it is back.
+//
+// Fails when read_only is not part of the session in mysqlSession.
+func TestReadOnlyMySQLGetLock(t *testing.T) {
+	t.Parallel()
+	s := mysqlNativeOn(t, sqltest.MariaDB(t))
+	n := s.open(t, sqllock.NativeOptions{})
+	held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	s.exec(t, "SET GLOBAL read_only = ON")
+	results, err := n.Extend(t.Context(), time.Minute, held)
+	outcomes(t, results, err, dlock.Lost)
+	for range 2 {
+		_, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
+		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "connect to the primary") {
+			t.Errorf("%v: must tell that the server is read-only", err)
+		}
+	}
+	s.exec(t, "SET GLOBAL read_only = OFF")
+	mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	s.exec(t, "SET GLOBAL read_only = ON")
+	if _, err := n.TryAcquire(t.Context(), nativeRequest("y", 0, time.Minute)); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "connect to the primary") {
+		t.Errorf("%v: must tell that the server is read-only", err)
+	}
+	if held := s.held(t, s.lock("", "mutex", 0, "x"), s.lock("", "mutex", 0, "y")); len(held) > 0 {
+		t.Errorf("still locked: %v", held)
+	}
+}
+
+// What does not fit into one statement is tried, and freed, in several.
+//
+// Fails when the numbers of the second batch begin at 0 again.
+func TestManyLocksMySQLGetLock(t *testing.T) {
+	long(t)
+	t.Parallel()
+	s := mysqlNative(t)
+	n := s.open(t, sqllock.NativeOptions{})
+	const slots, taken = 2100, 2050
+	var locks []string
+	for slot := range taken {
+		locks = append(locks, "GET_LOCK('"+s.lock("", "slot", slot, "x")+"', 0)")
+	}
+	other, err := s.pool(t).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.ExecContext(t.Context(), "DO "+strings.Join(locks, ", ")); err != nil {
+		t.Fatal(err)
+	}
+	var grants []dlock.Grant
+	for slot := range slots - taken {
+		g := mustGet(t, n, nativeRequest("x", slots, time.Minute))
+		if g.Slot != taken+slot {
+			t.Fatalf("slot %d, want %d", g.Slot, taken+slot)
+		}
+		grants = append(grants, g)
+	}
+	mustBeFull(t, n, nativeRequest("x", slots, time.Minute))
+	for len(grants) < slots {
+		grants = append(grants, mustGet(t, n, nativeRequest(strconv.Itoa(len(grants)), 0, time.Minute)))
+	}
+	results, err := n.Extend(t.Context(), time.Minute, grants...)
+	outcomes(t, results, err, dlock.OK)
+	results, err = n.Release(t.Context(), grants...)
+	outcomes(t, results, err, dlock.OK)
+	for _, g := range []dlock.Grant{grants[0], grants[999], grants[1000], grants[slots-1]} {
+		mustGet(t, s.open(t, sqllock.NativeOptions{}), nativeRequest(g.Name, g.Slots, time.Minute))
+	}
+}

@@ -1,0 +1,345 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// Every operation is one round trip once its statement has been prepared, whatever N is, whether slots are free or not.
+//
+// Fails when try asks once per slot, and when another statement follows each.
+func TestRoundTripsPostgresAdvisory(t *testing.T) {
+	t.Parallel()
+	s := postgresNative(t)
+	config, err := pgx.ParseConfig(s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trips := &counter{}
+	config.Tracer = trips
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	n, other := sqllock.PostgresAdvisory(db, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+	t.Cleanup(func() { n.Close() })
+	one := func(what string, call func()) {
+		t.Helper()
+		before := trips.queries.Load() + trips.prepares.Load()
+		call()
+		if n := trips.queries.Load() + trips.prepares.Load() - before; n != 1 {
+			t.Errorf("%s took %d round trips, want 1", what, n)
+		}
+	}
+	extend := func(grants ...dlock.Grant) {
+		results, err := n.Extend(t.Context(), time.Minute, grants...)
+		outcomes(t, results, err, dlock.OK)
+	}
+	release := func(grants ...dlock.Grant) {
+		results, err := n.Release(t.Context(), grants...)
+		outcomes(t, results, err, dlock.OK)
+	}
+	g := mustGet(t, n, nativeRequest("prepared", 0, time.Minute))
+	extend(g)
+	release(g)
+	for _, slots := range []int{0, 1, 50, 1000} {
+		name := "n" + strconv.Itoa(slots)
+		var grants []dlock.Grant
+		for range max(slots, 1) {
+			one("acquire of one of "+name, func() { grants = append(grants, mustGet(t, n, nativeRequest(name, slots, time.Minute))) })
+		}
+		for _, g := range grants {
+			if g.Slot < slots/2 {
+				release(g)
+				mustGet(t, other, nativeRequest(name, slots/2, time.Minute))
+			}
+		}
+		if slots > 1 {
+			one("refused, half held by another", func() { mustBeFull(t, n, nativeRequest(name, slots, time.Minute)) })
+		}
+		one("extend", func() { extend(grants[slots/2:]...) })
+		one("release", func() { release(grants[slots/2:]...) })
+		one("acquire of the last of "+name, func() { mustGet(t, n, nativeRequest(name, slots, time.Minute)) })
+	}
+}
+
+// A pgxpool under the *sql.DB gets back no connection that still has something of ours.
+//
+// Fails when bye does nothing.
+func TestPgxPoolAdvisory(t *testing.T) {
+	t.Parallel()
+	s := postgresNative(t)
+	config, err := pgxpool.ParseConfig(s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 3
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	db := stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { db.Close() })
+	clean := func(when string, count int) {
+		t.Helper()
+		for range count {
+			conn, err := pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+			var mark, idle string
+			err = conn.QueryRow(t.Context(), "SELECT coalesce(current_setting('tickslot.session', true), ''), current_setting('idle_session_timeout')").Scan(&mark, &idle)
+			if err != nil || mark != "" || idle != "0" {
+				t.Errorf("%s: session %q may be idle for %s, %v: is not the pool's any more", when, mark, idle, err)
+			}
+		}
+	}
+	n := sqllock.PostgresAdvisory(db, sqllock.NativeOptions{})
+	held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	clean("while the locks are held", 2)
+	s.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "+
+		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
+	results, err := n.Extend(t.Context(), time.Minute, held)
+	outcomes(t, results, err, dlock.Lost)
+	mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	n.Close()
+	clean("after Close", 3)
+	s.exec(t, "CREATE SCHEMA fake; CREATE FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT true'")
+	s.exec(t, "ALTER DATABASE "+s.database+" SET search_path = fake, pg_catalog")
+	pool.Reset()
+	n = sqllock.PostgresAdvisory(db, sqllock.NativeOptions{})
+	if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrFault) {
+		t.Error(err)
+	}
+	clean("after a refusal", 3)
+	n.Close()
+}
+
+// poolerOf puts a PgBouncer before the subject's server.
+func (s nativeSubject) poolerOf(t testing.TB, mode string, settings ...string) (nativeSubject, *sqltest.Server) {
+	t.Helper()
+	bouncer := sqltest.PgBouncer(t, s.server, mode, sqltest.Options{Settings: settings})
+	s.dsn = bouncer.DSN("", "", s.database)
+	return s, bouncer
+}
+
+// A PgBouncer that shares its connections is refused, with what to do, and nothing stays locked; one that does not is as good as the server.
+//
+// Fails when compare does not look whose session the second connection is, and when explain does not know the errors of the pooler.
+func TestPgBouncerAdvisory(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"transaction", "statement"} {
+		for _, params := range []string{"", "&default_query_exec_mode=exec", "&default_query_exec_mode=simple_protocol"} {
+			t.Run(mode+params, func(t *testing.T) {
+				t.Parallel()
+				s, _ := postgresNative(t).poolerOf(t, mode)
+				s.dsn += params
+				n := s.open(t, sqllock.NativeOptions{})
+				for range 3 { // what one attempt leaves behind must not help the next
+					err := isRefused(t, n)
+					if mode == "transaction" && params != "" && (err == nil || !strings.Contains(err.Error(), "both are session")) {
+						t.Errorf("%v: must tell how it was found out", err)
+					}
+				}
+				if held := s.held(t); len(held) != 0 {
+					t.Errorf("locks were left behind: %v", held)
+				}
+			})
+		}
+	}
+	t.Run("busy", func(t *testing.T) {
+		t.Parallel()
+		s, _ := postgresNative(t).poolerOf(t, "transaction")
+		s.dsn += "&default_query_exec_mode=exec"
+		crowd := s.pool(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		for range 8 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = crowd.ExecContext(ctx, "SELECT pg_sleep(random() * 0.002)")
+				}
+			})
+		}
+		for range 20 {
+			isRefused(t, s.open(t, sqllock.NativeOptions{}))
+		}
+	})
+	for _, params := range []string{"", "&default_query_exec_mode=exec", "&default_query_exec_mode=simple_protocol"} {
+		t.Run("session"+params, func(t *testing.T) {
+			t.Parallel()
+			s, _ := postgresNative(t).poolerOf(t, "session")
+			s.dsn += params
+			a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+			g := mustGet(t, a, nativeRequest("x", 0, time.Minute))
+			mustBeFull(t, b, nativeRequest("x", 0, time.Minute))
+			results, err := a.Extend(t.Context(), time.Minute, g)
+			outcomes(t, results, err, dlock.OK)
+			a.Close()
+			mustGet(t, b, nativeRequest("x", 0, time.Minute))
+		})
+	}
+	t.Run("no room", func(t *testing.T) {
+		t.Parallel()
+		s, _ := postgresNative(t).poolerOf(t, "session", "default_pool_size=1", "query_wait_timeout=1")
+		n := s.open(t, sqllock.NativeOptions{})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := n.TryAcquire(ctx, nativeRequest("x", 0, time.Minute)); err == nil || !strings.Contains(err.Error(), "room for one more") {
+			t.Errorf("%v: must tell that a second connection is needed", err)
+		}
+	})
+}
+
+func isRefused(t testing.TB, n *sqllock.Native) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	g, err := n.TryAcquire(ctx, nativeRequest("x", 9, time.Minute))
+	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "pool_mode=session") {
+		t.Errorf("slot %d, %v: must be refused, because of the pooler", g.Slot, err)
+	}
+	return err
+}
+
+// A pooler that begins to share its connections later is noticed by the next call: what was held is lost, and nothing is locked in a
+// session that is somebody else's.
+//
+// Fails when ask does not compare the session (extended, or refused as full), and when the mark is not part of a session.
+func TestPgBouncerChangesAdvisory(t *testing.T) {
+	t.Parallel()
+	for _, mine := range []bool{false, true} {
+		s, bouncer := postgresNative(t).poolerOf(t, "session", "admin_users=postgres")
+		s.dsn += "&default_query_exec_mode=exec"
+		n := s.open(t, sqllock.NativeOptions{})
+		g := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+		if _, err := bouncer.Exec("pgbouncer", "SET pool_mode = 'transaction'"); err != nil {
+			t.Fatal(err)
+		}
+		results, err := n.Extend(t.Context(), time.Minute, g)
+		outcomes(t, results, err, dlock.OK) // still in its session, which the pooler now takes away
+		if mine {                           // another client of ours gets just that session
+			db := s.pool(t)
+			if _, err := db.ExecContext(t.Context(), "SELECT set_config('tickslot.session', 'somebody', false)"); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			tx, err := s.pool(t).BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			if _, err := tx.ExecContext(t.Context(), "SELECT 1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := s.held(t)
+		isRefused(t, n)
+		for _, lock := range s.held(t) { // the old one may be gone with its session, or not yet
+			if !slices.Contains(before, lock) {
+				t.Errorf("lock %s has been taken; before %v", lock, before)
+			}
+		}
+		results, err = n.Extend(t.Context(), time.Minute, g)
+		outcomes(t, results, err, dlock.Lost)
+	}
+}
+
+// Servers that cannot do what is needed are refused: a replica, and one that always says yes.
+//
+// Fails when postgres_open.sql does not ask, and when exclude is left out.
+func TestUnfitServersAdvisory(t *testing.T) {
+	t.Parallel()
+	for create, want := range map[string]string{
+		"FUNCTION fake.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'":                   "replica",
+		"FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT true'": "grants a lock to two connections",
+	} {
+		s := postgresNative(t)
+		s.exec(t, "CREATE SCHEMA fake; CREATE "+create)
+		s.dsn += "&search_path=fake,pg_catalog"
+		n := s.open(t, sqllock.NativeOptions{})
+		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: must tell %q", err, want)
+		}
+	}
+}
+
+// A statement that fails costs that attempt and no lease: what it may have locked is unlocked, what was held is kept.
+//
+// Fails when an error ends the connection (lost), and when clear is left out of acquire (the lock stays).
+func TestFailedStatementAdvisory(t *testing.T) {
+	t.Parallel()
+	s := postgresNative(t)
+	// It locks what it was asked for, and then fails, as a statement does that is cancelled at the last moment.
+	s.exec(t, `CREATE SCHEMA fake; CREATE TABLE fake.on (broken boolean);
+		CREATE FUNCTION fake.pg_try_advisory_lock(key bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+		BEGIN
+			IF NOT pg_catalog.pg_try_advisory_lock(key) THEN RETURN false; END IF;
+			IF EXISTS (SELECT FROM fake.on) THEN RAISE EXCEPTION SQLSTATE '57014'; END IF;
+			RETURN true;
+		END $$`)
+	s.dsn += "&search_path=fake,pg_catalog"
+	a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+	kept := []dlock.Grant{mustGet(t, a, nativeRequest("x", 5, time.Minute)), mustGet(t, a, nativeRequest("y", 0, time.Minute))}
+	before := s.held(t)
+	s.exec(t, "INSERT INTO fake.on VALUES (true)")
+	for range 3 {
+		if _, err := a.TryAcquire(t.Context(), nativeRequest("x", 5, time.Minute)); sqlStateOf(err) != "57014" {
+			t.Errorf("%v: must be the error of the server", err)
+		}
+	}
+	if after := s.held(t); strings.Join(before, ",") != strings.Join(after, ",") {
+		t.Errorf("locks %v, before %v", after, before)
+	}
+	s.exec(t, "DELETE FROM fake.on")
+	results, err := a.Extend(t.Context(), time.Minute, kept...)
+	outcomes(t, results, err, dlock.OK)
+	mustBeFull(t, b, nativeRequest("y", 0, time.Minute))
+	for range 4 {
+		mustGet(t, b, nativeRequest("x", 5, time.Minute))
+	}
+}
+
+func sqlStateOf(err error) string {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// A server that has no room for another lock says so, and what is held is kept.
+//
+// Fails when clear has only its first way: it reads pg_locks, for which there is no room either.
+func TestLockTableFullAdvisory(t *testing.T) {
+	long(t)
+	t.Parallel()
+	s := postgresNativeOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10", "max_connections=20"}}))
+	n := s.open(t, sqllock.NativeOptions{})
+	first := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	var err error
+	for i := 0; err == nil && i < 50_000; i++ {
+		_, err = n.TryAcquire(t.Context(), nativeRequest(strconv.Itoa(i), 0, time.Minute))
+	}
+	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "max_locks_per_transaction") {
+		t.Errorf("%v: must tell what to raise", err)
+	}
+	results, err := n.Extend(t.Context(), time.Minute, first)
+	outcomes(t, results, err, dlock.OK)
+}

@@ -1,0 +1,120 @@
+//go:build unix
+
+package sqllock_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+)
+
+// nativeChildEnv has the driver and the data source name for a test binary that is to be a process that holds native locks.
+const nativeChildEnv = "TICKSLOT_TEST_NATIVE_CHILD"
+
+const nativeChildTTL = 1500 * time.Millisecond
+
+func init() {
+	if driver, dsn, ok := strings.Cut(os.Getenv(nativeChildEnv), " "); ok {
+		nativeChild(driver, dsn)
+	}
+}
+
+// nativeChild holds a mutex, and says when it has it and when it has lost it.
+func nativeChild(driver, dsn string) {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+	}
+	db, err := sql.Open(driver, dsn)
+	fail(err)
+	store := map[string]func(*sql.DB, sqllock.NativeOptions) *sqllock.Native{
+		"pgx": sqllock.PostgresAdvisory, "mysql": sqllock.MySQLGetLock,
+	}[driver](db, sqllock.NativeOptions{})
+	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: nativeChildTTL, StoreTimeout: nativeChildTTL / 3})
+	fail(err)
+	lease, err := session.Mutex("x").TryAcquire(context.Background())
+	fail(err)
+	fmt.Println("holds it")
+	<-lease.Done()
+	fmt.Println("lost it", lease.Valid())
+	os.Exit(0)
+}
+
+func startNativeChild(t *testing.T, s nativeSubject) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), nativeChildEnv+"="+s.driver+" "+s.dsn)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "holds it" {
+		t.Fatalf("the child says %q", lines.Text())
+	}
+	return cmd, lines
+}
+
+// The locks of a process that is killed are free at once, long before its lease would have ended; those of one that is stopped, when its lease
+// has ended, and when it goes on it finds that it has lost them.
+//
+// Fails, for the one that is stopped, when the server is not told for how long the session may be idle (it holds the lock for ever).
+func TestI6ProcessesNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		n := s.open(t, sqllock.NativeOptions{})
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+			cmd, lines := startNativeChild(t, s)
+			mustBeFull(t, n, nativeRequest("x", 0, time.Minute))
+			time.Sleep(nativeChildTTL) // it has been extended
+			mustBeFull(t, n, nativeRequest("x", 0, time.Minute))
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			at := time.Now()
+			var g dlock.Grant
+			limit := nativeChildTTL + 5*time.Second
+			waitFor(t, limit, "the lock of the process", func() (ok bool) {
+				var err error
+				g, err = n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
+				return err == nil
+			})
+			t.Logf("%v: free after %v", sig, time.Since(at).Round(time.Millisecond))
+			if took := time.Since(at); sig == syscall.SIGKILL && took > nativeChildTTL {
+				t.Errorf("killed, and free only after %v", took)
+			}
+			if sig == syscall.SIGSTOP {
+				if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+				if !lines.Scan() || lines.Text() != "lost it false" {
+					t.Errorf("the child says %q", lines.Text())
+				}
+			}
+			results, err := n.Release(t.Context(), g)
+			outcomes(t, results, err, dlock.OK)
+		}
+	})
+}

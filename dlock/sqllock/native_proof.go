@@ -1,0 +1,143 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// errNotOurs is what all signs of a pooler come to that gives each transaction or statement to any server connection.
+var errNotOurs = fmt.Errorf("sqllock: %w: a pooler shares server connections among its clients (PgBouncer with pool_mode=transaction or statement), "+
+	"and native locks need one of their own: connect directly to the server, or through a pool with pool_mode=session, "+
+	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrFault)
+
+// twoConns returns an error if the pool has no room for a second connection.
+func (n *Native) twoConns() error {
+	if n.db.Stats().MaxOpenConnections != 1 {
+		return nil
+	}
+	return fmt.Errorf("sqllock: %w: this *sql.DB may open one connection only; native locks keep that, and need a second one for a moment to "+
+		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", dlock.ErrFault)
+}
+
+// take takes a connection out of the pool. If the pool has none to give, it says so while the caller still listens.
+func (n *Native) take(ctx context.Context) (*sql.Conn, error) {
+	if s := n.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		until, _ := ctx.Deadline() // inTurn has set one
+		ctx, cancel := context.WithTimeout(ctx, time.Until(until)/3)
+		defer cancel()
+		conn, err := n.db.Conn(ctx)
+		if err != nil {
+			err = fmt.Errorf("all %d connections of the pool are in use: allow more, or give the locks a *sql.DB of their own: %w", s.InUse, err)
+		}
+		return conn, err
+	}
+	return n.db.Conn(ctx)
+}
+
+// proofRounds: a pooler that is idle gives itself away in the first round, because it hands out the connection used last. In one that is
+// busy somebody else may take that just then; but then ours leads to another connection as soon as it is used again.
+const proofRounds = 2
+
+// prove shows that the new session is ours alone and that its locks keep others out. It holds a transaction on a second connection meanwhile, to
+// which a pooler must give a server connection, and compares.
+func (n *Native) prove(ctx context.Context) error {
+	other, err := n.take(ctx)
+	if err != nil {
+		return noSecond(err)
+	}
+	for range proofRounds {
+		if err = n.compare(ctx, other); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = n.exclude(ctx, other)
+	}
+	if err != nil {
+		n.endConn(other)
+		return err
+	}
+	_ = other.Close()
+	return nil
+}
+
+func noSecond(err error) error {
+	return fmt.Errorf("sqllock: no second connection, which is needed for a moment to see that no pooler shares them with others: "+
+		"every pool in between has to have room for one more: %w", err)
+}
+
+// compare looks at both connections, one of which is in a transaction.
+func (n *Native) compare(ctx context.Context, other *sql.Conn) error {
+	tx, err := other.BeginTx(ctx, nil)
+	if err = n.explain(err); errors.Is(err, errNotOurs) {
+		return err
+	} else if err != nil {
+		return noSecond(err) // a pooler connects to the server only now
+	}
+	defer tx.Rollback()
+	var id string
+	var none sql.NullString
+	if err := tx.QueryRowContext(ctx, n.dialect.look().text).Scan(&id, &none); err != nil {
+		return n.explain(err)
+	}
+	if mainly(id) == mainly(n.session.id) {
+		return fmt.Errorf("%w: two connections, used at the same time, both are session %s", errNotOurs, mainly(id))
+	}
+	if _, err := n.ask(ctx, n.dialect.look()); err != nil {
+		return err
+	}
+	if err := tx.Rollback(); err != nil {
+		return n.explain(err)
+	}
+	return nil
+}
+
+// exclude tries to lock on the second connection what the first one holds. There are servers that speak the language of the dialect and
+// always say yes, clusters in which each node has locks of its own, and a MySQL before 5.7 that forgets a lock when it grants another.
+func (n *Native) exclude(ctx context.Context, other *sql.Conn) error {
+	id, _, err := askConn(ctx, other, n.dialect.look())
+	if err != nil {
+		return n.explain(err)
+	}
+	var keys []string
+	for range 2 {
+		keys = append(keys, n.dialect.key(sha256.Sum256([]byte("tickslot proof\x00"+rand.Text()))))
+		if _, err := n.ask(ctx, n.dialect.try(n.session.id, keys[len(keys)-1:], 0)[0]); err != nil {
+			return err
+		}
+	}
+	_, taken, err := askConn(ctx, other, n.dialect.try(id, keys[:1], 0)[0])
+	if err != nil {
+		return n.explain(err)
+	}
+	if taken.Valid {
+		return fmt.Errorf("sqllock: %w: this server grants a lock to two connections, so it cannot limit anything: use a store on a table", dlock.ErrFault)
+	}
+	freed, err := n.ask(ctx, n.dialect.free(n.session.id, keys, 0)[0])
+	if err == nil && freed.String != "11" {
+		err = fmt.Errorf("%w: two locks taken, and freed %q", errAnswer, freed.String)
+	}
+	return err
+}
+
+// explain adds to an error what to do about it. Some of them are how a pooler shows itself.
+func (n *Native) explain(err error) error {
+	switch state := sqlState(err); {
+	case err == nil, errors.Is(err, errNotOurs):
+		return err
+	case state == "26000" || state == "42P05" || // a prepared statement is on another server connection, or is there already
+		state == "08P01" && strings.Contains(err.Error(), "statement pooling"): // BEGIN
+		return fmt.Errorf("%w: %w", errNotOurs, err)
+	case state == "53200":
+		return fmt.Errorf("sqllock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w", dlock.ErrFault, err)
+	}
+	return fmt.Errorf("sqllock: %w", err)
+}

@@ -1,0 +1,432 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A nativeSession is the connection on which all locks are held, and what is held on it.
+type nativeSession struct {
+	conn   *sql.Conn
+	id     string
+	idle   time.Duration // after which the server ends it; 0: never
+	leases map[nativeToken]*nativeLease
+	keys   map[string]bool
+	first  time.Time // no lease ends before
+}
+
+// A nativeToken is how a grant is found: a token alone may name several locks.
+type nativeToken struct {
+	name  string
+	mutex bool
+	token string
+}
+
+type nativeLease struct {
+	nativeToken
+	slot int
+	key  string
+	ends time.Time
+}
+
+func tokenOf(name string, slots int, token string) nativeToken {
+	return nativeToken{name, slots == 0, token}
+}
+
+func (s *nativeSession) all() []*nativeLease {
+	list := make([]*nativeLease, 0, len(s.leases))
+	for _, l := range s.leases {
+		list = append(list, l)
+	}
+	return list
+}
+
+// lasts notes when a lease ends.
+func (s *nativeSession) lasts(l *nativeLease, ends time.Time) {
+	l.ends = ends
+	if len(s.leases) == 1 || ends.Before(s.first) {
+		s.first = ends
+	}
+}
+
+// last is when the last lease ends; the zero time if there is none.
+func (s *nativeSession) last() (t time.Time) {
+	for _, l := range s.leases {
+		if l.ends.After(t) {
+			t = l.ends
+		}
+	}
+	return t
+}
+
+func (s *nativeSession) forget(leases []*nativeLease) {
+	for _, l := range leases {
+		delete(s.leases, l.nativeToken)
+		delete(s.keys, l.key)
+	}
+}
+
+const (
+	// leastPatience is how long a call goes on although its caller no longer waits: a driver that is told to stop ends the
+	// connection, and with it every lock of this process.
+	leastPatience = time.Second
+	// idleGrace is how much longer than its longest lease a session may be idle: this process, if it lives, is to unlock first.
+	idleGrace = time.Second
+)
+
+// inTurn waits for this caller's turn and works on a goroutine of its own, so that neither the end of ctx nor a server that hangs keeps the
+// caller, while the work itself goes on: for as long as a lease could be saved by the server's answer after all.
+func inTurn[T any](n *Native, ctx context.Context, work func(context.Context) (T, error)) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return none, errNativeClosed
+	}
+	n.calls.Add(1)
+	n.mu.Unlock()
+	select {
+	case n.turn <- struct{}{}:
+	case <-ctx.Done():
+		n.calls.Done()
+		return none, fmt.Errorf("sqllock: the connection that holds the locks is still busy with an earlier call: %w", ctx.Err())
+	case <-n.life.Done():
+		n.calls.Done()
+		return none, errNativeClosed
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		defer n.calls.Done()
+		until := time.Now().Add(leastPatience)
+		if t, ok := ctx.Deadline(); !ok {
+			until = time.Now().Add(lastResort)
+		} else if t.After(until) {
+			until = t
+		}
+		if n.session != nil && n.session.last().After(until) {
+			until = n.session.last()
+		}
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+		defer cancel()
+		defer context.AfterFunc(n.life, cancel)()
+		var a answer
+		func() {
+			// On this goroutine nobody else would recover a driver's panic.
+			defer func() {
+				if p := recover(); p != nil {
+					n.abandon()
+					a.err = fmt.Errorf("sqllock: the driver panicked: %v", p)
+				}
+			}()
+			n.sweep(ctx)
+			a.value, a.err = work(ctx)
+		}()
+		n.schedule()
+		<-n.turn
+		answered <- a
+	}()
+	select {
+	case a := <-answered:
+		if a.err != nil && n.life.Err() != nil {
+			return none, errNativeClosed
+		}
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, fmt.Errorf("sqllock: the database did not answer in time: %w", ctx.Err())
+	}
+}
+
+// schedule sets the timer for the lease that ends first.
+func (n *Native) schedule() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.expiry != nil {
+		n.expiry.Stop()
+		n.expiry = nil
+	}
+	if n.closed || n.session == nil || len(n.session.leases) == 0 {
+		return
+	}
+	n.expiry = time.AfterFunc(time.Until(n.session.first), func() {
+		_, _ = inTurn(n, n.life, func(context.Context) (struct{}, error) { return struct{}{}, nil }) // every call sweeps
+	})
+}
+
+// sweep unlocks what was not extended in time.
+func (n *Native) sweep(ctx context.Context) {
+	s, now := n.session, time.Now()
+	if s == nil || len(s.leases) == 0 || now.Before(s.first) {
+		return
+	}
+	var ended []*nativeLease
+	s.first = s.last()
+	for _, l := range s.leases {
+		switch {
+		case !now.Before(l.ends):
+			ended = append(ended, l)
+		case l.ends.Before(s.first):
+			s.first = l.ends
+		}
+	}
+	if len(ended) > 0 {
+		n.release(ctx, ended)
+	}
+}
+
+// find returns what is held for a grant, or nil.
+func (n *Native) find(g dlock.Grant) *nativeLease {
+	if n.session == nil {
+		return nil
+	}
+	l := n.session.leases[tokenOf(g.Name, g.Slots, g.Token)]
+	if l == nil || g.Slot != dlock.AnySlot && g.Slot != l.slot {
+		return nil
+	}
+	return l
+}
+
+// acquire returns the slot that it took, or had for this token, or -1.
+func (n *Native) acquire(ctx context.Context, req dlock.Request) (slot int, err error) {
+	s := n.session
+	if l := n.find(dlock.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: dlock.AnySlot}); l != nil {
+		if l.slot >= max(req.Slots, 1) {
+			return 0, fmt.Errorf("sqllock: %w: the token was granted slot %d before, and now asks for one of %d", dlock.ErrFault, l.slot, req.Slots)
+		}
+		return l.slot, n.extend(ctx, req.TTL, []*nativeLease{l})
+	}
+	// A session can lock again what it has locked already: that must not be tried.
+	var keys []string
+	var slots []int
+	for i := range max(req.Slots, 1) {
+		if key := n.lock(req.Name, req.Slots, i); !s.keys[key] {
+			keys, slots = append(keys, key), append(slots, i)
+		}
+	}
+	if len(keys) == 0 {
+		return -1, nil
+	}
+	idle := n.patience(req.TTL)
+	for _, st := range n.dialect.try(s.id, keys, idle) {
+		answer, err := n.ask(ctx, st)
+		if err != nil {
+			n.clear(ctx, keys) // one of them may have been locked before it failed
+			return 0, err
+		}
+		if !answer.Valid {
+			continue
+		}
+		i, err := strconv.Atoi(answer.String)
+		if err != nil || i < 0 || i >= len(keys) {
+			n.clear(ctx, keys)
+			return 0, fmt.Errorf("%w: it locked number %q of %d", errAnswer, answer.String, len(keys))
+		}
+		l := &nativeLease{nativeToken: tokenOf(req.Name, req.Slots, req.Token), slot: slots[i], key: keys[i]}
+		s.leases[l.nativeToken], s.keys[l.key] = l, true
+		s.lasts(l, time.Now().Add(req.TTL))
+		if err := n.allow(ctx, idle); err != nil {
+			return 0, err
+		}
+		return l.slot, nil
+	}
+	return -1, nil
+}
+
+// clear unlocks what a statement that failed may have left locked. If that fails, too, the connection has to end.
+func (n *Native) clear(ctx context.Context, keys []string) {
+	if n.session == nil {
+		return
+	}
+	id := n.session.id
+	// The second way makes a fuss in the server's log, but does it even where the lock table is so full that pg_locks cannot be read.
+	for _, way := range [][]nativeStatement{n.dialect.clear(id, keys), n.dialect.free(id, keys, n.session.idle)} {
+		failed := false
+		for _, st := range way {
+			if _, err := n.ask(ctx, st); n.session == nil {
+				return
+			} else if err != nil {
+				failed = true
+			}
+		}
+		if !failed {
+			return
+		}
+	}
+	n.disconnect()
+}
+
+// extend makes leases last ttl from now, if the session still is the one that holds them.
+func (n *Native) extend(ctx context.Context, ttl time.Duration, leases []*nativeLease) error {
+	idle := n.patience(ttl)
+	if _, err := n.ask(ctx, n.dialect.keep(n.session.id, idle)); err != nil {
+		return err
+	}
+	for _, l := range leases {
+		n.session.lasts(l, time.Now().Add(ttl))
+	}
+	return n.allow(ctx, idle)
+}
+
+// release unlocks. If it cannot, it ends the session, which does so, too.
+func (n *Native) release(ctx context.Context, leases []*nativeLease) {
+	s := n.session
+	keys := make([]string, len(leases))
+	for i, l := range leases {
+		keys[i] = l.key
+	}
+	idle := s.idle
+	if len(leases) == len(s.leases) {
+		idle = 0
+	}
+	var freed strings.Builder
+	for _, st := range n.dialect.free(s.id, keys, idle) {
+		answer, err := n.ask(ctx, st)
+		if err != nil {
+			n.clear(ctx, keys) // what was unlocked before it failed must not be taken for held
+			if n.session != nil {
+				s.forget(leases)
+			}
+			return
+		}
+		freed.WriteString(answer.String)
+	}
+	s.forget(leases)
+	if freed.String() != strings.Repeat("1", len(keys)) {
+		n.disconnect() // somebody else unlocked in our session: then nothing is known any more
+		return
+	}
+	_ = n.allow(ctx, idle) // the leases have ended in any case
+}
+
+// patience is how long the session may be idle when it holds a lease of ttl besides what it holds already.
+func (n *Native) patience(ttl time.Duration) time.Duration { return max(n.session.idle, ttl+idleGrace) }
+
+// allow notes how long the session may be idle, and tells the server if the statement before did not.
+func (n *Native) allow(ctx context.Context, idle time.Duration) error {
+	s := n.session
+	if text := n.dialect.idle(idle); text != "" && idle != s.idle {
+		if _, err := s.conn.ExecContext(ctx, text); err != nil {
+			n.disconnect()
+			return n.explain(err)
+		}
+	}
+	s.idle = idle
+	return nil
+}
+
+// ask puts a question to the session. It ends the session when that turns out to be broken, or not ours alone.
+func (n *Native) ask(ctx context.Context, st nativeStatement) (answer sql.NullString, err error) {
+	s := n.session
+	who, answer, err := askConn(ctx, s.conn, st)
+	if err == nil && who == s.id {
+		return answer, nil
+	}
+	if err != nil {
+		// Is it the statement that failed, or the connection?
+		again, _, broken := askConn(ctx, s.conn, n.dialect.look())
+		if broken == nil && again == s.id {
+			return answer, n.explain(err)
+		}
+		who = again
+		if broken != nil {
+			n.disconnect()
+			return answer, n.explain(err)
+		}
+	}
+	n.disconnect()
+	if strings.HasSuffix(who, readOnlyMark) && !strings.HasSuffix(s.id, readOnlyMark) {
+		return answer, fmt.Errorf("sqllock: %w: %s", dlock.ErrFault, hasBecomeReadOnly)
+	}
+	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, mainly(s.id), mainly(who))
+}
+
+func askConn(ctx context.Context, conn *sql.Conn, st nativeStatement) (who string, answer sql.NullString, err error) {
+	err = conn.QueryRowContext(ctx, st.text, st.args...).Scan(&who, &answer)
+	return who, answer, err
+}
+
+// mainly is a session without its mark, as the server's own tools show it.
+func mainly(session string) string {
+	id, _, _ := strings.Cut(session, " ")
+	return id
+}
+
+// disconnect ends the connection, and with it everything that is held.
+func (n *Native) disconnect() {
+	if n.session == nil {
+		return
+	}
+	conn := n.session.conn
+	n.session = nil
+	n.endConn(conn)
+}
+
+// abandon is disconnect after the driver panicked: database/sql then holds a lock of its own, for which conn.Close would wait for ever.
+func (n *Native) abandon() {
+	if n.session == nil {
+		return
+	}
+	conn := n.session.conn
+	n.session = nil
+	_ = conn.Raw(func(c any) error { return c.(driver.Conn).Close() })
+}
+
+// endConn closes a connection instead of giving it back to the pool.
+func (n *Native) endConn(conn *sql.Conn) {
+	if text := n.dialect.bye(); text != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), leastPatience)
+		_, _ = conn.ExecContext(ctx, text)
+		cancel()
+	}
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = conn.Close()
+}
+
+// connect makes a session if there is none, and reports whether it did.
+func (n *Native) connect(ctx context.Context) (fresh bool, err error) {
+	if n.session != nil {
+		return false, nil
+	}
+	if err := n.twoConns(); err != nil {
+		return false, err
+	}
+	for tries := 0; ; tries++ {
+		conn, err := n.take(ctx)
+		if err != nil {
+			return false, fmt.Errorf("sqllock: no connection for the locks: %w", err)
+		}
+		id, refusal, err := askConn(ctx, conn, n.dialect.open(rand.Text()))
+		switch {
+		case errors.Is(err, driver.ErrBadConn) && tries < maxStale: // it was closed while it lay in the pool
+			n.endConn(conn)
+			continue
+		case err != nil:
+			n.endConn(conn)
+			return false, n.explain(err)
+		case refusal.Valid:
+			n.endConn(conn)
+			return false, fmt.Errorf("sqllock: %w: %s", dlock.ErrFault, refusal.String)
+		}
+		n.session = &nativeSession{conn: conn, id: id, leases: map[nativeToken]*nativeLease{}, keys: map[string]bool{}}
+		if err := n.prove(ctx); err != nil {
+			n.disconnect()
+			return false, err
+		}
+		return true, nil
+	}
+}

@@ -1,0 +1,475 @@
+package sqllock_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// A nativeSubject is one kind of native locks, in a database of its own on a server.
+type nativeSubject struct {
+	driver   string
+	dsn      string
+	make     func(*sql.DB, sqllock.NativeOptions) *sqllock.Native
+	server   *sqltest.Server
+	database string
+	sessions string                                      // a statement that lists the sessions of the hosts
+	end      string                                      // one that ends a session, whose number comes behind it
+	held     func(t testing.TB, keys ...string) []string // those of the keys that some session has locked
+	key      func(resource [sha256.Size]byte) (k string) // what a lock is called in the server
+}
+
+// nativeSubjects are those that can be run here.
+var nativeSubjects = []struct {
+	name string
+	open func(testing.TB) nativeSubject
+}{{"Postgres", postgresNative}, {"MySQL", mysqlNative}}
+
+// onNatives runs a test on each of them.
+func onNatives(t *testing.T, test func(t *testing.T, s nativeSubject)) {
+	for _, s := range nativeSubjects {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s.open(t))
+		})
+	}
+}
+
+func postgresNative(t testing.TB) nativeSubject {
+	t.Helper()
+	return postgresNativeOn(t, sqltest.SharedPostgres(t))
+}
+
+func postgresNativeOn(t testing.TB, server *sqltest.Server) nativeSubject {
+	t.Helper()
+	database := server.NewDatabase(t)
+	s := nativeSubject{driver: "pgx", dsn: server.DSN("", "", database), make: sqllock.PostgresAdvisory, server: server, database: database}
+	s.sessions = "SELECT pid FROM pg_stat_activity WHERE datname = '" + database + "' AND application_name <> 'psql' ORDER BY pid"
+	s.end = "SELECT pg_terminate_backend(%s)"
+	s.key = func(resource [sha256.Size]byte) string {
+		return strconv.FormatInt(int64(binary.BigEndian.Uint64(resource[:8])), 10)
+	}
+	s.held = func(t testing.TB, keys ...string) []string {
+		return strings.Fields(s.exec(t, "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks "+
+			"WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1"))
+	}
+	return s
+}
+
+func mysqlNative(t testing.TB) nativeSubject {
+	t.Helper()
+	return mysqlNativeOn(t, sqltest.SharedMariaDB(t))
+}
+
+func mysqlNativeOn(t testing.TB, server *sqltest.Server) nativeSubject {
+	t.Helper()
+	database := server.NewDatabase(t)
+	s := nativeSubject{driver: "mysql", dsn: server.DSN("", "", database), make: sqllock.MySQLGetLock, server: server, database: database}
+	s.sessions = "SELECT id FROM information_schema.processlist WHERE db = '" + database + "' AND host LIKE '127.%' ORDER BY id"
+	s.end = "KILL %s"
+	s.key = func(resource [sha256.Size]byte) string { return "tickslot:" + hex.EncodeToString(resource[:20]) }
+	s.held = func(t testing.TB, keys ...string) (held []string) {
+		for _, key := range keys {
+			if s.exec(t, "SELECT IS_USED_LOCK('"+key+"') IS NOT NULL") == "1" {
+				held = append(held, key)
+			}
+		}
+		return held
+	}
+	return s
+}
+
+func (s nativeSubject) exec(t testing.TB, statement string) string {
+	t.Helper()
+	return execOn(s.server, s.database)(t, statement)
+}
+
+// lock is the key of a lock. Hosts of two versions must agree on it.
+func (s nativeSubject) lock(prefix, kind string, slot int, name string) string {
+	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, prefix, name))))
+}
+
+// kill ends all sessions in the database.
+func (s nativeSubject) kill(t testing.TB) {
+	t.Helper()
+	for _, id := range strings.Fields(s.exec(t, s.sessions)) {
+		s.exec(t, fmt.Sprintf(s.end, id))
+	}
+}
+
+// pool returns a *sql.DB that is closed after the test, after the stores on it.
+func (s nativeSubject) pool(t testing.TB) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(s.driver, s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// open returns the store of one more host.
+func (s nativeSubject) open(t testing.TB, opts sqllock.NativeOptions) *sqllock.Native {
+	t.Helper()
+	n := s.make(s.pool(t), opts)
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func (s nativeSubject) hosts(t testing.TB) func() dlock.DistributedLock {
+	prefix := unique("p")
+	return func() dlock.DistributedLock { return s.open(t, sqllock.NativeOptions{Prefix: prefix}) }
+}
+
+// A crew is several hosts that look like one store: each attempt, with all that follows from it, is made by one of them. The suite asks of
+// any store that a token is as good anywhere as where it was granted, which is true of a Native in its own process only; and
+// it is there that a Session uses it.
+type crew []dlock.DistributedLock
+
+func (c crew) of(token string) int {
+	h := fnv.New32a()
+	h.Write([]byte(token))
+	return int(h.Sum32() % uint32(len(c)))
+}
+
+func (c crew) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	return c[c.of(req.Token)].TryAcquire(ctx, req)
+}
+
+func (c crew) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return c.each(grants, func(s dlock.DistributedLock, part []dlock.Grant) ([]dlock.Result, error) {
+		return s.Extend(ctx, ttl, part...)
+	})
+}
+
+func (c crew) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return c.each(grants, func(s dlock.DistributedLock, part []dlock.Grant) ([]dlock.Result, error) {
+		return s.Release(ctx, part...)
+	})
+}
+
+func (c crew) each(grants []dlock.Grant, call func(dlock.DistributedLock, []dlock.Grant) ([]dlock.Result, error)) ([]dlock.Result, error) {
+	results := make([]dlock.Result, len(grants))
+	for who, store := range c {
+		var part []dlock.Grant
+		var where []int
+		for i, g := range grants {
+			if c.of(g.Token) == who {
+				part, where = append(part, g), append(where, i)
+			}
+		}
+		got, err := call(store, part)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range got {
+			results[where[i]] = r
+		}
+	}
+	return results, nil
+}
+
+// The suite, in which nothing is stated, runs on one host, and on several that share the work.
+func conformNative(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) {
+	for name, size := range map[string]int{"one host": 1, "three hosts": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dlocktest.Run(t, dlocktest.Harness{TTL: suiteTTL, New: func(t testing.TB) dlocktest.Namespace {
+				open := hosts(t)
+				var c crew
+				for range size {
+					c = append(c, open())
+				}
+				return dlocktest.Namespace{Open: func() dlock.DistributedLock { return c }}
+			}})
+		})
+	}
+}
+
+func TestConformanceNative(t *testing.T) {
+	long(t)
+	onNatives(t, func(t *testing.T, s nativeSubject) { conformNative(t, s.hosts) })
+}
+
+// Fails when a session tries again what it has locked.
+func TestContentionNative(t *testing.T) {
+	long(t)
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		for _, c := range contentions {
+			contend(t, s.hosts(t), c.slots, c.workers, c.attempts)
+		}
+	})
+}
+
+func nativeRequest(name string, slots int, ttl time.Duration) dlock.Request {
+	return dlock.Request{Name: name, Slots: slots, Token: strings.TrimSuffix(unique("token"), ":"), TTL: ttl}
+}
+
+func mustGet(t testing.TB, store dlock.DistributedLock, req dlock.Request) dlock.Grant {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	g, err := store.TryAcquire(ctx, req)
+	if err != nil {
+		t.Fatalf("%s: %v", req.Name, err)
+	}
+	return g
+}
+
+func mustBeFull(t testing.TB, store dlock.DistributedLock, req dlock.Request) {
+	t.Helper()
+	if g, err := store.TryAcquire(t.Context(), req); !errors.Is(err, dlock.ErrNotAcquired) {
+		t.Fatalf("%s: slot %d, %v: want it full", req.Name, g.Slot, err)
+	}
+}
+
+func outcomes(t testing.TB, results []dlock.Result, err error, want dlock.Outcome) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if r.Outcome != want {
+			t.Errorf("grant %d is %v, want %v", i, r.Outcome, want)
+		}
+	}
+}
+
+// An acquire locks what it grants and nothing else, and what is refused locks nothing; all of it is on one connection per host.
+//
+// Fails when postgres_try.sql takes the min() of what it could lock instead of the first, when CASE has to evaluate every condition in mysqlNative.try,
+// and when the slots that this process holds are tried again.
+func TestOneLockPerGrantNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+		const n = 50
+		var all []string
+		for slot := range n {
+			all = append(all, s.lock("", "slot", slot, "x"))
+		}
+		var want []string
+		is := func(when string) {
+			t.Helper()
+			slices.Sort(want)
+			held := s.held(t, all...)
+			slices.Sort(held)
+			if !slices.Equal(held, want) {
+				t.Fatalf("%s: %d locks are held, want %d: %v, want %v", when, len(held), len(want), held, want)
+			}
+		}
+		is("at first")
+		var grants []dlock.Grant
+		for i := range n {
+			host := []*sqllock.Native{a, b}[i%2]
+			g := mustGet(t, host, nativeRequest("x", n, time.Minute))
+			want = append(want, s.lock("", "slot", g.Slot, "x"))
+			grants = append(grants, g)
+			if i < 5 || i > n-3 {
+				is(fmt.Sprintf("after %d grants", i+1))
+			}
+		}
+		for _, host := range []*sqllock.Native{a, b} {
+			mustBeFull(t, host, nativeRequest("x", n, time.Minute))
+			is("after a refusal")
+		}
+		results, err := b.Release(t.Context(), grants[1])
+		outcomes(t, results, err, dlock.OK)
+		want = slices.DeleteFunc(want, func(key string) bool { return key == s.lock("", "slot", grants[1].Slot, "x") })
+		is("after a release")
+		mustGet(t, a, nativeRequest("x", 0, time.Minute))
+		if held := s.held(t, s.lock("", "mutex", 0, "x")); !slices.Contains(held, s.lock("", "mutex", 0, "x")) {
+			t.Errorf("the mutex is not held under its key: %v", held)
+		}
+		if ids := strings.Fields(s.exec(t, s.sessions)); len(ids) > 4 { // with those of the second connections, which went back to their pools
+			t.Errorf("two hosts have %d connections", len(ids))
+		}
+	})
+}
+
+// Names that a collation takes for the same are different locks, and prefixes keep hosts apart.
+//
+// Fails when the name of a lock in MySQL is the name itself, and when the prefix is not hashed.
+func TestNamesNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		open := func(prefix string) *sqllock.Native { return s.open(t, sqllock.NativeOptions{Prefix: prefix}) }
+		a, b, c := open("p:"), open("p:"), open("q:")
+		for _, name := range []string{"orders", "Orders", "ORDERS", "orders ", " orders", "órders", "ｏrders", strings.Repeat("o", dlock.MaxNameLen)} {
+			mustGet(t, a, nativeRequest(name, 0, time.Minute))
+			mustBeFull(t, b, nativeRequest(name, 0, time.Minute))
+			mustGet(t, c, nativeRequest(name, 0, time.Minute))
+			mustGet(t, b, nativeRequest(name, 1, time.Minute))
+		}
+	})
+}
+
+// A lease that is left to itself is unlocked when it ends, without another call, and the connection lives on.
+//
+// Fails when schedule sets no timer, and when the server is told to end the session when the lease does (both: the session has ended).
+func TestLeftToExpireNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+		mustGet(t, a, nativeRequest("kept", 0, 400*time.Millisecond))
+		mustGet(t, a, nativeRequest("x", 0, 300*time.Millisecond))
+		before := s.exec(t, s.sessions)
+		mustBeFull(t, b, nativeRequest("x", 0, time.Minute))
+		waitFor(t, 3*time.Second, "the lock to be freed", func() bool {
+			_, err := b.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
+			return err == nil
+		})
+		waitFor(t, 3*time.Second, "the other lock to be freed", func() bool {
+			_, err := b.TryAcquire(t.Context(), nativeRequest("kept", 0, time.Minute))
+			return err == nil
+		})
+		long(t)
+		time.Sleep(2 * time.Second) // longer than the server would have waited
+		after := s.exec(t, s.sessions)
+		for _, id := range strings.Fields(before) {
+			if !slices.Contains(strings.Fields(after), id) {
+				t.Errorf("session %s has ended: %q, before %q", id, after, before)
+			}
+		}
+	})
+}
+
+func waitFor(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", limit, what)
+		}
+	}
+}
+
+// Close frees everything before it returns, leaves the pool to its owner, and what comes after it is an error.
+//
+// Fails when Close leaves the locks to the end of the connection (now and then), and when it gives the connection back as it is.
+func TestCloseNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		db := s.pool(t)
+		a, b := s.make(db, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+		var grants []dlock.Grant
+		for range 5 {
+			grants = append(grants, mustGet(t, a, nativeRequest("x", 5, time.Minute)))
+		}
+		mustBeFull(t, b, nativeRequest("x", 5, time.Minute))
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			mustGet(t, b, nativeRequest("x", 5, time.Minute))
+		}
+		if _, err := a.TryAcquire(t.Context(), nativeRequest("y", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("acquire after Close: %v", err)
+		}
+		if _, err := a.Extend(t.Context(), time.Minute, grants...); err == nil {
+			t.Error("extend after Close: no error")
+		}
+		if err := errors.Join(a.Close(), db.PingContext(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if n := db.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are still taken out of the pool", n)
+		}
+		never := s.make(s.pool(t), sqllock.NativeOptions{})
+		if err := never.Close(); err != nil {
+			t.Errorf("Close of a store that was not used: %v", err)
+		}
+	})
+}
+
+// A request with a tick is refused with a reason that an operator can act on; faults of the options are found before anything starts.
+func TestFaultsNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		n := s.open(t, sqllock.NativeOptions{})
+		req := nativeRequest("x", 0, time.Minute)
+		req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+		_, err := n.TryAcquire(t.Context(), req)
+		if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "MaxPerTick: timer.NoLimit") {
+			t.Errorf("a tick: %v", err)
+		}
+		for what, bad := range map[string]*sqllock.Native{
+			"no *sql.DB":        s.make(nil, sqllock.NativeOptions{}),
+			"Prefix":            s.make(s.pool(t), sqllock.NativeOptions{Prefix: "a\nb"}),
+			"Prefix of 300":     s.make(s.pool(t), sqllock.NativeOptions{Prefix: strings.Repeat("p", 300)}),
+			"an empty *Native":  {},
+			"empty *Native: ma": nil,
+		} {
+			if err := bad.Check(); err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%s: Check says %v", what, err)
+			}
+			if _, err := bad.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); err == nil {
+				t.Errorf("%s: granted", what)
+			}
+			if err := bad.Close(); err != nil {
+				t.Errorf("%s: Close: %v", what, err)
+			}
+		}
+		// One token is one attempt: it cannot ask for something else.
+		req = nativeRequest("s", 3, time.Minute)
+		mustGet(t, n, nativeRequest("s", 3, time.Minute))
+		if g := mustGet(t, n, req); g.Slot != 1 {
+			t.Fatalf("slot %d", g.Slot)
+		}
+		req.Slots = 1
+		if _, err := n.TryAcquire(t.Context(), req); !errors.Is(err, dlock.ErrFault) {
+			t.Errorf("the same token with fewer slots: %v", err)
+		}
+	})
+}
+
+// A pool that may open one connection only is refused at once, with what to do; one whose connections are all in use, before the caller's
+// time is up.
+//
+// Fails when twoConns looks at nothing, and when take waits as long as it may (both: the caller hears that the database did not answer).
+func TestSmallPoolsNative(t *testing.T) {
+	onNatives(t, func(t *testing.T, s nativeSubject) {
+		db := s.pool(t)
+		db.SetMaxOpenConns(1)
+		n := s.make(db, sqllock.NativeOptions{})
+		t.Cleanup(func() { n.Close() })
+		refused := func(fault bool, want string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := n.TryAcquire(ctx, nativeRequest("x", 0, time.Minute))
+			if err == nil || errors.Is(err, dlock.ErrFault) != fault || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: must tell %q", err, want)
+			}
+		}
+		refused(true, "SetMaxOpenConns(2)")
+		if err := n.Check(); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns(2)") {
+			t.Errorf("Check: %v", err)
+		}
+		db.SetMaxOpenConns(2)
+		one, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(false, "all 2 connections of the pool are in use")
+		two, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(false, "all 2 connections of the pool are in use")
+		one.Close()
+		two.Close()
+		mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	})
+}
