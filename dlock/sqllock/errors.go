@@ -33,7 +33,7 @@ func explain(err error) error {
 
 // isFault tells the errors with which a server that is well refuses what we ask.
 func isFault(state string) bool {
-	return len(state) == 5 && (state[:2] == "42" || state[:2] == "22")
+	return len(state) == 5 && (state[:2] == "42" || state[:2] == "22") && state != "42P05"
 }
 
 func adviceFor(state string) string {
@@ -44,6 +44,9 @@ func adviceFor(state string) string {
 		return "the user lacks a privilege: see the grants in the package comment"
 	case "25006":
 		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary"
+	case "42P05", "26000":
+		return "a pooler that shares connections (PgBouncer in transaction mode) does not go with prepared statements: use package pgxlock," +
+			" or add default_query_exec_mode=exec to the URL (pgx with database/sql)"
 	case "28000", "28P01":
 		return "the server refuses the login: check user and password"
 	case "3D000":
@@ -66,6 +69,10 @@ func sqlState(err error) string {
 	if err == nil {
 		return ""
 	}
+	var mssql interface{ SQLErrorNumber() int32 } // go-mssqldb
+	if errors.As(err, &mssql) {
+		return mssqlStates[mssql.SQLErrorNumber()]
+	}
 	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
 		return cmp.Or(mysqlStates[m[1]], m[2])
 	}
@@ -74,3 +81,12 @@ func sqlState(err error) string {
 
 // mysqlState finds number and SQLSTATE in what drivers for MySQL say: "Error 1146 (42S02): Table …".
 var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): `)
+
+// mssqlStates are the SQLSTATEs that errors of SQL Server have elsewhere.
+var mssqlStates = map[int32]string{
+	207: "42703", 208: "42P01", // no such column, no such table
+	229: "42501", 230: "42501", // no permission
+	3906: readOnly, 3908: readOnly,
+	18456: "28000", // login failed
+	1222:  "55P03", // a lock was waited for in vain
+}

@@ -47,7 +47,8 @@ func frozen(t *testing.T, server *sqltest.Server, s subject) {
 		if err := server.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		c.Grants(10, 2*faultTTL+5*time.Second)
+		c.Grants(1, 2*faultTTL)
+		c.Grants(10, 5*time.Second)
 	}
 	c.Disperse()
 }
@@ -63,6 +64,7 @@ func killed(t *testing.T, server *sqltest.Server, s subject) {
 			t.Fatal(err)
 		}
 		back := time.Now()
+		c.Grants(1, 2*faultTTL)
 		c.Grants(10, 20*time.Second)
 		t.Logf("10 grants %v after the server was back", time.Since(back).Round(time.Millisecond))
 	}

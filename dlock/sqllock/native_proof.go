@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -49,24 +50,29 @@ const proofRounds = 2
 // prove shows that the new session is ours alone and that its locks keep others out. It holds a transaction on a second connection meanwhile, to
 // which a pooler must give a server connection, and compares.
 func (n *Native) prove(ctx context.Context) error {
-	other, err := n.take(ctx)
-	if err != nil {
-		return noSecond(err)
-	}
-	for range proofRounds {
-		if err = n.compare(ctx, other); err != nil {
-			break
+	for tries := 0; ; tries++ {
+		other, err := n.take(ctx)
+		if err != nil {
+			return noSecond(err)
+		}
+		if err = n.proveBy(ctx, other); err == nil {
+			_ = other.Close()
+			return nil
+		}
+		n.endConn(other)
+		if !errors.Is(err, driver.ErrBadConn) || n.session == nil || tries == maxStale { // else it was closed while it lay in the pool
+			return err
 		}
 	}
-	if err == nil {
-		err = n.exclude(ctx, other)
+}
+
+func (n *Native) proveBy(ctx context.Context, other *sql.Conn) error {
+	for range proofRounds {
+		if err := n.compare(ctx, other); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		n.endConn(other)
-		return err
-	}
-	_ = other.Close()
-	return nil
+	return n.exclude(ctx, other)
 }
 
 func noSecond(err error) error {

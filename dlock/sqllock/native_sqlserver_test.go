@@ -32,6 +32,7 @@ type fakeSQLServer struct {
 	answer   string // of try, unless ""
 	moved    bool   // sessions are not those of their connections
 	panics   bool
+	stale    int // connections up to this one were closed by the server
 }
 
 type appLock struct{ spid, times int }
@@ -61,11 +62,16 @@ type fakeConn struct {
 	id int
 }
 
-func (c *fakeConn) Prepare(string) (driver.Stmt, error)                          { return nil, errors.New("not prepared") }
-func (c *fakeConn) Begin() (driver.Tx, error)                                    { return c, nil }
-func (c *fakeConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
-func (c *fakeConn) Commit() error                                                { return nil }
-func (c *fakeConn) Rollback() error                                              { return nil }
+func (c *fakeConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not prepared") }
+func (c *fakeConn) Begin() (driver.Tx, error)           { return c, nil }
+func (c *fakeConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	if c.id <= c.stale {
+		return nil, driver.ErrBadConn
+	}
+	return c, nil
+}
+func (c *fakeConn) Commit() error   { return nil }
+func (c *fakeConn) Rollback() error { return nil }
 
 // Close ends the session, and its locks.
 func (c *fakeConn) Close() error {
@@ -245,6 +251,31 @@ func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 	results, err = n.Extend(t.Context(), time.Minute, y)
 	outcomes(t, results, err, dlock.Lost)
 	mustGet(t, n, nativeRequest("y", 0, time.Minute))
+}
+
+// Connections that the server closed while they lay in the pool are replaced, also when they are only needed for a moment.
+//
+// Fails when prove tries one only.
+func TestStaleConnsSQLServerAppLock(t *testing.T) {
+	t.Parallel()
+	server := newFakeSQLServer(t)
+	db := sql.OpenDB(server)
+	db.SetMaxIdleConns(5)
+	var conns []*sql.Conn
+	for range 5 {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	server.stale = 5
+	n := sqllock.SQLServerAppLock(db, sqllock.NativeOptions{})
+	t.Cleanup(func() { n.Close(); db.Close() })
+	mustGet(t, n, nativeRequest("x", 0, time.Minute))
 }
 
 // Answers are checked like any input, and failures of the server leave nothing locked.

@@ -66,8 +66,8 @@ func newPostgres(d Driver, o Options) *postgres {
 	}}
 	p.acquires = fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
 		" $8::text, $9::bigint, $10::text, $11::bigint)", p.names)
-	p.extends = fill("SELECT {extend}($1::bigint, $2::text)", p.names)
-	p.releases = fill("SELECT {release}($1::text)", p.names)
+	p.extends = fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
+	p.releases = fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.lists, p.cleans, p.verifies = p.file("list"), p.file("cleanup"), p.file("verify")
 	return p
 }
@@ -92,12 +92,12 @@ func (p *postgres) acquire(ctx context.Context, c claim) (v verdict, err error) 
 }
 
 func (p *postgres) extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.extends, []any{ttl, grants}, &answers)
+	err = p.QueryRow(ctx, p.extends, []any{ttl, grants, patience(ctx)}, &answers)
 	return answers, err
 }
 
 func (p *postgres) release(ctx context.Context, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.releases, []any{grants}, &answers)
+	err = p.QueryRow(ctx, p.releases, []any{grants, patience(ctx)}, &answers)
 	return answers, err
 }
 

@@ -3,7 +3,11 @@ package sqllock_test
 import (
 	"context"
 	"errors"
+	"net"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,4 +138,186 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 		t.Error(err)
 	}
 	proxy.BlackHole(false)
+}
+
+// An extension that had to wait until its lease had ended does not bring it back.
+//
+// Fails when the expiry is not looked at again after the wait: a row that was only locked is not read anew.
+func TestExtendAfterAWaitPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	dsn := server.DSN("", "", server.NewDatabase(t))
+	s := viaPgx(t, dsn)(t, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "SELECT FROM distributed_locks FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan []dlock.Result, 1)
+	go func() {
+		results, err := s.Extend(context.Background(), time.Hour, g)
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- results
+	}()
+	ended := func(ctx context.Context) error {
+		var over bool
+		if err := pool.QueryRow(ctx, "SELECT expires_at < clock_timestamp() FROM distributed_locks WHERE slot = 0").Scan(&over); err != nil || !over {
+			return errors.Join(err, errors.New("the lease has not ended"))
+		}
+		return nil
+	}
+	if err := servertest.Poll(10*time.Second, "the lease", ended); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if results := <-answer; len(results) == 1 && results[0].Outcome == dlock.OK {
+		t.Error("a lease that had ended was extended")
+	}
+}
+
+// An attempt that is given up while the database still works on it is released by its token: the release waits for it.
+//
+// Fails when the release does not wait: it finds nothing, and the slot is held for a TTL.
+func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	dsn := server.DSN("", "", server.NewDatabase(t))
+	s := viaPgx(t, dsn)(t, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "SELECT * FROM distributed_locks_acquire_v1('a:slot:', 1, 't', 60000000, NULL, 0, 5000000, 'h', 1, 'i', 10000::bigint)"); err != nil {
+		t.Fatal(err)
+	}
+	released := make(chan []dlock.Result, 1)
+	go func() {
+		results, err := s.Release(context.Background(), dlock.Grant{Name: "a", Slots: 1, Slot: dlock.AnySlot, Token: "t"})
+		if err != nil {
+			t.Error(err)
+		}
+		released <- results
+	}()
+	waits := func(ctx context.Context) error {
+		var n int
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)
+		if err == nil && n == 0 {
+			err = errors.New("nobody waits")
+		}
+		return err
+	}
+	if err := servertest.Poll(10*time.Second, "the release waits", waits); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if results := <-released; len(results) != 1 || results[0].Outcome != dlock.OK {
+		t.Errorf("%v, want released", results)
+	}
+}
+
+// A network that swallows everything, so that not even a dial is refused, is got over within seconds once it lets through again.
+//
+// Fails when a dial may take as long as usual: its place in the pool is taken for two minutes.
+func TestSilentLossPostgres(t *testing.T) {
+	t.Parallel()
+	long(t)
+	server := sqltest.SharedPostgres(t)
+	proxy := servertest.NewProxyFor(t, server.Addr())
+	dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1)
+	var gone atomic.Bool
+	s := viaPgx(t, dsn, func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if gone.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return dial(ctx, network, addr)
+		}
+	})(t, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	acquire := func(ctx context.Context, name string) error {
+		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		defer cancel()
+		_, err := s.TryAcquire(ctx, dlock.Request{Name: name, Token: "t", TTL: time.Minute})
+		return err
+	}
+	if err := acquire(t.Context(), "before"); err != nil {
+		t.Fatal(err)
+	}
+	gone.Store(true)
+	proxy.BlackHole(true)
+	var all sync.WaitGroup
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+		for range 8 {
+			all.Go(func() { _ = acquire(context.Background(), "meanwhile") })
+		}
+		all.Wait()
+	}
+	gone.Store(false)
+	proxy.BlackHole(false)
+	back := time.Now()
+	if err := servertest.Poll(20*time.Second, "a grant", func(ctx context.Context) error { return acquire(ctx, "after") }); err != nil {
+		t.Error(err)
+	}
+	t.Logf("granted %v after the network was back", time.Since(back).Round(time.Millisecond))
+}
+
+// Prepared statements do not go with a pooler that shares connections. It is said what to do, and that helps.
+func TestPgBouncerWithDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t)
+	bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=2"}})
+	good := viaSQL(t, bouncer.DSN("", "", database)+"&default_query_exec_mode=exec")(t, sqllock.Options{})
+	if err := good.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		everything(t, good)
+	}
+	bad := []*sqllock.Store{
+		viaSQL(t, bouncer.DSN("", "", database))(t, sqllock.Options{}), viaSQL(t, bouncer.DSN("", "", database))(t, sqllock.Options{})}
+	var told error
+	for i := 0; told == nil && i < 200; i++ {
+		_, err := bad[i%2].TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(i), Token: "t", TTL: time.Minute})
+		if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
+			told = err
+		}
+	}
+	if told == nil || !strings.Contains(told.Error(), "default_query_exec_mode=exec") || errors.Is(told, dlock.ErrFault) {
+		t.Errorf("%v: must say what to do, and is no fault of the name", told)
+	}
 }

@@ -230,6 +230,10 @@ func TestLeastPrivilegePostgres(t *testing.T) {
 	if out, err := server.Exec(database, "SET ROLE "+role+"; SELECT * FROM other"); err == nil {
 		t.Errorf("the role can read other tables: %s", out)
 	}
+	exec(t, "REVOKE DELETE ON distributed_locks FROM "+role)
+	if err := viaPgx(t, server.DSN(role, "", database))(t, sqllock.Options{}).Cleanup(t.Context()); err == nil || !strings.Contains(err.Error(), "privilege") {
+		t.Errorf("cleanup without DELETE: %v: must say that a privilege is missing", err)
+	}
 	for _, less := range []string{"SELECT", "INSERT", "UPDATE"} {
 		exec(t, "REVOKE "+less+" ON distributed_locks FROM "+role)
 		_, err := owner.open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: less, Slots: 2, Token: "t", TTL: time.Minute})

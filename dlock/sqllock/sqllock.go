@@ -121,6 +121,7 @@ func newStore(opts Options, db func(Options) (database, error)) *Store {
 	check(len(opts.TableName) > maxTableName, "TableName of %d bytes: at most %d", len(opts.TableName), maxTableName)
 	check(!text(opts.TableName), "TableName %q: use text without control characters", opts.TableName)
 	check(strings.Contains(opts.TableName, "$tickslot$"), "TableName %q: choose one without $tickslot$", opts.TableName)
+	check(strings.Contains(opts.Schema, "$tickslot$"), "Schema %q: choose one without $tickslot$", opts.Schema)
 	check(!text(opts.Schema) || len(opts.Schema) > 63, "Schema %q: use text without control characters, at most 63 bytes", opts.Schema)
 	check(s.retention < dlock.MaxTTL, "Retention %v: at least %v, the longest lease", opts.Retention, dlock.MaxTTL)
 	d, err := db(opts)
@@ -161,7 +162,7 @@ const slotMark = ":slot:"
 func (s *Store) resource(name string, slots int) (string, error) {
 	r := s.prefix + name
 	if strings.Contains(r, slotMark) {
-		return "", fmt.Errorf("sqllock: prefix %q and name %q together have %q in them: choose another prefix", s.prefix, name, slotMark)
+		return "", fmt.Errorf("sqllock: %w: prefix %q and name %q together have %q in them: choose another prefix", dlock.ErrFault, s.prefix, name, slotMark)
 	}
 	if slots > 0 {
 		r += slotMark
@@ -184,7 +185,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if err := ctx.Err(); err != nil {
 		return dlock.Grant{}, err
 	}
-	c := claim{resource: resource, slots: req.Slots, token: req.Token, ttl: micros(req.TTL), holder: req.Holder, wait: patience(ctx)}
+	holder := dlock.Holder{Host: storable(req.Holder.Host), PID: req.Holder.PID, ID: storable(req.Holder.ID)}
+	c := claim{resource: resource, slots: req.Slots, token: req.Token, ttl: micros(req.TTL), holder: holder, wait: patience(ctx)}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		c.tick, c.max = &at, min(req.Tick.Max, 1<<31-1)
@@ -353,13 +355,18 @@ func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / t
 
 func duration(micros int64) time.Duration { return time.Duration(max(0, micros)) * time.Microsecond }
 
+// storable is text as every database can keep it. A holder is for people to read, so it need not be exact.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
 // patience is how long the caller will wait, in milliseconds.
 func patience(ctx context.Context) int64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return lastResort.Milliseconds()
 	}
-	return max(1, time.Until(deadline).Milliseconds())
+	return max(1, min(time.Until(deadline), dlock.MaxTTL).Milliseconds())
 }
 
 // lastResort bounds the wait for a lock in the database when the context has no deadline. A dlock.Session always sets one.

@@ -55,7 +55,8 @@ func (m *sqlserver) file(name string, wait int64) string {
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return strings.TrimSpace(strings.ReplaceAll(fill(string(text), m.names), "{wait}", strconv.FormatInt(wait, 10)))
+	return strings.TrimSpace(fill(string(text), map[string]string{
+		"table": m.names["table"], "table_text": m.names["table_text"], "wait": strconv.FormatInt(wait, 10)}))
 }
 
 func (m *sqlserver) String() string { return "sqlserver" }

@@ -167,7 +167,15 @@ func mysqlStore(ctx context.Context, text string) (*store, error) {
 	if u.Port() == "" {
 		config.Addr += ":3306"
 	}
-	return databaseStore(ctx, "mysql", config.FormatDSN(), sqllock.MySQL)
+	config.Timeout = storeTimeout // to connect
+	dsn := config.FormatDSN()
+	if u.RawQuery != "" { // tls=true and the like
+		dsn += "&" + u.RawQuery
+	}
+	if _, err := mysql.ParseDSN(dsn); err != nil {
+		return nil, errURL
+	}
+	return databaseStore(ctx, "mysql", dsn, sqllock.MySQL)
 }
 
 func sqliteStore(ctx context.Context, url string) (*store, error) {
@@ -175,7 +183,11 @@ func sqliteStore(ctx context.Context, url string) (*store, error) {
 	if file == "" || strings.Contains(file, ":memory:") {
 		return nil, errURL
 	}
-	return databaseStore(ctx, "sqlite", file, sqllock.SQLite)
+	s, err := databaseStore(ctx, "sqlite", file, sqllock.SQLite)
+	if errors.Is(err, errSilent) {
+		return nil, errors.New("-store: the file cannot be opened, or created: is there such a directory, and may this user write there?")
+	}
+	return s, err
 }
 
 // databaseStore gives every host a *sql.DB of its own, as every process of yours would have.

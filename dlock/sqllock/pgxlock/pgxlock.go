@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,14 +22,18 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// maxConns is enough because a call lasts as long as a round trip and a commit: four connections make thousands of calls a second.
+// maxConns is enough where a call lasts as long as a round trip in one data centre and a commit: four connections then make thousands of calls a
+// second. A database that is 40 ms away makes a hundred: the 64 attempts that a host may have under way are then too many at once.
 const maxConns = 4
+
+// maxConnectTime bounds how long it takes to connect.
+const maxConnectTime = 2 * time.Second
 
 // New returns a store on the database of pool, which stays the caller's to close. It does not call the server, so it works while that is
 // down. Faults of the options are reported by Check, which dlock.NewSession and timer.New call.
 //
 // From the settings of pool it takes everything but: the number of connections (at most 4), how statements are sent (QueryExecModeExec, or the simple
-// protocol if pool uses that), and the hooks for taking a connection out of the pool and putting it back.
+// protocol if pool uses that), the time to connect (at most 2 s), and the hooks for taking a connection out of the pool and putting it back.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
@@ -38,6 +43,11 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil } // also instead of BeforeAcquire
 	config.AfterRelease = nil
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a second round trip
+	// A dial that nobody answers keeps its place in the pool until it ends: with the two minutes that are usual, a network that was down for
+	// seconds would be down for minutes.
+	if t := config.ConnConfig.ConnectTimeout; t <= 0 || t > maxConnectTime {
+		config.ConnConfig.ConnectTimeout = maxConnectTime
+	}
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}

@@ -1,6 +1,6 @@
 -- Makes each lease that is still held by its token last p_ttl from now. The rows are locked in one order, so that two calls
 -- with the same leases do not block each other.
-CREATE OR REPLACE FUNCTION {extend}(p_ttl bigint, p_grants text, OUT o_answers text)
+CREATE OR REPLACE FUNCTION {extend}(p_ttl bigint, p_grants text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -8,6 +8,7 @@ SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $tickslot$
 BEGIN
+	PERFORM set_config('lock_timeout', p_wait::text, true);
 	IF current_setting('synchronous_commit') = 'off' THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- what the holder relies on must survive a crash of the server
 	END IF;
@@ -21,7 +22,7 @@ BEGIN
 		FOR UPDATE OF l
 	), done AS (
 		UPDATE {table} AS l SET expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
-		FROM held WHERE l.resource_name = held.resource_name AND l.slot = held.slot
+		FROM held WHERE l.resource_name = held.resource_name AND l.slot = held.slot AND l.expires_at > clock_timestamp() -- after a wait
 		RETURNING held.i
 	)
 	SELECT json_agg(json_build_array(wanted.i, CASE WHEN done.i IS NULL THEN 0 ELSE 1 END, coalesce(head.slots, 0)))

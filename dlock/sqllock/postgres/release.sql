@@ -1,5 +1,5 @@
 -- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last.
-CREATE OR REPLACE FUNCTION {release}(p_grants text, OUT o_answers text)
+CREATE OR REPLACE FUNCTION {release}(p_grants text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -7,6 +7,10 @@ SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $tickslot$
 BEGIN
+	PERFORM set_config('lock_timeout', p_wait::text, true);
+	-- An attempt whose slot is not known may still be under way: it is waited for.
+	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || x.t, 0))
+	FROM (SELECT t FROM json_to_recordset(p_grants::json) AS y(s integer, t text) WHERE s = -1 ORDER BY t) AS x;
 	-- A crash of the server may undo a release that has just been made: then the lease ends with its TTL.
 	PERFORM set_config('synchronous_commit', 'off', true);
 	WITH wanted AS (
