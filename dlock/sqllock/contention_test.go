@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	mrand "math/rand/v2"
 	"sync"
 	"testing"
@@ -12,8 +13,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// contentions are those that every database has to stand. In 42,000 of the attempts there are no more workers than slots.
-var contentions = []struct{ slots, workers, attempts int }{{1, 16, 5000}, {5, 16, 5000}, {5, 5, 14000}, {16, 16, 14000}, {50, 16, 14000}}
+// contentions are those that every database has to stand.
+var contentions = []struct{ slots, workers, attempts int }{{1, 16, 1000}, {5, 16, 1000}, {5, 5, 2800}, {16, 16, 2800}, {50, 16, 2800}}
+
+// With -contend=5 there are 42,000 attempts with no more workers than slots.
+var times = flag.Int("contend", 1, "how many times as many `attempts` the tests of contention make")
 
 // contend has workers take and release the slots of one name as fast as they can, and now and then leave one to expire, as a host that dies
 // does. It fails if a slot ever has two holders, if the fences of a slot do not grow, and if an attempt is refused as full while there
@@ -33,7 +37,7 @@ func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, at
 	held := make([]holding, slots)
 	fences := make([]dlock.Fence, slots)
 	var granted, refused, left, abandoned int
-	left = attempts
+	left = attempts * *times
 
 	work := func(store dlock.DistributedLock) {
 		for {
@@ -103,7 +107,7 @@ func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, at
 	}
 	all.Wait()
 	t.Logf("N=%d, %d workers: %d granted, %d of them abandoned, %d refused, %.0f attempts/s",
-		slots, workers, granted, abandoned, refused, float64(attempts)/time.Since(began).Seconds())
+		slots, workers, granted, abandoned, refused, float64(attempts**times)/time.Since(began).Seconds())
 	if granted == 0 || workers > slots && refused == 0 {
 		t.Errorf("%d granted, %d refused: nothing was contended", granted, refused)
 	}

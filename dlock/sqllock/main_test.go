@@ -1,6 +1,7 @@
 package sqllock_test
 
 import (
+	"flag"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Fewer at once than elsewhere: these tests keep servers busy, and two processors have to do.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	servertest.Main(m, func() error { return goleak.Find() })
 }
 

@@ -30,6 +30,8 @@ import (
 // Grants of one name are made one after the other, each with a commit. Refusals, extensions and releases wait for nobody. A lock that some other
 // session has on a row, or on the table, is waited for until the context ends, at most a minute, and then for a second by what is left in the server.
 //
+// Add timeout=2s, too: a dial that nobody answers would otherwise keep its place in the pool for minutes after the network is back.
+//
 // Give it a *sql.DB of its own: if it shares one with the application, and all its connections are in use, heartbeats wait, and leases are
 // lost.
 //

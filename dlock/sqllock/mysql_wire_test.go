@@ -75,7 +75,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 			var grants []dlock.Grant
 			acquire := func(token string, tick *dlock.Tick) func() error {
 				return func() error {
-					g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Minute, Tick: tick})
+					g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Hour, Tick: tick})
 					if err == nil && token != "again" {
 						grants = append(grants, g)
 					}
@@ -146,7 +146,7 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	everything(t, s)
 	is("one of each")
 	mutex := func(token string) error {
-		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "m", Token: token, TTL: time.Minute})
+		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "m", Token: token, TTL: time.Hour})
 		return err
 	}
 	if err := errors.Join(mutex("a"), mutex("a")); err != nil {
@@ -201,7 +201,7 @@ func TestLongestNamesMySQL(t *testing.T) {
 	for i, holder := range []dlock.Holder{
 		{Host: strings.Repeat("h", 300), ID: strings.Repeat("世", 300)}, {Host: "not \xff text"}, {Host: "a\x00b\n'\"\\", ID: "\\'"},
 	} {
-		req := dlock.Request{Name: strings.Repeat("😀", dlock.MaxNameLen/4-1) + fmt.Sprintf("n%03d", i), Slots: 1, Token: "t", TTL: time.Minute, Holder: holder}
+		req := dlock.Request{Name: strings.Repeat("😀", dlock.MaxNameLen/4-1) + fmt.Sprintf("n%03d", i), Slots: 1, Token: "t", TTL: time.Hour, Holder: holder}
 		g, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestAdviceMySQL(t *testing.T) {
 		{"no database", server.DSN("", "", ""), "Options.Schema", false},
 		{"another database", server.DSN("", "", "not_there"), "Options.Schema", false},
 	} {
-		_, err := viaMySQL(c.dsn+oneTrip)(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		_, err := viaMySQL(c.dsn+oneTrip)(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
 		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, dlock.ErrFault) != c.fault || strings.Contains(err.Error(), "wrong") {
 			t.Errorf("%s: %v", c.what, err)
 		}

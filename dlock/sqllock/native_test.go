@@ -214,7 +214,7 @@ func TestContentionNative(t *testing.T) {
 	long(t)
 	onNatives(t, func(t *testing.T, s nativeSubject) {
 		for _, c := range contentions {
-			contend(t, s.hosts(t), c.slots, c.workers, c.attempts)
+			contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2)
 		}
 	})
 }

@@ -16,6 +16,9 @@ import (
 // pgx it is one round trip once the connection has prepared it, and package pgxlock makes it always one. It does not call the server.
 // Faults of the options are reported by Check, which dlock.NewSession and timer.New call.
 //
+// Behind a PgBouncer in transaction mode add default_query_exec_mode=exec to pgx's URL, and connect_timeout=2 everywhere: a dial that nobody answers
+// would otherwise keep its place in the pool for minutes after the network is back.
+//
 // Give it a *sql.DB of its own: if it shares one with the application, and all its connections are in use, heartbeats wait, and leases are
 // lost.
 func Postgres(db *sql.DB, opts Options) *Store {

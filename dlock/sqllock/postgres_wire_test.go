@@ -99,14 +99,14 @@ func TestRoundTripsPostgres(t *testing.T) {
 	}
 	time.Sleep(1100 * time.Millisecond) // the pool would ping after a second
 	one("acquire, after a while", func() error {
-		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "idle", Token: "t", TTL: time.Minute})
+		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "idle", Token: "t", TTL: time.Hour})
 		return err
 	})
 	for _, n := range []int{0, 1, 5, 500, 10000} {
 		var grants []dlock.Grant
 		acquire := func(token string, tick *dlock.Tick) func() error {
 			return func() error {
-				g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Minute, Tick: tick})
+				g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Hour, Tick: tick})
 				grants = append(grants, g)
 				return err
 			}
@@ -155,7 +155,7 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	// Rows that ended, so that they can be taken without the lock on the name.
 	const slots = 8
 	for i := range slots {
-		g, err := stores[0].TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: "w" + strconv.Itoa(i), TTL: time.Minute})
+		g, err := stores[0].TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: "w" + strconv.Itoa(i), TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 		var all sync.WaitGroup
 		for _, store := range stores {
 			all.Go(func() {
-				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Minute})
+				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour})
 				if err != nil {
 					t.Error(err)
 					return
@@ -202,7 +202,7 @@ func TestTokenUsedAgainPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
 	for range 3 {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Minute})
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestTicksAtTheSameTimePostgres(t *testing.T) {
 		store := open()
 		all.Go(func() {
 			for i := range starts {
-				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: hosts, Token: strconv.Itoa(h*1000 + i), TTL: time.Minute,
+				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: hosts, Token: strconv.Itoa(h*1000 + i), TTL: time.Hour,
 					Tick: &dlock.Tick{At: start.Add(time.Duration(i) * time.Second), Max: allowed}})
 				if errors.Is(err, dlock.ErrNotAcquired) {
 					continue
@@ -264,7 +264,7 @@ func TestDeletedRowsPostgres(t *testing.T) {
 	for _, n := range []int{16, 100} {
 		name := "n" + strconv.Itoa(n)
 		acquire := func(token string) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Minute})
+			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Hour})
 		}
 		for i := range n {
 			if _, err := acquire("t" + strconv.Itoa(i)); err != nil {
@@ -301,7 +301,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 	for _, level := range []string{"serializable", "repeatable read"} {
 		isolatedSubject.exec(t, "ALTER DATABASE "+isolated+" SET default_transaction_isolation = '"+level+"'")
 		store := viaPgx(t, server.DSN("", "", isolated))(t, sqllock.Options{})
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
 		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), level) || !strings.Contains(err.Error(), "read committed") {
 			t.Errorf("%s: %v", level, err)
 		}
@@ -314,7 +314,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	acquire := func(store *sqllock.Store, name, token string) error {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Token: token, TTL: time.Minute})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Token: token, TTL: time.Hour})
 		return err
 	}
 	for _, name := range []string{"grün", "世界"} { // pgx leaves it to the database: to this one they are bytes

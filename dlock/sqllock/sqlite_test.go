@@ -140,7 +140,7 @@ func TestContentionSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
 	for _, c := range contentions {
-		contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers, c.attempts/10)
+		contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers, c.attempts/2)
 	}
 }
 
