@@ -14,10 +14,13 @@
 //     from a backup, has forgotten leases; slots may then be granted twice, until the old holders' next heartbeat finds
 //     them lost, at most a third of the TTL later. Synchronous replication closes that window. So does whoever empties the
 //     table, or deletes rows of locks that are held.
+//
 //   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends early for the
 //     database while its holder still trusts it.
+//
 //   - The store grants what the database answers. Reads from a replica would be of the past: connect to the primary. A server that has
 //     become read-only is an error of the store, until it is the primary again or the connections lead to the new one.
+//
 //   - The stores on native locks, PostgresAdvisory, MySQLGetLock and SQLServerAppLock, promise less: see there.
 //
 //   - Rows of locks that somebody deleted are found again in a while only where there are many slots: an attempt looks for gaps among 16 of them
