@@ -326,20 +326,27 @@ func TestNamesNative(t *testing.T) {
 func TestLeftToExpireNative(t *testing.T) {
 	onNatives(t, func(t *testing.T, s nativeSubject) {
 		a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
-		mustGet(t, a, nativeRequest("kept", 0, 400*time.Millisecond))
-		mustGet(t, a, nativeRequest("x", 0, 300*time.Millisecond))
+		mustGet(t, b, nativeRequest("connected", 0, time.Minute))
+		for _, name := range []string{"x", "y"} {
+			sent := time.Now()
+			mustGet(t, a, nativeRequest(name, 0, 500*time.Millisecond))
+			if g, err := b.TryAcquire(t.Context(), nativeRequest(name, 0, time.Minute)); err == nil {
+				if took := time.Since(sent); took < 500*time.Millisecond {
+					t.Errorf("%q was granted after %v", name, took)
+				}
+				results, err := b.Release(t.Context(), g) // this machine stood still
+				outcomes(t, results, err, dlock.OK)
+			}
+		}
 		before := s.exec(t, s.sessions)
-		mustBeFull(t, b, nativeRequest("x", 0, time.Minute))
-		waitFor(t, 3*time.Second, "the lock to be freed", func() bool {
-			_, err := b.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
-			return err == nil
-		})
-		waitFor(t, 3*time.Second, "the other lock to be freed", func() bool {
-			_, err := b.TryAcquire(t.Context(), nativeRequest("kept", 0, time.Minute))
-			return err == nil
-		})
+		for _, name := range []string{"x", "y"} {
+			waitFor(t, 3*time.Second, "the lock to be freed", func() bool {
+				_, err := b.TryAcquire(t.Context(), nativeRequest(name, 0, time.Minute))
+				return err == nil
+			})
+		}
 		long(t)
-		time.Sleep(2 * time.Second) // longer than the server would have waited
+		time.Sleep(2500 * time.Millisecond) // longer than the server would have waited
 		after := s.exec(t, s.sessions)
 		for _, id := range strings.Fields(before) {
 			if !slices.Contains(strings.Fields(after), id) {
