@@ -22,6 +22,7 @@ type Lease struct {
 	renew   bool        // the heartbeat renews it
 	failure error       // what the last heartbeat came back with, nil since the last renewal
 	news    News
+	well    bool // the work ended well
 
 	release    sync.Once
 	releaseErr error
@@ -84,6 +85,18 @@ func (l *Lease) StopRenewing() {
 	l.renew = false
 }
 
+// Succeeded says that the work ended well. The store learns it with Release, and tells everybody who asks for the name
+// (News.Success). It does not end the lease.
+func (l *Lease) Succeeded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.well = true
+}
+
+// Abandoned reports whether whoever had the slot before let its lease end without releasing it, for instance because it was
+// killed. False also if the store cannot tell.
+func (l *Lease) Abandoned() bool { return l.grant.Abandoned }
+
 // Release gives the lease back. It does not end with ctx, of which it takes only the values; it
 // takes at most the session's StoreTimeout. It returns nil, an error matching ErrLost if the lease had
 // already ended (somebody else may have had it since), or a *StoreError, in which case the session goes on
@@ -94,7 +107,11 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.release.Do(func() {
 		l.end(released, ErrReleased)
 		l.session.remove(l)
-		l.releaseErr = l.session.releaseNow(ctx, l.grant)
+		grant := l.grant
+		l.mu.Lock()
+		grant.Succeeded = l.well
+		l.mu.Unlock()
+		l.releaseErr = l.session.releaseNow(ctx, grant)
 	})
 	return l.releaseErr
 }

@@ -91,6 +91,13 @@ type Grant struct {
 	Token string
 	Fence Fence
 	News  News
+
+	// Abandoned: whoever had the slot before let its lease end without releasing it. Stores that cannot tell leave it false.
+	Abandoned bool
+
+	// Succeeded, in a grant that is given to Release, says that the work ended well. If the grant is still held, the store
+	// remembers when that was, for News.
+	Succeeded bool
 }
 
 // A Fence grows with every grant of a slot, across release, expiry, restart and loss of the store's data.
@@ -130,6 +137,10 @@ type News struct {
 	// Slots is the number of slots that the latest grant of this name declared; 0 if there is nothing to tell.
 	// Hosts that declare different numbers share the slots they have in common and together never exceed the larger one.
 	Slots int
+
+	// Success is how long ago, by the store's clock, a grant of this name was last released as Succeeded, at least 1 µs; 0 if no
+	// such release is known. Only answers to TryAcquire have it, and not of every store.
+	Success time.Duration
 }
 
 // Held is a lease as a Lister sees it.

@@ -43,6 +43,7 @@ type entry struct {
 	tick     int64 // the latest tick claimed, in microseconds
 	starts   int   // of that tick
 	used     time.Time
+	success  time.Time // when a grant was last released as succeeded
 }
 
 type slot struct {
@@ -70,6 +71,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	e := s.entry(key{req.Name, req.Slots == 0})
 	e.used = now
 	news := dlock.News{Slots: e.declared}
+	if !e.success.IsZero() {
+		news.Success = max(now.Sub(e.success), time.Microsecond)
+	}
 
 	if i := e.find(req.Token, now); i >= 0 { // the same attempt asked again
 		e.slots[i].ends = now.Add(req.TTL)
@@ -109,22 +113,28 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = req.Slots
+	abandoned := e.slots[free].token != "" // a release empties the slot
 	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, since: now, ends: now.Add(req.TTL)}
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, News: news}, nil
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, News: news, Abandoned: abandoned}, nil
 }
 
 // Extend implements dlock.DistributedLock.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(sl *slot, now time.Time) { sl.ends = now.Add(ttl) })
+	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) { sl.ends = now.Add(ttl) })
 }
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(sl *slot, _ time.Time) { *sl = slot{} })
+	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) {
+		*sl = slot{}
+		if grant.Succeeded {
+			e.success = now
+		}
+	})
 }
 
 // each calls do with the slot of every grant that is still held by its token.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*slot, time.Time)) ([]dlock.Result, error) {
+func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, *slot, dlock.Grant, time.Time)) ([]dlock.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -140,7 +150,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*slot, t
 		}
 		results[g].News.Slots = e.declared
 		if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
-			do(&e.slots[i], now)
+			do(e, &e.slots[i], grant, now)
 			e.used = now
 			results[g].Outcome = dlock.OK
 		}
