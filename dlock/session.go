@@ -260,3 +260,25 @@ func (s *Session) callRelease(ctx context.Context, grants []Grant) (results []Re
 	}
 	return results, err
 }
+
+// RenewalLate is by how much the renewal of a lease is overdue: how long after the next beat, and the time that it may take, the one that was
+// renewed longest ago is still not renewed. 0: none is. It asks the clocks, not the store.
+func (s *Session) RenewalLate() time.Duration {
+	t := now()
+	s.mu.Lock()
+	leases := make([]*Lease, 0, len(s.leases))
+	for l := range s.leases {
+		leases = append(leases, l)
+	}
+	s.mu.Unlock()
+	var late time.Duration
+	for _, l := range leases {
+		l.mu.Lock()
+		if l.renew && l.state == held {
+			_, total := t.since(l.sent)
+			late = max(late, total-s.ttl/3-s.storeTimeout)
+		}
+		l.mu.Unlock()
+	}
+	return late
+}

@@ -17,6 +17,10 @@ func (s *Scheduler) attempt(e *entry, tick int64) {
 	s.nextInLine()
 	degraded := s.heard(e, lease, err)
 	switch {
+	case s.handOver(e, lease):
+		s.skip(e, Rejoining)
+		s.leave(e)
+		s.unlock()
 	case (err == nil || degraded) && s.starting() && !e.gone:
 		s.unlock()
 		s.run(e, tick, lease, degraded)
@@ -50,11 +54,7 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, tick int64) (*dlock.L
 	if m := s.metricsOf(e); m != nil {
 		m.acquired(e.timer.Name, s.store.label, err, time.Since(started))
 	}
-	if failed, ok := errors.AsType[*dlock.StoreError](err); ok && !errors.Is(err, dlock.ErrFault) {
-		s.store.saw(failed.Err)
-	} else if ok || err == nil || errors.Is(err, dlock.ErrNotAcquired) {
-		s.store.saw(nil)
-	}
+	s.store.heard(err)
 	return lease, err
 }
 
@@ -66,7 +66,7 @@ func (s *Scheduler) nextInLine() {
 		s.line = s.line[1:]
 		tick := e.detail.waits
 		e.detail.waits = 0
-		if s.stores.gone() && s.attempts > 0 {
+		if s.breaker.open {
 			s.withoutStore(e, tick)
 			continue
 		}
@@ -88,6 +88,10 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	case lease != nil:
 		d.storeDown = false
 		s.declared(e, lease.News().Slots)
+		s.heardOfSuccess(e, lease.News().Success)
+		if m := s.metricsOf(e); m != nil && lease.Abandoned() {
+			m.abandoned(e.timer.Name)
+		}
 		if !s.quarantine.IsZero() && !time.Now().Before(s.quarantine) {
 			s.quarantine = time.Time{}
 			s.say(slog.LevelInfo, "timer: the store grants again", "store", s.store.label)
@@ -95,6 +99,12 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	case refused:
 		d.storeDown = false
 		s.declared(e, no.News.Slots)
+		s.heardOfSuccess(e, no.News.Success)
+		if no.News.Success == 0 {
+			d.silence.unknown()
+		}
+		d.silence.holder = no.Holder
+		s.heldFor(e, no)
 		if no.Reason == dlock.Quarantine {
 			s.quarantined(no.Ends)
 		}
@@ -120,6 +130,20 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	d.storeDown = true
 	s.showFallback(e)
 	return degraded
+}
+
+// heldFor says once of each holder that it holds a slot for longer than any run should take. Called with mu held.
+func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
+	d := e.more()
+	if no.Reason != dlock.Full || no.Since <= e.timer.MaxRunTime+e.timer.MaxRunTime/2 || d.overlong == no.Holder {
+		return
+	}
+	d.overlong = no.Holder
+	s.say(slog.LevelWarn, "timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
+		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.Since.Round(time.Millisecond), "max_run_time", e.timer.MaxRunTime)
+	if m := s.metricsOf(e); m != nil {
+		m.overlong(e.timer.Name)
+	}
 }
 
 // unknownQuarantine is when a store is asked again that does not say when its quarantine ends.
@@ -200,7 +224,7 @@ func (s *Scheduler) release(e *entry, lease *dlock.Lease) {
 
 // Trigger starts a run now and returns once it has started, or an error: a *RefusedError that says which limit
 // was reached, or ErrUnknown. It obeys MaxConcurrency and MaxPerHost, but no schedule and no MaxPerTick. While the
-// store does not answer, OnStoreDown decides. The run does not end with ctx.
+// store does not answer, OnStoreDown decides; but it is asked, also while ticks do not. The run does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	s.lock()
 	e := s.entries[name]
@@ -223,6 +247,10 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		return refuse(LimitLocal, nil)
 	}
+	if s.rejoining(e) {
+		s.unlock()
+		return refuse(Rejoining, nil)
+	}
 	s.enter(e)
 	s.unlock()
 	if !s.shared(e) {
@@ -233,6 +261,10 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	s.lock()
 	degraded := s.heard(e, lease, err)
 	switch {
+	case s.handOver(e, lease):
+		s.leave(e)
+		s.unlock()
+		return refuse(Rejoining, nil)
 	case e.gone:
 		s.unlock()
 		s.giveBack(e, lease)

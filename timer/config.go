@@ -118,6 +118,9 @@ func (t Timer) check() error {
 	if t.MaxRunTime < 0 {
 		fault("MaxRunTime", "%v is negative: use a positive duration, or 0 for %v", t.MaxRunTime, DefaultMaxRunTime)
 	}
+	if t.AlarmAfter < 0 {
+		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter, DefaultAlarmAfter)
+	}
 	if t.OnStoreDown > Skip {
 		fault("OnStoreDown", "%d is not a policy: use timer.RunLocal or timer.Skip", t.OnStoreDown)
 	}

@@ -161,9 +161,10 @@ func TestWithoutAStore(t *testing.T) {
 		if f.watch.peak["a"] != 2 || len(slots) != 2 || slots[0] == 0 || slots[1] == 0 {
 			t.Errorf("%d at once, slots %v; want 2 in slots 0 and 1", f.watch.peak["a"], slots)
 		}
-		if st := local.Status().Timers; local.link.Calls(dlocktest.Acquire) != 0 || st[0].Started < 59 || st[1].Started < 59 {
+		// The host's own slot, and one probe per 11 to 15 s, whatever the timers do.
+		if st := local.Status().Timers; local.link.Calls(dlocktest.Acquire) > 7 || st[0].Started < 59 || st[1].Started < 59 {
 			n := local.link.Calls(dlocktest.Acquire)
-			t.Errorf("a timer with nothing to ask called the store %d times; %+v", n, local.Status())
+			t.Errorf("timers with nothing to ask called the store %d times; %+v", n, local.Status())
 		}
 		f.stop()
 	})

@@ -138,7 +138,8 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 		var runs atomic.Int64
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: func(context.Context) error { runs.Add(1); return nil }})
 		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
-		until(t, 3*time.Second, "an attempt is under way", func() bool { return h.link.Calls(dlocktest.Acquire) == 1 })
+		before := h.link.Calls(dlocktest.Acquire)
+		until(t, 3*time.Second, "an attempt is under way", func() bool { return h.link.Calls(dlocktest.Acquire) == before+1 })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := h.Remove(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {

@@ -20,6 +20,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.start(base); err != nil {
 		return err
 	}
+	stopProbing := s.startProbing()
 	s.loop(ctx.Done())
 	s.log.Info("timer: draining", "cause", context.Cause(ctx))
 	s.setPhase(leaving)
@@ -29,7 +30,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		stop()
 	}
 	idle := s.drain()
+	leaveFleet := stopProbing()
 	stuck := s.wait(idle, cancel)
+	leaveFleet()
 	// The session goes last: it has renewed the slots of all runs up to here.
 	var err error
 	if s.session != nil {

@@ -2,6 +2,7 @@ package timer
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -28,6 +29,12 @@ type metrics struct {
 	leasesLost     *prometheus.CounterVec
 	fallbackActive *prometheus.GaugeVec
 	fallbackRuns   *prometheus.CounterVec
+	bound          *prometheus.GaugeVec
+	overdueRuns    *prometheus.GaugeVec
+	overlongHolds  *prometheus.CounterVec
+	leasesExpired  *prometheus.CounterVec
+	hosts          prometheus.Gauge
+	breaker        *prometheus.GaugeVec
 	up             *prometheus.GaugeVec
 	opTime         *prometheus.HistogramVec
 	opErrors       *prometheus.CounterVec
@@ -62,10 +69,16 @@ func newMetrics() *metrics {
 		leasesLost:     counter("leases_lost_total", "Slots that were lost while a run held them.", "timer"),
 		fallbackActive: gauge("fallback_active", "1 while the timer runs, or would run, without the store.", "timer"),
 		fallbackRuns:   counter("fallback_runs_total", "Runs that started without the store.", "timer"),
+		bound:          gauge("effective_limit_bound", "How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost.", "timer"),
+		overdueRuns:    gauge("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.", "timer"),
+		overlongHolds:  counter("holds_overlong_total", "Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer"),
+		leasesExpired:  counter("leases_expired_total", "Slots that this host got after whoever had them let them expire unreleased.", "timer"),
+		hosts:          prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tickslot", Name: "hosts", Help: "Schedulers that were last seen to share the store and compete for its slots, this one included."}),
+		breaker:        gauge("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.", "store"),
 		up:             gauge("store_up", "1 if the store answered the last call.", "store"),
 		opTime:         histogram("store_operation_duration_seconds", "How long calls to the store took.", calls, "store", "op"),
 		opErrors:       counter("store_errors_total", "Calls to the store that failed or were not answered.", "store", "op"),
-		lastSuccess:    gauge("last_success_timestamp_seconds", "When the timer's last successful run on this host ended.", "timer"),
+		lastSuccess:    gauge("last_success_timestamp_seconds", "When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
 		build:          gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
@@ -89,7 +102,8 @@ func version() string {
 
 func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.ticks, m.runs, m.runDuration, m.tickLag, m.acquisitions, m.acquireTime, m.holdTime, m.slotsHeld,
-		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.up, m.opTime, m.opErrors, m.lastSuccess, m.build}
+		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
+		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.hosts, m.breaker, m.up, m.opTime, m.opErrors, m.lastSuccess, m.build}
 }
 
 // register registers all or nothing.
@@ -108,17 +122,19 @@ func (m *metrics) register(reg prometheus.Registerer) error {
 func (m *metrics) registered(t Timer) {
 	m.slotsLimit.WithLabelValues(t.Name).Set(float64(t.slots()))
 	// What an alert looks for has to be there before it happens: a counter that is born at 1 has not increased.
-	for _, g := range []*prometheus.GaugeVec{m.slotsHeld, m.slotsElsewhere, m.fallbackActive} {
+	m.bound.WithLabelValues(t.Name).Set(limitValue(t.MaxConcurrency))
+	for _, g := range []*prometheus.GaugeVec{m.overdueRuns, m.slotsHeld, m.slotsElsewhere, m.fallbackActive} {
 		g.WithLabelValues(t.Name).Set(0)
 	}
-	for _, c := range []*prometheus.CounterVec{m.leasesLost, m.fallbackRuns} {
+	for _, c := range []*prometheus.CounterVec{m.leasesLost, m.leasesExpired, m.overlongHolds, m.fallbackRuns} {
 		c.WithLabelValues(t.Name)
 	}
 }
 
 func (m *metrics) removed(timer string) {
 	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.ticks, m.runs, m.runDuration, m.tickLag, m.acquisitions,
-		m.holdTime, m.slotsHeld, m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.lastSuccess} {
+		m.holdTime, m.slotsHeld, m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.lastSuccess,
+		m.bound, m.overdueRuns, m.overlongHolds, m.leasesExpired} {
 		v.DeletePartialMatch(prometheus.Labels{"timer": timer})
 	}
 }
@@ -136,20 +152,43 @@ func (m *metrics) started(timer string, r *Run) {
 		m.ticks.WithLabelValues(timer, "started").Inc()
 		m.tickLag.WithLabelValues(timer).Observe(max(0, r.started.Sub(r.tick).Seconds()))
 	}
-	if r.lease != nil {
-		m.slotsHeld.WithLabelValues(timer).Inc()
+	if r.lease.Load() != nil {
+		m.holds(timer)
 	}
 	if r.Degraded() {
 		m.fallbackRuns.WithLabelValues(timer).Inc()
 	}
 }
 
+func (m *metrics) holds(timer string) { m.slotsHeld.WithLabelValues(timer).Inc() }
+
+func (m *metrics) abandoned(timer string) { m.leasesExpired.WithLabelValues(timer).Inc() }
+
+func (m *metrics) overlong(timer string) { m.overlongHolds.WithLabelValues(timer).Inc() }
+
+func (m *metrics) overdue(timer string, runs int) {
+	m.overdueRuns.WithLabelValues(timer).Set(float64(runs))
+}
+
+func (m *metrics) limitBound(timer string, bound int) {
+	m.bound.WithLabelValues(timer).Set(limitValue(bound))
+}
+
+// limitValue writes NoLimit as what it is.
+func limitValue(limit int) float64 {
+	if limit == NoLimit {
+		return math.Inf(1)
+	}
+	return float64(limit)
+}
+
+func (m *metrics) succeeded(timer string, at time.Time) {
+	m.lastSuccess.WithLabelValues(timer).Set(float64(at.UnixMilli()) / 1000)
+}
+
 func (m *metrics) finished(timer string, outcome Outcome, took time.Duration) {
 	m.runs.WithLabelValues(timer, string(outcome)).Inc()
 	m.runDuration.WithLabelValues(timer, string(outcome)).Observe(took.Seconds())
-	if outcome == OK {
-		m.lastSuccess.WithLabelValues(timer).SetToCurrentTime()
-	}
 }
 
 func (m *metrics) letGo(timer string, held time.Duration) {
@@ -179,19 +218,19 @@ func (m *metrics) elsewhere(timer string, slots int) {
 }
 
 func (m *metrics) fallback(timer string, active bool) {
-	value := 0.0
-	if active {
-		value = 1
-	}
-	m.fallbackActive.WithLabelValues(timer).Set(value)
+	m.fallbackActive.WithLabelValues(timer).Set(oneIf(active))
 }
 
-func (m *metrics) storeUp(store string, up bool) {
-	value := 0.0
-	if up {
-		value = 1
+func (m *metrics) storeUp(store string, up, open bool) {
+	m.up.WithLabelValues(store).Set(oneIf(up))
+	m.breaker.WithLabelValues(store).Set(oneIf(open))
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
 	}
-	m.up.WithLabelValues(store).Set(value)
+	return 0
 }
 
 func (m *metrics) storeOp(store, op string, took time.Duration, err error) {

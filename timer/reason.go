@@ -19,6 +19,7 @@ const (
 	Quarantine  Reason = "quarantine"   // the store restarted and must wait until old leases have ended
 	Paused      Reason = "paused"       // the store says that the timer is paused
 	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip
+	Rejoining   Reason = "rejoining"    // the store is back, and runs that went on without it hold no slot yet
 	Draining    Reason = "draining"     // the host is shutting down
 	NotRunning  Reason = "not_running"  // Trigger before Run, or after it
 )

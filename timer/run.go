@@ -16,12 +16,18 @@ import (
 type Run struct {
 	timer    string
 	tick     time.Time
-	slot     int
-	lease    *dlock.Lease
+	lease    atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
 	ctx      context.Context
+	cancel   context.CancelCauseFunc
 	started  time.Time
 	degraded atomic.Bool
-	holding  bool // counted as a slot held; guarded by Scheduler.mu
+
+	// Guarded by Scheduler.mu.
+	number   int         // of this host's own, of a run that needs no store; else -1
+	over     bool        // the handler has returned
+	holding  bool        // counted as a slot held
+	unwatch  func() bool // the lease
+	overlong *time.Timer // goes off at 1.5 × MaxRunTime; nil before MaxRunTime
 }
 
 type runKey struct{}
@@ -39,33 +45,38 @@ func (r *Run) Timer() string { return r.timer }
 func (r *Run) Tick() time.Time { return r.tick }
 
 // Slot is which of the timer's slots the run holds: no other valid run has the same. A run of a timer that keeps to
-// one host gets a number of that host's own. -1 for a run that started without the store.
-func (r *Run) Slot() int { return r.slot }
+// one host gets a number of that host's own. -1 for a run that started without the store; when the store is back, such
+// a run gets a slot if one is free.
+func (r *Run) Slot() int {
+	if l := r.lease.Load(); l != nil {
+		return l.Slot()
+	}
+	return r.number
+}
 
 // Fence grows with every run of the slot: a resource that remembers the highest fence it has seen of each
 // slot can refuse a run that has lost its lease. 0 for a run without a lease in the store.
 func (r *Run) Fence() dlock.Fence {
-	if r.lease == nil {
-		return 0
+	if l := r.lease.Load(); l != nil {
+		return l.Fence()
 	}
-	return r.lease.Fence()
+	return 0
 }
 
 // Degraded reports whether the run goes on without the store: it started while that did not answer,
-// or its lease could no longer be renewed. See RunLocal.
+// or its lease could no longer be renewed. See RunLocal. It ends when the run gets a slot after the outage.
 func (r *Run) Degraded() bool { return r.degraded.Load() }
 
 // Valid reports whether the run's slot is its own at this instant. It costs about a microsecond, so ask before each
 // step that must not be done twice. A run of a timer that keeps to one host is valid until its context ends.
 func (r *Run) Valid() bool {
-	switch {
-	case r.Degraded():
+	if r.Degraded() {
 		return false
-	case r.lease == nil:
-		return r.ctx.Err() == nil
-	default:
-		return r.lease.Valid()
 	}
+	if l := r.lease.Load(); l != nil {
+		return l.Valid()
+	}
+	return r.ctx.Err() == nil
 }
 
 // An Outcome is how a run ended.
@@ -82,26 +93,21 @@ const (
 
 // run calls the handler and cleans up after it. The caller has taken a place for it.
 func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool) {
-	r := &Run{timer: e.timer.Name, slot: -1, lease: lease, started: time.Now()}
+	r := &Run{timer: e.timer.Name, number: -1, started: time.Now()}
 	if tick != 0 {
 		r.tick = time.UnixMicro(tick).UTC()
 	}
 	r.degraded.Store(degraded)
 	ctx, cancel := context.WithCancelCause(context.WithValue(s.base, runKey{}, r))
 	ctx, stopClock := context.WithTimeoutCause(ctx, e.timer.MaxRunTime, ErrMaxRunTime)
-	r.ctx = ctx
-	s.begin(e, r, tick)
-	unwatch := func() bool { return true }
-	if lease != nil {
-		unwatch = context.AfterFunc(lease.Context(), func() { s.lost(e, r, cancel) })
-	}
+	r.ctx, r.cancel = ctx, cancel
+	s.begin(e, r, tick, lease)
 	unreport := context.AfterFunc(ctx, func() { s.ended(ctx, e, r) })
 
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {
 		unreport()
-		unwatch()
 		outcome := outcomeOf(ctx, err, panicked)
 		stopClock()
 		cancel(nil)
@@ -121,28 +127,25 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 }
 
 // begin enters the run into the books.
-func (s *Scheduler) begin(e *entry, r *Run, tick int64) {
+func (s *Scheduler) begin(e *entry, r *Run, tick int64, lease *dlock.Lease) {
 	s.lock()
 	defer s.unlock()
 	d := e.more()
 	if d.runs == nil {
 		d.runs = make(map[*Run]struct{})
 	}
-	switch {
-	case r.lease != nil:
-		r.slot = r.lease.Slot()
-	case !r.Degraded():
-		r.slot = d.takeNumber()
-	}
 	d.runs[r] = struct{}{}
-	if r.Degraded() {
-		d.degraded++
-		s.showFallback(e)
+	switch {
+	case lease != nil:
+		s.hold(e, r, lease)
+	case !r.Degraded():
+		r.number = d.takeNumber()
+	default:
+		s.goOnWithout(e, r)
 	}
 	if tick != 0 {
 		d.started++
 	}
-	r.holding = r.lease != nil
 	if m := s.metricsOf(e); m != nil {
 		m.started(e.timer.Name, r)
 	}
@@ -153,30 +156,47 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.started)
 	s.lock()
 	given := s.given
+	d := e.more()
+	r.over = true // from here on it is given no slot
+	if r.unwatch != nil {
+		r.unwatch()
+	}
+	if r.overlong != nil {
+		r.overlong.Stop()
+		s.showOverdue(e)
+	}
+	if r.Degraded() {
+		s.goesOnNoMore(e)
+	}
 	s.unlock()
-	if r.lease != nil && !given { // after Run has given up on it, the slot is left to expire
-		s.release(e, r.lease)
+	lease := r.lease.Load()
+	if lease != nil && !given { // after Run has given up on it, the slot is left to expire
+		if outcome == OK {
+			lease.Succeeded()
+		}
+		s.release(e, lease)
 	}
 	switch outcome {
 	case OK:
 		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
 	case LeaseLost, TimedOut, Canceled: // told when it happened
-		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
+		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 	case Panicked:
-		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.slot, "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
+		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
 	default:
-		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.slot, "took", took, "err", err)
+		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 	}
 	s.lock()
 	defer s.unlock()
-	d := e.more()
 	delete(d.runs, r)
-	if r.lease == nil && r.slot >= 0 {
-		d.local[r.slot] = false
+	if r.number >= 0 {
+		d.local[r.number] = false
 	}
-	if r.Degraded() {
-		d.degraded--
-		s.showFallback(e)
+	if outcome == OK {
+		d.silence.succeeded(time.Now())
+		if m := s.metricsOf(e); m != nil {
+			m.succeeded(e.timer.Name, d.silence.success)
+		}
 	}
 	d.last = &RunResult{Tick: r.tick, Started: r.started, Took: took, Outcome: outcome, Err: err}
 	s.letGo(e, r)
@@ -193,7 +213,7 @@ func (s *Scheduler) letGo(e *entry, r *Run) {
 	}
 	r.holding = false
 	if m := s.metricsOf(e); m != nil {
-		m.letGo(e.timer.Name, time.Since(r.lease.Since()))
+		m.letGo(e.timer.Name, time.Since(r.lease.Load().Since()))
 	}
 }
 
@@ -208,30 +228,43 @@ func (d *detail) takeNumber() int {
 	return i
 }
 
+// goOnWithout counts a run that goes on without the store. Called with mu held.
+func (s *Scheduler) goOnWithout(e *entry, r *Run) {
+	r.degraded.Store(true)
+	e.more().degraded++
+	s.degraded++
+	s.showFallback(e)
+}
+
+// goesOnNoMore counts one run less that goes on without the store. Called with mu held.
+func (s *Scheduler) goesOnNoMore(e *entry) {
+	e.more().degraded--
+	s.degraded--
+	s.showFallback(e)
+}
+
 // lost is called when the lease of a run ends before the run does.
-func (s *Scheduler) lost(e *entry, r *Run, cancel context.CancelCauseFunc) {
-	err := r.lease.Err()
+func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
+	err := lease.Err()
 	lost, ok := errors.AsType[*dlock.LostError](err)
 	if !ok {
 		return // released: the handler has returned
 	}
 	goOn := lost.Silent && e.timer.OnStoreDown == RunLocal
 	if !goOn {
-		cancel(err) // first of all
+		r.cancel(err) // first of all
 	}
 	s.lock()
 	defer s.unlock()
-	d := e.more()
-	if _, still := d.runs[r]; goOn && still && !r.degraded.Swap(true) {
-		d.degraded++
-		d.storeDown = true
-		s.showFallback(e)
+	if goOn && !r.over && !r.Degraded() {
+		e.more().storeDown = true
+		s.goOnWithout(e, r)
 	}
 	s.letGo(e, r)
 	if m := s.metricsOf(e); m != nil {
 		m.lost(e.timer.Name)
 	}
-	s.say(slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", r.slot, "goes_on", goOn, "err", err)
+	s.say(slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
 }
 
 // ended is called when a run's context ends before its handler has returned.
@@ -239,11 +272,32 @@ func (s *Scheduler) ended(ctx context.Context, e *entry, r *Run) {
 	if !errors.Is(context.Cause(ctx), ErrMaxRunTime) {
 		return
 	}
-	if r.lease != nil {
-		r.lease.StopRenewing()
+	s.lock()
+	defer s.unlock()
+	if l := r.lease.Load(); l != nil {
+		l.StopRenewing()
 	}
-	s.log.Warn("timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
-		"timer", e.timer.Name, "slot", r.slot, "max_run_time", e.timer.MaxRunTime)
+	if r.over {
+		return
+	}
+	s.say(slog.LevelWarn, "timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
+		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
+	r.overlong = time.AfterFunc(e.timer.MaxRunTime/2, func() { s.overlong(e, r) })
+	s.showOverdue(e)
+}
+
+// overlong is called at 1.5 × MaxRunTime.
+func (s *Scheduler) overlong(e *entry, r *Run) {
+	s.lock()
+	defer s.unlock()
+	if r.over {
+		return
+	}
+	s.say(slog.LevelError, "timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
+		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+	if m := s.metricsOf(e); m != nil {
+		m.overlong(e.timer.Name)
+	}
 }
 
 // outcomeOf looks into our own errors only: those of a handler may panic when they are looked into.

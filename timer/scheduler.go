@@ -32,10 +32,11 @@ type Scheduler struct {
 	session *dlock.Session // nil: no store
 	metrics *metrics       // nil: none
 
-	wake   chan struct{} // the heap has an earlier item
-	born   time.Time
-	fired  time.Time    // when the heap was last looked at; the scheduling goroutine's own
-	wakeBy atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
+	wake    chan struct{} // the heap has an earlier item
+	prodded chan struct{} // the store is back: the prober should look at once
+	born    time.Time
+	fired   time.Time    // when the heap was last looked at; the scheduling goroutine's own
+	wakeBy  atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
 	mu         sync.Mutex
 	phase      phase
@@ -49,9 +50,12 @@ type Scheduler struct {
 	active     int           // attempts, runs and audits that Run waits for
 	idle       chan struct{} // closed when active is 0; nil if nobody waits
 	given      bool          // Run has given up on the runs that are left
-	stores     storeState
+	breaker    breaker
 	quarantine time.Time // until when the store grants nothing, as it said
 	auditing   bool
+	degraded   int  // runs that go on without the store
+	hosts      int  // that were last seen to share the store, this one included
+	probed     bool // the store has been asked once, whatever it said
 }
 
 type phase uint8
@@ -85,13 +89,15 @@ type detail struct {
 	skipped   map[Reason]uint64
 	runs      map[*Run]struct{}
 	last      *RunResult
-	local     []bool    // numbers in use by runs without a slot in the store
-	waits     int64     // the tick (µs) for which the timer stands in line; 0: none
-	declared  int       // slots that other hosts declare, if not ours
-	heardOf   time.Time // when they last did
-	storeDown bool      // the store did not answer this timer, and nobody since
-	degraded  int       // runs
-	fault     string    // the schedule failed
+	local     []bool // numbers in use by runs without a slot in the store
+	waits     int64  // the tick (µs) for which the timer stands in line; 0: none
+	silence   silence
+	declared  int          // slots that other hosts declare, if not ours
+	heardOf   time.Time    // when they last did
+	storeDown bool         // the store did not answer this timer, and nobody since
+	degraded  int          // runs that go on without the store
+	overlong  dlock.Holder // who was last told of to hold a slot for too long
+	fault     string       // the schedule failed
 	idle      chan struct{}
 }
 
@@ -111,6 +117,8 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		config:  config,
 		log:     config.Logger,
 		wake:    make(chan struct{}, 1),
+		prodded: make(chan struct{}, 1),
+		hosts:   1,
 		born:    time.Now(),
 		entries: make(map[string]*entry),
 		parting: make(map[*entry]struct{}),
@@ -367,6 +375,8 @@ func (s *Scheduler) due(it item, last, next time.Time, missed uint64, err error)
 	e.due = last.UnixMicro()
 	s.plan(e, next, err)
 	d.ticks++
+	d.silence.ticks++
+	d.silence.reason = ""
 	s.try(e, e.due)
 }
 
@@ -393,12 +403,15 @@ func (s *Scheduler) try(e *entry, tick int64) {
 	case e.places >= s.hostLimit(e):
 		s.skip(e, LimitLocal)
 		return
+	case s.rejoining(e):
+		s.skip(e, Rejoining)
+		return
 	}
 	s.enter(e)
 	switch {
 	case !s.shared(e):
 		go s.run(e, tick, nil, false)
-	case s.stores.gone() && s.attempts > 0:
+	case s.breaker.open:
 		s.withoutStore(e, tick)
 	case s.attempts < maxAttempts:
 		s.attempts++
@@ -409,10 +422,9 @@ func (s *Scheduler) try(e *entry, tick int64) {
 	}
 }
 
-// withoutStore does at once with a tick that has a place what its timer does while the store is down. One attempt at a time
-// asks such a store; if every tick did, and waited for its answer, a thousand timers would stand still. Called with mu held.
+// withoutStore does at once with a tick that has a place what its timer does while the store is down. Called with mu held.
 func (s *Scheduler) withoutStore(e *entry, tick int64) {
-	if s.down(e, s.stores.err) {
+	if s.down(e, s.breaker.err) {
 		go s.run(e, tick, nil, true)
 		return
 	}
@@ -476,6 +488,9 @@ func (s *Scheduler) skipMany(e *entry, reason Reason, n uint64) {
 		d.skipped = make(map[Reason]uint64)
 	}
 	d.skipped[reason] += n
+	if reason != Missed {
+		d.silence.reason = reason
+	}
 	if m := s.metricsOf(e); m != nil {
 		m.skipped(e.timer.Name, reason, n)
 	}

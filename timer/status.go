@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
 	Store  StoreStatus
+	Hosts  int           // that were last seen to share the store, this one included
 	Timers []TimerStatus // by name
 }
 
@@ -32,7 +34,8 @@ func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 // StoreStatus is the store as this host's last call found it.
 type StoreStatus struct {
 	Name  string    // "" without a store
-	Up    bool      // false also before the first call
+	Up    bool      // it answered the last call; false also before the first
+	Open  bool      // it failed several times in a row, so ticks do not ask it: OnStoreDown decides
 	Err   string    // of the last call
 	Since time.Time // when it came to be so
 }
@@ -50,6 +53,8 @@ type TimerStatus struct {
 	MaxConcurrency int               // as it is in force, defaults filled in
 	MaxPerTick     int
 	MaxPerHost     int
+	Bound          int    // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback
+	Silent         int    // ticks without a successful run on any host, as far as this one knows
 	Declared       int    // MaxConcurrency of other hosts if they disagree, else 0
 	Fault          string // why the schedule is no longer followed; "": it is
 }
@@ -78,12 +83,14 @@ type RunResult struct {
 func (s *Scheduler) Status() Status {
 	s.lock()
 	defer s.unlock()
-	st := Status{Phase: s.phase.String(), Holder: s.config.Holder}
+	st := Status{Phase: s.phase.String(), Holder: s.config.Holder, Hosts: s.hosts}
 	if s.store != nil {
-		st.Store = s.stores.status(s.store.label)
+		st.Store = s.breaker.status(s.store.label)
 	}
 	for _, e := range s.entries {
-		st.Timers = append(st.Timers, e.status())
+		t := e.status()
+		t.Bound = s.bound(e)
+		st.Timers = append(st.Timers, t)
 	}
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
@@ -100,10 +107,10 @@ func (e *entry) status() TimerStatus {
 	}
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
 	t.Last, t.Declared, t.Fault = d.last, d.declared, d.fault
-	t.Fallback = e.fallback()
+	t.Fallback, t.Silent = e.fallback(), d.silence.ticks
 	for r := range d.runs {
 		t.Running = append(t.Running, RunStatus{
-			Tick: r.tick, Slot: r.slot, Fence: r.Fence(), Started: r.started,
+			Tick: r.tick, Slot: r.Slot(), Fence: r.Fence(), Started: r.started,
 			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.started) > e.timer.MaxRunTime,
 		})
 	}
@@ -121,6 +128,42 @@ func (s *Scheduler) showFallback(e *entry) {
 	if m := s.metricsOf(e); m != nil {
 		m.fallback(e.timer.Name, e.fallback())
 	}
+	s.showBound(e)
+}
+
+// bound is how many runs may go on at once in the fleet at worst. Without the store every host keeps to MaxPerHost, and
+// nobody to more. Called with mu held.
+func (s *Scheduler) bound(e *entry) int {
+	limit := s.hostLimit(e)
+	switch {
+	case s.session == nil || !e.fallback() && !e.timer.LocalOnly:
+		return e.timer.MaxConcurrency
+	case limit == NoLimit:
+		return NoLimit
+	default:
+		return s.hosts * limit
+	}
+}
+
+func (s *Scheduler) showBound(e *entry) {
+	if m := s.metricsOf(e); m != nil {
+		m.limitBound(e.timer.Name, s.bound(e))
+	}
+}
+
+// showOverdue is called with mu held when a run has become overdue, or has ended.
+func (s *Scheduler) showOverdue(e *entry) {
+	m := s.metricsOf(e)
+	if m == nil {
+		return
+	}
+	n := 0
+	for r := range e.more().runs {
+		if r.overlong != nil && !r.over {
+			n++
+		}
+	}
+	m.overdue(e.timer.Name, n)
 }
 
 // Live returns an error if the scheduling goroutine has stalled: a restart of the process is the only help. It has
@@ -151,30 +194,81 @@ func (s *Scheduler) Ready() error {
 	}
 }
 
-// Degraded returns what is not as it should be though the host can serve: the store does not answer, timers go on
-// without it, it is in quarantine after a restart, or hosts disagree about a limit.
-func (s *Scheduler) Degraded() error {
+// Started returns an error until Run has begun and the store has been asked once, whatever it answered. A store that is down
+// keeps no host from starting.
+func (s *Scheduler) Started() error {
 	s.lock()
 	defer s.unlock()
-	var errs []error
-	if s.store != nil && s.stores.down() {
-		errs = append(errs, fmt.Errorf("the store (%s) does not answer since %s: %s", s.store.label, s.stores.since.UTC().Format(time.RFC3339), s.stores.err))
+	switch {
+	case s.phase == created:
+		return errors.New("the timers are not running yet")
+	case s.session != nil && !s.probed:
+		return errors.New("the store has not been asked yet")
+	default:
+		return nil
+	}
+}
+
+// StoreReachable returns an error while the store does not answer: from the third failure in a row to the third answer in a row, so that
+// it does not flap. In the background every host takes and releases a lock of its own, about once per TTL, so it knows of a store
+// that fails also when nothing is due.
+func (s *Scheduler) StoreReachable() error {
+	s.lock()
+	defer s.unlock()
+	return s.storeReachable()
+}
+
+func (s *Scheduler) storeReachable() error {
+	if s.store != nil && s.breaker.open {
+		return fmt.Errorf("the store (%s) does not answer since %s: %w", s.store.label, s.breaker.since.UTC().Format(time.RFC3339), cmp.Or(s.breaker.err, errOnlyJust))
 	}
 	if left := time.Until(s.quarantine); left > 0 {
-		errs = append(errs, fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v", left.Round(time.Second)))
+		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v", left.Round(time.Second))
 	}
-	var timers []string
+	return nil
+}
+
+var errOnlyJust = errors.New("it has only just answered again")
+
+// LeasesRenewed returns an error if the renewal of a slot is late: its run will lose it if that goes on.
+func (s *Scheduler) LeasesRenewed() error {
+	if s.session == nil {
+		return nil
+	}
+	if late := s.session.RenewalLate(); late > 0 {
+		return fmt.Errorf("the renewal of a slot is %v late", late.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// LimitsAgree returns an error if other hosts declare another MaxConcurrency for a timer than this one.
+func (s *Scheduler) LimitsAgree() error {
+	s.lock()
+	defer s.unlock()
+	return s.limitsAgree()
+}
+
+func (s *Scheduler) limitsAgree() error {
+	var errs []error
+	for name, e := range s.entries {
+		if e.detail != nil && e.detail.declared != 0 {
+			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), e.detail.declared))
+		}
+	}
+	return sorted(errs)
+}
+
+// Degraded returns what is not as it should be though the host can serve: StoreReachable, LeasesRenewed, LimitsAgree and TimersSucceed
+// in one, and which timers go on without the store.
+func (s *Scheduler) Degraded() error {
+	s.lock()
+	var errs []error
 	for name, e := range s.entries {
 		if e.fallback() {
-			timers = append(timers, fmt.Sprintf("timer %q runs without the store", name))
-		}
-		if e.detail != nil && e.detail.declared != 0 {
-			timers = append(timers, fmt.Sprintf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), e.detail.declared))
+			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
 		}
 	}
-	slices.Sort(timers)
-	for _, t := range timers {
-		errs = append(errs, errors.New(t))
-	}
-	return errors.Join(errs...)
+	reachable, agree := s.storeReachable(), s.limitsAgree()
+	s.unlock()
+	return errors.Join(reachable, s.LeasesRenewed(), agree, sorted(errs), s.TimersSucceed())
 }

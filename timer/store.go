@@ -67,8 +67,8 @@ func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, 
 		if err == nil && i < len(results) {
 			outcome = results[i].Outcome
 		}
-		name := strings.TrimPrefix(g.Name, "timer:")
-		if s.metrics != nil && s.entries[name] != nil {
+		name, ours := strings.CutPrefix(g.Name, "timer:")
+		if s.metrics != nil && ours && s.entries[name] != nil {
 			s.metrics.heartbeat(name, outcome)
 		}
 	}
@@ -102,22 +102,31 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 // saw takes in whether the store answered. Called with mu held.
 func (w *watchedStore) saw(failure error) {
 	s := w.scheduler
+	c := s.breaker.saw(failure)
 	if s.metrics != nil {
-		s.metrics.storeUp(w.label, failure == nil)
+		s.metrics.storeUp(w.label, failure == nil, s.breaker.open)
 	}
-	changed, told, lasted := s.stores.saw(failure)
-	switch {
-	case !changed:
-	case failure != nil:
-		if told {
-			s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
-		}
-	default:
+	if c.opened && c.tell {
+		s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
+	}
+	if c.closed && c.tell {
+		s.say(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond))
+	}
+	if c.answered && !s.breaker.open || c.closed {
 		s.storeIsBack()
 		s.audit()
-		if told {
-			s.say(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", lasted)
-		}
+		s.prod()
+	}
+}
+
+// heard takes in what an acquire told of the store itself. Called with mu held.
+func (w *watchedStore) heard(err error) {
+	failed, ok := errors.AsType[*dlock.StoreError](err)
+	switch {
+	case ok && !errors.Is(err, dlock.ErrFault): // a fault is one bad key, found by a store that answers
+		w.saw(failed.Err)
+	case ok || err == nil || errors.Is(err, dlock.ErrNotAcquired):
+		w.saw(nil)
 	}
 }
 
@@ -168,58 +177,4 @@ func (s *Scheduler) storeIsBack() {
 			s.showFallback(e)
 		}
 	}
-}
-
-// storeState is what the calls so far told.
-type storeState struct {
-	called   bool
-	err      error // of the last call
-	failures int   // in a row
-	since    time.Time
-	told     time.Time // when an outage was last logged
-	telling  bool      // this one was
-}
-
-// enough failures in a row make a store count as gone; one may be a hiccup.
-const enough = 3
-
-// quiet is how long nothing is logged of an outage after the last one was: a store of which a part is down fails now and then.
-const quiet = time.Minute
-
-// saw reports whether the state changed, whether to tell of it, and how long the one before lasted.
-func (st *storeState) saw(err error) (changed, tell bool, lasted time.Duration) {
-	now := time.Now()
-	changed = !st.called || (err == nil) != (st.err == nil)
-	if changed {
-		lasted = now.Sub(st.since)
-		st.since = now
-		if err != nil {
-			st.telling = st.told.IsZero() || now.Sub(st.told) >= quiet
-			if st.telling {
-				st.told = now
-			}
-		}
-		tell = st.telling
-		if err == nil {
-			st.telling = false
-		}
-	}
-	st.called, st.err = true, err
-	st.failures++
-	if err == nil {
-		st.failures = 0
-	}
-	return changed, tell, lasted
-}
-
-func (st *storeState) down() bool { return st.failures > 0 }
-
-func (st *storeState) gone() bool { return st.failures >= enough }
-
-func (st *storeState) status(label string) StoreStatus {
-	status := StoreStatus{Name: label, Up: st.called && st.err == nil, Since: st.since}
-	if st.err != nil {
-		status.Err = st.err.Error()
-	}
-	return status
 }

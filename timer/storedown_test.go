@@ -218,7 +218,7 @@ func TestFullIsNotDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 2 {
-			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxRunTime: 30 * time.Minute, Run: f.handler(20 * time.Minute)})
+			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxRunTime: 30 * time.Minute, AlarmAfter: timer.NoLimit, Run: f.handler(20 * time.Minute)})
 		}
 		time.Sleep(10 * time.Minute)
 		for _, h := range f.hosts {

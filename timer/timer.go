@@ -48,6 +48,11 @@ type Timer struct {
 	// OnStoreDown decides what happens while the store does not answer. Default RunLocal.
 	OnStoreDown StoreDownPolicy
 
+	// AlarmAfter is how many ticks may come due without a successful run on any host before TimersSucceed complains. At least 1, or
+	// NoLimit: never. A store that does not tell of successes elsewhere (database locks) lets a host complain of its own runs only.
+	// Default 5.
+	AlarmAfter int
+
 	// LocalOnly keeps this timer away from the store: its limits hold on each host by itself. Default false.
 	LocalOnly bool
 
@@ -90,6 +95,9 @@ func (t Timer) withDefaults() Timer {
 	}
 	if t.MaxPerHost == 0 {
 		t.MaxPerHost = t.MaxConcurrency
+	}
+	if t.AlarmAfter == 0 {
+		t.AlarmAfter = DefaultAlarmAfter
 	}
 	if t.MaxRunTime == 0 {
 		t.MaxRunTime = DefaultMaxRunTime

@@ -94,12 +94,14 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		}
 	}
 	n := max(req.Slots, 1)
-	for len(e.slots) < n {
+	known := e.slots[:min(n, len(e.slots))]
+	free := slices.IndexFunc(known, func(sl slot) bool { return !sl.held(now) })
+	if free < 0 && len(known) < n {
+		free = len(known)
 		e.slots = append(e.slots, slot{})
 	}
-	free := slices.IndexFunc(e.slots[:n], func(sl slot) bool { return !sl.held(now) })
 	if free < 0 {
-		first := slices.MinFunc(e.slots[:n], func(a, b slot) int { return a.ends.Compare(b.ends) })
+		first := slices.MinFunc(known, func(a, b slot) int { return a.ends.Compare(b.ends) })
 		return dlock.Grant{}, &dlock.NotAcquiredError{
 			Name: req.Name, Reason: dlock.Full, Slots: req.Slots,
 			Holder: first.holder, Since: now.Sub(first.since), Ends: first.ends.Sub(now), News: news,

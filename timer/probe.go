@@ -1,0 +1,176 @@
+package timer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// hostsLock is a semaphore of which every scheduler that runs holds a slot. So its leases are the list of hosts, renewed by the
+	// same heartbeat as all others, and a host that dies is off the list within a TTL.
+	hostsLock = "tickslot:hosts"
+	// probeLock is taken and released by the host that holds that slot of hostsLock: it tells whether the store still grants, which a renewal does not.
+	probeLock = "tickslot:probe:%d"
+	// hostsEvery is how often the hosts are counted.
+	hostsEvery = time.Minute
+)
+
+// A prober asks the store for this host, in the background: about once per TTL while the store is well, to find out when it is not
+// although nothing is due; after pauses that grow while it is down. Its fields belong to its goroutine.
+type prober struct {
+	s       *Scheduler
+	host    *dlock.Lease // our slot of hostsLock
+	pause   *backoff.ExponentialBackOff
+	counted time.Time
+}
+
+func newProber(s *Scheduler) *prober {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval = s.config.StoreTimeout / 4
+	pause.MaxInterval = s.config.TTL / 3 // so that a store which is back is found within a TTL
+	pause.Reset()
+	return &prober{s: s, pause: pause}
+}
+
+// startProbing starts the prober. What it returns ends it, and that returns what gives its slot of hostsLock back.
+func (s *Scheduler) startProbing() (stop func() (leave func())) {
+	if s.session == nil {
+		return func() func() { return func() {} }
+	}
+	p, until, done := newProber(s), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		p.run(until)
+	}()
+	return func() func() {
+		close(until)
+		<-done // its call to the store, if one is under way, takes at most StoreTimeout
+		return func() {
+			if p.host != nil {
+				_ = p.host.Release(s.base) // what the store does not answer, ends with its TTL
+			}
+		}
+	}
+}
+
+// run probes until the channel is closed. The host's slot is kept: it is released when the host has drained.
+func (p *prober) run(until <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-until:
+			return
+		case <-timer.C:
+		case <-p.s.prodded:
+		}
+		p.probe(until)
+		timer.Reset(p.wait())
+	}
+}
+
+// prod has the prober look at once. Called with mu held.
+func (s *Scheduler) prod() {
+	select {
+	case s.prodded <- struct{}{}:
+	default:
+	}
+}
+
+func (p *prober) probe(until <-chan struct{}) {
+	err := p.ask()
+	s := p.s
+	s.lock()
+	s.probed = true
+	s.store.heard(err)
+	well := s.breaker.well()
+	s.unlock()
+	if !well {
+		return
+	}
+	s.rejoin(until)
+	if time.Since(p.counted) >= hostsEvery {
+		p.count()
+	}
+}
+
+// ask takes this host's slot of hostsLock, or, once it has that, takes and releases a lock of its own.
+func (p *prober) ask() error {
+	session := p.s.session
+	if p.host == nil || p.host.Err() != nil {
+		host, err := session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.s.base)
+		if err != nil {
+			return err
+		}
+		p.host = host
+		p.counted = time.Time{}
+		return nil
+	}
+	lease, err := session.Mutex(fmt.Sprintf(probeLock, p.host.Slot())).TryAcquire(p.s.base)
+	if err != nil {
+		return err
+	}
+	_ = lease.Release(p.s.base) // what it does not answer, the session settles
+	return nil
+}
+
+// count counts the hosts that hold a slot of hostsLock.
+func (p *prober) count() {
+	s := p.s
+	lister, ok := s.config.Lock.(dlock.Lister)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+	defer cancel()
+	held, err := list(ctx, lister)
+	if err != nil {
+		return // nothing depends on it; the next acquire tells how the store is
+	}
+	p.counted = time.Now()
+	s.lock()
+	defer s.unlock()
+	s.hosts = max(1, len(held))
+	if s.metrics != nil {
+		s.metrics.hosts.Set(float64(s.hosts))
+	}
+	for _, e := range s.entries {
+		s.showBound(e)
+	}
+}
+
+// list turns a panic of a store into an error.
+func list(ctx context.Context, lister dlock.Lister) (held []dlock.Held, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v", p)
+		}
+	}()
+	return lister.List(ctx, hostsLock, dlock.MaxSlots)
+}
+
+// wait returns how long to wait for the next probe, with jitter: hosts that lost the store together must not come back together.
+func (p *prober) wait() time.Duration {
+	s := p.s
+	s.lock()
+	defer s.unlock()
+	switch b := &s.breaker; {
+	case b.err != nil:
+		return p.pause.NextBackOff()
+	case b.open: // it answers: a few more answers, and ticks may ask again
+		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
+	case s.degraded > 0: // they found no slot: ask again, as often as a heartbeat does
+		return s.config.TTL/3 - rand.N(s.config.TTL/12)
+	default:
+		if time.Since(b.since) >= quiet { // a store that comes and goes is asked less and less often
+			p.pause.Reset()
+		}
+		return s.config.TTL - rand.N(s.config.TTL/4)
+	}
+}

@@ -1,0 +1,120 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// After an outage, runs that went on without the store take a slot before this host starts anything new of their timer.
+// Where none is free, nothing new starts until they end: so what goes on beyond the limit only gets less.
+
+// rejoining reports whether a timer has to wait for its runs without a slot: the store answers, and they may get one. One that is past
+// its MaxRunTime gets none, and is not waited for, just as nobody waits for one whose slot has run out. Called with mu held.
+func (s *Scheduler) rejoining(e *entry) bool {
+	return s.shared(e) && s.breaker.well() && s.orphan(e) != nil
+}
+
+// orphan returns a run that could use a slot, the oldest. Called with mu held.
+func (s *Scheduler) orphan(e *entry) (oldest *Run) {
+	if e.detail == nil || e.detail.degraded == 0 {
+		return nil
+	}
+	for r := range e.detail.runs {
+		if r.Degraded() && !r.over && r.ctx.Err() == nil && (oldest == nil || r.started.Before(oldest.started)) {
+			oldest = r
+		}
+	}
+	return oldest
+}
+
+// handOver gives a slot that was meant for a new run to one that has none. Called with mu held.
+func (s *Scheduler) handOver(e *entry, lease *dlock.Lease) bool {
+	if lease == nil {
+		return false
+	}
+	r := s.orphan(e)
+	if r == nil {
+		return false
+	}
+	s.adopt(e, r, lease)
+	return true
+}
+
+// adopt makes a run that went on without the store an ordinary one. Called with mu held.
+func (s *Scheduler) adopt(e *entry, r *Run, lease *dlock.Lease) {
+	s.hold(e, r, lease)
+	r.degraded.Store(false) // only now: Valid asks this first
+	e.more().storeDown = false
+	s.goesOnNoMore(e)
+	if m := s.metricsOf(e); m != nil {
+		m.holds(e.timer.Name)
+	}
+	s.say(slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+}
+
+// hold ties a run to a lease. Called with mu held.
+func (s *Scheduler) hold(e *entry, r *Run, lease *dlock.Lease) {
+	r.lease.Store(lease)
+	r.holding = true
+	if r.unwatch != nil {
+		r.unwatch()
+	}
+	r.unwatch = context.AfterFunc(lease.Context(), func() { s.lost(e, r, lease) })
+}
+
+// rejoin asks for a slot, without a tick, for each run that has none. It stops when the store does not answer, or until is closed.
+func (s *Scheduler) rejoin(until <-chan struct{}) {
+	for _, e := range s.orphaned() {
+		for {
+			select {
+			case <-until:
+				return
+			default:
+			}
+			s.lock()
+			wanted := s.rejoining(e)
+			s.unlock()
+			if !wanted {
+				break
+			}
+			lease, err := s.acquire(s.base, e, 0)
+			s.lock()
+			if lease != nil || errors.Is(err, dlock.ErrNotAcquired) {
+				s.heard(e, lease, err)
+			}
+			given := s.handOver(e, lease)
+			s.unlock()
+			if lease != nil && !given { // the run has ended meanwhile
+				s.release(e, lease)
+			}
+			if lease == nil { // none is free, or the store is gone again
+				break
+			}
+		}
+	}
+}
+
+// orphaned returns the timers that have runs without a slot, also those that were removed.
+func (s *Scheduler) orphaned() []*entry {
+	s.lock()
+	defer s.unlock()
+	var list []*entry
+	if !s.breaker.well() || s.degraded == 0 {
+		return nil
+	}
+	for _, e := range s.entries {
+		if s.orphan(e) != nil {
+			list = append(list, e)
+		}
+	}
+	for e := range s.parting {
+		if s.orphan(e) != nil {
+			list = append(list, e)
+		}
+	}
+	return list
+}

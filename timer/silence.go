@@ -1,0 +1,117 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// DefaultAlarmAfter is after how many ticks without a successful run anywhere TimersSucceed says so, unless the timer says otherwise.
+const DefaultAlarmAfter = 5
+
+// The dead-man's check: a timer that nobody runs, or that fails everywhere, makes no noise by itself. Every host counts the
+// ticks that came due since a run succeeded. The store is told of a success with the release, and tells it with its next answer.
+
+// A silence is how long a timer has had no successful run that this host knows of.
+type silence struct {
+	ticks   int       // that came due since
+	success time.Time // the latest, here or elsewhere; zero: none known
+	holder  dlock.Holder
+	reason  Reason // of the latest tick that started nothing here; "": it started a run
+}
+
+// succeeded takes in a success, here or elsewhere.
+func (q *silence) succeeded(at time.Time) {
+	q.ticks, q.success = 0, at
+}
+
+// unknown leaves out a tick that the store refused without telling of successes: it cannot tell, or knows of none. Then the
+// hosts that did get the tick have to know.
+func (q *silence) unknown() { q.ticks = max(0, q.ticks-1) }
+
+// heardOfSuccess takes in what the store's answer told of a success anywhere, which is that long ago. Called with mu held.
+func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
+	q := &e.more().silence
+	// It takes a moment until an answer is here: one that seems a little later is the one that we know of.
+	if age == 0 || !q.success.IsZero() && time.Since(q.success)-age <= min(e.interval()/2, time.Second) {
+		return
+	}
+	q.succeeded(time.Now().Add(-age))
+	if m := s.metricsOf(e); m != nil {
+		m.succeeded(e.timer.Name, q.success)
+	}
+}
+
+// says returns what there is to complain about, or nil.
+func (q *silence) says(t Timer, failed Outcome) error {
+	if t.AlarmAfter == NoLimit || q.ticks < t.AlarmAfter {
+		return nil
+	}
+	last := "ever, as far as this host knows"
+	if !q.success.IsZero() {
+		last = "since " + q.success.UTC().Format(time.RFC3339)
+	}
+	return fmt.Errorf("timer %q: %d ticks without a successful run anywhere %s: %s", t.Name, q.ticks, last, q.why(failed))
+}
+
+func (q *silence) why(failed Outcome) string {
+	switch q.reason {
+	case "":
+		if failed != "" && failed != OK {
+			return fmt.Sprintf("runs end with %q", string(failed))
+		}
+		return "runs have not ended"
+	case LimitGlobal:
+		if q.holder != (dlock.Holder{}) {
+			return fmt.Sprintf("every slot is held, the one that ends first by %s", q.holder)
+		}
+		return "every slot is held"
+	case LimitLocal:
+		return "the runs on this host do not end"
+	case TickTaken, TickLate:
+		return "other hosts claim its ticks, and no run of theirs succeeds"
+	case Paused:
+		return "it is paused"
+	default:
+		return fmt.Sprintf("nobody claims its ticks; here they are skipped: %s", q.reason)
+	}
+}
+
+// TimersSucceed returns which timers have had no successful run on any host for AlarmAfter ticks, and why as far as this host can tell: the
+// dead-man's check. It reads memory only.
+func (s *Scheduler) TimersSucceed() error {
+	s.lock()
+	defer s.unlock()
+	var errs []error
+	for _, e := range s.entries {
+		if e.detail == nil {
+			continue
+		}
+		var outcome Outcome
+		if e.detail.last != nil {
+			outcome = e.detail.last.Outcome
+		}
+		if err := e.detail.silence.says(e.timer, outcome); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return sorted(errs)
+}
+
+func sorted(errs []error) error {
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// interval is how far the latest tick and the next are apart.
+func (e *entry) interval() time.Duration {
+	if e.next == 0 || e.due == 0 {
+		return math.MaxInt64
+	}
+	return time.Duration(e.next-e.due) * time.Microsecond
+}
