@@ -2,6 +2,7 @@ package timer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
@@ -11,13 +12,19 @@ import (
 
 // A timer that is each host's own affair runs on all of them, and never asks the store.
 func ExampleTimer_localOnly() {
-	store := dlocktest.NewFaulty(memlock.New()) // it counts
-	release := make(chan struct{})
+	store := dlocktest.NewFaulty(memlock.New())
+	store.Inject(dlocktest.Error(errors.New("connection refused"))) // it would not help to ask
+	valid, release := make(chan bool), make(chan struct{})
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 			Name:      "trim-local-disk",
 			LocalOnly: true,
-			Run:       func(context.Context) error { <-release; return nil },
+			Run: func(ctx context.Context) error {
+				run, _ := timer.RunFromContext(ctx)
+				valid <- run.Valid()
+				<-release
+				return nil
+			},
 		})
 		if err != nil {
 			panic(err)
@@ -28,12 +35,10 @@ func ExampleTimer_localOnly() {
 	stop := start(a, b)
 	defer stop()
 
-	fmt.Println("a:", a.Trigger(context.Background(), "trim-local-disk"))
-	fmt.Println("b:", b.Trigger(context.Background(), "trim-local-disk")) // at the same time
-	fmt.Println("calls to the store:", store.Calls(dlocktest.Acquire))
+	fmt.Println("a:", a.Trigger(context.Background(), "trim-local-disk"), <-valid)
+	fmt.Println("b:", b.Trigger(context.Background(), "trim-local-disk"), <-valid) // at the same time
 	close(release)
 	// Output:
-	// a: <nil>
-	// b: <nil>
-	// calls to the store: 0
+	// a: <nil> true
+	// b: <nil> true
 }

@@ -1,0 +1,206 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// oneAtATime counts the calls to a store, and how many were under way at once.
+type oneAtATime struct {
+	dlock.DistributedLock
+	calls, now, most atomic.Int64
+}
+
+func (s *oneAtATime) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	s.calls.Add(1)
+	if n := s.now.Add(1); n > s.most.Load() {
+		s.most.Store(n)
+	}
+	defer s.now.Add(-1)
+	return s.DistributedLock.TryAcquire(ctx, req)
+}
+
+// While the store is down, two hundred timers ask it nothing: one probe of the host does, after pauses that grow, and when it answers
+// three times in a row the ticks may ask again.
+//
+// Fails when try does not look at the breaker, when the pauses do not grow, or when one answer closes it.
+func TestBreaker(t *testing.T) {
+	for name, down := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang, "refuses": dlocktest.Error(errors.New("refused"))} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				link := dlocktest.NewFaulty(f.store)
+				store := &oneAtATime{DistributedLock: link}
+				var timers []timer.Timer
+				var ran atomic.Int64
+				for i := range 200 {
+					timers = append(timers, timer.Timer{Name: fmt.Sprint("timer ", i), Schedule: timer.Every(time.Second),
+						Run: func(context.Context) error { ran.Add(1); return nil }})
+				}
+				h := f.startOn(store, timer.Config{}, timers...)
+				time.Sleep(5 * time.Second)
+				link.Inject(down)
+				time.Sleep(5 * time.Second)
+				if st := h.Status().Store; !st.Open || st.Up {
+					t.Errorf("after 5 s without the store: %+v", st)
+				}
+				if h.StoreReachable() == nil {
+					t.Error("StoreReachable says nothing of it")
+				}
+				store.calls.Store(0)
+				store.most.Store(0)
+				ran.Store(0)
+				time.Sleep(time.Minute)
+				// Pauses of 5 s ± half, and a request that is lost is made twice.
+				if n := store.calls.Load(); n < 8 || n > 50 {
+					t.Errorf("%d calls to a store that is down, in a minute", n)
+				}
+				if n := store.most.Load(); n > 1 {
+					t.Errorf("%d calls to it at once", n)
+				}
+				if n := ran.Load(); n < 11_800 {
+					t.Errorf("%d runs without the store, want 12,000", n)
+				}
+				link.Heal()
+				until(t, 15*time.Second, "the store is asked again", func() bool {
+					if st := h.Status().Store; st.Err == "" && st.Open && h.StoreReachable() == nil {
+						t.Error("reachable while the breaker is open")
+					}
+					return h.Status().Store.Up
+				})
+				if h.StoreReachable() != nil {
+					t.Error(h.StoreReachable())
+				}
+				f.stop()
+			})
+		})
+	}
+}
+
+// One failure, or two, do not open it; and neither does any number of refusals.
+//
+// Fails when saw opens at the first failure.
+func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(10 * time.Second), Run: f.handler(0)})
+		time.Sleep(20 * time.Second)
+		h.link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.Acquire) // an acquire is made twice
+		for range 200 {
+			time.Sleep(10 * time.Millisecond)
+			if h.Status().Store.Open || h.StoreReachable() != nil {
+				t.Fatalf("open after a hiccup: %+v", h.Status().Store)
+			}
+		}
+		f.stop()
+	})
+}
+
+// A store that fails is noticed although nothing is due, and so is that it is back. A host that starts while it is down has started.
+//
+// Fails when nothing probes, or when Started waits for a store that answers.
+func TestProbeFindsOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := &host{link: dlocktest.NewFaulty(f.store), done: make(chan error, 1)}
+		var err error
+		h.Scheduler, err = timer.New(timer.Config{Lock: h.link}, timer.Timer{Name: "a", Run: f.handler(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Started() == nil {
+			t.Error("started before Run")
+		}
+		h.link.Inject(dlocktest.Hang)
+		ctx, stop := context.WithCancel(t.Context())
+		h.stop = stop
+		f.hosts = append(f.hosts, h)
+		go func() { h.done <- h.Run(ctx) }()
+		synctest.Wait()
+		if h.Started() == nil {
+			t.Error("started before the store has been asked")
+		}
+		until(t, 1500*time.Millisecond, "the host has started", func() bool { return h.Started() == nil })
+		until(t, 15*time.Second, "the store is found to be down", func() bool { return h.StoreReachable() != nil })
+		h.link.Heal()
+		until(t, 15*time.Second, "the store is found to be back", func() bool { return h.StoreReachable() == nil && h.Status().Store.Up })
+		time.Sleep(time.Hour)
+		h.link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.Acquire) // renewals work
+		until(t, 30*time.Second, "the store is found not to grant", func() bool { return h.StoreReachable() != nil })
+		h.link.Heal()
+		until(t, 15*time.Second, "the store is found to grant", func() bool { return h.StoreReachable() == nil })
+		f.stop()
+		for _, name := range []string{"tickslot:hosts", "tickslot:probe:0"} {
+			for _, slots := range []int{0, dlock.MaxSlots} {
+				if list, _ := f.store.List(t.Context(), name, slots); len(list) != 0 {
+					t.Errorf("%s is still held: %+v", name, list)
+				}
+			}
+		}
+	})
+}
+
+// A host knows how many share the store, and so how many runs there may be at worst without it.
+//
+// Fails when the prober does not count again, or when a host does not keep its slot of tickslot:hosts.
+func TestHostsAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		for range 4 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
+		}
+		time.Sleep(2 * time.Minute)
+		for _, h := range f.hosts {
+			if st := h.Status(); st.Hosts != 4 || st.Timers[0].Bound != 3 {
+				t.Errorf("%d hosts, want 4; bound %d, want 3", st.Hosts, st.Timers[0].Bound)
+			}
+		}
+		f.hosts[3].link.Inject(dlocktest.Hang) // as good as dead
+		time.Sleep(2 * time.Minute)
+		for i, h := range f.hosts {
+			hosts, bound := 3, 3
+			if i == 3 {
+				hosts, bound = 4, 8 // what it knew
+			}
+			if st := h.Status(); st.Hosts != hosts || st.Timers[0].Bound != bound {
+				t.Errorf("host %d: %d hosts, want %d; bound %d, want %d", i, st.Hosts, hosts, st.Timers[0].Bound, bound)
+			}
+		}
+		f.hosts[3].link.Heal()
+		f.stop()
+	})
+}
+
+// A renewal that is late shows before anything is lost.
+//
+// Fails when RenewalLate looks at the wrong end, or counts the time to the next beat.
+func TestLateRenewalShows(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: f.handler(50 * time.Second)})
+		until(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		for range 300 {
+			time.Sleep(100 * time.Millisecond)
+			if err := h.LeasesRenewed(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.link.Inject(dlocktest.Hang, dlocktest.Extend)
+		until(t, 12*time.Second, "it is late", func() bool { return h.LeasesRenewed() != nil })
+		if !h.Status().Timers[0].Running[0].Valid {
+			t.Error("it was said only when the slot was lost")
+		}
+		h.link.Heal()
+		until(t, 5*time.Second, "it is renewed", func() bool { return h.LeasesRenewed() == nil })
+		f.stop()
+	})
+}

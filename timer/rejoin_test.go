@@ -1,0 +1,229 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A store that is down for all hosts comes back while handlers run. From then on nothing starts without a slot, so the handlers beyond the
+// limit are those that began during the outage and found no slot, and these only get less. Real handlers are counted.
+//
+// Fails when try and attempt do not look whether the timer is rejoining, or when rejoin adopts nothing.
+func TestI1RejoinWithoutOverrun(t *testing.T) {
+	for _, policy := range []timer.StoreDownPolicy{timer.RunLocal, timer.Skip} {
+		for name, down := range outages {
+			t.Run(fmt.Sprintf("%s/%s", policy, name), func(t *testing.T) {
+				bubble(t, func(t *testing.T) { rejoin(t, policy, down) })
+			})
+		}
+	}
+}
+
+func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
+	const hosts, limit, perHost = 5, 3, 2
+	f := newFleet(t)
+	var mu sync.Mutex
+	handlers := map[*timer.Run]bool{}
+	// count returns how many handlers run, and how many of them without a slot.
+	count := func() (running, without int) {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		for r := range handlers {
+			if r.Degraded() {
+				without++
+			}
+		}
+		return len(handlers), without
+	}
+	work := timer.Timer{
+		Name: "a", Schedule: timer.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost, OnStoreDown: policy,
+		Run: func(ctx context.Context) error {
+			defer f.watch.enter(ctx)()
+			r, _ := timer.RunFromContext(ctx)
+			mu.Lock()
+			handlers[r] = true
+			mu.Unlock()
+			defer func() {
+				mu.Lock()
+				delete(handlers, r)
+				mu.Unlock()
+			}()
+			return sleep(ctx, 40*time.Second)
+		},
+	}
+	for range hosts {
+		f.start(timer.Config{}, work)
+	}
+	time.Sleep(30 * time.Second)
+	if n, _ := count(); n != limit {
+		t.Errorf("%d handlers before the outage, the limit is %d", n, limit)
+	}
+	for _, h := range f.hosts {
+		h.link.Inject(down)
+	}
+	most := 0
+	for range 600 {
+		time.Sleep(100 * time.Millisecond)
+		n, _ := count()
+		most = max(most, n)
+	}
+	switch {
+	case policy == timer.Skip && most > limit:
+		t.Errorf("%d handlers during the outage, the limit is %d", most, limit)
+	case policy == timer.RunLocal && most > hosts*perHost:
+		t.Errorf("%d handlers during the outage, the bound is %d", most, hosts*perHost)
+	case policy == timer.RunLocal && most <= limit && down != dlocktest.Short:
+		t.Errorf("%d handlers during the outage: too weak to tell", most)
+	}
+	for _, h := range f.hosts {
+		h.link.Heal()
+	}
+	// Every host finds out by itself that the store is back. From then on it starts nothing beyond the limit.
+	until(t, 15*time.Second, "every host has found that the store is back", func() bool {
+		for _, h := range f.hosts {
+			if !h.Status().Store.Up {
+				return false
+			}
+		}
+		return true
+	})
+	if down == dlocktest.Short { // its acquires were answered all the time: the store is back with the next renewal, which takes TTL/10 and a little
+		time.Sleep(3 * time.Second)
+	}
+	_, began := count()
+	before := began
+	for range 12_000 {
+		time.Sleep(10 * time.Millisecond)
+		n, without := count()
+		if without > before {
+			t.Fatalf("%d handlers without a slot after the outage, and there were %d", without, before)
+		}
+		if n > limit+without {
+			t.Fatalf("%d handlers after the outage, %d of them without a slot: the limit is %d", n, without, limit)
+		}
+		before = without
+	}
+	if policy == timer.RunLocal && down != dlocktest.Short && (began == 0 || before != 0) {
+		t.Errorf("%d handlers without a slot when the store was back, and %d two minutes later", began, before)
+	}
+	until(t, time.Minute, "the limit is reached again", func() bool { n, _ := count(); return n == limit })
+	for _, h := range f.hosts {
+		if err := h.StoreReachable(); err != nil {
+			t.Error(err)
+		}
+	}
+	f.stop()
+	f.watch.check(t)
+}
+
+// The one run of a host that went on without the store gets a slot, a fence and its validity back, and loses them like any other: its context
+// ends when the slot is lost for good.
+//
+// Fails when adopt does not watch the lease, leaves the run degraded, or counts no slot as held.
+func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		taken := &takenStore{DistributedLock: f.store}
+		var run atomic.Pointer[timer.Run]
+		var cause atomic.Value
+		h := f.startOn(taken, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: func(ctx context.Context) error {
+			r, _ := timer.RunFromContext(ctx)
+			run.Store(r)
+			<-ctx.Done()
+			cause.Store(context.Cause(ctx))
+			return nil
+		}})
+		h.link.Inject(dlocktest.Error(errors.New("down")))
+		until(t, time.Minute, "it runs", func() bool { return run.Load() != nil })
+		r := run.Load()
+		if r.Valid() || !r.Degraded() || r.Slot() != -1 || r.Fence() != 0 {
+			t.Errorf("without the store: valid %v, degraded %v, slot %d, fence %d", r.Valid(), r.Degraded(), r.Slot(), r.Fence())
+		}
+		h.link.Heal()
+		until(t, 15*time.Second, "it has a slot", func() bool { return r.Valid() })
+		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Fallback || len(st.Running) != 1 || !st.Running[0].Valid {
+			t.Errorf("after the outage: degraded %v, slot %d, fence %d, %+v", r.Degraded(), r.Slot(), r.Fence(), st)
+		}
+		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 1 {
+			t.Errorf("the store has %+v", list)
+		}
+		taken.all.Store(true)
+		until(t, 10*time.Second, "its context ends", func() bool { return cause.Load() != nil })
+		if err, _ := cause.Load().(error); !errors.Is(err, dlock.ErrLost) || r.Valid() {
+			t.Errorf("cause %v, valid %v", err, r.Valid())
+		}
+		taken.all.Store(false)
+		f.stop()
+	})
+}
+
+// A slot that was asked for before the run without one began, and comes after it, goes to that run.
+//
+// Fails when attempt does not hand over.
+func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(800 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
+		h.link.InjectN(2, dlocktest.Hang, dlocktest.Acquire)                       // the first tick, which asks twice, for a second in all
+		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire) // the second, 800 ms after the first
+		running := func() []timer.RunStatus { return h.Status().Timers[0].Running }
+		until(t, 2*time.Second, "a run without a slot", func() bool { return len(running()) == 1 && running()[0].Degraded })
+		until(t, 300*time.Millisecond, "it has a slot", func() bool {
+			if len(running()) != 1 {
+				t.Errorf("a run started while another had no slot: %+v", running())
+			}
+			return running()[0].Valid
+		})
+		if st := h.Status().Timers[0]; st.Skipped[timer.Rejoining] != 1 {
+			t.Errorf("%+v", st)
+		}
+		time.Sleep(2 * time.Second)
+		if len(running()) != 2 {
+			t.Errorf("later ticks did not start: %+v", running())
+		}
+		f.stop()
+		f.watch.check(t)
+	})
+}
+
+// A run that is past its MaxRunTime gets no slot, and keeps nobody else from starting.
+//
+// Fails when orphan does not look at the context.
+func TestOverdueRunIsNotWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var calls atomic.Int64
+		end := make(chan struct{})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, MaxRunTime: 20 * time.Second, Run: func(context.Context) error {
+			if calls.Add(1) == 1 {
+				<-end // and ignores its context
+			}
+			return nil
+		}})
+		h.link.Inject(dlocktest.Error(errors.New("down")))
+		time.Sleep(30 * time.Second)
+		h.link.Heal()
+		time.Sleep(30 * time.Second)
+		before := calls.Load()
+		time.Sleep(10 * time.Second)
+		if n := calls.Load() - before; n != 10 {
+			t.Errorf("%d runs in 10 ticks", n)
+		}
+		if list, _ := f.store.List(t.Context(), "timer:a", 2); len(list) != 0 {
+			t.Errorf("the overdue run has a slot: %+v", list)
+		}
+		close(end)
+		f.stop()
+	})
+}

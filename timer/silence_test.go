@@ -1,0 +1,172 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A timer without a successful run on any host for AlarmAfter ticks is told of, with the reason.
+//
+// Fails when ticks are not counted, or when the reason of an earlier tick is told.
+func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
+	hang := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	fail := func(context.Context) error { return errors.New("secret") }
+	for name, c := range map[string]struct {
+		run    func(context.Context) error
+		prime  func(f *fleet, h *host)
+		after  int
+		reason string
+	}{
+		"failing":       {run: fail, reason: `runs end with "error"`},
+		"on this host":  {run: hang, reason: "the runs on this host do not end"},
+		"elsewhere":     {run: hang, reason: "every slot is held, the one that ends first by other/1/x", prime: occupy},
+		"without store": {run: fail, reason: "nobody claims its ticks; here they are skipped: store", prime: func(_ *fleet, h *host) { h.link.Inject(dlocktest.Hang) }},
+		"never":         {run: fail, after: timer.NoLimit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				h := f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), AlarmAfter: c.after, OnStoreDown: timer.Skip, Run: succeedOnce(c.run)})
+				time.Sleep(time.Minute) // the one success
+				if c.prime != nil {
+					c.prime(f, h)
+				}
+				time.Sleep(4*time.Minute + time.Second)
+				if err := h.TimersSucceed(); err != nil {
+					t.Errorf("after four ticks: %v", err)
+				}
+				time.Sleep(3 * time.Minute)
+				err := h.TimersSucceed()
+				if c.reason == "" {
+					if err != nil {
+						t.Error(err)
+					}
+				} else if err == nil || !strings.Contains(err.Error(), c.reason) || !strings.Contains(err.Error(), "since 2000-01-01T00:0") || strings.Contains(err.Error(), "secret") {
+					t.Errorf("it says %v, want %s", err, c.reason)
+				}
+				h.link.Heal()
+				f.stop()
+			})
+		})
+	}
+}
+
+// succeedOnce returns a handler that succeeds the first time.
+func succeedOnce(then func(context.Context) error) func(context.Context) error {
+	done := false
+	return func(ctx context.Context) error {
+		if !done {
+			done = true
+			return nil
+		}
+		return then(ctx)
+	}
+}
+
+// occupy takes the slot for good, as a host would whose handler does not end.
+func occupy(f *fleet, _ *host) {
+	store := f.store
+	session := otherSession(f.t, store)
+	if _, err := session.Semaphore("timer:a", 1).TryAcquire(f.t.Context()); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// A run that succeeds on one host is known to all others, also to those that never get a tick.
+//
+// Fails when the success does not travel with the release, or heard does not take it in.
+func TestSuccessElsewhereCounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var failing bool
+		for range 3 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: func(context.Context) error {
+				if failing {
+					return errors.New("no")
+				}
+				return nil
+			}})
+		}
+		time.Sleep(2 * time.Hour)
+		for i, h := range f.hosts {
+			if st := h.Status().Timers[0]; st.Silent > 1 || h.TimersSucceed() != nil {
+				t.Errorf("host %d, which ran it %d times: silent for %d ticks, %v", i, st.Started, st.Silent, h.TimersSucceed())
+			}
+		}
+		failing = true
+		time.Sleep(10 * time.Minute)
+		for i, h := range f.hosts {
+			if h.TimersSucceed() == nil {
+				t.Errorf("host %d does not know that the timer fails everywhere", i)
+			}
+		}
+		f.stop()
+	})
+}
+
+// A handler that ignores its context past MaxRunTime is told of at once and at 1.5 × MaxRunTime, keeps its place on this host and no slot, and
+// harms no other timer.
+//
+// Fails when ended does not stop the renewal, or when nothing is said at 1.5 × MaxRunTime.
+func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		end := make(chan struct{})
+		h := f.start(timer.Config{Logger: textLogger(&log)},
+			timer.Timer{Name: "stuck", Schedule: timer.Every(time.Minute), MaxRunTime: 40 * time.Second, Run: func(context.Context) error { <-end; return nil }},
+			timer.Timer{Name: "other", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(10 * time.Minute)
+		st, _ := h.Status().Timer("stuck")
+		if len(st.Running) != 1 || !st.Running[0].Overdue || st.Running[0].Valid || st.Skipped[timer.LimitLocal] < 8 {
+			t.Errorf("%+v", st)
+		}
+		if list, _ := f.store.List(t.Context(), "timer:stuck", 1); len(list) != 0 {
+			t.Errorf("its slot is still renewed: %+v", list)
+		}
+		if other, _ := h.Status().Timer("other"); other.Started < 599 {
+			t.Errorf("the other timer started %d times in 10 minutes", other.Started)
+		}
+		for line, want := range map[string]int{"reached its MaxRunTime": 1, "beyond 1.5 × MaxRunTime": 1} {
+			if n := strings.Count(log.String(), line); n != want {
+				t.Errorf("%q logged %d times, want %d:\n%s", line, n, want, log.String())
+			}
+		}
+		close(end)
+		f.stop()
+	})
+}
+
+// A slot that another host holds for longer than 1.5 × MaxRunTime is told of once, and so is a slot whose holder let it expire.
+//
+// Fails when heldFor tells of every refusal, or nobody counts abandoned slots.
+func TestContentionIsToldOf(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		session := otherSession(t, f.store)
+		lease, err := session.Semaphore("timer:a", 1).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		reg := newRegistry()
+		f.start(timer.Config{Logger: textLogger(&log), Registerer: reg}, timer.Timer{Name: "a", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Minute, Run: f.handler(0)})
+		time.Sleep(5 * time.Minute)
+		if n := strings.Count(log.String(), "longer than 1.5 × MaxRunTime"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, log.String())
+		}
+		lease.StopRenewing() // as if it had been killed
+		time.Sleep(time.Minute)
+		got := values(t, reg)
+		if got["tickslot_leases_expired_total a"] != 1 || got["tickslot_holds_overlong_total a"] != 1 || got["tickslot_hosts"] != 1 {
+			t.Errorf("expired %v, overlong %v, hosts %v; want 1 of each", got["tickslot_leases_expired_total a"], got["tickslot_holds_overlong_total a"], got["tickslot_hosts"])
+		}
+		f.stop()
+	})
+}
