@@ -33,16 +33,18 @@ missing() {
 	there mariadbd mysqld || printf 'mariadb-server-core '
 	there mariadb mysql || printf 'mariadb-client-core '
 	there pgbouncer || printf 'pgbouncer '
+	there haproxy || printf 'haproxy '
+	there nginx || printf 'nginx '
 	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
 }
 
 how() {
 	if command -v brew >/dev/null 2>&1; then
-		how='brew install redis postgresql mariadb pgbouncer, xcode-select --install'
+		how='brew install redis postgresql mariadb pgbouncer haproxy nginx, xcode-select --install'
 	elif command -v apt-get >/dev/null 2>&1; then
 		how="sudo apt-get install $(missing)"
 	else
-		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, and a C compiler"
+		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, haproxy, nginx, and a C compiler"
 	fi
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }
