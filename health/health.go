@@ -1,106 +1,121 @@
 // Package health answers the probes of load balancers and orchestrators over HTTP:
 //
-//		mux.Handle("/", health.Handler(health.Checks{
-//			Live:     timers.Live,
-//			Ready:    timers.Ready,
-//			Degraded: timers.Degraded,
-//		}))
+//		probes := health.New(health.Checks{
+//			Live:    timers.Live,
+//			Started: timers.Started,
+//			Ready:   timers.Ready,
+//			Others: []health.Check{
+//				{Name: "store", Func: timers.StoreReachable},
+//				{Name: "leases", Func: timers.LeasesRenewed},
+//				{Name: "limits", Func: timers.LimitsAgree},
+//				{Name: "timers", Func: timers.TimersSucceed},
+//			},
+//		})
+//		mux.Handle("/livez", probes)
+//		mux.Handle("/readyz", probes)
+//		mux.Handle("/readyz/", probes) // /readyz/store
+//		mux.Handle("/startupz", probes)
 //
-//	  - GET /livez is 200 unless Live fails: only a restart helps. Orchestrators restart on it, so it
-//	    has nothing to do with the store.
-//	  - GET /readyz is 200 unless Live or Ready fails: this host should get no requests, for instance because it is
-//	    draining. A store that is down makes a host degraded, not unready: all hosts would be so at once, and
-//	    a load balancer would have none left. The header X-Health then says degraded, the status stays 200.
+//	  - /livez is 503 if Live fails: only a restart helps. Orchestrators restart on it, so it must have nothing to do with the
+//	    store, nor with anything else that hosts share.
+//	  - /readyz is 503 if Live, Started, Ready or a required check fails: this host should get no requests, for instance because it
+//	    is draining. A failure of any other check makes the host degraded, and the status stays 200.
+//	  - /startupz is 503 until Started is well.
+//	  - /readyz/store is 503 if that one check fails, required or not. 404: there is none of that name.
 //
-// The status is exactly 200 or 503. The body begins with "ok" or with what is wrong; with ?verbose it lists every
-// check. Checks are functions of the standard library's types, so this package knows nothing of timers.
+// The status is exactly 200 or 503, and the header X-Health says ok, degraded or unhealthy. The body begins with ok, or with
+// unhealthy and what made it so; with ?verbose it lists every check. ?exclude=store leaves a check out. Who prefers application/health+json in
+// Accept gets that (draft-inadarei-api-health-check: pass, warn, fail).
 //
-// A probe calls the checks, which must read memory only: then it costs the store nothing and cannot flap.
+// # A store that is down
+//
+// All hosts lose a store that they share at the same moment. If that made them unready, the load balancer would have no host left,
+// though each could serve: so it makes them degraded, and it is metrics that should wake somebody up. Whoever cannot serve
+// without it says Required: true. A check that may go back and forth is calmed by [Steady]; the timers' own StoreReachable
+// is calm already.
+//
+// # What is not promised
+//
+// A probe reads memory only, and is as good as the functions it is given: one that calls a server makes every probe a call. A check that panics has
+// failed, and so has one that takes longer than [Limit]; neither keeps the others from being seen. A probe that is answered 200 says how it was then:
+// give Scheduler's Config.PreStopDelay the time that your load balancer takes to notice.
+//
+// The body shows the errors of the checks to whoever can reach it, unless [Checks.Details] says no. That is the default because probes belong
+// on a port that the world does not reach, and there "store failed" without its reason is a riddle at night. What looks like a password in an error
+// (user:password@host, password=…) is masked: a safety net, and no promise. On a port that the world does reach, let Details return false: the
+// names of the checks and the status remain.
 package health
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 )
 
-// Checks say how the process is; nil means well. They are called on every probe, from many goroutines.
+// Checks say how the process is. Its functions return nil when it is well. They are called on every probe, from many goroutines, and should
+// do nothing but read memory. A nil function is always well.
 type Checks struct {
 	// Live fails when only a restart of the process helps. Default: never.
 	Live func() error
+	// Started fails until the process has started. Default: never.
+	Started func() error
 	// Ready fails when this host should get no requests. Default: never.
 	Ready func() error
-	// Degraded fails when something is wrong that does not keep this host from serving. Default: never.
-	Degraded func() error
+	// Others are what else there is to know. Default: none.
+	Others []Check
+	// Details says whether whoever asks may see the errors of the checks, or only which have failed. It is asked on every
+	// probe: look at a header, or return false. Default: everybody may.
+	Details func(*http.Request) bool
 }
 
-// Handler serves /livez and /readyz; mount it at the root of a mux, or behind http.StripPrefix.
-func Handler(c Checks) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /livez", Live(c))
-	mux.Handle("GET /readyz", Ready(c))
-	return mux
+// A Check is one thing that may be wrong.
+type Check struct {
+	// Name is how /readyz?verbose shows it and ?exclude= and /readyz/<name> find it. Checks of the same name are found together.
+	Name string
+	// Func returns what is wrong. Default: nothing.
+	Func func() error
+	// Required makes the host unhealthy, and no longer ready, if it fails. Default: only degraded.
+	Required bool
 }
 
-// Live is the handler of /livez alone.
-func Live(c Checks) http.Handler {
-	return probe([]check{{"live", c.Live, true}})
+// A Handler serves /livez, /readyz and /startupz, and nothing else. Mount it at the root of a mux or behind http.StripPrefix.
+type Handler struct {
+	probes  map[string][]*check
+	details func(*http.Request) bool
 }
 
-// Ready is the handler of /readyz alone.
-func Ready(c Checks) http.Handler {
-	return probe([]check{{"live", c.Live, true}, {"ready", c.Ready, true}, {"degraded", c.Degraded, false}})
-}
-
-type check struct {
-	name  string
-	run   func() error
-	fatal bool // a failure makes the status 503
-}
-
-func probe(checks []check) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status, state := http.StatusOK, "ok"
-		var first, all strings.Builder
-		for _, c := range checks {
-			err := call(c.run)
-			switch {
-			case err == nil:
-				fmt.Fprintf(&all, "[+] %s ok\n", c.name)
-				continue
-			case c.fatal:
-				status, state = http.StatusServiceUnavailable, "unhealthy"
-				fmt.Fprintf(&first, "%s: %v\n", c.name, err)
-			case status == http.StatusOK:
-				state = "degraded"
-			}
-			fmt.Fprintf(&all, "[-] %s: %v\n", c.name, err)
+// New returns a Handler. It calls no check.
+func New(c Checks) *Handler {
+	live := &check{name: "live", run: c.Live, required: true}
+	started := &check{name: "started", run: c.Started, required: true}
+	ready := []*check{live, started, {name: "ready", run: c.Ready, required: true}}
+	for _, o := range c.Others {
+		if o.Name == "" {
+			o.Name = "unnamed"
 		}
-		if status == http.StatusOK {
-			first.WriteString("ok\n")
-		}
-		h := w.Header()
-		h.Set("Content-Type", "text/plain; charset=utf-8")
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Health", state)
-		w.WriteHeader(status)
-		if r.URL.Query().Has("verbose") {
-			first.WriteString(all.String())
-		}
-		fmt.Fprint(w, first.String()) // a prober that went away needs no answer
-	})
-}
-
-// call turns a panic of a check into its failure.
-func call(run func() error) (err error) {
-	if run == nil {
-		return nil
+		ready = append(ready, &check{name: o.Name, run: o.Func, required: o.Required})
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the check panicked: %v", p)
+	return &Handler{
+		probes:  map[string][]*check{"livez": {live}, "readyz": ready, "startupz": {started}},
+		details: c.Details,
+	}
+}
+
+// Live returns an error when /livez is 503. Like Started and Ready it is for those who ask by other means than HTTP.
+func (h *Handler) Live() error { return h.ask("livez") }
+
+// Started returns an error when /startupz is 503.
+func (h *Handler) Started() error { return h.ask("startupz") }
+
+// Ready returns an error when /readyz is 503.
+func (h *Handler) Ready() error { return h.ask("readyz") }
+
+func (h *Handler) ask(probe string) error {
+	var errs []error
+	for _, v := range run(h.probes[probe]) {
+		if v.failed && v.required {
+			errs = append(errs, fmt.Errorf("%s: %s", v.name, v.text))
 		}
-	}()
-	return run()
+	}
+	return errors.Join(errs...)
 }

@@ -1,10 +1,19 @@
 package health_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// No goroutine is left after the tests; the bubbles prove it for each by themselves.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The binary is also the program of a host of the fleet behind the load balancers.
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(hostEnv); addr != "" {
+		host(addr)
+		return
+	}
+	servertest.Main(m, func() error { return goleak.Find() })
+}

@@ -89,7 +89,7 @@ func serve(ctx context.Context, addr, url string) error {
 	}
 
 	mux := http.NewServeMux()
-	mux.Handle("/", health.Handler(health.Checks{Live: timers.Live, Ready: timers.Ready, Degraded: timers.Degraded}))
+	mux.Handle("/", health.New(health.Checks{Live: timers.Live, Ready: timers.Ready, Others: []health.Check{{Name: "timers", Func: timers.Degraded}}}))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	listener, err := net.Listen("tcp", addr)

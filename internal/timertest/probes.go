@@ -22,7 +22,7 @@ func probes(s *suite, t *testing.T) {
 	h := f.start(timer.Config{},
 		timer.Timer{Name: "a", OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }},
 		timer.Timer{Name: "holds", OnStoreDown: timer.Skip, Run: hold(gate)})
-	pages := health.Handler(health.Checks{Live: h.Live, Ready: h.Ready, Degraded: h.Degraded})
+	pages := health.New(health.Checks{Live: h.Live, Ready: h.Ready, Others: []health.Check{{Name: "timers", Func: h.Degraded}}})
 	probe := func() (ready, live int) {
 		page := func(path string) int {
 			w := httptest.NewRecorder()

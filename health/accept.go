@@ -1,0 +1,53 @@
+package health
+
+import (
+	"mime"
+	"strconv"
+	"strings"
+)
+
+const (
+	textType = "text/plain"
+	jsonType = "application/health+json"
+)
+
+// wantsJSON reports whether JSON is preferred to text by the Accept headers. Where both are as good, what is named wins over what is only matched by a
+// wildcard, and then text wins. Nothing is refused: a probe must not fail for its header.
+func wantsJSON(accept []string) bool {
+	json, jsonNamed := quality(accept, jsonType)
+	text, textNamed := quality(accept, textType)
+	return json > text || json == text && json > 0 && jsonNamed && !textNamed
+}
+
+// quality returns the q-value that the headers give to a type, by the most precise of the ranges that match it, and whether that one names it.
+func quality(accept []string, typ string) (q float64, named bool) {
+	group, _, _ := strings.Cut(typ, "/")
+	precision := 0
+	for _, header := range accept {
+		for item := range strings.SplitSeq(header, ",") {
+			found, params, err := mime.ParseMediaType(item)
+			if err != nil {
+				continue
+			}
+			p := 0
+			switch found {
+			case typ:
+				p = 3
+			case group + "/*":
+				p = 2
+			case "*/*":
+				p = 1
+			}
+			v := 1.0
+			if text, ok := params["q"]; ok {
+				if v, err = strconv.ParseFloat(text, 64); err != nil || !(v >= 0 && v <= 1) {
+					continue
+				}
+			}
+			if p > precision || p == precision && p > 0 && v > q {
+				q, precision = v, p
+			}
+		}
+	}
+	return q, precision == 3
+}

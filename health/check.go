@@ -1,0 +1,155 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Limit is how long a probe waits for its checks. It is half of what Kubernetes waits for a probe unless told otherwise.
+const Limit = 500 * time.Millisecond
+
+// A check is called by one goroutine at a time, so one that hangs costs one goroutine however often it is asked.
+type check struct {
+	name     string
+	run      func() error
+	required bool
+
+	mu   sync.Mutex
+	last *call
+}
+
+// A call of a check. Probes that come while it is under way share it.
+type call struct {
+	began  time.Time
+	done   chan struct{}
+	failed bool // this and text are to be read after done
+	text   string
+}
+
+// A verdict is what a check said.
+type verdict struct {
+	name     string
+	required bool
+	failed   bool
+	text     string // if failed
+}
+
+// run calls the checks, all at once, and waits for them, but no longer than Limit.
+func run(checks []*check) []verdict {
+	calls := make([]*call, len(checks))
+	for i, c := range checks {
+		calls[i] = c.call()
+	}
+	verdicts := make([]verdict, len(checks))
+	for i, c := range checks {
+		failed, text := calls[i].wait()
+		verdicts[i] = verdict{c.name, c.required, failed, text}
+	}
+	return verdicts
+}
+
+var well = func() *call {
+	c := &call{done: make(chan struct{})}
+	close(c.done)
+	return c
+}()
+
+func (c *check) call() *call {
+	if c.run == nil {
+		return well
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last != nil && !c.last.over() {
+		return c.last
+	}
+	c.last = &call{began: time.Now(), done: make(chan struct{})}
+	go c.last.make(c.run)
+	return c.last
+}
+
+// make asks for the error's text, too: that is the check's code as well, and may panic or hang.
+func (c *call) make(run func() error) {
+	c.failed, c.text = true, "the check ended its goroutine" // runtime.Goexit returns nothing
+	defer close(c.done)
+	defer func() {
+		if p := recover(); p != nil {
+			c.failed, c.text = true, panicked(p).Error()
+		}
+	}()
+	if err := run(); err != nil {
+		c.text = err.Error()
+	} else {
+		c.failed = false
+	}
+}
+
+func (c *call) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *call) wait() (failed bool, text string) {
+	if !c.over() {
+		late := time.NewTimer(Limit - time.Since(c.began))
+		defer late.Stop()
+		select {
+		case <-c.done:
+		case <-late.C:
+			if !c.over() {
+				return true, fmt.Sprintf("the check has not answered for %v: it should read memory only", time.Since(c.began).Round(time.Millisecond))
+			}
+		}
+	}
+	return c.failed, c.text
+}
+
+func panicked(p any) error { return fmt.Errorf("the check panicked: %v", p) }
+
+// Steady returns a check that says at first what the given one says, and from then on changes its mind only when that one has
+// said the other thing at every call for d. It remembers, and starts nothing: what happens between two probes, it does not see.
+func Steady(d time.Duration, f func() error) func() error {
+	var mu sync.Mutex
+	var asked bool
+	var said error        // the last error, or nil while it is well
+	var differs time.Time // since when f says the other thing; zero: it does not
+	return func() error {
+		now := time.Now()
+		err := safely(f) // without the lock: it may hang
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case !asked:
+			asked, said = true, err
+		case (err == nil) == (said == nil):
+			said, differs = err, time.Time{}
+		default:
+			if differs.IsZero() {
+				differs = now
+			}
+			if now.Sub(differs) >= d {
+				said, differs = err, time.Time{}
+			}
+		}
+		return said
+	}
+}
+
+// safely turns a panic into an error.
+func safely(f func() error) (err error) {
+	if f == nil {
+		return errors.New("there is no function to ask: give Steady one")
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
+	}()
+	return f()
+}

@@ -1,0 +1,94 @@
+package health_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/timer"
+)
+
+func ExampleNew() {
+	timers, err := timer.New(timer.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	probes := health.New(health.Checks{
+		Live:   timers.Live,
+		Ready:  timers.Ready,
+		Others: []health.Check{{Name: "timers", Func: timers.Degraded}},
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/livez", probes)
+	mux.Handle("/readyz", probes)
+
+	for _, path := range []string{"/livez", "/readyz"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+		fmt.Print(w.Body)
+	}
+	// Output:
+	// /livez 200
+	// ok
+	// /readyz 503
+	// unhealthy
+	// [-]ready failed: the timers are not running yet
+}
+
+// What hosts share makes them degraded; what this host cannot serve without is required.
+func ExampleCheck() {
+	probes := health.New(health.Checks{Others: []health.Check{
+		{Name: "store", Func: func() error { return errors.New("it does not answer") }},
+		{Name: "disk", Func: func() error { return nil }, Required: true},
+	}})
+	w := httptest.NewRecorder()
+	probes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz?verbose", nil))
+	fmt.Println(w.Code, w.Header().Get("X-Health"))
+	fmt.Print(w.Body)
+	// Output:
+	// 200 degraded
+	// ok
+	// [+]live ok
+	// [+]started ok
+	// [+]ready ok
+	// [-]store failed: it does not answer
+	// [+]disk ok
+}
+
+// Errors are for those who may see them.
+func ExampleChecks_details() {
+	probes := health.New(health.Checks{
+		Ready:   func() error { return errors.New("shop-db.internal refuses connections") },
+		Details: func(r *http.Request) bool { return r.Header.Get("X-Ops") != "" },
+	})
+	w := httptest.NewRecorder()
+	probes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	fmt.Print(w.Body)
+	// Output:
+	// unhealthy
+	// [-]ready failed
+}
+
+// A check that goes back and forth is followed only when it has said the same for a while.
+func ExampleSteady() {
+	well := true
+	check := health.Steady(10*time.Second, func() error {
+		if well = !well; well {
+			return nil
+		}
+		return errors.New("the connection broke")
+	})
+	probes := health.New(health.Checks{Others: []health.Check{{Name: "flaps", Func: check, Required: true}}})
+	for range 3 {
+		fmt.Println(probes.Ready())
+	}
+	// Output:
+	// flaps: the connection broke
+	// flaps: the connection broke
+	// flaps: the connection broke
+}

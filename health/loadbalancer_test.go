@@ -1,0 +1,359 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const (
+	hostEnv = "TICKSLOT_HEALTH_TEST_HOST" // the address of the host that this binary is to be
+	hosts   = 3
+
+	preStopDelay = 2 * time.Second // as docs/load-balancers.md says
+	stopped      = "stopped in good order"
+)
+
+// host is a process of the fleet, written as docs/load-balancers.md says. Every page but the probes is its process id.
+func host(addr string) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	lock := memlock.New()
+	timers, err := timer.New(timer.Config{Lock: lock, PreStopDelay: preStopDelay},
+		timer.Timer{Name: "busy", Schedule: timer.Every(100 * time.Millisecond), Run: func(context.Context) error { return nil }})
+	if err != nil {
+		log.Fatal(err)
+	}
+	probes := health.New(health.Checks{Live: timers.Live, Ready: timers.Ready, Others: []health.Check{{Name: "timers", Func: timers.Degraded}}})
+	mux := http.NewServeMux()
+	mux.Handle("/livez", probes)
+	mux.Handle("/readyz", probes)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(5 * time.Millisecond) // it has something to do, so that requests are under way at any moment
+		fmt.Fprint(w, os.Getpid())
+	})
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := &http.Server{Handler: mux}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	err = timers.Run(ctx)
+	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = errors.Join(err, server.Shutdown(bounded))
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stopped)
+}
+
+// Three hosts are restarted one after the other behind a real HAProxy and a real nginx, with the configurations of docs/load-balancers.md, while clients
+// send requests through both. Not one fails. HAProxy has taken each host out because of its /readyz, and nginx has asked another host when one
+// said 503: its clients ask for /readyz itself, too.
+//
+// Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port), when the server shuts down before the timers
+// have drained, when PreStopDelay is 0, and when the documentation of nginx lacks proxy_next_upstream, or its http_503.
+func TestARollingRestartLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../docs/load-balancers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("PreStopDelay: %d * time.Second, // longer", preStopDelay/time.Second); !strings.Contains(string(doc), want) {
+		t.Errorf("the documentation does not say %q, which is what is tested", want)
+	}
+	haproxy, nginx := find(t, "haproxy"), find(t, "nginx")
+
+	var fleet [hosts]*servertest.Server
+	for i := range fleet {
+		s, err := servertest.Start(hostProgram())
+		fleet[i] = servertest.Own(t, s, err)
+	}
+	hap, err := servertest.Start(haproxyProgram(haproxy, fill(t, string(doc), "haproxy", "bind :80", fleet)))
+	servertest.Own(t, hap, err)
+	ngx, err := servertest.Start(nginxProgram(nginx, fill(t, string(doc), "nginx", "listen 80", fleet)))
+	servertest.Own(t, ngx, err)
+
+	crowds := []*crowd{newCrowd(t, "HAProxy", hap.Addr(), "/"), newCrowd(t, "nginx", ngx.Addr(), "/")}
+	var asking *crowd
+	for i, s := range fleet {
+		before := s.Pid()
+		everywhere(t, crowds, before)
+		if i == hosts-1 {
+			// Only now: a 503 lets nginx leave the host early, and the others should have left while it was being asked.
+			asking = newCrowd(t, "nginx, /readyz", ngx.Addr(), "/readyz")
+			asking.until(t, "its first answer", func() bool { return asking.answers.Load() > 0 })
+		}
+		began := time.Now()
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < preStopDelay {
+			t.Errorf("host %d was gone after %v: that is less than PreStopDelay", i+1, took)
+		}
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if s.Pid() == before {
+			t.Errorf("host %d was not restarted", i+1)
+		}
+		everywhere(t, crowds, s.Pid())
+		if out := s.Log(); strings.Count(out, stopped) != 1 || strings.Contains(out, "DATA RACE") {
+			t.Errorf("host %d did not stop in good order:\n%s", i+1, out)
+		}
+	}
+	for _, c := range append(crowds, asking) {
+		c.end(t)
+	}
+	for _, c := range crowds {
+		if n := len(c.pids()); n != 2*hosts {
+			t.Errorf("%s: %d processes have answered, want each host before and after", c.name, n)
+		}
+	}
+	for i := range fleet {
+		if down := fmt.Sprintf("Server shop/host-%d is DOWN, reason: Layer7 wrong status, code: 503", i+1); strings.Count(hap.Log(), down) != 1 {
+			t.Errorf("HAProxy did not take host %d out because it said 503:\n%s", i+1, hap.Log())
+		}
+	}
+	if n := strings.Count(ngx.Log(), "\" 503, 200 "); n == 0 {
+		t.Error("nginx was never told 503, so it could not ask another host")
+	}
+}
+
+// A crowd is some clients that send one request after the other to a load balancer: half of them on a new connection each time, as the others' http.Client
+// would hide a connection that is closed instead of an answer.
+type crowd struct {
+	name    string
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	answers atomic.Int64
+
+	mu     sync.Mutex
+	seen   map[string]int // answers by what they say
+	failed []string
+}
+
+func newCrowd(t *testing.T, name, addr, path string) *crowd {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &crowd{name: name, stop: stop, seen: map[string]int{}}
+	t.Cleanup(func() { stop(); c.wg.Wait() })
+	for i := range 6 {
+		c.wg.Go(func() {
+			transport := &http.Transport{DisableKeepAlives: i%2 == 0}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+			pace := time.NewTicker(20 * time.Millisecond)
+			defer pace.Stop()
+			for {
+				c.ask(client, "http://"+addr+path)
+				select {
+				case <-ctx.Done():
+					return
+				case <-pace.C:
+				}
+			}
+		})
+	}
+	return c
+}
+
+func (c *crowd) ask(client *http.Client, url string) {
+	began := time.Now()
+	said, err := fetch(client, url)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers.Add(1)
+	if err != nil {
+		c.failed = append(c.failed, fmt.Sprintf("%s, after %v: %v", began.Format(time.StampMilli), time.Since(began), err))
+		return
+	}
+	c.seen[said]++
+}
+
+func fetch(client *http.Client, url string) (string, error) {
+	r, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<10))
+	if err == nil && r.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", r.Status, body)
+	}
+	return string(body), err
+}
+
+func (c *crowd) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if err := servertest.Poll(20*time.Second, c.name+": "+what, func(context.Context) error {
+		if !ok() {
+			return errors.New("not yet")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *crowd) pids() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	copied := make(map[string]int, len(c.seen))
+	for pid, n := range c.seen {
+		copied[pid] = n
+	}
+	return copied
+}
+
+// end stops the clients. All requests they have sent were answered.
+func (c *crowd) end(t *testing.T) {
+	t.Helper()
+	c.stop()
+	c.wg.Wait()
+	if len(c.failed) > 0 {
+		t.Errorf("%s: %d of %d requests failed:\n%s", c.name, len(c.failed), c.answers.Load(), strings.Join(c.failed[:min(len(c.failed), 10)], "\n"))
+	}
+	if c.answers.Load() < 50 {
+		t.Errorf("%s: only %d requests", c.name, c.answers.Load())
+	}
+	t.Logf("%s: %d requests, %d failed", c.name, c.answers.Load(), len(c.failed))
+}
+
+// everywhere waits until the process has answered through each load balancer.
+func everywhere(t *testing.T, crowds []*crowd, pid int) {
+	t.Helper()
+	for _, c := range crowds {
+		c.until(t, fmt.Sprintf("an answer of process %d", pid), func() bool { return c.pids()[fmt.Sprint(pid)] > 0 })
+	}
+}
+
+func find(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin"} {
+		if err != nil {
+			path, err = exec.LookPath(filepath.Join(dir, name))
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s not found", name)
+	}
+	servertest.Require(t, err, fmt.Sprintf("install it (apt-get install %s, or brew install %[1]s)", name))
+	return path
+}
+
+// fill returns the block of the documentation in that language, with the addresses of the fleet. What it says of its own port becomes
+// PORT, with the words before it kept.
+func fill(t *testing.T, doc, language, listen string, fleet [hosts]*servertest.Server) string {
+	t.Helper()
+	_, block, ok := strings.Cut(doc, "\n```"+language+"\n")
+	block, _, closed := strings.Cut(block, "\n```\n")
+	if !ok || !closed {
+		t.Fatalf("the documentation has no block of %s", language)
+	}
+	replace := func(old, with string) {
+		t.Helper()
+		if strings.Count(block, old) != 1 {
+			t.Fatalf("the documentation of %s does not say %q once:\n%s", language, old, block)
+		}
+		block = strings.Replace(block, old, with, 1)
+	}
+	word, _, _ := strings.Cut(listen, " ")
+	replace(listen, word+" 127.0.0.1:PORT")
+	for i, s := range fleet {
+		replace(fmt.Sprintf("10.0.0.%d:8080", i+1), s.Addr())
+	}
+	return block + "\n"
+}
+
+func hostProgram() servertest.Program {
+	return servertest.Program{
+		Name: "host",
+		Command: func(s *servertest.Server) (*exec.Cmd, error) {
+			self, err := os.Executable()
+			if err != nil {
+				return nil, err
+			}
+			cmd := s.Command(self)
+			cmd.Env = append(os.Environ(), hostEnv+"="+s.Addr())
+			return cmd, nil
+		},
+		Ready: answers("/readyz"),
+	}
+}
+
+func haproxyProgram(program, config string) servertest.Program {
+	return servertest.Program{
+		Name: "haproxy",
+		Command: func(s *servertest.Server) (*exec.Cmd, error) {
+			path := filepath.Join(s.Dir(), "haproxy.cfg")
+			err := os.WriteFile(path, []byte(strings.Replace(config, "PORT", fmt.Sprint(s.Port()), 1)), 0o600)
+			return s.Command(program, "-db", "-f", path), err
+		},
+		Ready: answers("/"),
+	}
+}
+
+// What surrounds the documentation's part of nginx's configuration: files in the temporary folder only, and a log of what the hosts said.
+const nginxConfig = `daemon off;
+worker_processes 2;
+pid nginx.pid;
+error_log stderr warn;
+events {}
+http {
+    log_format hosts '$remote_addr "$request" $upstream_status $status';
+    map $upstream_status $asked_again { default 0; "~," 1; }
+    access_log /dev/stdout hosts if=$asked_again;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+%s}
+`
+
+func nginxProgram(program, config string) servertest.Program {
+	return servertest.Program{
+		Name: "nginx",
+		Command: func(s *servertest.Server) (*exec.Cmd, error) {
+			config := strings.Replace(config, "PORT", fmt.Sprint(s.Port()), 1)
+			err := os.WriteFile(filepath.Join(s.Dir(), "nginx.conf"), fmt.Appendf(nil, nginxConfig, config), 0o644)
+			return s.Command(program, "-e", "stderr", "-p", s.Dir(), "-c", "nginx.conf"), err
+		},
+		Ready:       answers("/"),
+		RefusesRoot: true, // as root its workers would be of another user than its files
+	}
+}
+
+// answers says that a server is ready when it answers with 200.
+func answers(path string) func(context.Context, *servertest.Server, int, string) error {
+	return func(_ context.Context, s *servertest.Server, _ int, _ string) error {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+		_, err := fetch(client, "http://"+s.Addr()+path)
+		return err
+	}
+}
