@@ -357,7 +357,7 @@ func TestACheckThatHangs(t *testing.T) {
 	})
 }
 
-// Fails when Steady follows at once, never, or counts spells together.
+// Fails when Steady follows at once, never, or counts spells together, and when a panic gets past it.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,6 +392,17 @@ func TestSteady(t *testing.T) {
 		step(nil, nil)
 		if err := health.Steady(0, bad)(); err == nil {
 			t.Error("without a delay it says nothing")
+		}
+		jumpy := health.Steady(10*time.Second, func() error {
+			if now != nil {
+				panic(now)
+			}
+			return nil
+		})
+		for _, now = range []error{nil, first, nil} { // a panic is a failure like others
+			if err := jumpy(); err != nil {
+				t.Error(err)
+			}
 		}
 		quick := health.Steady(0, func() error { return now })
 		for _, want := range []error{nil, first, nil, nil, second} {

@@ -109,7 +109,10 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 			asking.until(t, "its first answer", func() bool { return asking.answers.Load() > 0 })
 		}
 		began := time.Now()
-		if err := s.Stop(); err != nil {
+		left := make(chan error, 1)
+		go func() { left <- s.Stop() }()
+		drains(t, s, before)
+		if err := <-left; err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < preStopDelay {
@@ -253,6 +256,23 @@ func (c *crowd) end(t *testing.T) {
 	t.Logf("%s: %d requests, %d failed", c.name, c.answers.Load(), len(c.failed))
 }
 
+// drains waits until a host that has got SIGTERM says that it is not ready. It must do so at once, and go on serving whoever has not heard of it.
+func drains(t *testing.T, s *servertest.Server, pid int) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+	if err := servertest.Poll(preStopDelay/2, "/readyz says draining", func(context.Context) error {
+		if _, err := fetch(client, "http://"+s.Addr()+"/readyz"); err == nil || !strings.Contains(err.Error(), "503 Service Unavailable: unhealthy\n[-]ready failed: the timers are draining") {
+			return fmt.Errorf("it is %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if said, err := fetch(client, "http://"+s.Addr()+"/"); err != nil || said != fmt.Sprint(pid) {
+		t.Errorf("a host that drains is not to be reached any more: %v", err)
+	}
+}
+
 // everywhere waits until the process has answered through each load balancer.
 func everywhere(t *testing.T, crowds []*crowd, pid int) {
 	t.Helper()
@@ -309,7 +329,7 @@ func hostProgram() servertest.Program {
 				return nil, err
 			}
 			cmd := s.Command(self)
-			cmd.Env = append(os.Environ(), hostEnv+"="+s.Addr())
+			cmd.Env = append(os.Environ(), hostEnv+"="+s.Addr(), "GORACE=atexit_sleep_ms=0") // it would linger for a second otherwise
 			return cmd, nil
 		},
 		Ready: answers("/readyz"),
