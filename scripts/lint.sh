@@ -6,8 +6,18 @@
 # so that they are no dependency of the module itself.
 set -u
 
+tools=$PWD/internal/tools/go.mod
 tool() {
-	GOWORK=off go tool -modfile=internal/tools/go.mod "$@"
+	GOWORK=off go tool -modfile="$tools" "$@"
+}
+
+# each runs a command in every module.
+each() {
+	bad=0
+	for module in . health/grpchealth; do
+		(cd "$module" && "$@") || bad=1
+	done
+	return "$bad"
 }
 
 check_gofmt() {
@@ -18,15 +28,17 @@ check_gofmt() {
 	return 1
 }
 
-check_vet() { go vet ./...; }
+check_vet() { each go vet ./...; }
 
-check_staticcheck() { tool staticcheck ./...; }
+check_staticcheck() { each tool staticcheck ./...; }
 
-check_tidy() { go mod tidy -diff; }
+check_tidy() { each go mod tidy -diff; }
 
 # A vulnerability that is found fails, and so does every other error; only a
 # database out of reach does not.
-check_govulncheck() {
+check_govulncheck() { each vulnerabilities; }
+
+vulnerabilities() {
 	out=$(tool govulncheck ./... 2>&1)
 	code=$?
 	case $code:$out in
