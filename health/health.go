@@ -1,27 +1,29 @@
 // Package health answers the probes of load balancers and orchestrators over HTTP:
 //
-//		probes := health.New(health.Checks{
-//			Live:    timers.Live,
-//			Started: timers.Started,
-//			Ready:   timers.Ready,
-//			Others: []health.Check{
-//				{Name: "store", Func: timers.StoreReachable},
-//				{Name: "leases", Func: timers.LeasesRenewed},
-//				{Name: "limits", Func: timers.LimitsAgree},
-//				{Name: "timers", Func: timers.TimersSucceed},
-//			},
-//		})
-//		mux.Handle("/livez", probes)
-//		mux.Handle("/readyz", probes)
-//		mux.Handle("/readyz/", probes) // /readyz/store
-//		mux.Handle("/startupz", probes)
+//	probes := health.New(health.Checks{
+//		Live:    timers.Live,
+//		Started: timers.Started,
+//		Ready:   timers.Ready,
+//		Others: []health.Check{
+//			{Name: "store", Func: timers.StoreReachable},
+//			{Name: "leases", Func: timers.LeasesRenewed},
+//			{Name: "limits", Func: timers.LimitsAgree},
+//			{Name: "timers", Func: timers.TimersSucceed},
+//		},
+//	})
+//	mux.Handle("/livez", probes)
+//	mux.Handle("/readyz", probes)
+//	mux.Handle("/readyz/", probes) // /readyz/store
+//	mux.Handle("/startupz", probes)
 //
-//	  - /livez is 503 if Live fails: only a restart helps. Orchestrators restart on it, so it must have nothing to do with the
-//	    store, nor with anything else that hosts share.
-//	  - /readyz is 503 if Live, Started, Ready or a required check fails: this host should get no requests, for instance because it
-//	    is draining. A failure of any other check makes the host degraded, and the status stays 200.
-//	  - /startupz is 503 until Started is well.
-//	  - /readyz/store is 503 if that one check fails, required or not. 404: there is none of that name.
+// What a probe answers:
+//
+//   - /livez is 503 if Live fails: only a restart helps. Orchestrators restart on it, so it must have nothing to do with the
+//     store, nor with anything else that hosts share.
+//   - /readyz is 503 if Live, Started, Ready or a required check fails: this host should get no requests, for instance because it
+//     is draining. A failure of any other check makes the host degraded, and the status stays 200.
+//   - /startupz is 503 until Started is well.
+//   - /readyz/store is 503 if that one check fails, required or not. 404: there is none of that name.
 //
 // The status is exactly 200 or 503, and the header X-Health says ok, degraded or unhealthy. The body begins with ok, or with
 // unhealthy and what made it so; with ?verbose it lists every check. ?exclude=store leaves a check out. Who prefers application/health+json in
@@ -52,8 +54,8 @@ import (
 	"net/http"
 )
 
-// Checks say how the process is. Its functions return nil when it is well. They are called on every probe, from many goroutines, and should
-// do nothing but read memory. A nil function is always well.
+// Checks say how the process is. Its functions return nil when it is well. They are called on every probe, each by a goroutine of its own and once at
+// a time, and should do nothing but read memory. A nil function is always well.
 type Checks struct {
 	// Live fails when only a restart of the process helps. Default: never.
 	Live func() error

@@ -78,6 +78,9 @@ func host(addr string) {
 // Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port), when the server shuts down before the timers
 // have drained, when PreStopDelay is 0, and when the documentation of nginx turns proxy_next_upstream off, or lacks its http_503.
 func TestARollingRestartLosesNoRequest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a quarter of a minute, on real servers")
+	}
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/load-balancers.md")
 	if err != nil {
