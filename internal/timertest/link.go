@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +44,7 @@ func newLink(store dlock.DistributedLock) *link {
 
 // TryAcquire implements dlock.DistributedLock.
 func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant, err error) {
-	defer l.watch(ctx, &err)()
+	defer l.watch(ctx, &err, req.Name)()
 	if l.lag > 0 {
 		select {
 		case <-ctx.Done():
@@ -65,7 +67,7 @@ func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant
 
 // Extend implements dlock.DistributedLock.
 func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result, err error) {
-	defer l.watch(ctx, &err)()
+	defer l.watch(ctx, &err, names(grants)...)()
 	sent := time.Now()
 	results, err = l.Faulty.Extend(ctx, ttl, grants...)
 	l.mu.Lock()
@@ -83,7 +85,7 @@ func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Gr
 
 // Release implements dlock.DistributedLock.
 func (l *link) Release(ctx context.Context, grants ...dlock.Grant) (results []dlock.Result, err error) {
-	defer l.watch(ctx, &err)()
+	defer l.watch(ctx, &err, names(grants)...)()
 	l.mu.Lock()
 	for _, g := range grants {
 		l.released[g.Token] = true
@@ -94,7 +96,7 @@ func (l *link) Release(ctx context.Context, grants ...dlock.Grant) (results []dl
 
 // List implements dlock.Lister.
 func (l *link) List(ctx context.Context, name string, slots int) (held []dlock.Held, err error) {
-	defer l.watch(ctx, &err)()
+	defer l.watch(ctx, &err, name)()
 	return l.Faulty.List(ctx, name, slots)
 }
 
@@ -120,10 +122,21 @@ func (l *link) Check() error {
 	return nil
 }
 
-func (l *link) watch(ctx context.Context, err *error) func() {
+// names are those of the grants.
+func names(grants []dlock.Grant) (list []string) {
+	for _, g := range grants {
+		list = append(list, g.Name)
+	}
+	return list
+}
+
+// watch counts a call that concerns a timer; those by which a host knows of itself and of the store come when they like.
+func (l *link) watch(ctx context.Context, err *error, names ...string) func() {
 	deadline, bounded := ctx.Deadline()
 	l.mu.Lock()
-	l.calls++
+	if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "tickslot:") }) {
+		l.calls++
+	}
 	if bounded {
 		l.longest = max(l.longest, time.Until(deadline))
 	} else {

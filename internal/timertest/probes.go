@@ -22,7 +22,10 @@ func probes(s *suite, t *testing.T) {
 	h := f.start(timer.Config{},
 		timer.Timer{Name: "a", OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }},
 		timer.Timer{Name: "holds", OnStoreDown: timer.Skip, Run: hold(gate)})
-	pages := health.New(health.Checks{Live: h.Live, Ready: h.Ready, Others: []health.Check{{Name: "timers", Func: h.Degraded}}})
+	pages := health.New(health.Checks{Live: h.Live, Started: h.Started, Ready: h.Ready, Others: []health.Check{
+		{Name: "store", Func: h.StoreReachable}, {Name: "leases", Func: h.LeasesRenewed}, {Name: "limits", Func: h.LimitsAgree},
+		{Name: "timers", Func: h.TimersSucceed}, {Name: "all", Func: h.Degraded},
+	}})
 	probe := func() (ready, live int) {
 		page := func(path string) int {
 			w := httptest.NewRecorder()
@@ -44,7 +47,8 @@ func probes(s *suite, t *testing.T) {
 			t.Fatalf("%s: 200 probes made %d calls to the store", when, after-before)
 		}
 	}
-	quiet("before the first call")
+	f.until("the host has started", func() bool { return h.Started() == nil })
+	quiet("before the first call of a timer")
 	f.trigger(h, "a")
 	f.until("the run is over and the store has been looked at", func() bool {
 		return h.link.audited() && f.status(h, "a").Last != nil && len(f.status(h, "a").Running) == 0
