@@ -41,6 +41,10 @@
 // runs may go on at once, none of them Valid. Skip starts nothing and ends what runs when its lease can no longer
 // be trusted: then the limit holds through any outage. A "no" from the store is never taken for a failure.
 //
+// After three failures in a row ticks ask the store no more. One probe per host does, after pauses that grow, with jitter; three answers in
+// a row end it. Then runs that went on without the store take a slot before this host starts anything new of their timer. Those that
+// find none go on, and until they end nothing new of that timer starts here: what is beyond the limit only gets less.
+//
 // # What is not promised
 //
 // A tick runs at most MaxPerTick times, not exactly: a host that crashes after it claimed a tick takes the tick with
