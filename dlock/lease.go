@@ -158,12 +158,19 @@ func (l *Lease) check() {
 	l.lose(err)
 }
 
-// renewed moves the trust window on.
+// renewed moves the trust window on, unless it has closed: this process may have stood still, somebody else may have had the slot, and a late
+// copy of our acquire may have taken it for us once more.
 func (l *Lease) renewed(sent instant, news News) {
+	t := now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.news = news
 	if l.state != held {
+		return
+	}
+	awake, total := t.since(l.sent)
+	if total >= l.session.trust && (suspendIsExact || awake >= l.session.trust) { // else it may have been a step of the wall clock
+		l.closer.Reset(0)
 		return
 	}
 	l.failure = nil

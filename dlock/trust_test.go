@@ -164,6 +164,29 @@ func TestI2_MachineSlept(t *testing.T) {
 	}
 }
 
+// A window that has closed stays closed, whatever a heartbeat that was under way brings: while the machine slept the slot may have had another
+// holder, and a late copy of our acquire may have taken it for us again.
+//
+// Fails if renewed does not look whether the window has closed.
+func TestI2_ClosedIsFinal(t *testing.T) {
+	sleep := dlock.FakeSleep(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		lease := h.take(t, "job", 1)
+		h.faulty.Inject(dlocktest.Slow(300*time.Millisecond), dlocktest.Extend)
+		advance(5100 * time.Millisecond) // the heartbeat of 5 s is under way
+		wantHeld(t, lease)
+		sleep(9 * time.Second) // 5.1 s + 9 s > 14 s, but less than 14 s since the heartbeat was sent
+		for range 1000 {
+			if lease.Valid() {
+				t.Fatal("valid after its window had closed")
+			}
+			advance(time.Millisecond)
+		}
+		wantLost(t, lease)
+	})
+}
+
 // Sleep shorter than what is left of the window: the lease lives on, is renewed at once, and its
 // window has become shorter by the sleep.
 //

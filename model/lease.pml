@@ -204,7 +204,9 @@ inline serve_extend() {
 #endif
 	ok = (s < SLOTS);
 	if
-	:: ok -> slot[s].left = KEPT
+	:: ok ->
+		assert(slot[s].token == who); /* I5: it is no longer harmful to be extended by another, since a closed window stays closed, but wrong */
+		slot[s].left = KEPT
 	:: else
 	fi
 }
@@ -405,8 +407,13 @@ end:
 	:: d_step { awake(h) && host[h].open && host[h].beat == none -> host[h].beat = sent; host[h].beaten = 0 }
 #endif
 	:: d_step { awake(h) && host[h].beat == sent -> abandon_beat() }
-#ifdef CLOSED_IS_FINAL
-	:: d_step { awake(h) && host[h].beat == yes && due(h) -> lose(); host[h].beat = none; host[h].beaten = 0 }
+#ifndef MUTANT_OPENED_AGAIN
+	:: d_step { awake(h) && host[h].beat == yes && due(h) ->
+		if
+		:: host[h].open && host[h].beaten < TRUST -> SEEN(12)
+		:: else
+		fi;
+		lose(); host[h].beat = none; host[h].beaten = 0 }
 	:: d_step { awake(h) && host[h].beat == yes && !due(h) ->
 #else
 	:: d_step { awake(h) && host[h].beat == yes ->
@@ -418,10 +425,6 @@ end:
 		:: host[h].open ->
 			if
 			:: TRUST - host[h].beaten > host[h].left -> SEEN(9)
-			:: else
-			fi;
-			if
-			:: due(h) && host[h].beaten < TRUST -> SEEN(12)
 			:: else
 			fi;
 			host[h].left = TRUST - host[h].beaten;
