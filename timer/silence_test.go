@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,10 +85,10 @@ func occupy(f *fleet, _ *host) {
 func TestSuccessElsewhereCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var failing bool
+		var failing atomic.Bool
 		for range 3 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: func(context.Context) error {
-				if failing {
+				if failing.Load() {
 					return errors.New("no")
 				}
 				return nil
@@ -99,7 +100,7 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 				t.Errorf("host %d, which ran it %d times: silent for %d ticks, %v", i, st.Started, st.Silent, h.TimersSucceed())
 			}
 		}
-		failing = true
+		failing.Store(true)
 		time.Sleep(10 * time.Minute)
 		for i, h := range f.hosts {
 			if h.TimersSucceed() == nil {

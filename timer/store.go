@@ -115,7 +115,9 @@ func (w *watchedStore) saw(failure error) {
 	if c.answered && !s.breaker.open || c.closed {
 		s.storeIsBack()
 		s.audit()
-		s.prod()
+		if s.degraded > 0 {
+			s.prod()
+		}
 	}
 }
 
