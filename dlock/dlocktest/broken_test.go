@@ -369,6 +369,181 @@ var mutants = []struct {
 		})
 	}},
 	{"no news", []string{"N/news"}, func(m *mutant) { m.grant(func(g *dlock.Grant) { g.News = dlock.News{} }) }},
+	{"no successes", []string{"success/told to all", "success/told with", "success/stays", "success/by token", "success/told when", "success/is its", "success/each"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, _ error, news *dlock.News) { news.Success = 0 })
+	}},
+	{"refusals tell of no success", []string{"success/told with every"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, err error, news *dlock.News) {
+			if err != nil {
+				news.Success = 0
+			}
+		})
+	}},
+	{"refused ticks tell of no success", []string{"success/told with every"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, err error, news *dlock.News) {
+			if why := reason(err); why != "" && why != dlock.Full {
+				news.Success = 0
+			}
+		})
+	}},
+	{"asked again tells of no success", []string{"success/told when asked"}, func(m *mutant) {
+		asked := make(map[string]bool)
+		m.successes(func(req dlock.Request, err error, news *dlock.News) {
+			if asked[req.Token] {
+				news.Success = 0
+			}
+			asked[req.Token] = true
+		})
+	}},
+	{"every success has just been", []string{"success/told to all", "success/told with", "success/stays"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, _ error, news *dlock.News) { news.Success = min(news.Success, time.Microsecond) })
+	}},
+	{"a success in another unit", []string{"success/told to all"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, _ error, news *dlock.News) { news.Success *= 1000 })
+	}},
+	{"the first success stays", []string{"success/told to all"}, func(m *mutant) {
+		first := make(map[string]bool)
+		m.releases(func(g *dlock.Grant) {
+			g.Succeeded = g.Succeeded && !first[g.Name]
+			first[g.Name] = first[g.Name] || g.Succeeded
+		})
+	}},
+	{"every release is a success", []string{"success/told to all", "success/stays", "success/not of", "success/each"}, func(m *mutant) {
+		m.releases(func(g *dlock.Grant) { g.Succeeded = true })
+	}},
+	{"every grant is a success", []string{"success/told to all", "success/not of a lost", "success/is its"}, func(m *mutant) {
+		granted := make(map[string]time.Time)
+		m.successes(func(req dlock.Request, err error, news *dlock.News) {
+			if at, ok := granted[req.Name]; ok {
+				news.Success = max(time.Microsecond, time.Since(at))
+			}
+			if err == nil {
+				granted[req.Name] = time.Now()
+			}
+		})
+	}},
+	{"a success with AnySlot is not one", []string{"success/by token"}, func(m *mutant) {
+		m.releases(func(g *dlock.Grant) { g.Succeeded = g.Succeeded && g.Slot != dlock.AnySlot })
+	}},
+	{"a lost grant is a success", []string{"success/not of a lost", "success/each"}, func(m *mutant) {
+		m.remembered(func(g dlock.Grant, _ dlock.Outcome) bool { return g.Succeeded }, successKey)
+	}},
+	{"a release without success forgets it", []string{"success/told to all", "success/stays"}, func(m *mutant) {
+		last := make(map[string]bool)
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Release(ctx, grants...)
+			for i, r := range results {
+				if r.Outcome == dlock.OK {
+					last[successKey(grants[i])] = grants[i].Succeeded
+				}
+			}
+			return results, err
+		}
+		m.successes(func(req dlock.Request, _ error, news *dlock.News) {
+			if !last[successKey(dlock.Grant{Name: req.Name, Slots: req.Slots})] {
+				news.Success = 0
+			}
+		})
+	}},
+	{"mutex and semaphore have one success", []string{"success/is its"}, func(m *mutant) {
+		m.remembered(func(g dlock.Grant, did dlock.Outcome) bool { return g.Succeeded && did == dlock.OK }, func(g dlock.Grant) string { return g.Name })
+	}},
+	{"the success of each number of slots", []string{"success/stays"}, func(m *mutant) {
+		m.remembered(func(g dlock.Grant, did dlock.Outcome) bool { return g.Succeeded && did == dlock.OK },
+			func(g dlock.Grant) string { return fmt.Sprintf("%s/%d", g.Name, g.Slots) })
+	}},
+	{"one success for all of a batch", []string{"success/each"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			grants = slices.Clone(grants)
+			well := slices.ContainsFunc(grants, func(g dlock.Grant) bool { return g.Succeeded })
+			for i := range grants {
+				grants[i].Succeeded = well
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+	}},
+	{"the last of a batch decides about its name", []string{"success/each"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			grants = slices.Clone(grants)
+			first := make(map[string]bool)
+			for i, g := range grants {
+				if well, ok := first[g.Name]; ok {
+					grants[i].Succeeded = well
+				}
+				first[g.Name] = grants[i].Succeeded
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+	}},
+	{"nothing is ever abandoned", []string{"abandoned/a slot", "abandoned/each", "abandoned/by hosts"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.Abandoned = false })
+	}},
+	{"everything is abandoned", []string{"abandoned/a slot", "abandoned/not one", "abandoned/each"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.Abandoned = true })
+	}},
+	{"a slot that was never had is abandoned", []string{"abandoned/a slot", "abandoned/not one"}, func(m *mutant) {
+		had := make(map[string]bool)
+		m.grant(func(g *dlock.Grant) {
+			key := fmt.Sprint(successKey(*g), g.Slot)
+			g.Abandoned = g.Abandoned || !had[key]
+			had[key] = true
+		})
+	}},
+	{"abandoned until somebody else has released it", []string{"abandoned/a slot"}, func(m *mutant) {
+		told := make(map[string]bool)
+		m.grant(func(g *dlock.Grant) {
+			key := fmt.Sprint(successKey(*g), g.Slot)
+			g.Abandoned = g.Abandoned || told[key]
+			told[key] = g.Abandoned
+		})
+	}},
+	{"a release that came too late counts", []string{"abandoned/a slot"}, func(m *mutant) {
+		late := make(map[string]bool)
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			for _, g := range grants {
+				late[fmt.Sprint(successKey(g), g.Slot)] = true
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+		m.grant(func(g *dlock.Grant) {
+			key := fmt.Sprint(successKey(*g), g.Slot)
+			g.Abandoned = g.Abandoned && !late[key]
+			delete(late, key)
+		})
+	}},
+	{"asked again is abandoned", []string{"abandoned/not one"}, func(m *mutant) {
+		tokens := make(map[string]bool)
+		m.grant(func(g *dlock.Grant) {
+			g.Abandoned = g.Abandoned || tokens[g.Token]
+			tokens[g.Token] = true
+		})
+	}},
+	{"a release by AnySlot abandons", []string{"abandoned/not one"}, func(m *mutant) {
+		by := make(map[string]bool)
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			for _, g := range grants {
+				by[successKey(g)] = by[successKey(g)] || g.Slot == dlock.AnySlot
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+		m.grant(func(g *dlock.Grant) { g.Abandoned = g.Abandoned || by[successKey(*g)] })
+	}},
+	{"one slot abandoned, all abandoned", []string{"abandoned/each"}, func(m *mutant) {
+		names := make(map[string]bool)
+		m.grant(func(g *dlock.Grant) {
+			names[g.Name] = names[g.Name] || g.Abandoned
+			g.Abandoned = names[g.Name]
+		})
+	}},
+	{"what a smaller N finds is released", []string{"abandoned/by hosts"}, func(m *mutant) {
+		fewest := make(map[string]int)
+		m.grant(func(g *dlock.Grant) {
+			if n, ok := fewest[g.Name]; !ok || g.Slots < n {
+				fewest[g.Name] = g.Slots
+			}
+			g.Abandoned = g.Abandoned && g.Slots <= fewest[g.Name]
+		})
+	}},
 	{"a list of the other kind", []string{"list/"}, func(m *mutant) {
 		m.list = func(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
 			return m.Store.List(ctx, name, 1-min(1, slots))
@@ -422,6 +597,53 @@ func (m *mutant) refusal(change func(*dlock.NotAcquiredError)) {
 		return g, err
 	}
 }
+
+// successes changes what every answer to an acquire says of the last success.
+func (m *mutant) successes(change func(dlock.Request, error, *dlock.News)) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			change(req, err, &no.News)
+		} else if err == nil {
+			change(req, nil, &g.News)
+		}
+		return g, err
+	}
+}
+
+// releases changes every grant that is released.
+func (m *mutant) releases(change func(*dlock.Grant)) {
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		grants = slices.Clone(grants)
+		for i := range grants {
+			change(&grants[i])
+		}
+		return m.Store.Release(ctx, grants...)
+	}
+}
+
+// remembered keeps the successes that counts, by a key, in place of the store.
+func (m *mutant) remembered(counts func(dlock.Grant, dlock.Outcome) bool, key func(dlock.Grant) string) {
+	at := make(map[string]time.Time)
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		results, err := m.Store.Release(ctx, grants...)
+		for i, r := range results {
+			if counts(grants[i], r.Outcome) {
+				at[key(grants[i])] = time.Now()
+			}
+		}
+		return results, err
+	}
+	m.successes(func(req dlock.Request, _ error, news *dlock.News) {
+		news.Success = 0
+		if t, ok := at[key(dlock.Grant{Name: req.Name, Slots: req.Slots})]; ok {
+			news.Success = max(time.Microsecond, time.Since(t))
+		}
+	})
+}
+
+// successKey tells apart what has a success of its own.
+func successKey(g dlock.Grant) string { return fmt.Sprintf("%s %t", g.Name, g.Slots == 0) }
 
 func (m *mutant) ttl(change func(time.Duration) time.Duration) {
 	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -555,7 +777,7 @@ func (s *lookThenWrite) List(context.Context, string, int) ([]dlock.Held, error)
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
-		Features: Features{Fence: true, AtomicTick: true, Holders: true, News: true, Listing: true},
+		Features: Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Listing: true},
 		Virtual:  true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {
@@ -633,13 +855,27 @@ func TestFeatures(t *testing.T) {
 	if c := run(modest(nil), "mutex/one holder"); len(c.broken) == 0 {
 		t.Error("a store gives fences without stating it: not caught")
 	}
+	fenceless := func(change func(*dlock.Grant)) func(*mutant) {
+		return func(m *mutant) {
+			m.grant(func(g *dlock.Grant) {
+				g.Fence = 0
+				change(g)
+			})
+		}
+	}
+	if c := run(modest(fenceless(func(g *dlock.Grant) { g.News.Success = time.Second })), "mutex/one holder"); len(c.broken) == 0 {
+		t.Error("a store tells of successes without stating it: not caught")
+	}
+	if c := run(modest(fenceless(func(g *dlock.Grant) { g.Abandoned = true })), "mutex/one holder"); len(c.broken) == 0 {
+		t.Error("a store tells of abandoned slots without stating it: not caught")
+	}
 	if c := run(modest(nil), "list/shows who holds what"); len(c.broken) == 0 {
 		t.Error("a store lists without stating it: not caught")
 	}
 	if c := run(modest(func(m *mutant) { m.grant(func(g *dlock.Grant) { g.Fence = 0 }) }), "mutex/one holder"); len(c.broken) > 0 {
 		t.Errorf("a store without fences that says so: %v", c.broken)
 	}
-	for _, name := range []string{"tick/at most Max starts", "fence/grows over release and expiry", "N/news of the other number", "cost/one round trip per call"} {
+	for _, name := range []string{"tick/at most Max starts", "fence/grows over release and expiry", "N/news of the other number", "cost/one round trip per call", "success/told to all who ask", "abandoned/each slot for itself"} {
 		if c := run(modest(nil), name); c.skipped == "" {
 			t.Errorf("%q was tested though the store does not state it", name)
 		}

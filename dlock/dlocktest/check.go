@@ -162,6 +162,12 @@ func (h *host) try(req dlock.Request) attempt {
 	if a.err == nil {
 		h.c.plausible(req, a.grant)
 	}
+	switch news := a.news(); {
+	case !h.c.h.Features.Success && news.Success != 0:
+		h.c.errorf("a success %v ago, though the store does not state that it remembers any: must be 0", news.Success)
+	case news.Success < 0:
+		h.c.errorf("a success %v ago: must be 0, or at least 1µs", news.Success)
+	}
 	return a
 }
 
@@ -178,6 +184,9 @@ func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 		c.errorf("a fence of %d, though the store states that it gives fences: they must be positive", g.Fence)
 	case !c.h.Features.Fence && g.Fence != 0:
 		c.errorf("a fence of %d, though the store does not state that it gives fences: must be 0", g.Fence)
+	}
+	if g.Abandoned && !c.h.Features.Abandoned {
+		c.errorf("Abandoned, though the store does not state that it can tell: must be false")
 	}
 }
 

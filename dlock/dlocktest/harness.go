@@ -21,6 +21,11 @@ type Features struct {
 	Holders bool
 	// News: answers tell the number of slots that others declared.
 	News bool
+	// Success: answers to TryAcquire, grants and refusals, tell how long ago a grant of the name was last released as Succeeded. Not
+	// stated: News.Success is always 0.
+	Success bool
+	// Abandoned: a grant tells that whoever had its slot before let the lease end unreleased. Not stated: it never says so.
+	Abandoned bool
 	// Listing: the store is a dlock.Lister. Not stated: it is none.
 	Listing bool
 	// OneRoundTrip: each call costs one round trip whatever the number of slots or grants (up to 500). Needs
@@ -138,6 +143,8 @@ var promises = join(
 	batches,
 	requests,
 	listing,
+	successes,
+	abandoning,
 	roundTrips,
 	hammering,
 	randomly,

@@ -1,0 +1,248 @@
+package dlocktest
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var successes = []promise{
+	{name: "success/told to all who ask", given: needsSuccess, show: successTold},
+	{name: "success/told with every refusal", given: needsSuccess, show: successRefused},
+	{name: "success/stays until the next one", given: needsSuccess, show: successStays},
+	{name: "success/not of a lost grant", given: needsSuccess, show: successNotLost},
+	{name: "success/by token with AnySlot", given: needsSuccess, show: successAnySlot},
+	{name: "success/told when asked again", given: needsSuccess, show: successAskedAgain},
+	{name: "success/is its name's own", given: needsSuccess, show: successApart},
+	{name: "success/each grant of a batch for itself", given: needsSuccess, show: successBatch},
+}
+
+func needsSuccess(f Features) string {
+	if !f.Success {
+		return "the store does not state Success"
+	}
+	return ""
+}
+
+// nameOf is a name for each number of slots.
+func nameOf(name string, slots int) string { return fmt.Sprintf("%s-%d", name, slots) }
+
+// A span is when something happened: after sent, before got.
+type span struct{ sent, got time.Time }
+
+// succeed releases a grant, which must be held, as Succeeded, and returns when.
+func (h *host) succeed(g dlock.Grant) span {
+	g.Succeeded = true
+	s := span{sent: time.Now()}
+	results := h.release(g)
+	s.got = time.Now()
+	h.c.want("release as succeeded", results, dlock.OK)
+	return s
+}
+
+// news is what came with the answer to a request.
+func (a attempt) news() dlock.News {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](a.err); ok {
+		return no.News
+	}
+	return a.grant.News
+}
+
+// since checks what the answer to a request, whether granted or refused, says of the last success.
+func (c *check) since(what string, a attempt, success span) {
+	got := a.news().Success
+	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack), max(time.Microsecond, a.got.Sub(success.sent)+c.h.Slack)
+	if got < least || got > most {
+		c.note(2, "%s: the last success was %v ago: must be %v to %v", what, got, least, most)
+	}
+}
+
+// never checks that the answer to a request knows of no success.
+func (c *check) never(what string, a attempt) {
+	if got := a.news().Success; got != 0 {
+		c.note(2, "%s: the last success was %v ago: must be 0, there was none", what, got)
+	}
+}
+
+// pause lets enough time pass for two moments to be told apart.
+func (c *check) pause() { until(time.Now().Add(2*c.h.Slack + c.step())) }
+
+// successTold catches a store that does not remember, that counts from another moment, or that tells only whoever did it.
+func successTold(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 1, 3} {
+		first := a.mustAcquire(c.request(nameOf("x", slots), slots))
+		c.never("the first grant", first)
+		c.pause() // it is the release that counts, not the grant
+		done := a.succeed(first.grant)
+		for range 3 {
+			next := b.mustAcquire(c.request(nameOf("x", slots), slots))
+			c.since("a grant", next, done)
+			c.want("release", b.release(next.grant), dlock.OK)
+			c.pause()
+		}
+		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
+		c.pause()
+		done = b.succeed(again.grant) // a later one takes its place
+		next := a.mustAcquire(c.request(nameOf("x", slots), slots))
+		c.since("a grant after a second success", next, done)
+		c.want("release", a.release(next.grant), dlock.OK)
+	}
+}
+
+// successRefused catches refusals that say nothing of it: most hosts are refused most of the time.
+func successRefused(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 2} {
+		done := a.succeed(a.mustAcquire(c.request(nameOf("x", slots), slots)).grant)
+		c.pause()
+		grants := a.fillAny(nameOf("x", slots), slots)
+		refused := func(what string, req dlock.Request, want dlock.Reason) {
+			refusal := b.try(req)
+			if reason(refusal.err) != want {
+				c.fatalf("%s: %v: must be refused with reason %q", what, refusal.err, want)
+			}
+			c.since(what, refusal, done)
+		}
+		refused("full", c.request(nameOf("x", slots), slots), dlock.Full)
+		c.want("release", a.release(grants...), dlock.OK)
+		if !c.h.Features.AtomicTick {
+			continue
+		}
+		at := thisSecond()
+		held := a.mustAcquire(c.tick(nameOf("x", slots), slots, at, 1))
+		c.since("a grant with a tick", held, done)
+		c.want("release", a.release(held.grant), dlock.OK)
+		refused("a tick that is taken", c.tick(nameOf("x", slots), slots, at, 1), dlock.TickTaken)
+		refused("a tick that is late", c.tick(nameOf("x", slots), slots, at.Add(-time.Hour), 1), dlock.TickLate)
+		refused("a tick ahead", c.tick(nameOf("x", slots), slots, at.Add(time.Hour), 1), dlock.TickAhead)
+	}
+}
+
+// successStays catches what forgets it: a release without success, an extension, a lease that ends, a tick, another number of slots.
+func successStays(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 1, 3} {
+		done := a.succeed(a.mustAcquire(c.request(nameOf("x", slots), slots)).grant)
+		c.pause()
+		for range 3 {
+			failed := a.mustAcquire(c.request(nameOf("x", slots), slots))
+			c.want("extend", a.extend(c.long, failed.grant), dlock.OK)
+			c.want("release without success", a.release(failed.grant), dlock.OK)
+		}
+		c.since("after releases without success", b.mustAcquire(c.request(nameOf("x", slots), slots)), done)
+		if slots == 0 {
+			continue
+		}
+		wider := b.mustAcquire(c.request(nameOf("x", slots), slots+2))
+		c.since("after a grant of more slots", wider, done)
+		c.since("after a grant of more slots was asked for", b.try(c.request(nameOf("x", slots), slots)), done)
+	}
+	for _, slots := range []int{0, 1} {
+		name := nameOf("after", slots)
+		done := a.succeed(a.mustAcquire(c.request(name, slots)).grant)
+		next := b.waitForEnd(a.mustAcquire(c.brief(name, slots)))
+		c.since("after a lease that ended", next, done)
+		if c.h.Features.AtomicTick {
+			c.want("release", b.release(next.grant), dlock.OK)
+			ticking := b.mustAcquire(c.tick(name, slots, thisSecond(), 1))
+			c.want("release", b.release(ticking.grant), dlock.OK)
+			c.since("after a tick", a.mustAcquire(c.request(name, slots)), done)
+		}
+	}
+}
+
+// successNotLost catches a success that is counted though the grant was another's by then: who it was that did the work is not known.
+func successNotLost(c *check) {
+	a, b := c.host(), c.host()
+	lost := func(what string, g dlock.Grant) {
+		for _, slot := range []int{g.Slot, dlock.AnySlot} {
+			g.Slot, g.Succeeded = slot, true
+			c.want(what, a.release(g), dlock.Lost)
+		}
+	}
+	for _, slots := range []int{0, 1, 2} {
+		released := a.mustAcquire(c.request(nameOf("x", slots), slots)).grant
+		stranger := released
+		stranger.Token = rand.Text()
+		lost("release as succeeded by a stranger", stranger)
+		c.want("release", a.release(released), dlock.OK)
+		lost("release as succeeded of a grant that was released", released)
+		next := b.mustAcquire(c.request(nameOf("x", slots), slots))
+		c.never("after releases of lost grants", next)
+		lost("release as succeeded of a grant whose slot another has", released)
+		c.want("release", b.release(next.grant), dlock.OK)
+		c.never("after releases of lost grants", b.mustAcquire(c.request(nameOf("x", slots), slots)))
+	}
+	for _, slots := range []int{0, 1} {
+		old := a.mustAcquire(c.brief(nameOf("ends", slots), slots))
+		next := b.waitForEnd(old)
+		lost("release as succeeded of a grant that ended", old.grant)
+		c.want("release", b.release(next.grant), dlock.OK)
+		c.never("after a release of a grant that had ended", b.mustAcquire(c.request(nameOf("ends", slots), slots)))
+	}
+	lost("release as succeeded of a name that was never used", byToken(c.request("never used", 2)))
+	c.never("of a name that was never used", b.mustAcquire(c.request("never used", 2)))
+}
+
+// successAnySlot catches a store that remembers only what was released by its slot.
+func successAnySlot(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 1, 3} {
+		g := a.mustAcquire(c.request(nameOf("x", slots), slots)).grant
+		c.pause()
+		g.Slot = dlock.AnySlot
+		done := b.succeed(g)
+		c.pause()
+		c.since("after a release by AnySlot", b.mustAcquire(c.request(nameOf("x", slots), slots)), done)
+	}
+}
+
+// successAskedAgain catches a second answer that says less than the first.
+func successAskedAgain(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{0, 2} {
+		done := a.succeed(a.mustAcquire(c.request(nameOf("x", slots), slots)).grant)
+		c.pause()
+		req := c.request(nameOf("x", slots), slots)
+		for _, h := range []*host{a, b, a} {
+			c.since("asked again", h.mustAcquire(req), done)
+		}
+	}
+}
+
+// successApart catches a success that is told of another name, or of the mutex of the same name.
+func successApart(c *check) {
+	h := c.host()
+	done := h.succeed(h.mustAcquire(c.request("x", 2)).grant)
+	c.never("a mutex after a success of the semaphore", h.mustAcquire(c.request("x", 0)))
+	c.never("another name", h.mustAcquire(c.request("y", 2)))
+	c.never("a longer name", h.mustAcquire(c.request("xx", 2)))
+	c.since("the semaphore itself", h.mustAcquire(c.request("x", 2)), done)
+	mutex := h.mustAcquire(c.request("z", 0))
+	h.succeed(mutex.grant)
+	c.never("a semaphore after a success of the mutex", h.mustAcquire(c.request("z", 2)))
+}
+
+// successBatch catches one answer for all grants of a call.
+func successBatch(c *check) {
+	a, b := c.host(), c.host()
+	well := a.mustAcquire(c.request("well", 2)).grant
+	failed := a.mustAcquire(c.request("failed", 2)).grant
+	one, other := a.mustAcquire(c.request("both", 3)).grant, a.mustAcquire(c.request("both", 3)).grant
+	mutex, lost := a.mustAcquire(c.request("mutex", 0)).grant, byToken(c.request("lost", 2))
+	c.pause()
+	well.Succeeded, other.Succeeded, mutex.Succeeded, lost.Succeeded = true, true, true, true
+	done := span{sent: time.Now()}
+	c.want("release", a.release(one, failed, mutex, lost, other, well), dlock.OK, dlock.OK, dlock.OK, dlock.Lost, dlock.OK, dlock.OK)
+	done.got = time.Now()
+	c.pause()
+	c.since("the one that succeeded", b.mustAcquire(c.request("well", 2)), done)
+	c.since("the name of which one of two succeeded", b.mustAcquire(c.request("both", 3)), done)
+	c.since("the mutex that succeeded", b.mustAcquire(c.request("mutex", 0)), done)
+	c.never("the one that did not", b.mustAcquire(c.request("failed", 2)))
+	c.never("the one that was lost", b.mustAcquire(c.request("lost", 2)))
+}
