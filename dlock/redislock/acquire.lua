@@ -1,10 +1,11 @@
 -- Acquire: take one slot, and one start of a tick, in one atomic step. A refusal writes nothing, except what
 -- has to be remembered: the first sight of a restarted server, and where the index was wrong.
 --
--- KEYS[1] state   hash: what is known of the name. fence, tick, starts, slots, run, ready, form
+-- KEYS[1] state   hash: what is known of the name. fence, tick, starts, slots, run, ready, form, success (µs: when a grant was last
+--                 released as succeeded); of a mutex also released: 0 from a grant to its release
 -- KEYS[2] index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that
 --                 the lowest released slot comes first. It is a hint. The slot's own key decides.
--- KEYS[3] tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant
+-- KEYS[3] tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant. A release takes the token out
 -- ARGV[1] base    key of slot i is base..i; of a mutex, base itself
 -- ARGV[2] slots   0: mutex
 -- ARGV[3] token
@@ -18,8 +19,8 @@
 -- ARGV[11] ahead  µs that a tick may lie ahead of the clock
 -- ARGV[12] form   of the keys: plain or tagged
 --
--- Returns {'ok', slot, fence, slots as declared before}
---      or {reason, slots as declared before, now ms, end ms, value of the holder}
+-- Returns {'ok', slots as declared before, µs since the last success or 0, slot, fence, 1 if whoever had the slot before did not release it}
+--      or {reason, slots as declared before, µs since the last success or 0, now ms, end ms, value of the holder}
 
 local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
 local base, slots, token, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -45,7 +46,7 @@ local function get(slot)
   return value
 end
 
-local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'run', 'ready')
+local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'run', 'ready', 'success', 'released')
 if known.err then
   return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
 end
@@ -56,6 +57,7 @@ local function count(x)
 end
 local fence, tick, starts = count(known[1]), count(known[2]), count(known[3])
 local declared, run, ready = known[4] or '0', known[5], count(known[6])
+local success = count(known[7]) > 0 and int(math.max(1, micros - count(known[7]))) or '0'
 
 -- 1. The same attempt, asked again because its reply was lost.
 local again = mutex and '0' or redis.call('ZSCORE', tokens, token)
@@ -64,16 +66,16 @@ if again then
   if is_mine(value) then
     redis.call('PEXPIRE', key(again), int(ttl))
     if not mutex then redis.call('ZADD', index, int(now + ttl), again) end
-    return {'ok', tonumber(again), string.match(value, '"fence":(%d+)'), declared}
+    return {'ok', declared, success, tonumber(again), string.match(value, '"fence":(%d+)'), 0}
   end
 end
 
 -- 2. The tick: a scheduled instant, claimed at most max times, never after a later one.
 local wanted = tonumber(ARGV[6])
 if wanted then
-  if wanted > micros + tonumber(ARGV[11]) then return {'tick_ahead', declared} end
-  if wanted < tick then return {'tick_late', declared} end
-  if wanted == tick and starts >= tonumber(ARGV[7]) then return {'tick_taken', declared} end
+  if wanted > micros + tonumber(ARGV[11]) then return {'tick_ahead', declared, success} end
+  if wanted < tick then return {'tick_late', declared, success} end
+  if wanted == tick and starts >= tonumber(ARGV[7]) then return {'tick_taken', declared, success} end
 end
 
 -- 3. A slot that looks free: the lowest that was released, then those that expired, then new ones.
@@ -146,7 +148,7 @@ if not slot then
     value = first[1] and get(first[1])
     ends = tonumber(first[2])
   end
-  return {'full', declared, int(now), int(ends or now), value or ''}
+  return {'full', declared, success, int(now), int(ends or now), value or ''}
 end
 
 -- 4. Do other hosts use the other form of the keys? Then they and we would not see each other. (On a Cluster that key is elsewhere,
@@ -178,7 +180,7 @@ if quarantine > 0 then
     if uptime < quarantine then ready = now + quarantine - uptime end
     run = id
   end
-  if now < ready then return {'quarantine', declared, int(now), int(ready), ''} end
+  if now < ready then return {'quarantine', declared, success, int(now), int(ready), ''} end
 end
 
 -- 6. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on. Each round puts
@@ -195,17 +197,24 @@ while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl)) do
   redis.call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), int(slot))
   redis.call('PEXPIRE', index, ARGV[10])
   slot = candidate()
-  if not slot then return {'full', declared, int(now), int(now), ''} end
+  if not slot then return {'full', declared, success, int(now), int(now), ''} end
 end
-if not mutex then
+local abandoned
+if mutex then
+  abandoned = known[8] == '0'
+else
   redis.call('ZADD', index, int(now + ttl), int(slot))
-  redis.call('ZREMRANGEBYSCORE', tokens, int(slot), int(slot))
+  abandoned = redis.call('ZREMRANGEBYSCORE', tokens, int(slot), int(slot)) > 0 -- a release would have taken it out
   redis.call('ZADD', tokens, int(slot), token)
   redis.call('PEXPIRE', index, ARGV[10])
   redis.call('PEXPIRE', tokens, ARGV[10])
 end
 local changes = {'fence', int(fence), 'slots', int(slots), 'form', ARGV[12]}
 if run then changes[7], changes[8] = 'run', run end
+if mutex then
+  changes[#changes + 1] = 'released'
+  changes[#changes + 1] = '0'
+end
 if wanted then
   changes[#changes + 1] = 'tick'
   changes[#changes + 1] = int(wanted)
@@ -214,4 +223,4 @@ if wanted then
 end
 redis.call('HSET', state, unpack(changes))
 redis.call('PEXPIRE', state, ARGV[10])
-return {'ok', slot, int(fence), declared}
+return {'ok', declared, success, slot, int(fence), abandoned and 1 or 0}

@@ -13,25 +13,25 @@ import (
 // What a server answers is checked like any input: nonsense is an error of the store, not a panic.
 
 func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
-	if len(a) < 2 {
+	if len(a) < 3 {
 		return dlock.Grant{}, fmt.Errorf("%w: %v", errAnswer, a)
 	}
-	news := dlock.News{Slots: int(number(a[1]))}
+	news := dlock.News{Slots: int(number(a[1])), Success: microseconds(number(a[2]))}
 	verdict, _ := a[0].(string)
 	switch reason := dlock.Reason(verdict); {
-	case verdict == "ok" && len(a) == 4:
-		slot, fence := number(a[1]), number(a[2])
+	case verdict == "ok" && len(a) == 6:
+		slot, fence := number(a[3]), number(a[4])
 		if slot < 0 || slot >= int64(max(req.Slots, 1)) || fence <= 0 {
 			return dlock.Grant{}, fmt.Errorf("%w: %v", errAnswer, a)
 		}
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence),
-			News: dlock.News{Slots: int(number(a[3]))}}, nil
+			News: news, Abandoned: number(a[5]) == 1}, nil
 	case reason == dlock.TickTaken || reason == dlock.TickLate || reason == dlock.TickAhead:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
-	case (reason == dlock.Full || reason == dlock.Quarantine) && len(a) == 5:
-		now, ends := number(a[2]), number(a[3])
+	case (reason == dlock.Full || reason == dlock.Quarantine) && len(a) == 6:
+		now, ends := number(a[3]), number(a[4])
 		no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Ends: milliseconds(ends - now), News: news}
-		if value, _ := a[4].(string); value != "" {
+		if value, _ := a[5].(string); value != "" {
 			if held, err := parseValue(value); err == nil { // a text that is no lease holds the slot all the same
 				no.Holder, no.Since = held.holder(), milliseconds(now-held.Since)
 			}
@@ -103,6 +103,13 @@ func number(v any) int64 {
 		return n
 	}
 	return 0
+}
+
+// maxMicros is far beyond any age, and short of what a time.Duration cannot hold.
+const maxMicros = 1 << 53
+
+func microseconds(n int64) time.Duration {
+	return time.Duration(min(max(0, n), maxMicros)) * time.Microsecond
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(max(0, n)) * time.Millisecond }

@@ -11,7 +11,7 @@
 //	shop:timer:orders:slot:0       the lease: {"token":…,"fence":…,"since":…,"host":…,"pid":…,"id":…}, with its time to live
 //	shop:timer:orders:slot:index   which slot ends when, so that a free one is found without asking for each
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, so that a repeated attempt finds its grant
-//	shop:timer:orders:slot:state   the last fence and tick, and which server run granted them
+//	shop:timer:orders:slot:state   the last fence, tick and success, and which server run granted them
 //
 // The key of a lease decides. The other three go with a name that is idle for seven days; if they are
 // lost sooner, the next acquire rebuilds them from the leases. On Redis Cluster the part before

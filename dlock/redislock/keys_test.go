@@ -75,14 +75,15 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("quarantine", int64(3), "", "x", "")
 	f.Add("tick_taken", int64(math.MinInt64), "-1", "-1", "{")
 	f.Fuzz(func(t *testing.T, verdict string, n int64, x, y, z string) {
-		answers := [][]any{nil, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y}}
+		answers := [][]any{nil, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y},
+			{verdict, n, x, y, x, n}, {verdict, x, y, n, n, n}, {verdict, x, n, y, x, z}, {verdict, n, n, n, n, z}}
 		for _, a := range answers {
 			req := dlock.Request{Name: "a", Slots: 3, Token: "t"}
 			g, err := parseAcquire(req, a)
-			if err == nil && (g.Slot < 0 || g.Slot > 2 || g.Fence <= 0 || g.Token != "t") {
+			if err == nil && (g.Slot < 0 || g.Slot > 2 || g.Fence <= 0 || g.Token != "t" || g.News.Success < 0) {
 				t.Errorf("%v: %+v", a, g)
 			}
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.Ends < 0 || no.Since < 0) {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.Ends < 0 || no.Since < 0 || no.News.Success < 0) {
 				t.Errorf("%v: %+v", a, no)
 			}
 			results := make([]dlock.Result, 3)

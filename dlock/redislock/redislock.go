@@ -193,7 +193,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
-	return s.each(ctx, extendScript, grants, millis(ttl), millis(idle))
+	return s.each(ctx, extendScript, grants, extendArgs, millis(ttl), millis(idle))
 }
 
 // Release implements dlock.DistributedLock.
@@ -201,11 +201,22 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	if s.fault != nil {
 		return nil, s.fault
 	}
-	return s.each(ctx, releaseScript, grants)
+	return s.each(ctx, releaseScript, grants, releaseArgs, millis(idle))
 }
 
-// each runs the script once per name, all in one pipeline, and puts the answers in the order of the grants.
-func (s *Store) each(ctx context.Context, script script, grants []dlock.Grant, args ...any) ([]dlock.Result, error) {
+// A grant, as the scripts take it.
+func extendArgs(args []any, g dlock.Grant) []any { return append(args, g.Slot, g.Token) }
+
+func releaseArgs(args []any, g dlock.Grant) []any {
+	succeeded := 0
+	if g.Succeeded {
+		succeeded = 1
+	}
+	return append(args, g.Slot, g.Token, succeeded)
+}
+
+// each runs the script once per name, all in one pipeline, and puts the answers in the order of the grants. of appends a grant to the arguments.
+func (s *Store) each(ctx context.Context, script script, grants []dlock.Grant, of func([]any, dlock.Grant) []any, args ...any) ([]dlock.Result, error) {
 	type lock struct {
 		name  string
 		mutex bool
@@ -230,7 +241,7 @@ func (s *Store) each(ctx context.Context, script script, grants []dlock.Grant, a
 			groups[id] = gr
 			calls = append(calls, &gr.call)
 		}
-		gr.args = append(gr.args, g.Slot, g.Token)
+		gr.args = of(gr.args, g)
 		gr.members = append(gr.members, i)
 	}
 	unmade := script.runAll(ctx, s.client, calls)

@@ -1,15 +1,16 @@
 -- Release: end leases of one name, if their tokens still hold them.
 --
 -- KEYS[1] state, KEYS[2] index, KEYS[3] tokens: see acquire.lua
--- ARGV[1] base   ARGV[2] slots, 0: mutex
--- ARGV[3…] slot, token, slot, token …   slot -1: whichever the token holds
+-- ARGV[1] base   ARGV[2] slots, 0: mutex   ARGV[3] idle, ms
+-- ARGV[4…] slot, token, 1 if the work ended well, slot, token …   slot -1: whichever the token holds
 --
 -- Returns {slots as declared, 1 or 0 per lease}
 
 local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
 local base, mutex = ARGV[1], ARGV[2] == '0'
 local result = {redis.call('HGET', state, 'slots') or '0'}
-for i = 3, #ARGV, 2 do
+local changes = {}
+for i = 4, #ARGV, 3 do
   local slot, token = ARGV[i], ARGV[i + 1]
   local mine = '{"token":"' .. token .. '"'
   if slot == '-1' then slot = mutex and '0' or redis.call('ZSCORE', tokens, token) end
@@ -22,13 +23,23 @@ for i = 3, #ARGV, 2 do
     end
     if value and string.sub(value, 1, #mine) == mine then
       redis.call('DEL', key)
-      if not mutex then
+      if mutex then
+        changes.released = '1'
+      else
         redis.call('ZADD', index, 'XX', slot, slot)
         redis.call('ZREM', tokens, token)
+      end
+      if ARGV[i + 2] == '1' then
+        local time = redis.call('TIME')
+        changes.success = string.format('%.0f', time[1] * 1000000 + time[2])
       end
       released = 1
     end
   end
   result[#result + 1] = released
+end
+for field, value in pairs(changes) do
+  redis.call('HSET', state, field, value)
+  redis.call('PEXPIRE', state, ARGV[3])
 end
 return result
