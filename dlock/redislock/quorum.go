@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
@@ -41,6 +42,8 @@ type Quorum struct {
 	own     []redis.UniversalClient // those to be closed
 	plain   Store                   // only names the keys
 	fault   error
+
+	hostClock func() time.Time // nil: time.Now
 }
 
 // QuorumOptions are the settings of a Quorum. They must be the same on every host. The zero value is fine.

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,6 +53,7 @@ type Store struct {
 	quarantine time.Duration
 	fault      error
 	holder     atomic.Pointer[holderJSON]
+	hostClock  func() time.Time // nil: time.Now
 }
 
 // New returns a store on the server, or servers, of client, which stays the caller's to close. It does not call
@@ -283,40 +282,6 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held,
 		return nil, s.failed(ctx, err)
 	}
 	return parseList(name, answer)
-}
-
-// Audit implements dlock.Auditor: it warns of an eviction policy that can take leases.
-func (s *Store) Audit(ctx context.Context) ([]string, error) {
-	if s.fault != nil {
-		return nil, s.fault
-	}
-	var mu sync.Mutex
-	var warnings []string
-	look := func(ctx context.Context, server redis.Cmdable) error {
-		info, err := server.Info(ctx, "memory").Result()
-		policy, bounded := infoField(info, "maxmemory_policy"), infoField(info, "maxmemory")
-		if err == nil && policy != "" && policy != "noeviction" && bounded != "0" {
-			mu.Lock()
-			defer mu.Unlock()
-			warnings = append(warnings, fmt.Sprintf("maxmemory-policy is %s: Redis may evict leases, which can then be granted twice; set it to noeviction", policy))
-		}
-		return err
-	}
-	var err error
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return look(ctx, node) })
-	} else {
-		err = look(ctx, s.client)
-	}
-	slices.Sort(warnings)
-	return slices.Compact(warnings), err
-}
-
-// infoField returns the value of a line of INFO.
-func infoField(info, name string) string {
-	_, value, _ := strings.Cut("\n"+info, "\n"+name+":")
-	value, _, _ = strings.Cut(value, "\r")
-	return value
 }
 
 func (s *Store) check(req dlock.Request) error {

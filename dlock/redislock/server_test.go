@@ -161,28 +161,6 @@ func TestPasswordIsNotTold(t *testing.T) {
 	}
 }
 
-// An eviction policy that can take leases is warned of.
-//
-// Fails when Audit looks for another field.
-func TestAuditWarnsOfEviction(t *testing.T) {
-	t.Parallel()
-	for args, warned := range map[string]bool{
-		"":                                false,
-		"--maxmemory 100mb":               false, // noeviction is the default
-		"--maxmemory-policy volatile-lru": false, // without a bound nothing is evicted
-		"--maxmemory 100mb --maxmemory-policy volatile-ttl": true,
-		"--maxmemory 100mb --maxmemory-policy allkeys-lru":  true,
-	} {
-		server := redistest.New(t, redistest.Options{Args: strings.Fields(args)})
-		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		defer client.Close()
-		warnings, err := open(t, client, redislock.Options{}).Audit(context.Background())
-		if err != nil || len(warnings) > 0 != warned {
-			t.Errorf("%q: %v %v", args, warnings, err)
-		}
-	}
-}
-
 // Close ends the store's own connections and leaves the user's alone.
 func TestCloseLeavesTheUsersClient(t *testing.T) {
 	t.Parallel()

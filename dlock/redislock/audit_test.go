@@ -1,0 +1,313 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// usual are the snapshots of a Redis that nobody configured.
+var usual = redistest.Options{Args: []string{"--save", "3600 1 300 100 60 10000"}}
+
+// audits expects one warning for each of wants, with that in it, and no other.
+func audits(t *testing.T, what string, store dlock.Auditor, wants ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	warnings, err := store.Audit(ctx)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if len(warnings) != len(wants) {
+		t.Errorf("%s: %d warnings, want %d: %q", what, len(warnings), len(wants), warnings)
+		return
+	}
+	for i, want := range wants {
+		if !strings.Contains(warnings[i], want) {
+			t.Errorf("%s: %q does not tell of %q", what, warnings[i], want)
+		}
+	}
+}
+
+// storeAt returns a store on one server.
+func storeAt(t *testing.T, server *redistest.Server, opts redislock.Options) *redislock.Store {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	return open(t, client, opts)
+}
+
+func set(t *testing.T, server *redistest.Server, pairs ...string) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if err := server.Client().ConfigSet(context.Background(), pairs[i], pairs[i+1]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A server as it is after its installation is fine; what endangers leases is told.
+//
+// Fails when Audit looks for another field, when it does not look at maxmemory, when it does not ask for snapshots.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, usual)
+	store := storeAt(t, server, redislock.Options{})
+	audits(t, "a usual server", store)
+	set(t, server, "maxmemory-policy", "volatile-lru")
+	audits(t, "nothing is evicted without a bound", store)
+	set(t, server, "maxmemory", "100mb")
+	audits(t, "volatile-lru", store, "maxmemory-policy is volatile-lru")
+	set(t, server, "maxmemory-policy", "noeviction")
+	audits(t, "bounded", store)
+	set(t, server, "save", "")
+	audits(t, "keeps nothing", store, "neither the append-only file nor snapshots are on")
+	set(t, server, "appendonly", "yes")
+	audits(t, "an append-only file", store)
+	audits(t, "a server of this process", storeAt(t, redistest.Shared(t), redislock.Options{Embedded: true}))
+}
+
+// Fails when the lag is not looked at, when min_slaves_good_slaves is not, when a replica is taken for a master.
+func TestAuditOfReplicas(t *testing.T) {
+	t.Parallel()
+	long(t)
+	master, replica := redistest.New(t, usual), redistest.New(t, usual)
+	store := storeAt(t, master, redislock.Options{})
+	if err := replica.Client().ReplicaOf(t.Context(), "127.0.0.1", fmt.Sprint(master.Port())).Err(); err != nil {
+		t.Fatal(err)
+	}
+	line := func() string { return master.Client().Info(context.Background(), "replication").Val() }
+	wait := func(what string, done func() bool) {
+		t.Helper()
+		err := servertest.Poll(20*time.Second, what, func(context.Context) error {
+			if !done() {
+				return fmt.Errorf("%s", line())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait("a replica that is in step", func() bool {
+		return strings.Contains(line(), "state=online") && (strings.Contains(line(), "lag=0") || strings.Contains(line(), "lag=1"))
+	})
+	audits(t, "no minimum", store, "min-replicas-to-write is 0")
+	set(t, master, "min-replicas-to-write", "1", "min-replicas-max-lag", "10")
+	audits(t, "a minimum", store)
+	audits(t, "the replica itself", storeAt(t, replica, redislock.Options{}), "this server is a replica")
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	wait("a replica that lags", func() bool { return strings.Contains(line(), "lag=3") || strings.Contains(line(), "lag=4") })
+	audits(t, "a replica that does not acknowledge", store, fmt.Sprintf("replica 127.0.0.1:%d has acknowledged nothing for ", replica.Port()))
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A user with the rights that docs/redis.md lists is told in one line what could not be seen; one with fewer, which right it is that is missing.
+//
+// Fails when a refusal is an error, or is not told.
+func TestAuditSaysWhatItMayNotSee(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, usual)
+	as := func(rights ...any) *redislock.Store {
+		name := unique("user")
+		if err := server.Client().Do(context.Background(), append([]any{"ACL", "SETUSER", name, "on", ">secret", "~*"}, rights...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: name, Password: "secret"})
+		t.Cleanup(func() { client.Close() })
+		return open(t, client, redislock.Options{})
+	}
+	audits(t, "documented rights", as("+time", "+info"), "(CONFIG GET save)")
+	audits(t, "with CONFIG GET", as("+time", "+info", "+config|get"))
+	audits(t, "without INFO", as("+time"), "grant +info")
+	audits(t, "without TIME", as("+info", "+config|get"), "may not execute TIME")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "nobody", Password: "wrong"})
+	defer client.Close()
+	if warnings, err := open(t, client, redislock.Options{}).Audit(t.Context()); err == nil {
+		t.Errorf("a login that is refused: %q, and no error", warnings)
+	}
+}
+
+// Fails when the difference is taken the wrong way round, when the round trip is not allowed for, when the bound is on one side only.
+func TestAuditOfTheClock(t *testing.T) {
+	t.Parallel()
+	store := storeAt(t, redistest.New(t, usual), redislock.Options{})
+	at := func(offset time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(offset) } }
+	for offset, side := range map[time.Duration]string{
+		3 * time.Second: "ahead of", -3 * time.Second: "behind", time.Hour: "ahead of", 500 * time.Millisecond: "", -500 * time.Millisecond: "",
+	} {
+		store.SetHostClock(at(offset))
+		if side == "" {
+			audits(t, offset.String(), store)
+			continue
+		}
+		warnings, err := store.Audit(t.Context())
+		if err != nil || len(warnings) != 1 {
+			t.Errorf("%v: %q, %v", offset, warnings, err)
+			continue
+		}
+		told := regexp.MustCompile(`the clock of this host is (\S+) (ahead of|behind) the server's`).FindStringSubmatch(warnings[0])
+		if told == nil || told[2] != side {
+			t.Errorf("%v: %q: want %q", offset, warnings[0], side)
+			continue
+		}
+		if d, err := time.ParseDuration(told[1]); err != nil || (d-offset.Abs()).Abs() > 500*time.Millisecond {
+			t.Errorf("%v: %q", offset, warnings[0])
+		}
+	}
+	// An answer that took long says little: it may have been given at any moment in between.
+	slow := time.Duration(0)
+	store.SetHostClock(func() time.Time {
+		now := time.Now().Add(slow)
+		slow += 5 * time.Second
+		return now
+	})
+	audits(t, "a round trip of 5s", store)
+}
+
+// A server that hangs is asked no longer than the caller waits.
+func TestAuditEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	store := storeAt(t, server, redislock.Options{})
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if warnings, err := store.Audit(ctx); err == nil {
+		t.Errorf("%q, and no error", warnings)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("came back after %v", took)
+	}
+}
+
+// Fails when only one node is looked at, or when it is not said which.
+func TestAuditOfSeveralServers(t *testing.T) {
+	t.Parallel()
+	long(t)
+	cluster := redistest.NewCluster(t, 3, usual)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	audits(t, "a cluster", store)
+	set(t, cluster.Nodes[1], "save", "")
+	audits(t, "one node keeps nothing", store, cluster.Nodes[1].Addr()+": neither")
+
+	var clients []redis.UniversalClient
+	for _, node := range cluster.Nodes { // as independent servers, for this question
+		c := redis.NewClient(&redis.Options{Addr: node.Addr()})
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	quorum := redislock.NewQuorum(clients...)
+	defer quorum.Close()
+	audits(t, "a quorum", quorum, "server 2 of 3: neither")
+	quorum.SetHostClock(func() time.Time { return time.Now().Add(10 * time.Second) })
+	audits(t, "clocks of a quorum", quorum, "server 1 of 3: the clock", "server 2 of 3: neither", "server 2 of 3: the clock", "server 3 of 3: the clock")
+	cluster.Nodes[2].Close()
+	if warnings, err := quorum.Audit(t.Context()); err == nil || !strings.Contains(err.Error(), "server 3 of 3") || len(warnings) != 3 {
+		t.Errorf("one server is down: %q, %v", warnings, err)
+	}
+}
+
+// The refusals while a server that has restarted is not believed tell of the last success, too.
+//
+// Fails when the answer of the quarantine leaves it out; when success is not in the state.
+func TestSuccessOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
+	store := storeAt(t, server, redislock.Options{})
+	awake(t, store)
+	ctx := t.Context()
+	for _, slots := range []int{0, 2} {
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Succeeded = true
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	for _, slots := range []int{0, 2} {
+		err := servertest.Poll(5*time.Second, "a refusal", func(ctx context.Context) error {
+			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "u", TTL: time.Second})
+			if no, ok := err.(*dlock.NotAcquiredError); !ok || no.Reason != dlock.Quarantine || no.News.Success < time.Millisecond {
+				return fmt.Errorf("%#v", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Whatever stands in the state, an age is told that can be one, or none.
+//
+// Fails when the number is believed; when a release into a state that somebody deleted makes one that stays for ever.
+func TestStateOfSuccessIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	prefix := unique("success")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	for i, nonsense := range []string{"x", "-1", "0", "nan", "inf", "1e300", "99999999999999999999"} {
+		name := fmt.Sprint("n", i)
+		client.HSet(ctx, prefix+name+":slot:state", "success", nonsense)
+		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.News.Success != 0 {
+			t.Errorf("%s: %+v, %v: want no success", nonsense, g, err)
+		}
+	}
+	// A clock that was ahead when it was written.
+	client.HSet(ctx, prefix+"ahead:slot:state", "success", time.Now().Add(time.Hour).UnixMicro())
+	if g, err := store.TryAcquire(ctx, dlock.Request{Name: "ahead", Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.News.Success != time.Microsecond {
+		t.Errorf("%+v, %v: want 1µs", g, err)
+	}
+	for name, slots := range map[string]int{"s": 1, "m": 0} {
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := prefix + name + ":slot:state"
+		if slots == 0 {
+			state = prefix + name + ":slot:mutex"
+		}
+		if n := client.Del(ctx, state).Val(); n != 1 {
+			t.Fatalf("there is no %s", state)
+		}
+		g.Succeeded = true
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+		if ttl := client.PTTL(ctx, state).Val(); ttl < 24*time.Hour {
+			t.Errorf("%s lasts for %v", state, ttl)
+		}
+		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "u", TTL: time.Second}); err != nil || g.News.Success == 0 || g.Abandoned {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+	}
+}

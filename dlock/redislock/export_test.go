@@ -1,0 +1,9 @@
+package redislock
+
+import "time"
+
+// SetHostClock makes Audit take another clock for this host's.
+func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
+
+// SetHostClock makes Audit take another clock for this host's.
+func (q *Quorum) SetHostClock(now func() time.Time) { q.hostClock = now }
