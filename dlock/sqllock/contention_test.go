@@ -20,8 +20,8 @@ var contentions = []struct{ slots, workers, attempts int }{{1, 16, 1000}, {5, 16
 var times = flag.Int("contend", 1, "how many times as many `attempts` the tests of contention make")
 
 // contend has workers take and release the slots of one name as fast as they can, and now and then leave one to expire, as a host that dies
-// does. It fails if a slot ever has two holders, if the fences of a slot do not grow, and if an attempt is refused as full while there
-// were never more holders than slots.
+// does. It fails if a slot ever has two holders, if the fences of a slot do not grow, if a grant tells of a slot as abandoned that was released, or the
+// other way round, and if an attempt is refused as full while there were never more holders than slots. Half of the releases say that the work succeeded.
 //
 // Whoever gets a slot says so before he gives it back, and forgets it before its lease can have ended: so two in one slot are
 // two grants of it.
@@ -36,6 +36,11 @@ func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, at
 	}
 	held := make([]holding, slots)
 	fences := make([]dlock.Fence, slots)
+	type ending struct {
+		abandoned bool
+		at        time.Time // until then its lease cannot have ended by itself
+	}
+	endings := make([]ending, slots) // of the last grants
 	var granted, refused, left, abandoned int
 	left = attempts * *times
 
@@ -77,6 +82,10 @@ func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, at
 				t.Errorf("slot %d: fence %d after %d", g.Slot, g.Fence, fences[g.Slot])
 			}
 			fences[g.Slot] = g.Fence
+			if last := endings[g.Slot]; g.Abandoned && !last.abandoned && time.Now().Before(last.at) || !g.Abandoned && last.abandoned && g.Fence != 0 {
+				t.Errorf("slot %d: Abandoned is %t, and that it was abandoned is %t", g.Slot, g.Abandoned, last.abandoned)
+			}
+			endings[g.Slot] = ending{abandon, sent.Add(ttl)}
 			held[g.Slot] = holding{token, sent.Add(ttl)}
 			if abandon {
 				abandoned++
@@ -88,6 +97,7 @@ func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, at
 					held[g.Slot] = holding{}
 				}
 				mu.Unlock()
+				g.Succeeded = mrand.IntN(2) == 0
 				results, err := store.Release(ctx, g)
 				if err != nil || results[0].Outcome != dlock.OK && time.Since(sent) < ttl {
 					t.Errorf("release: %v, %v", results, err)

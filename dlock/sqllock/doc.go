@@ -29,7 +29,7 @@
 // # The table
 //
 //	resource_name      | slot | lock_id | fence | acquired_at | expires_at | released_at | host_name | …
-//	timer:orders:slot: |   -1 |                                              the latest tick, how often it was started, how many slots
+//	timer:orders:slot: |   -1 |                                              the latest tick, how often it was started, how many slots, the last success
 //	timer:orders:slot: |    0 | token   | grows | …                          the lock timer:orders:slot:0
 //	nightly-report     |    0 |                                              a mutex
 //

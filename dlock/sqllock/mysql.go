@@ -27,8 +27,9 @@ import (
 // locked. With interpolateParams=true that is one round trip, without it two, because the driver prepares each call. Databases that only speak
 // like MySQL, and have no stored procedures, will not do.
 //
-// Grants of one name are made one after the other, each with a commit. Refusals, extensions and releases wait for nobody. A lock that some other
-// session has on a row, or on the table, is waited for until the context ends, at most a minute, and then for a second by what is left in the server.
+// Grants of one name are made one after the other, each with a commit. A release that says that its work succeeded waits for the one that is just
+// being made, or for another such release; refusals, extensions and other releases wait for nobody. A lock that some other session has on a
+// row, or on the table, is waited for until the context ends, at most a minute, and then for a second by what is left in the server.
 //
 // Add timeout=2s, too: a dial that nobody answers would otherwise keep its place in the pool for minutes after the network is back.
 //
@@ -175,7 +176,7 @@ func mysqlGrants(text string) (string, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `[%d,"%x",%d,"%s"]`, g.Index, g.Resource, g.Slot, g.Token)
+		fmt.Fprintf(&b, `[%d,"%x",%d,"%s",%d]`, g.Index, g.Resource, g.Slot, g.Token, g.Well)
 	}
 	return "[" + b.String() + "]", nil
 }
@@ -261,7 +262,7 @@ var mysqlColumns = []wantedColumn{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime(6)"}, {"expires_at", "datetime(6)"}, {"released_at", "datetime(6)"},
 	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"}, {"succeeded_at", "datetime(6)"},
 }
 
 // mysqlIndexes are those that the procedures name, and what they have to begin with.

@@ -132,7 +132,7 @@ var postgresColumns = []wantedColumn{
 	{"resource_name", "text"}, {"slot", "integer"}, {"lock_id", "text"}, {"fence", "bigint"},
 	{"acquired_at", "timestamp with time zone"}, {"expires_at", "timestamp with time zone"}, {"released_at", "timestamp with time zone"},
 	{"host_name", "text"}, {"process_id", "bigint"}, {"process_tag", "text"},
-	{"tick", "bigint"}, {"tick_starts", "integer"}, {"slots", "integer"},
+	{"tick", "bigint"}, {"tick_starts", "integer"}, {"slots", "integer"}, {"succeeded_at", "timestamp with time zone"},
 }
 
 func (p *postgres) verify(ctx context.Context) error {

@@ -137,6 +137,38 @@ func wrongTable(t *testing.T, s subject, create string, wants ...string) {
 	s.exec(t, "DROP TABLE wrong")
 }
 
+// withoutColumn expects that a table which lacks one column is found at start-up, that the column is named, and that Migrate leaves the table alone.
+func withoutColumn(t *testing.T, s subject, column string) {
+	t.Helper()
+	store := s.migrated(t).open(t, sqllock.Options{})
+	s.exec(t, "ALTER TABLE "+s.table+" DROP COLUMN "+column)
+	for what, call := range map[string]func(context.Context) error{"verify": store.Verify, "migrate": store.Migrate} {
+		if err := call(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "has no column "+column) {
+			t.Errorf("%s: %v: must name the column", what, err)
+		}
+	}
+	if warnings, err := store.Audit(t.Context()); err != nil || !strings.Contains(strings.Join(warnings, "\n"), "has no column "+column) {
+		t.Errorf("audit: %q, %v: must name the column", warnings, err)
+	}
+}
+
+// Fails when the column is not among those that are wanted.
+func TestMissingColumn(t *testing.T) {
+	t.Parallel()
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		withoutColumn(t, postgres(t, "pgx"), "succeeded_at")
+	})
+	t.Run("MySQL", func(t *testing.T) {
+		t.Parallel()
+		withoutColumn(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip), "succeeded_at")
+	})
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		withoutColumn(t, sqliteOn(sqlitePath(t)), "succeeded_at")
+	})
+}
+
 func TestMigratePostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql", "PgBouncer"} {
 		t.Run(way, func(t *testing.T) {

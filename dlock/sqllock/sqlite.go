@@ -68,7 +68,7 @@ type sqlite struct {
 	table               string // the name as statements use it
 	creates             []string
 
-	looks, takes, gaps, repeats, heads, extends, releases, lists, pages, cleans, verifies string
+	looks, takes, gaps, repeats, heads, extends, releases, succeeds, lists, pages, cleans, verifies string
 }
 
 func newSQLite(db sqlDB, o Options) *sqlite {
@@ -86,7 +86,7 @@ func newSQLite(db sqlDB, o Options) *sqlite {
 	}
 	s.creates = statements(file("schema"))
 	s.looks, s.takes, s.gaps, s.repeats, s.heads = file("look"), file("take"), file("gap"), file("again"), file("head")
-	s.extends, s.releases, s.lists = file("extend"), file("release"), file("list")
+	s.extends, s.releases, s.succeeds, s.lists = file("extend"), file("release"), file("succeed"), file("list")
 	s.pages, s.cleans, s.verifies = file("page"), file("cleanup"), file("verify")
 	return s
 }
@@ -115,22 +115,35 @@ func (s *sqlite) each(ctx context.Context, query, grants string, args ...any) (a
 		key
 		declared int
 	}
-	rows, err := inTime(ctx, func(ctx context.Context) (rows []row, err error) {
-		err = s.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
-			rows, err = scan(func(r *row) []any { return []any{&r.resource, &r.token, &r.declared} })(statement.QueryContext(local, args...))
-			return err
-		})
-		return rows, err
-	})
-	if err != nil {
-		return "", err
-	}
-	held := make(map[key]row, len(rows))
-	for _, r := range rows {
-		held[r.key] = r
-	}
 	var wanted []grantJSON
 	if err := json.Unmarshal([]byte(grants), &wanted); err != nil {
+		return "", err
+	}
+	held, err := inTime(ctx, func(ctx context.Context) (held map[key]row, err error) {
+		err = s.write(ctx, query, func(conn *sql.Conn, statement *sql.Stmt) error {
+			rows, err := scan(func(r *row) []any { return []any{&r.resource, &r.token, &r.declared} })(statement.QueryContext(local, args...))
+			if err != nil {
+				return err
+			}
+			held = make(map[key]row, len(rows))
+			for _, r := range rows {
+				held[r.key] = r
+			}
+			noted := map[string]bool{}
+			for _, w := range wanted {
+				if _, ok := held[key{w.Resource, w.Token}]; !ok || w.Well != 1 || noted[w.Resource] {
+					continue
+				}
+				noted[w.Resource] = true
+				if _, err := conn.ExecContext(local, s.succeeds, w.Resource); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return held, err
+	})
+	if err != nil {
 		return "", err
 	}
 	list := make([]answerJSON, len(wanted))
@@ -196,7 +209,7 @@ var sqliteColumns = []wantedColumn{
 	{"resource_name", "TEXT"}, {"slot", "INTEGER"}, {"lock_id", "TEXT"}, {"fence", "INTEGER"},
 	{"acquired_at", "INTEGER"}, {"expires_at", "INTEGER"}, {"released_at", "INTEGER"},
 	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"},
-	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"slots", "INTEGER"},
+	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"slots", "INTEGER"}, {"succeeded_at", "INTEGER"},
 }
 
 func (s *sqlite) verify(ctx context.Context) error {

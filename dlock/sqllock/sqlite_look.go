@@ -14,6 +14,7 @@ type sqliteLook struct {
 	tick    sql.Null[int64] // the latest one claimed
 	starts  sql.Null[int]   // of it
 	slots   sql.Null[int]   // as the latest grant declared them
+	success sql.Null[int64] // when a grant was last released as succeeded
 	first   sql.Null[int]   // the slot whose lease ends, or ended, before all others
 	ends    int64           // when that is
 	since   int64           // when it began
@@ -24,7 +25,15 @@ type sqliteLook struct {
 }
 
 func (l *sqliteLook) dest() []any {
-	return []any{&l.now, &l.tick, &l.starts, &l.slots, &l.first, &l.ends, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.last, &l.present, &l.again}
+	return []any{&l.now, &l.tick, &l.starts, &l.slots, &l.success, &l.first, &l.ends, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.last, &l.present, &l.again}
+}
+
+// successAge is how long ago the last success was, 0 if none is known.
+func (l sqliteLook) successAge() int64 {
+	if !l.success.Valid {
+		return 0
+	}
+	return max(1, l.now-l.success.V)
 }
 
 // gap stands for the first slot in the window that has no row, because somebody deleted it.
@@ -32,7 +41,7 @@ const gap = -1
 
 // decide returns the verdict if it is a refusal. If not, the token has a slot already, or else the slot returned is free.
 func (l sqliteLook) decide(c claim, window int) (v verdict, free int) {
-	v.declared = l.slots.V
+	v.declared, v.success = l.slots.V, l.successAge()
 	switch n := max(c.slots, 1); {
 	case l.again: // the same attempt, asked again because its reply was lost
 	case c.tick != nil && *c.tick > l.now+dlock.MaxTickAhead.Microseconds():
@@ -95,13 +104,15 @@ func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 // grant gives a slot that is free to the token, or makes the one last that it has. The transaction has the lock.
 func (s *sqlite) grant(conn *sql.Conn, look sqliteLook, c claim, free int) (verdict, error) {
 	granted := scan(func(v *verdict) []any {
-		v.reason, v.declared = "ok", look.slots.V
+		v.reason, v.declared, v.success = "ok", look.slots.V, look.successAge()
 		return []any{&v.slot, &v.fence}
 	})
 	if look.again {
 		return one(granted(conn.QueryContext(local, s.repeats, c.resource, max(c.slots, 1), c.token, sqliteTTL(c.ttl))))
 	}
 	v, err := one(granted(conn.QueryContext(local, s.takes, c.resource, free, c.token, sqliteTTL(c.ttl), c.holder.Host, c.holder.PID, c.holder.ID)))
+	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted that.
+	v.abandoned = look.first.Valid && free == look.first.V && look.ends > 0
 	if err == nil && (c.tick != nil || !look.slots.Valid || look.slots.V != c.slots) {
 		_, err = conn.ExecContext(local, s.heads, c.resource, c.tick, c.slots)
 	}

@@ -88,15 +88,18 @@ type verdict struct {
 	slot     int    // ok
 	fence    int64  // ok
 	declared int    // slots, as the latest grant declared them
+	success  int64  // µs since a grant was last released as succeeded; 0: unknown
 	// full: who has the lease that ends first
 	holder dlock.Holder
 	since  int64 // µs: how long the holder has had it
 	ends   int64 // µs: how long until it ends
+	// ok: whoever had the slot before did not release it
+	abandoned bool
 }
 
-// scan returns where the nine columns of a verdict go.
+// scan returns where the eleven columns of a verdict go.
 func (v *verdict) scan() []any {
-	return []any{&v.reason, &v.slot, &v.fence, &v.declared, &v.holder.Host, &v.holder.PID, &v.holder.ID, &v.since, &v.ends}
+	return []any{&v.reason, &v.slot, &v.fence, &v.declared, &v.success, &v.holder.Host, &v.holder.PID, &v.holder.ID, &v.since, &v.ends, &v.abandoned}
 }
 
 // newStore checks what all databases have in common.
@@ -200,13 +203,15 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 // grant checks the answer like any input: nonsense is an error of the store.
 func (v verdict) grant(req dlock.Request) (dlock.Grant, error) {
-	news := dlock.News{Slots: v.declared}
+	news := dlock.News{Slots: v.declared, Success: duration(v.success)}
 	switch reason := dlock.Reason(v.reason); reason {
 	case "ok":
 		if v.slot < 0 || v.slot >= max(req.Slots, 1) || v.fence <= 0 {
 			return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
 		}
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), News: news}, nil
+		return dlock.Grant{
+			Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), News: news, Abandoned: v.abandoned,
+		}, nil
 	case dlock.TickTaken, dlock.TickLate, dlock.TickAhead:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
 	case dlock.Full:
@@ -223,6 +228,7 @@ type grantJSON struct {
 	Resource string `json:"n"`
 	Slot     int    `json:"s"` // -1: any
 	Token    string `json:"t"`
+	Well     int    `json:"w"` // release: 1 if the work ended well
 }
 
 // answerJSON is their answer: [index, 1 if it was held, slots declared].
@@ -261,7 +267,10 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 		if err != nil {
 			return nil, err
 		}
-		list[i] = grantJSON{i, resource, g.Slot, g.Token}
+		list[i] = grantJSON{Index: i, Resource: resource, Slot: g.Slot, Token: g.Token}
+		if g.Succeeded {
+			list[i].Well = 1
+		}
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -353,7 +362,12 @@ func (s *Store) Audit(ctx context.Context) ([]string, error) {
 // micros rounds up: a lease must not be shorter than its holder trusts it.
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-func duration(micros int64) time.Duration { return time.Duration(max(0, micros)) * time.Microsecond }
+// maxMicros is far beyond any age, and short of what a time.Duration cannot hold.
+const maxMicros = 1 << 53
+
+func duration(micros int64) time.Duration {
+	return time.Duration(min(max(0, micros), maxMicros)) * time.Microsecond
+}
 
 // storable is text as every database can keep it. A holder is for people to read, so it need not be exact.
 func storable(text string) string {

@@ -86,15 +86,15 @@ func (m *sqlserver) release(ctx context.Context, grants string) (answers string,
 	return answers, err
 }
 
-// sqlserverGrants writes grants as the statements take them: [index, name in hex, slot, token in hex], which no collation can change.
+// sqlserverGrants writes grants as the statements take them: [index, name in hex, slot, token in hex, 1 if the work ended well], which no collation can change.
 func sqlserverGrants(text string) (string, error) {
 	var list []grantJSON
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return "", err
 	}
-	rows := make([][4]any, len(list))
+	rows := make([][5]any, len(list))
 	for i, g := range list {
-		rows[i] = [4]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token))}
+		rows[i] = [5]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token)), g.Well}
 	}
 	out, err := json.Marshal(rows)
 	return string(out), err
@@ -125,7 +125,7 @@ var sqlserverColumns = []wantedColumn{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
 	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"}, {"succeeded_at", "datetime2(6)"},
 }
 
 func (m *sqlserver) verify(ctx context.Context) error {

@@ -119,10 +119,10 @@ func TestSQLServerStatements(t *testing.T) {
 	ctx := t.Context()
 	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000, Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
 		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2}}
-	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, News: dlock.News{Slots: 5}}
+	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, News: dlock.News{Slots: 5, Success: 6 * time.Second}, Abandoned: true}
 
 	t.Run("acquire", func(t *testing.T) {
-		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), "", int64(0), "", int64(0), int64(0))
+		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), int64(6e6), "", int64(0), "", int64(0), int64(0), int64(1))
 		got, err := s.store(t, sqllock.Options{Prefix: "shop:"}).TryAcquire(ctx, req)
 		if err != nil || got != grant {
 			t.Errorf("%+v, %v, want %+v", got, err, grant)
@@ -140,10 +140,10 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("refusals", func(t *testing.T) {
 		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead"} {
-			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), "other", int64(8), "x", int64(2e6), int64(3e6))
+			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x", int64(2e6), int64(3e6), int64(0))
 			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
 			no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-			if !ok || string(no.Reason) != reason || no.News.Slots != 5 {
+			if !ok || string(no.Reason) != reason || no.News.Slots != 5 || no.News.Success != 6*time.Second {
 				t.Errorf("%s: %v", reason, err)
 			}
 			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} || no.Since != 2*time.Second || no.Ends != 3*time.Second) {
@@ -153,11 +153,11 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("nonsense", func(t *testing.T) {
 		for _, answer := range [][]driver.Value{
-			{"", int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0)},
-			{"ok", int64(3), int64(9), int64(0), "", int64(0), "", int64(0), int64(0)},
-			{"ok", int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0)},
-			{"paused", int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0)},
-			{nil, nil, nil, nil, nil, nil, nil, nil, nil},
+			{"", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
+			{"ok", int64(3), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
+			{"ok", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
+			{"paused", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
+			{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
 			{"ok"},
 		} {
 			_, err := (&scripted{}).will(answer...).store(t, sqllock.Options{}).TryAcquire(ctx, req)
@@ -170,7 +170,7 @@ func TestSQLServerStatements(t *testing.T) {
 		other := dlock.Grant{Name: "m", Token: "else", Slot: dlock.AnySlot}
 		s := (&scripted{}).will(`[[1,0,0],[0,1,5]]`).will(`[[0,1,5],[1,0,0]]`).will(`[[0,1,5]]`).will(`nonsense`)
 		store := s.store(t, sqllock.Options{})
-		check := func(r []dlock.Result, err error) {
+		check := func(well int, r []dlock.Result, err error) {
 			t.Helper()
 			if err != nil || r[0].Outcome != dlock.OK || r[0].News.Slots != 5 || r[1].Outcome != dlock.Lost {
 				t.Errorf("%v, %v", r, err)
@@ -178,12 +178,16 @@ func TestSQLServerStatements(t *testing.T) {
 			text, args := s.last()
 			wellFormed(t, text, len(args))
 			list := asText(args[len(args)-1].Value)
-			if want := `[[0,"6f72646572733a736c6f743a",2,"736563726574"],[1,"6d",-1,"656c7365"]]`; list != want {
+			if want := fmt.Sprintf(`[[0,"6f72646572733a736c6f743a",2,"736563726574",%d],[1,"6d",-1,"656c7365",0]]`, well); list != want {
 				t.Errorf("grants are %s, want %s", list, want)
 			}
 		}
-		check(store.Extend(ctx, time.Second, grant, other))
-		check(store.Release(ctx, grant, other))
+		r, err := store.Extend(ctx, time.Second, grant, other)
+		check(0, r, err)
+		well := grant
+		well.Succeeded = true
+		r, err = store.Release(ctx, well, other)
+		check(1, r, err)
 		for range 2 {
 			if r, err := store.Release(ctx, grant, other); err == nil {
 				t.Errorf("%v: an answer that makes no sense was taken", r)

@@ -28,7 +28,8 @@ BEGIN
 	DECLARE v_lock BOOLEAN DEFAULT FALSE;
 	DECLARE v_head, v_starts, v_declared, v_again, v_first, v_last, v_present, v_free INT;
 	DECLARE v_tick, v_clock_us, v_fence, v_again_fence, v_pid BIGINT;
-	DECLARE v_clock, v_ends, v_acquired, v_expires DATETIME(6);
+	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded DATETIME(6);
+	DECLARE v_abandoned BOOLEAN;
 	DECLARE v_host, v_tag VARBINARY(1020);
 	DECLARE v_verdict VARCHAR(16);
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
@@ -53,16 +54,16 @@ BEGIN
 		START TRANSACTION READ WRITE;
 
 		-- 1. One look at everything. The first read without a lock makes the snapshot, after the lock was had.
-		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_declared = NULL, v_again = NULL, v_first = NULL;
+		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_declared = NULL, v_succeeded = NULL, v_abandoned = FALSE, v_again = NULL, v_first = NULL;
 		IF v_lock THEN
-			SELECT slot, tick, tick_starts, slots INTO v_head, v_tick, v_starts, v_declared
+			SELECT slot, tick, tick_starts, slots, succeeded_at INTO v_head, v_tick, v_starts, v_declared, v_succeeded
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE;
 			IF v_head IS NULL THEN -- it was deleted, and what is locked now is the gap
 				SET v_lock = FALSE;
 				ITERATE attempt;
 			END IF;
 		ELSE
-			SELECT slot, tick, tick_starts, slots INTO v_head, v_tick, v_starts, v_declared
+			SELECT slot, tick, tick_starts, slots, succeeded_at INTO v_head, v_tick, v_starts, v_declared, v_succeeded
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
@@ -129,11 +130,12 @@ BEGIN
 
 		-- 5. Take it.
 		IF v_free = v_first THEN
-			SET v_fence = GREATEST(v_fence + 1, v_clock_us);
+			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_abandoned = v_expires > v_epoch;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock, expires_at = v_ends, released_at = NULL,
 				host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid, process_tag = CONVERT(p_tag USING utf8mb4)
-			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6);
-			IF ROW_COUNT() = 0 THEN -- it was extended at the last moment
+			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
+				AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_abandoned;
+			IF ROW_COUNT() = 0 THEN -- it was extended, or released, at the last moment
 				ITERATE attempt;
 			END IF;
 		ELSE
@@ -157,9 +159,10 @@ BEGIN
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
 	IF v_verdict = 'full' THEN
-		SELECT v_verdict, 0, 0, COALESCE(v_declared, 0), v_host, v_pid, v_tag,
-			TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock), TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires);
+		SELECT v_verdict, 0, 0, COALESCE(v_declared, 0), COALESCE(GREATEST(1, TIMESTAMPDIFF(MICROSECOND, v_succeeded, v_clock)), 0), v_host, v_pid, v_tag,
+			TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock), TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires), 0;
 	ELSE
-		SELECT v_verdict, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0), '', 0, '', 0, 0;
+		SELECT v_verdict, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),
+			COALESCE(GREATEST(1, TIMESTAMPDIFF(MICROSECOND, v_succeeded, v_clock)), 0), '', 0, '', 0, 0, v_verdict = 'ok' AND v_abandoned;
 	END IF;
 END

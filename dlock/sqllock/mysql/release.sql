@@ -1,6 +1,6 @@
 -- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last.
 CREATE PROCEDURE {release}(
-	p_grants LONGTEXT CHARACTER SET utf8mb4, -- [[index, name in hex, slot or -1, token], ...]
+	p_grants LONGTEXT CHARACTER SET utf8mb4, -- [[index, name in hex, slot or -1, token, 1 if the work ended well], ...]
 	p_wait BIGINT       -- milliseconds to wait for a lock
 )
 MODIFIES SQL DATA
@@ -8,7 +8,7 @@ SQL SECURITY INVOKER
 BEGIN
 	DECLARE v_answers LONGTEXT CHARACTER SET utf8mb4;
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
-	DECLARE v_i, v_slot, v_held, v_declared INT;
+	DECLARE v_i, v_slot, v_held, v_declared, v_well INT;
 	DECLARE v_name, v_last VARBINARY(544);
 	DECLARE v_token VARBINARY(64);
 	DECLARE v_done BOOLEAN;
@@ -28,12 +28,13 @@ BEGIN
 		DECLARE wanted CURSOR FOR
 			SELECT w.i, UNHEX(w.n), IF(w.s >= 0, w.s, (
 				SELECT l.slot FROM {table} AS l FORCE INDEX (holders)
-				WHERE l.lock_id = w.t AND l.resource_name = UNHEX(w.n) AND l.slot >= 0 AND l.expires_at > UTC_TIMESTAMP(6) LIMIT 1)), w.t
+				WHERE l.lock_id = w.t AND l.resource_name = UNHEX(w.n) AND l.slot >= 0 AND l.expires_at > UTC_TIMESTAMP(6) LIMIT 1)), w.t, w.w
 			FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
 				i INT PATH '$[0]',
 				n VARCHAR(1088) CHARACTER SET utf8mb4 PATH '$[1]',
 				s INT PATH '$[2]',
-				t VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[3]')) AS w
+				t VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[3]',
+				w INT PATH '$[4]')) AS w
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 		-- Two waited for each other, or a row changed after the snapshot (innodb_snapshot_isolation).
@@ -52,7 +53,7 @@ BEGIN
 		OPEN wanted;
 		next_lease: LOOP
 			SET v_done = FALSE;
-			FETCH wanted INTO v_i, v_name, v_slot, v_token;
+			FETCH wanted INTO v_i, v_name, v_slot, v_token, v_well;
 			IF v_done THEN
 				LEAVE next_lease;
 			END IF;
@@ -61,6 +62,9 @@ BEGIN
 			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00', released_at = UTC_TIMESTAMP(6)
 			WHERE resource_name = v_name AND slot = v_slot AND lock_id = v_token AND expires_at > UTC_TIMESTAMP(6);
 			SET v_held = ROW_COUNT();
+			IF v_held = 1 AND v_well = 1 THEN -- before the read below, which makes the snapshot
+				UPDATE {table} FORCE INDEX (PRIMARY) SET succeeded_at = UTC_TIMESTAMP(6) WHERE resource_name = v_name AND slot = -1;
+			END IF;
 			IF v_last IS NULL OR v_last <> v_name THEN
 				SET v_last = v_name, v_declared = 0;
 				SELECT COALESCE(slots, 0) INTO v_declared FROM {table} WHERE resource_name = v_name AND slot = -1;

@@ -15,7 +15,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_tag   VARCHAR(255) CHARACTER SET utf8mb4,
 	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970,
 	tick_starts   INT,                         --          how often it was started,
-	slots         INT,                         --          and how many slots the latest grant declared
+	slots         INT,                         --          how many slots the latest grant declared,
+	succeeded_at  DATETIME(6),                 --          and when a grant was last released as succeeded
 	PRIMARY KEY (resource_name, slot),
 	KEY ends (resource_name, expires_at, slot), -- finds the slot that ends first
 	KEY holders (lock_id)                       -- finds what an attempt has, when it is asked for again

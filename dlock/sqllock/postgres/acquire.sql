@@ -20,7 +20,9 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	OUT o_verdict text,   -- ok, or the reason
 	OUT o_slot integer, OUT o_fence bigint,
 	OUT o_declared integer,
-	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint -- full: whose lease ends first, µs
+	OUT o_success bigint, -- µs since a grant was last released as succeeded, 0: unknown
+	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint, -- full: whose lease ends first, µs
+	OUT o_abandoned boolean -- ok: whoever had the slot before did not release it
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off
@@ -49,9 +51,10 @@ BEGIN
 	-- The same attempt asked twice: one waits for the other, and finds its grant. (Keys with one hash only wait for each other.)
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
+	o_abandoned := false;
 	LOOP
 		-- 1. One look at everything. Each part is written such that only one index will do: with old statistics all look alike.
-		SELECT head.tick, head.tick_starts, head.slots,
+		SELECT head.tick, head.tick_starts, head.slots, head.succeeded_at,
 			(SELECT slot FROM (SELECT * FROM {table} WHERE lock_id = p_token OFFSET 0) AS mine
 				WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at > clock_timestamp() LIMIT 1) AS again,
 			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id, first.process_tag,
@@ -70,6 +73,7 @@ BEGIN
 		clock := clock_timestamp();
 		clock_us := extract(epoch FROM clock) * 1000000;
 		o_declared := coalesce(seen.slots, 0);
+		o_success := CASE WHEN seen.succeeded_at IS NULL THEN 0 ELSE greatest(1, extract(epoch FROM clock - seen.succeeded_at) * 1000000) END;
 
 		-- 2. The same attempt, asked again because its reply was lost.
 		IF seen.again IS NOT NULL THEN
@@ -121,8 +125,9 @@ BEGIN
 			CONTINUE;
 		END IF;
 		BEGIN
+			o_abandoned := ended AND seen.expires_at > 'epoch';
 			IF NOT locked THEN
-				SELECT slot INTO free FROM {table}
+				SELECT slot, expires_at > 'epoch' INTO free, o_abandoned FROM {table}
 				WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at <= clock
 				ORDER BY resource_name, expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 			END IF;
@@ -130,7 +135,8 @@ BEGIN
 				UPDATE {table} SET lock_id = p_token, fence = greatest(fence + 1, clock_us),
 					acquired_at = clock, expires_at = clock + p_ttl * interval '1 microsecond', released_at = NULL,
 					host_name = p_host, process_id = p_pid, process_tag = p_tag
-				WHERE resource_name = p_resource AND slot = free AND expires_at <= clock_timestamp() -- not extended at the last moment
+				WHERE resource_name = p_resource AND slot = free AND expires_at <= clock_timestamp() -- not extended at the last moment,
+					AND (expires_at > 'epoch') = o_abandoned -- nor had and released by somebody else
 				RETURNING slot, fence INTO o_slot, o_fence;
 			ELSE
 				INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
@@ -142,7 +148,7 @@ BEGIN
 				RAISE SQLSTATE 'TS000';
 			END IF;
 		EXCEPTION WHEN SQLSTATE 'TS000' THEN
-			o_slot := 0; o_fence := 0;
+			o_slot := 0; o_fence := 0; o_abandoned := false;
 			IF NOT locked THEN
 				locked := true;
 				PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));

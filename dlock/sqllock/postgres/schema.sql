@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_tag   text,
 	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970,
 	tick_starts   integer,                     --          how often it was started,
-	slots         integer,                     --          and how many slots the latest grant declared
+	slots         integer,                     --          how many slots the latest grant declared,
+	succeeded_at  timestamptz,                 --          and when a grant was last released as succeeded
 	PRIMARY KEY (resource_name, slot)
 );
 

@@ -2,7 +2,7 @@
 --
 -- ?1 resource_name, ?2 number of slots, at least 1, ?3 token, ?4 and ?5 the slot before and the last one of a window in which rows that
 -- somebody deleted are noticed; SQLite would plan "slot >= ?4" anew for every value, because it resembles the condition of an index
-SELECT {now}, head.tick, head.tick_starts, head.slots,
+SELECT {now}, head.tick, head.tick_starts, head.slots, head.succeeded_at,
 	first.slot, coalesce(first.expires_at, 0), coalesce(first.acquired_at, 0),
 	coalesce(first.host_name, ''), coalesce(first.process_id, 0), coalesce(first.process_tag, ''),
 	(SELECT max(slot) FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND slot < ?2),

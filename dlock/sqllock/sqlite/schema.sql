@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_tag   TEXT,
 	tick          INTEGER,                     -- slot -1: the latest tick claimed,
 	tick_starts   INTEGER,                     --          how often it was started,
-	slots         INTEGER,                     --          and how many slots the latest grant declared
+	slots         INTEGER,                     --          how many slots the latest grant declared,
+	succeeded_at  INTEGER,                     --          and when a grant was last released as succeeded
 	PRIMARY KEY (resource_name, slot)
 ) STRICT, WITHOUT ROWID;
 

@@ -9,7 +9,7 @@ DECLARE @resource varbinary(544) = @p1, @slots int = @p2, @token varbinary(64) =
 	@ahead bigint = @p7, @host nvarchar(255) = @p8, @pid bigint = @p9, @tag nvarchar(255) = @p10, @wait int = @p11;
 DECLARE @n int = CASE WHEN @slots > 0 THEN @slots ELSE 1 END;
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
-DECLARE @verdict varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @starts int, @locked int;
+DECLARE @verdict varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
 DECLARE @first int, @ends datetime2(6), @since datetime2(6), @who nvarchar(255), @who_pid bigint, @who_tag nvarchar(255);
 SET LOCK_TIMEOUT {wait};
 BEGIN TRANSACTION;
@@ -21,7 +21,7 @@ DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
 -- DATEADD takes an int: milliseconds, rounded up, last for 24 days.
 DECLARE @until datetime2(6) = DATEADD(MILLISECOND, (@ttl + 999) / 1000, @clock);
-SELECT @last_tick = tick, @starts = tick_starts, @declared = slots FROM {table} WHERE resource_name = @resource AND slot = -1;
+SELECT @last_tick = tick, @starts = tick_starts, @declared = slots, @succeeded = succeeded_at FROM {table} WHERE resource_name = @resource AND slot = -1;
 SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id, @who_tag = process_tag
 FROM {table} WITH (INDEX (ends)) WHERE resource_name = @resource AND slot >= 0 AND slot < @n ORDER BY expires_at;
 
@@ -42,7 +42,8 @@ BEGIN
 	-- A slot that ended. It is looked at again: it may have been extended at the last moment.
 	IF @ends <= @clock
 		UPDATE {table} SET lock_id = @token, @fence = fence = CASE WHEN fence + 1 > @clock_us THEN fence + 1 ELSE @clock_us END,
-			acquired_at = @clock, expires_at = @until, released_at = NULL, host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot
+			acquired_at = @clock, expires_at = @until, released_at = NULL, host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot,
+			@before = expires_at -- what it was
 		WHERE resource_name = @resource AND slot = @first AND expires_at <= SYSUTCDATETIME();
 	-- A new one, or one whose row somebody deleted.
 	IF @slot IS NULL
@@ -73,7 +74,9 @@ BEGIN
 END
 COMMIT TRANSACTION;
 SELECT @verdict, COALESCE(@slot, 0), COALESCE(@fence, 0), COALESCE(@declared, 0),
+	CASE WHEN @succeeded IS NULL THEN 0 WHEN @succeeded >= @clock THEN 1 ELSE DATEDIFF_BIG(MICROSECOND, @succeeded, @clock) END,
 	CASE @verdict WHEN 'full' THEN COALESCE(@who, N'') ELSE N'' END, CASE @verdict WHEN 'full' THEN COALESCE(@who_pid, 0) ELSE 0 END,
 	CASE @verdict WHEN 'full' THEN COALESCE(@who_tag, N'') ELSE N'' END,
 	CASE @verdict WHEN 'full' THEN DATEDIFF_BIG(MICROSECOND, @since, @clock) ELSE 0 END,
-	CASE @verdict WHEN 'full' THEN DATEDIFF_BIG(MICROSECOND, @clock, @ends) ELSE 0 END;
+	CASE @verdict WHEN 'full' THEN DATEDIFF_BIG(MICROSECOND, @clock, @ends) ELSE 0 END,
+	CASE WHEN @before > '1970-01-01' THEN 1 ELSE 0 END;

@@ -16,7 +16,8 @@ CREATE TABLE {table} (
 	process_tag   nvarchar(255) NULL,
 	tick          bigint NULL,                 -- slot -1: the latest tick claimed, in µs since 1970,
 	tick_starts   int NULL,                    --          how often it was started,
-	slots         int NULL,                    --          and how many slots the latest grant declared
+	slots         int NULL,                    --          how many slots the latest grant declared,
+	succeeded_at  datetime2(6) NULL,           --          and when a grant was last released as succeeded
 	PRIMARY KEY CLUSTERED (resource_name, slot),
 	INDEX ends NONCLUSTERED (resource_name, expires_at, slot), -- finds the slot that ends first
 	INDEX holders NONCLUSTERED (lock_id)                       -- finds what an attempt has
