@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -327,14 +328,17 @@ func (m *mysql) verify(ctx context.Context) error {
 	return wrongSchema(errs...)
 }
 
-func (m *mysql) audit(ctx context.Context) (warnings []string, err error) {
+func (m *mysql) audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+	var clock int64
 	var flush, binlog, sync int
 	var readOnly string
-	err = m.QueryRow(ctx, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog, CONCAT(@@GLOBAL.read_only)", nil,
-		&flush, &binlog, &sync, &readOnly)
+	sent := now()
+	err = m.QueryRow(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog, CONCAT(@@GLOBAL.read_only)", nil,
+		&clock, &flush, &binlog, &sync, &readOnly)
 	if err != nil {
 		return nil, err
 	}
+	warnings = clockWarnings(sent, now(), clock)
 	const lost = ": leases may be lost when the server's machine crashes, and then be granted twice; set it to 1"
 	if flush == 0 || flush == 2 {
 		warnings = append(warnings, fmt.Sprintf("innodb_flush_log_at_trx_commit is %d%s", flush, lost))

@@ -246,23 +246,3 @@ func TestAdviceMySQL(t *testing.T) {
 		}
 	}
 }
-
-// What the server would lose in a crash, or cannot do, is told.
-func TestAuditMySQL(t *testing.T) {
-	t.Parallel()
-	safe := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).open(t, sqllock.Options{})
-	if warnings, err := safe.Audit(t.Context()); err != nil || len(warnings) > 0 {
-		t.Errorf("%v, %v: there is nothing to warn of", warnings, err)
-	}
-	s := mysqlOn(t, sqltest.MariaDB(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=2", "log-bin", "sync-binlog=0"}}), oneTrip).migrated(t)
-	s.exec(t, "SET GLOBAL read_only = 1")
-	warnings, err := s.open(t, sqllock.Options{}).Audit(t.Context())
-	if err != nil || len(warnings) != 3 {
-		t.Errorf("%q, %v: must warn of three settings", warnings, err)
-	}
-	for i, want := range []string{"innodb_flush_log_at_trx_commit is 2", "sync_binlog is 0", "read-only"} {
-		if i < len(warnings) && !strings.Contains(warnings[i], want) {
-			t.Errorf("%q: must tell of %s", warnings[i], want)
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -57,6 +58,8 @@ type postgres struct {
 	lists    string
 	cleans   string
 	verifies string
+	audits   string
+	lacks    string
 }
 
 func newPostgres(d Driver, o Options) *postgres {
@@ -72,6 +75,7 @@ func newPostgres(d Driver, o Options) *postgres {
 	p.extends = fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.releases = fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.lists, p.cleans, p.verifies = p.file("list"), p.file("cleanup"), p.file("verify")
+	p.audits, p.lacks = p.file("audit"), p.file("rights")
 	return p
 }
 
@@ -167,17 +171,54 @@ func (p *postgres) verify(ctx context.Context) error {
 	return wrongSchema(errs...)
 }
 
-func (p *postgres) audit(ctx context.Context) (warnings []string, err error) {
-	var fsync string
-	var replica bool
-	if err := p.QueryRow(ctx, "SELECT current_setting('fsync'), pg_is_in_recovery()", nil, &fsync, &replica); err != nil {
+func (p *postgres) audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+	var clock int64
+	var fsync, isolation, role string
+	var replica, readOnly, super bool
+	sent := now()
+	if err := p.QueryRow(ctx, p.audits, nil, &clock, &fsync, &replica, &readOnly, &isolation, &role, &super); err != nil {
 		return nil, err
 	}
-	if fsync != "on" {
+	warnings = clockWarnings(sent, now(), clock)
+	if fsync != "on" { // synchronous_commit = off does no harm: the functions commit with it on
 		warnings = append(warnings, "fsync is off: leases may be lost when the server's machine crashes, and then be granted twice; set it to on")
 	}
-	if replica {
+	switch {
+	case replica:
 		warnings = append(warnings, "this server is a replica, which grants nothing: connect to the primary")
+	case readOnly:
+		warnings = append(warnings, fmt.Sprintf("transactions are read-only here, so nothing is granted: ALTER ROLE %s SET default_transaction_read_only = off", role))
 	}
-	return warnings, nil
+	if isolation != "read committed" {
+		warnings = append(warnings, fmt.Sprintf("transactions are %s here, with which every acquire is refused: ALTER ROLE %s SET default_transaction_isolation = 'read committed'", isolation, role))
+	}
+	if super {
+		return append(warnings, fmt.Sprintf("%s is a superuser, which leases do not need: use a role with the rights that docs/sql.md lists", role)), nil
+	}
+	missing, err := p.rights(ctx, role)
+	return append(warnings, missing...), err
 }
+
+// rights tells what the role lacks.
+func (p *postgres) rights(ctx context.Context, role string) (warnings []string, err error) {
+	n := p.names
+	var table, functions string
+	err = p.QueryRow(ctx, p.lacks, []any{n["table"], n["acquire"], n["extend"], n["release"]}, &table, &functions)
+	if sqlState(err) == insufficientPrivilege {
+		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA … TO %s", role, n["table"], role)}, nil
+	}
+	if table != "" {
+		fails := "nothing is granted, or not renewed"
+		if table == "DELETE" {
+			fails = "Cleanup fails"
+		}
+		warnings = append(warnings, fmt.Sprintf("%s lacks %s on %s, so %s: GRANT %s ON %s TO %s", role, table, n["table"], fails, table, n["table"], role))
+	}
+	if functions != "" {
+		warnings = append(warnings, fmt.Sprintf("%s may not execute %s, so nothing is granted, or not renewed: GRANT EXECUTE ON FUNCTION %s TO %s", role, functions, functions, role))
+	}
+	return warnings, err
+}
+
+// insufficientPrivilege is the SQLSTATE of a right that is missing.
+const insufficientPrivilege = "42501"

@@ -330,16 +330,3 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 		t.Errorf("a name that the database cannot store: %v", err)
 	}
 }
-
-// What the server would lose in a crash, or cannot do, is told.
-func TestAuditPostgres(t *testing.T) {
-	t.Parallel()
-	safe := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
-	if warnings, err := safe.Audit(t.Context()); err != nil || len(warnings) > 0 {
-		t.Errorf("%v, %v: there is nothing to warn of", warnings, err)
-	}
-	unsafe := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t).open(t, sqllock.Options{})
-	if warnings, err := unsafe.Audit(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "fsync") {
-		t.Errorf("%v, %v: must warn of fsync", warnings, err)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // SQLite returns a store in a SQLite file, for the processes of one machine: SQLite 3.38 or newer, any driver for database/sql. It does not open the
@@ -65,7 +66,8 @@ const sqliteNow = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INT
 type sqlite struct {
 	*sqliteFile
 	name, ends, holders string
-	table               string // the name as statements use it
+	table               string                   // the name as statements use it
+	remoteKind          func(path string) string // see remoteKind
 	creates             []string
 
 	looks, takes, gaps, repeats, heads, extends, releases, succeeds, lists, pages, cleans, verifies string
@@ -74,7 +76,7 @@ type sqlite struct {
 func newSQLite(db sqlDB, o Options) *sqlite {
 	quoted := func(name string) string { return quote(`"`, `"`, name) }
 	in := func(name string) string { return qualified("main", name, quoted) } // not a temporary table of that name
-	s := &sqlite{sqliteFile: newSQLiteFile(db), name: o.TableName, ends: o.TableName + "_ends", holders: o.TableName + "_holders"}
+	s := &sqlite{sqliteFile: newSQLiteFile(db), name: o.TableName, ends: o.TableName + "_ends", holders: o.TableName + "_holders", remoteKind: remoteKind}
 	s.table = in(s.name)
 	names := map[string]string{"table": s.table, "name": quoted(s.name), "ends_in": in(s.ends), "holders_in": in(s.holders), "now": sqliteNow}
 	file := func(name string) string {
@@ -263,11 +265,15 @@ func (s *sqlite) writable(ctx context.Context) error {
 	return err
 }
 
-func (s *sqlite) audit(ctx context.Context) ([]string, error) {
+// audit does not compare clocks: SQLite's is that of the host.
+func (s *sqlite) audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 	return inTime(ctx, func(ctx context.Context) (warnings []string, _ error) {
-		var journal string
+		var journal, path string
 		var synchronous, tables int
-		err := s.with(ctx, func(conn *sql.Conn) error {
+		err := s.with(ctx, func(conn *sql.Conn) (err error) {
+			if path, err = sqlitePath(conn); err != nil {
+				return err
+			}
 			ask := func(query string, value any) error { return conn.QueryRowContext(local, query).Scan(value) }
 			return cmp.Or(
 				ask("SELECT count(*) FROM main.sqlite_master", &tables), // the journal mode is known when something has been read
@@ -282,6 +288,10 @@ func (s *sqlite) audit(ctx context.Context) ([]string, error) {
 		}
 		if synchronous == 0 && journal != "memory" {
 			warnings = append(warnings, "synchronous is off: a crash of the machine may destroy the file; set it to normal")
+		}
+		if kind := s.remoteKind(path); kind != "" {
+			warnings = append(warnings, fmt.Sprintf("the file is on %s, a file system over a network or shared with another kernel: locks do not work there, and two may hold one slot; "+
+				"put it on a disk of this machine", kind))
 		}
 		return warnings, nil
 	})

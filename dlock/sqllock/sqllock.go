@@ -45,6 +45,7 @@ type Store struct {
 	prefix    string
 	retention time.Duration
 	fault     error
+	hostClock func() time.Time // nil: time.Now
 }
 
 // A database is what differs between them. Times cross it as microseconds.
@@ -64,7 +65,8 @@ type database interface {
 	migrate(ctx context.Context) error
 	// verify tells whether the tables are there as schema would have made them.
 	verify(ctx context.Context) error
-	audit(ctx context.Context) (warnings []string, err error)
+	// audit tells what endangers leases. now is this host's clock.
+	audit(ctx context.Context, now func() time.Time) (warnings []string, err error)
 	// cleanup looks at the limit rows that follow the row after, and deletes those that have been idle for longer than retention.
 	cleanup(ctx context.Context, retention int64, after row, limit int) (page, error)
 	close() error
@@ -340,23 +342,6 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held,
 		}
 	}
 	return held, nil
-}
-
-// Audit implements dlock.Auditor: it warns of a schema that Migrate has not made, and of settings of the server with which leases do
-// not survive its crash.
-func (s *Store) Audit(ctx context.Context) ([]string, error) {
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
-	warnings, err := s.db.audit(ctx)
-	if err != nil {
-		return warnings, explain(err)
-	}
-	err = s.Verify(ctx)
-	if errors.Is(err, ErrSchema) {
-		return append(warnings, err.Error()), nil
-	}
-	return warnings, err
 }
 
 // micros rounds up: a lease must not be shorter than its holder trusts it.

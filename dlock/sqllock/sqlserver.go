@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -155,11 +156,14 @@ func (m *sqlserver) verify(ctx context.Context) error {
 	return wrongSchema(errs...)
 }
 
-func (m *sqlserver) audit(ctx context.Context) (warnings []string, err error) {
+func (m *sqlserver) audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+	var clock int64
 	var delayed int
-	if err := m.QueryRow(ctx, "SELECT delayed_durability FROM sys.databases WHERE database_id = DB_ID()", nil, &delayed); err != nil {
+	sent := now()
+	if err := m.QueryRow(ctx, "SELECT DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()), delayed_durability FROM sys.databases WHERE database_id = DB_ID()", nil, &clock, &delayed); err != nil {
 		return nil, err
 	}
+	warnings = clockWarnings(sent, now(), clock)
 	if delayed == 2 {
 		warnings = append(warnings, "DELAYED_DURABILITY is FORCED: leases may be lost when the server crashes, and then be granted twice; set it to ALLOWED or DISABLED")
 	}

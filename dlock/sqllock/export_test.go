@@ -1,0 +1,12 @@
+package sqllock
+
+import "time"
+
+// SetHostClock makes Audit take another clock for this host's.
+func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
+
+// SetRemoteKind makes Audit ask it for the kind of file system of a SQLite file.
+func (s *Store) SetRemoteKind(kind func(path string) string) { s.db.(*sqlite).remoteKind = kind }
+
+// KindOf finds the file system of a path in a list of what is mounted.
+var KindOf = kindOf
