@@ -26,26 +26,32 @@ func (c *check) abandoned(what string, a attempt, want bool) {
 // abandonedTold catches a store that does not tell, one that believes a release which came too late, and one that tells it more than once.
 func abandonedTold(c *check) {
 	a, b := c.host(), c.host()
-	for _, slots := range []int{0, 1} {
-		old := a.mustAcquire(c.brief(nameOf("x", slots), slots))
-		c.abandoned("the first grant of a slot", old, false)
-		next := b.waitForEnd(old)
+	kinds := []int{0, 1}
+	var old, late [2]attempt // all wait for their end together
+	for i, slots := range kinds {
+		old[i], late[i] = a.mustAcquire(c.brief(nameOf("x", slots), slots)), a.mustAcquire(c.brief(nameOf("late", slots), slots))
+		c.abandoned("the first grant of a slot", old[i], false)
+	}
+	for i, slots := range kinds {
+		next := b.waitForEnd(old[i])
 		c.abandoned("after a lease that ended", next, true)
-		c.want("release of a lost grant", a.release(old.grant), dlock.Lost)
+		c.want("release of a lost grant", a.release(old[i].grant), dlock.Lost)
 		c.want("release", b.release(next.grant), dlock.OK)
 		c.abandoned("after a release", a.mustAcquire(c.request(nameOf("x", slots), slots)), false)
-
-		// A release that comes too late, before anybody else has the slot, changes nothing either.
-		old = a.mustAcquire(c.brief(nameOf("late", slots), slots))
-		until(old.endedBy(c))
-		c.want("release of a grant that has ended", a.release(old.grant), dlock.Lost)
-		any := old.grant
+	}
+	// A release that comes too late, before anybody else has the slot, changes nothing either.
+	for i, slots := range kinds {
+		until(late[i].endedBy(c))
+		c.want("release of a grant that has ended", a.release(late[i].grant), dlock.Lost)
+		any := late[i].grant
 		any.Slot = dlock.AnySlot
 		c.want("release of a grant that has ended, with AnySlot", a.release(any), dlock.Lost)
-		c.want("extend of a grant that has ended", a.extend(c.long, old.grant), dlock.Lost)
-		second := b.mustAcquire(c.brief(nameOf("late", slots), slots))
-		c.abandoned("after a lease that ended and was released too late", second, true)
-		c.abandoned("after a second lease that ended", a.waitForEnd(second), true) // once more
+		c.want("extend of a grant that has ended", a.extend(c.long, late[i].grant), dlock.Lost)
+		late[i] = b.mustAcquire(c.brief(nameOf("late", slots), slots))
+		c.abandoned("after a lease that ended and was released too late", late[i], true)
+	}
+	for i := range kinds {
+		c.abandoned("after a second lease that ended", a.waitForEnd(late[i]), true) // once more
 	}
 }
 

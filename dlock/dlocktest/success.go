@@ -141,16 +141,22 @@ func successStays(c *check) {
 		c.since("after a grant of more slots", wider, done)
 		c.since("after a grant of more slots was asked for", b.try(c.request(nameOf("x", slots), slots)), done)
 	}
-	for _, slots := range []int{0, 1} {
+	kinds := []int{0, 1}
+	var done [2]span
+	var ending [2]attempt
+	for i, slots := range kinds {
+		done[i] = a.succeed(a.mustAcquire(c.request(nameOf("after", slots), slots)).grant)
+		ending[i] = a.mustAcquire(c.brief(nameOf("after", slots), slots))
+	}
+	for i, slots := range kinds {
 		name := nameOf("after", slots)
-		done := a.succeed(a.mustAcquire(c.request(name, slots)).grant)
-		next := b.waitForEnd(a.mustAcquire(c.brief(name, slots)))
-		c.since("after a lease that ended", next, done)
+		next := b.waitForEnd(ending[i])
+		c.since("after a lease that ended", next, done[i])
 		if c.h.Features.AtomicTick {
 			c.want("release", b.release(next.grant), dlock.OK)
 			ticking := b.mustAcquire(c.tick(name, slots, thisSecond(), 1))
 			c.want("release", b.release(ticking.grant), dlock.OK)
-			c.since("after a tick", a.mustAcquire(c.request(name, slots)), done)
+			c.since("after a tick", a.mustAcquire(c.request(name, slots)), done[i])
 		}
 	}
 }
@@ -177,10 +183,14 @@ func successNotLost(c *check) {
 		c.want("release", b.release(next.grant), dlock.OK)
 		c.never("after releases of lost grants", b.mustAcquire(c.request(nameOf("x", slots), slots)))
 	}
-	for _, slots := range []int{0, 1} {
-		old := a.mustAcquire(c.brief(nameOf("ends", slots), slots))
-		next := b.waitForEnd(old)
-		lost("release as succeeded of a grant that ended", old.grant)
+	kinds := []int{0, 1}
+	var old [2]attempt
+	for i, slots := range kinds {
+		old[i] = a.mustAcquire(c.brief(nameOf("ends", slots), slots))
+	}
+	for i, slots := range kinds {
+		next := b.waitForEnd(old[i])
+		lost("release as succeeded of a grant that ended", old[i].grant)
 		c.want("release", b.release(next.grant), dlock.OK)
 		c.never("after a release of a grant that had ended", b.mustAcquire(c.request(nameOf("ends", slots), slots)))
 	}
