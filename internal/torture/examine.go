@@ -220,6 +220,7 @@ func (e *examiner) runs() {
 		}
 		if e.rules.Settled != 0 && !settled {
 			e.Silent = append(e.Silent, timer)
+			e.example("%s: no valid run after all faults had ended", timer)
 		}
 		for _, slot := range slices.Sorted(maps.Keys(bySlot)) {
 			e.order(timer, slot, bySlot[slot])

@@ -220,7 +220,7 @@ func run(ctx context.Context, kind, dir string, seed uint64, hosts int, length t
 	for _, err := range t.broken {
 		r.Broken = append(r.Broken, err.Error())
 	}
-	r.judge(lines, torture.Rules{TTL: t.timing.TTL, Settled: settled})
+	r.judge(lines, torture.Rules{TTL: t.timing.TTL, Settled: settled, Bound: time.Second + t.timing.StoreTimeout})
 	return r, nil
 }
 

@@ -39,7 +39,7 @@ const clientTTL = 300 * time.Millisecond
 
 // timers are those of every host. While small, the largest limit is 3 and not 5.
 func timers(timing Timing, small bool) []torture.TimerLine {
-	limits := []int{1, 3, 5, 2, 1, 3, 5, 4, 1, 2, 3, 5}
+	limits := []int{1, 3, 5, 2, 1, 3, 5, 4, 1, 2, 3, 5, 1, 3, 2, 5, 1, 3}
 	all := make([]torture.TimerLine, len(limits))
 	for i, n := range limits {
 		if small {
