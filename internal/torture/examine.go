@@ -20,6 +20,7 @@ type Figures struct {
 	SameSlot         int // two valid runs in one slot
 	FenceRegressions int // a later run of a slot with a fence that is not higher
 	StartAfterLost   int // a run was valid (again) after its context had ended because its lease was lost
+	NotTold          int // a run that had lost its lease was not told within a second
 	OverTick         int // starts of a tick beyond MaxPerTick
 	OverBound        int // more degraded runs of a timer at once than hosts × MaxPerHost
 	Unaccounted      int64
@@ -42,7 +43,7 @@ type Declared struct {
 
 // Violations is what there must be none of.
 func (f Figures) Violations() int {
-	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.OverTick + f.OverBound +
+	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.NotTold + f.OverTick + f.OverBound +
 		int(f.Unaccounted) + f.Leaked + f.Stuck + len(f.Silent)
 }
 
@@ -193,8 +194,12 @@ func (e *examiner) runs() {
 	samples, full := 0, 0
 	byTimer := stints(e.lines, Seen)
 	for _, l := range e.lines {
-		if l.Kind == LeaseEnd {
+		switch l.Kind {
+		case LeaseEnd:
 			e.LeasesLost++
+		case Untold:
+			e.NotTold++
+			e.example("%s slot %d fence %d on %s: lost, and its context goes on", l.Timer, l.Slot, l.Fence, l.Host)
 		}
 	}
 	for _, l := range e.lives {

@@ -41,6 +41,7 @@ func TestExamineRuns(t *testing.T) {
 		{"the same fence twice", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 2, 11, 20)}, Figures{Runs: 1, FenceRegressions: 1}},
 		{"valid after it was lost", []Line{{Kind: LeaseEnd, Host: "h", Timer: "a", At: 12 * ms}, func() Line { l := seen("h", 1, 0, 1, 11, 20); l.Lost = true; return l }()},
 			Figures{Runs: 1, StartAfterLost: 1, LeasesLost: 1}},
+		{"one that is not told", []Line{seen("h", 1, 0, 1, 11, 20), {Kind: Untold, Host: "h", Timer: "a", At: 2 * sec}}, Figures{Runs: 1, NotTold: 1}},
 		{"a tick started too often", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7), tick(seen("i", 1, 1, 2, 0, 10), 7), tick(seen("h", 2, 0, 3, 20, 30), 7)}, Figures{Runs: 3, OverTick: 1}},
 		{"a tick that the store forgot", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7), tick(seen("i", 1, 1, 2, 0, 10), 7), {Kind: Fault, Fault: Wiped, At: 19 * ms, First: 12 * ms, Last: 19 * ms},
 			tick(seen("h", 2, 0, 3, 20, 30), 7)}, Figures{Runs: 3}},

@@ -54,6 +54,7 @@ const (
 	Seen     = "seen"     // a run was valid
 	Degraded = "degraded" // a run went on without the store
 	LeaseEnd = "lost"     // a run's context ended with dlock.ErrLost
+	Untold   = "untold"   // a run was neither valid nor degraded for more than a second awake, and its context had not ended
 	Status   = "status"   // several times a second
 	Jump     = "jump"
 	Drain    = "drain" // a host was told to stop: nothing comes due any more

@@ -228,6 +228,10 @@ type witness struct {
 	r    *timer.Run
 	ctx  context.Context
 	line torture.Line // the piece that is open
+
+	looked  int64         // when it last looked
+	untold  time.Duration // awake, neither valid nor degraded nor told
+	accused bool
 }
 
 // look asks once. What it learns holds for the moment before it asked: a run that is valid has been so since it began.
@@ -242,6 +246,7 @@ func (w *witness) look() {
 		kind = torture.Degraded
 		lost = false
 	}
+	w.suspect(kind == "" && w.ctx.Err() == nil, now)
 	if w.line.Kind != "" && (kind != w.line.Kind || lost != w.line.Lost || now-w.line.Last > int64(gap)) {
 		w.write()
 	}
@@ -255,6 +260,22 @@ func (w *witness) look() {
 	if w.line.Last-w.line.First >= int64(piece) {
 		w.write()
 		w.line.Kind, w.line.First, w.line.Lost = kind, now, lost // the next piece begins where this one ends
+	}
+}
+
+// suspect counts how long the run has not been told. Time in which this process was stopped does not count.
+func (w *witness) suspect(untold bool, now int64) {
+	passed := min(time.Duration(now-w.looked), gap)
+	w.looked = now
+	if !untold {
+		w.untold = 0
+		return
+	}
+	if w.untold += passed; w.untold > time.Second && !w.accused {
+		w.accused = true
+		line := w.line
+		line.Kind, line.At = torture.Untold, 0
+		w.h.log.Write(line)
 	}
 }
 

@@ -49,6 +49,7 @@ type report struct {
 	SameSlot         int              `json:"two_in_one_slot"`
 	FenceRegressions int              `json:"fence_regressions"`
 	StartAfterLost   int              `json:"start_after_lost"`
+	NotTold          int              `json:"not_told"`
 	OverTick         int              `json:"over_tick"`
 	OverBound        int              `json:"degraded_over_bound"`
 	Ticks            int64            `json:"ticks"`
@@ -230,7 +231,7 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	f := torture.Examine(lines, rules)
 	r.Runs, r.Degraded, r.DegradedMost, r.LeasesLost = f.Runs, f.Degraded, f.DegradedMost, f.LeasesLost
 	r.OverLimit, r.SameSlot, r.FenceRegressions, r.StartAfterLost = f.OverLimit, f.SameSlot, f.FenceRegressions, f.StartAfterLost
-	r.OverTick, r.OverBound, r.Ticks, r.Unaccounted = f.OverTick, f.OverBound, f.Ticks, f.Unaccounted
+	r.NotTold, r.OverTick, r.OverBound, r.Ticks, r.Unaccounted = f.NotTold, f.OverTick, f.OverBound, f.Ticks, f.Unaccounted
 	r.Leaked, r.Stuck, r.Silent, r.NReachedShare, r.Declared = f.Leaked, f.Stuck, len(f.Silent), f.NReachedShare, f.Declared
 	r.Examples = append(f.Examples, histories...)
 	if n := f.Violations(); n > 0 {
@@ -352,6 +353,7 @@ func sum(all []report) report {
 		total.SameSlot += r.SameSlot
 		total.FenceRegressions += r.FenceRegressions
 		total.StartAfterLost += r.StartAfterLost
+		total.NotTold += r.NotTold
 		total.OverTick += r.OverTick
 		total.OverBound += r.OverBound
 		total.Ticks += r.Ticks
