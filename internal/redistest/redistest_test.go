@@ -398,7 +398,7 @@ func TestProxyDropAndDelay(t *testing.T) {
 }
 
 // Fails when a reply comes back while replies are lost, on a connection that has lost one, or the request does not arrive; when Reset
-// leaves a connection as it is, or refuses new ones; and when a delay is outside of its bounds.
+// leaves a connection as it is, or refuses new ones; and when a delay is outside of its bounds, or one of replies alone holds a request up.
 func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -445,6 +445,14 @@ func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 		if took := time.Since(begin); took < 2*least {
 			t.Fatalf("round trip took %v", took)
 		}
+	}
+	p.DelayUpTo(0, 0)
+	p.DelayReplies(time.Minute)
+	if err := c.Set(ctx, "k", "late", 0).Err(); err == nil {
+		t.Fatal("the reply arrived")
+	}
+	if v := s.Client().Get(ctx, "k").Val(); v != "late" {
+		t.Fatalf("the request did not arrive: k is %q", v)
 	}
 }
 

@@ -31,6 +31,7 @@ type Proxy struct {
 	links    map[*link]struct{}
 	delay    time.Duration
 	jitter   time.Duration
+	replies  time.Duration // by how much replies are late besides
 	cut      bool
 	closed   bool
 }
@@ -123,6 +124,14 @@ func (p *Proxy) DelayUpTo(least, most time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.jitter = least, max(0, most-least)
+}
+
+// DelayReplies has the server's answers alone take d longer: what a client asks
+// for is done long before it learns of it.
+func (p *Proxy) DelayReplies(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.replies = d
 }
 
 // Reset resets all connections (RST). New ones are welcome.
@@ -296,8 +305,8 @@ func (p *Proxy) serve(l *link) {
 	}
 	requests, replies := make(chan chunk, backlog), make(chan chunk, backlog)
 	var both sync.WaitGroup
-	both.Go(func() { p.receive(l, p.reader(l.client), requests) })
-	both.Go(func() { p.receive(l, reader(conn), replies) })
+	both.Go(func() { p.receive(l, p.reader(l.client), requests, false) })
+	both.Go(func() { p.receive(l, reader(conn), replies, true) })
 	both.Go(func() { p.send(l, requests, conn, false) })
 	both.Go(func() { p.send(l, replies, l.client, true) })
 	both.Wait()
@@ -324,13 +333,16 @@ func (p *Proxy) pass(l *link, do func()) bool {
 }
 
 // receive queues what read returns, up to and including its error.
-func (p *Proxy) receive(l *link, read func() ([]byte, error), queue chan<- chunk) {
+func (p *Proxy) receive(l *link, read func() ([]byte, error), queue chan<- chunk, replies bool) {
 	for {
 		data, err := read()
 		p.mu.Lock()
 		delay := p.delay
 		if p.jitter > 0 {
 			delay += rand.N(p.jitter)
+		}
+		if replies {
+			delay += p.replies
 		}
 		c := chunk{data: data, due: time.Now().Add(delay), err: err}
 		p.mu.Unlock()

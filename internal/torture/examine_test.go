@@ -36,6 +36,7 @@ func TestExamineRuns(t *testing.T) {
 		{"a gap in one run, and another in it", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 30, 40), seen("h", 1, 0, 1, 100, 110)},
 			Figures{Runs: 2, FenceRegressions: 1}},
 		{"over the limit", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6)}, Figures{Runs: 3, OverLimit: 1}},
+		{"over the limit, in pieces", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6), seen("i", 2, 2, 3, 6, 7)}, Figures{Runs: 3, OverLimit: 1}},
 		{"two in one slot", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 9, 20)}, Figures{Runs: 2, SameSlot: 1}},
 		{"a fence that falls", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 1, 11, 20)}, Figures{Runs: 2, FenceRegressions: 1}},
 		{"the same fence twice", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 2, 11, 20)}, Figures{Runs: 1, FenceRegressions: 1}},
@@ -115,6 +116,12 @@ func TestExamineBooks(t *testing.T) {
 			if i >= 26 {
 				l.Ticks[0], l.Done[0] = 5, 5
 			}
+		}, 0},
+		{"stopped with three under way, and killed soon after", func(i int, l *Line) {
+			if i > 5 && i < 26 {
+				l.Kind = ""
+			}
+			l.Ticks[0], l.Done[0] = uint64(min(i, 5)), uint64(min(i, 2))
 		}, 0},
 		{"draining", func(i int, l *Line) {
 			if i == 10 {

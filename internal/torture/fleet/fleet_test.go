@@ -86,7 +86,7 @@ func TestCarriedOut(t *testing.T) {
 	fault := func(target string, from, to int64) torture.Line {
 		return torture.Line{Kind: torture.Fault, Fault: "done:x", Target: target, First: from * s, Last: to * s}
 	}
-	ceased := carriedOut([]torture.Line{fault("clients-1", 30, 40), fault("store", 12, 15), fault("clients-0", 0, 11), fault("host-0", 0, 100)})
+	ceased := carriedOut([]torture.Line{fault("clients-1", 30, 40), fault("store", 12, 15), fault("clients-0", 0, 11), fault("host-0", 0, 100), fault("clients-0", 50, 60)})
 	if got := ceased(torture.Op{Call: 10 * s, Return: 10 * s}); got != 17*s {
 		t.Errorf("until %v, want 17s", time.Duration(got))
 	}

@@ -180,9 +180,9 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 	period := time.Duration(t.Period)
 	work := period*4/10 + rand.N(period/2)
 	overstay := time.Duration(0)
-	if rand.IntN(25) == 0 { // it works for long, and does not stop when it is told to
+	if rand.IntN(12) == 0 { // it works for long, and may not stop when it is told to
 		work = h.spec.Timing.TTL/2 + rand.N(2*h.spec.Timing.TTL)
-		overstay = h.spec.Timing.TTL * 3 / 2
+		overstay = h.spec.Timing.TTL * time.Duration(rand.IntN(3)) * 3 / 4
 	}
 	ignores, hangs := take(&h.ignores), take(&h.hangs)
 	w := witness{h: h, r: r, ctx: ctx, line: torture.Line{Timer: t.Name, Fence: int64(r.Fence()), Slot: r.Slot(), Run: h.runs.Add(1)}}
@@ -215,7 +215,7 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 			}
 		case !told.IsZero() && time.Since(told) >= overstay:
 			return context.Cause(ctx)
-		case told.IsZero() && since > work:
+		case told.IsZero() && since > work && w.untold == 0: // if it was lost, it must be told
 			return nil
 		}
 		time.Sleep(look) // it works

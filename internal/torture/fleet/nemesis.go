@@ -233,6 +233,12 @@ func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
 		each(func(p *servertest.Proxy) { p.DelayUpTo(t.timing.StoreTimeout/20, t.timing.StoreTimeout*6/10) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.Delay(0) })
+	case "net_fading": // answers come late, and then nothing does: whoever counts from when they come trusts them for too long
+		each(func(p *servertest.Proxy) { p.DelayReplies(t.timing.StoreTimeout * 8 / 10) })
+		time.Sleep(f.For / 2)
+		each(func(p *servertest.Proxy) { p.BlackHole(true) })
+		time.Sleep(f.For / 2)
+		each(func(p *servertest.Proxy) { p.DelayReplies(0); p.BlackHole(false) })
 	case "net_replies_lost":
 		each(func(p *servertest.Proxy) { p.LoseReplies(true) })
 		time.Sleep(f.For)

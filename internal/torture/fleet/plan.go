@@ -26,10 +26,10 @@ func (f fault) String() string {
 // What can be done to a host, to its network, and to each kind of store.
 var (
 	hostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain", "wall_clock_jump", "handler_panic", "handler_hang", "handler_ignore"}
-	netFaults  = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_replies_lost", "net_replies_lost", "pool_exhausted"}
+	netFaults  = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_fading", "net_fading", "net_replies_lost", "pool_exhausted"}
 
 	storeFaults = map[string][]string{
-		"redis":    {"store_kill", "store_stop", "store_data_lost", "store_connections_killed", "store_client_pause", "store_scripts_flushed"},
+		"redis":    {"store_kill", "store_stop", "store_data_lost", "store_data_lost", "store_connections_killed", "store_client_pause", "store_scripts_flushed"},
 		"cluster":  {"failover_kill", "failover_stop", "failover_graceful", "failover_forced", "store_connections_killed"},
 		"postgres": {"store_kill", "store_stop", "store_restart", "store_connections_killed", "store_table_locked"},
 		"sqlite":   {"file_locked", "writer_killed"},
@@ -83,7 +83,7 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 			track(100+uint64(i), fmt.Sprint("clients-", i), &deck{cards: []string{"net_reset", "net_cut", "net_black_hole", "net_slow", "net_replies_lost"}}, 4*time.Second)
 		}
 	}
-	mean := 7 * time.Second
+	mean := 5 * time.Second
 	if kind == "cluster" {
 		mean = 10 * time.Second
 	}
@@ -114,8 +114,12 @@ func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 		return 2500*time.Millisecond + upTo(random, 2*time.Second) // a replica stands for election after one second
 	case "failover_kill":
 		return 2 * time.Second
-	case "store_kill", "store_data_lost", "store_restart", "writer_killed":
+	case "store_data_lost": // it is back while those that it has forgotten are still at work
+		return upTo(random, ttl/8)
+	case "store_kill", "store_restart", "writer_killed":
 		return upTo(random, ttl)
+	case "net_fading":
+		return 4 * ttl
 	default:
 		return ttl/4 + upTo(random, 2*ttl)
 	}

@@ -36,6 +36,10 @@ func TestCheck(t *testing.T) {
 		{"an unknown one that was not", []torture.Op{op(1, "acquire", "a", "unknown", 0, 50), op(2, "acquire", "b", "ok", 70, 71)}, nil, "ok"},
 		{"an unknown one that is found again", []torture.Op{op(1, "acquire", "a", "unknown", 0, 50), op(2, "acquire", "a", "ok", 60, 61), op(3, "acquire", "b", "no", 70, 71)}, nil, "ok"},
 		{"an unknown one cannot be in two places", []torture.Op{op(1, "acquire", "a", "unknown", 0, 50), op(2, "acquire", "b", "ok", 70, 71), op(3, "extend", "a", "ok", 72, 73)}, nil, "illegal"},
+		{"an unknown release that was carried out", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "release", "a", "unknown", 5, 6), op(3, "acquire", "b", "ok", 8, 9)}, nil, "ok"},
+		{"an unknown release that was not", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "release", "a", "unknown", 5, 6), op(3, "acquire", "b", "no", 8, 9)}, nil, "ok"},
+		{"lost too early", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "extend", "a", "lost", 5, 6)}, nil, "illegal"},
+		{"asked again", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "acquire", "a", "ok", 5, 6), op(3, "acquire", "b", "no", 7, 8)}, nil, "ok"},
 		{"forgotten", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "acquire", "b", "ok", 7, 8)}, []Span{{3 * ms, 5 * ms}}, "ok"},
 	} {
 		if got := Check(c.ops, ttl, c.lost, 10*time.Second); got != c.want {
