@@ -27,6 +27,10 @@ const (
 	leastRuns   = 500
 	leastFaults = 10
 	leastShare  = 0.2
+	// A torture of several stores does more.
+	runsPerHalfHour   = 100_000
+	faultsPerHalfHour = 500
+	kindsOfSeveral    = 12
 	// doors are the ways of the clients to the store.
 	doors = 2
 	// patience is how long the check of one name may take.
@@ -87,9 +91,6 @@ func main() {
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults")
 	show := flag.Bool("plan", false, "print what is to be done, and do nothing")
 	keep := flag.String("logs", "", "the `FOLDER` for the logs (default: one that is removed if all was well)")
-	runs := flag.Int("runs", 0, "fail as too weak below so many runs in all")
-	faults := flag.Int("faults", 0, "fail as too weak below so many faults in all")
-	faultKinds := flag.Int("kinds", 0, "fail as too weak below so many kinds of faults in all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -103,7 +104,7 @@ func main() {
 				os.Exit(2)
 			}
 			fmt.Println(kind)
-			for _, f := range plan(kind, *seed, *hosts, doors, each, t) {
+			for _, f := range plan(kind, *seed, *hosts, doors, t.tormented(each), t) {
 				fmt.Println(f)
 			}
 		}
@@ -130,9 +131,16 @@ func main() {
 		}
 	}
 	total := sum(all)
-	for what, weak := range map[string]bool{"runs": total.Runs < *runs, "faults": total.Faults < *faults, "fault_kinds": len(total.FaultKinds) < *faultKinds} {
-		if weak {
-			total.TooWeak = append(total.TooWeak, what+" in all")
+	if len(stores) > 1 {
+		share := length.Minutes() / 30
+		for what, weak := range map[string]bool{
+			"runs":        float64(total.Runs) < share*runsPerHalfHour,
+			"faults":      float64(total.Faults) < share*faultsPerHalfHour,
+			"fault_kinds": len(total.FaultKinds) < kindsOfSeveral,
+		} {
+			if weak {
+				total.TooWeak = append(total.TooWeak, what+" in all")
+			}
 		}
 	}
 	total.print()
@@ -199,7 +207,7 @@ func run(ctx context.Context, kind, dir string, seed uint64, hosts int, length t
 	if err != nil {
 		return r, err
 	}
-	tormented := length - t.settling() - 2*time.Second
+	tormented := t.timing.tormented(length)
 	if tormented < 5*time.Second {
 		return r, fmt.Errorf("%v are too short: at least %v", length, 5*time.Second+length-tormented)
 	}

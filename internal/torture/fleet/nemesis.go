@@ -381,14 +381,11 @@ func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Dur
 		t.fail(t.alive(m))
 		m.mu.Unlock()
 	}
-	time.Sleep(t.settling())
+	time.Sleep(t.timing.settling())
 	settled = mono()
-	time.Sleep(2 * time.Second)
+	time.Sleep(afterwards)
 	return settled
 }
-
-// settling is two TTLs for leases and fallbacks, one for a quarantine, and a second.
-func (t *tormentor) settling() time.Duration { return 3*t.timing.TTL + time.Second }
 
 // end stops everybody in good order.
 func (t *tormentor) end() {

@@ -23,14 +23,15 @@ func (f fault) String() string {
 	return fmt.Sprintf("%8s  %-10s %-20s %v", f.At.Round(time.Millisecond), f.Target, f.Kind, f.For.Round(time.Millisecond))
 }
 
-// What can be done to a host, to its network, and to each kind of store.
+// What can be done to a host, to its network, and to each kind of store: first comes what endangers leases most, so that it is done
+// however short the torture is.
 var (
 	hostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain", "wall_clock_jump", "handler_panic", "handler_hang", "handler_ignore"}
 	netFaults  = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_fading", "net_fading", "net_replies_lost", "pool_exhausted"}
 
 	storeFaults = map[string][]string{
-		"redis":    {"store_kill", "store_stop", "store_data_lost", "store_data_lost", "store_connections_killed", "store_client_pause", "store_scripts_flushed"},
-		"cluster":  {"failover_kill", "failover_stop", "failover_graceful", "failover_forced", "store_connections_killed"},
+		"redis":    {"store_data_lost", "store_data_lost", "store_kill", "store_stop", "store_connections_killed", "store_client_pause", "store_scripts_flushed"},
+		"cluster":  {"failover_stop", "failover_kill", "failover_graceful", "failover_forced", "store_connections_killed"},
 		"postgres": {"store_kill", "store_stop", "store_restart", "store_connections_killed", "store_table_locked"},
 		"sqlite":   {"file_locked", "writer_killed"},
 	}
@@ -83,11 +84,11 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 			track(100+uint64(i), fmt.Sprint("clients-", i), &deck{cards: []string{"net_reset", "net_cut", "net_black_hole", "net_slow", "net_replies_lost"}}, 4*time.Second)
 		}
 	}
-	mean := 5 * time.Second
+	mean := 4 * time.Second
 	if kind == "cluster" {
 		mean = 10 * time.Second
 	}
-	track(200, "store", &deck{cards: storeFaults[kind]}, mean)
+	track(200, "store", &deck{cards: storeFaults[kind], left: storeFaults[kind][:1]}, mean)
 	// A rolling restart that changes a limit, and one that changes it back.
 	for at := length / 5; at < length-length/5; at += max(length/3, 20*time.Second) {
 		all = append(all, fault{At: at, Target: "fleet", Kind: "limit_changed"})

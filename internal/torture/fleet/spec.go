@@ -32,6 +32,17 @@ type Timing struct {
 	Period       time.Duration // of the busiest timer
 }
 
+// settling is two TTLs for leases and fallbacks, one for a quarantine, and a second.
+func (t Timing) settling() time.Duration { return 3*t.TTL + time.Second }
+
+// afterwards is how long every timer has to run once more.
+const afterwards = 2 * time.Second
+
+// tormented is how much of a torture something is done.
+func (t Timing) tormented(length time.Duration) time.Duration {
+	return length - t.settling() - afterwards
+}
+
 const maxRunTime = 3 * time.Second
 
 // clientTTL is how long the leases of the clients last.
