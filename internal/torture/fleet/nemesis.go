@@ -235,9 +235,9 @@ func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
 		each(func(p *servertest.Proxy) { p.Delay(0) })
 	case "net_fading": // answers come late, and then nothing does: whoever counts from when they come trusts them for too long
 		each(func(p *servertest.Proxy) { p.DelayReplies(t.timing.StoreTimeout * 8 / 10) })
-		time.Sleep(f.For / 2)
+		time.Sleep(f.For) // a heartbeat or two; much longer, and no run would be left, for nothing is acquired meanwhile
 		each(func(p *servertest.Proxy) { p.BlackHole(true) })
-		time.Sleep(f.For / 2)
+		time.Sleep(t.timing.TTL * 3 / 2)
 		each(func(p *servertest.Proxy) { p.DelayReplies(0); p.BlackHole(false) })
 	case "net_replies_lost":
 		each(func(p *servertest.Proxy) { p.LoseReplies(true) })

@@ -120,7 +120,7 @@ func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 	case "store_kill", "store_restart", "writer_killed":
 		return upTo(random, ttl)
 	case "net_fading":
-		return 4 * ttl
+		return ttl/2 + upTo(random, ttl/4)
 	default:
 		return ttl/4 + upTo(random, 2*ttl)
 	}
