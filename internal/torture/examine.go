@@ -217,7 +217,7 @@ func (e *examiner) runs() {
 		settled := false
 		for _, s := range all {
 			bySlot[s.Slot] = append(bySlot[s.Slot], s)
-			settled = settled || s.first >= e.rules.Settled
+			settled = settled || s.last >= e.rules.Settled
 			if s.Lost {
 				e.StartAfterLost++
 				e.example("%s slot %d fence %d on %s: valid after its lease was lost", timer, s.Slot, s.Fence, s.Host)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/torture"
 )
@@ -43,7 +44,8 @@ type tormentor struct {
 	faults map[string]int
 	late   int // slots of a killed host that were not free in time
 	broken []error
-	lastly int64 // when the last fault of the store ended
+	lastly int64     // when the last fault of the store ended
+	jumped time.Time // when a host's clock was last set back: what it claimed ahead of time keeps others from claiming for a while
 }
 
 // A member is a host's place in the fleet: one process after the other, behind the same proxies.
@@ -127,6 +129,9 @@ func (t *tormentor) do(f fault) {
 	}
 	t.mu.Lock()
 	t.faults[f.Kind]++
+	if f.Kind == "wall_clock_jump" {
+		t.jumped = time.Now()
+	}
 	t.mu.Unlock()
 	t.log.Write(torture.Line{Kind: torture.Fault, Fault: "done:" + f.Kind, Target: f.Target, First: from, Last: mono()})
 }
@@ -381,7 +386,7 @@ func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Dur
 		t.fail(t.alive(m))
 		m.mu.Unlock()
 	}
-	time.Sleep(t.timing.settling())
+	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(dlock.MaxTickAhead+time.Second))))
 	settled = mono()
 	time.Sleep(afterwards)
 	return settled
