@@ -26,7 +26,7 @@ torture-short: ## torture timers on a real Redis for half a minute
 
 torture: ## torture timers on all stores, half an hour together (TORTURE=5m for less)
 	@sh scripts/servers.sh
-	go run ./internal/torture/fleet -store redis,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
+	go run -tags sqlite ./internal/torture/fleet -store redis,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
 
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart

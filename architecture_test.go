@@ -36,7 +36,7 @@ var rules = []rule{
 	{"internal/torture/crowd", []string{"dlock", "internal/torture"}, "it works on any store"},
 	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"}, "it checks what was written down, whoever wrote it"},
 	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
-		"internal/torture", "internal/torture/linear", "github.com/redis/go-redis/", "github.com/jackc/pgx/", "modernc.org/sqlite"}, "a program of our own"},
+		"internal/torture", "internal/torture/linear", "github.com/redis/go-redis/", "github.com/jackc/pgx/"}, "a program of our own"},
 	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "dlock/dlocktest", "timer", "health", "examples/testing",
 		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/", "modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"}, "examples use what a user would"},
 }

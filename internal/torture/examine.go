@@ -424,8 +424,17 @@ func (e *examiner) books(host string, lines []Line) {
 			e.example("%s: %s", host, last.Stuck)
 		}
 	}
-	// The latest point whose ticks must be accounted for by the end, and whether the grid is to be held against them.
-	due := slices.IndexFunc(points, func(p point) bool { return last.awake-p.awake < int64(e.rules.Bound) }) - 1
+	// The latest point whose ticks must be accounted for by the end; and, because nothing comes due any more while it drains, the latest whose
+	// ticks must have come due before that.
+	before := func(end point) int {
+		return slices.IndexFunc(points, func(p point) bool { return end.awake-p.awake < int64(e.rules.Bound) }) - 1
+	}
+	due, came := before(last), -1
+	if n := slices.IndexFunc(points, func(p point) bool { return p.At >= drained }); n > 0 {
+		came = before(points[n-1])
+	} else if n < 0 {
+		came = due
+	}
 	for i, t := range timers {
 		ticks, done := int64(last.Ticks[i]), int64(last.Done[i])
 		e.Ticks += ticks
@@ -435,11 +444,8 @@ func (e *examiner) books(host string, lines []Line) {
 		} else if due >= 0 {
 			missing = max(0, int64(points[due].Ticks[i])-done)
 		}
-		if grown := slices.IndexFunc(points, func(p point) bool { return p.At >= drained }); grown >= 0 {
-			due = min(due, grown-1)
-		}
-		if due >= 0 {
-			p := points[due]
+		if came >= 0 {
+			p := points[came]
 			grid := (p.At-first.At+p.jumped-first.jumped)/t.Period - 2 - 2*p.jumps
 			missing = max(missing, grid-(done-int64(first.Done[i])))
 		}

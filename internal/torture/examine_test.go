@@ -123,6 +123,15 @@ func TestExamineBooks(t *testing.T) {
 			}
 			l.Ticks[0], l.Done[0] = uint64(min(i, 5)), uint64(min(i, 2))
 		}, 0},
+		{"stopped, and told to drain as soon as it goes on", func(i int, l *Line) {
+			if i > 10 {
+				l.At += 5 * sec
+			}
+			if i == 12 {
+				l.Kind = Drain
+			}
+			l.Ticks[0], l.Done[0] = uint64(min(i, 10)), uint64(min(i, 10))
+		}, 0},
 		{"draining", func(i int, l *Line) {
 			if i == 10 {
 				l.Kind = Drain

@@ -6,15 +6,16 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
-	_ "modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
@@ -104,6 +105,9 @@ func redisDoor(lock *redislock.Store, client redis.UniversalClient) *door {
 
 func openFile(path string) (*sql.DB, error) {
 	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=synchronous(normal)"}
+	if !slices.Contains(sql.Drivers(), "sqlite") {
+		return nil, errors.New("SQLite is not built in: go run -tags sqlite")
+	}
 	db, err := sql.Open("sqlite", dsn.String())
 	if err == nil {
 		db.SetMaxOpenConns(4)
