@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench fuzz torture-core model simulate quickstart lint examples ci
+.PHONY: help test short bench fuzz torture-short torture model simulate quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -22,8 +22,12 @@ bench: ## run the benchmarks of the stores
 fuzz: ## run each fuzz target for 30s (FUZZTIME=5m for longer)
 	@sh scripts/fuzz.sh
 
-torture-core: ## torture the core for 60s
-	go run ./internal/torture/core -for 60s
+torture-short: ## torture timers on a real Redis for half a minute
+	go run ./internal/torture/fleet -store redis -for 32s $${SEED:+-seed $$SEED}
+
+torture: ## torture timers on all stores, half an hour together (TORTURE=5m for less)
+	@sh scripts/servers.sh
+	go run -tags sqlite ./internal/torture/fleet -store redis,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
 
 model: ## have spin check the model of the lease protocol, and refute its mutants
 	@sh scripts/servers.sh

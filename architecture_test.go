@@ -35,7 +35,9 @@ var rules = []rule{
 	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "timer"}, "every store runs it on itself, so it must know none"},
 	{"internal/torture", nil, "its checker must not take the library's word for anything"},
 	{"internal/torture/crowd", []string{"dlock", "internal/torture"}, "it works on any store"},
-	{"internal/torture/core", []string{"dlock", "dlock/redislock", "timer", "internal/redistest", "internal/servertest", "internal/torture", "github.com/redis/go-redis/"}, "a program of our own"},
+	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"}, "it checks what was written down, whoever wrote it"},
+	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
+		"internal/torture", "internal/torture/linear", "github.com/redis/go-redis/", "github.com/jackc/pgx/"}, "a program of our own"},
 	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "dlock/dlocktest", "timer", "health", "examples/testing",
 		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/", "modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"}, "examples use what a user would"},
 }

@@ -397,6 +397,65 @@ func TestProxyDropAndDelay(t *testing.T) {
 	}
 }
 
+// Fails when a reply comes back while replies are lost, on a connection that has lost one, or the request does not arrive; when Reset
+// leaves a connection as it is, or refuses new ones; and when a delay is outside of its bounds, or one of replies alone holds a request up.
+func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := New(t)
+	p := servertest.NewProxyFor(t, s.Addr())
+	conn, err := net.Dial("tcp", p.Addr())
+	must(t, err)
+	defer conn.Close()
+	incr := func(conn net.Conn, limit time.Duration) error {
+		_, err := io.WriteString(conn, "INCR k\r\n")
+		must(t, err)
+		must(t, conn.SetReadDeadline(time.Now().Add(limit)))
+		_, err = io.ReadFull(conn, make([]byte, len(":1\r\n")))
+		return err
+	}
+	must(t, incr(conn, settleLimit))
+	p.LoseReplies(true)
+	if err := incr(conn, 300*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the reply arrived: %v", err)
+	}
+	if v := s.Client().Get(ctx, "k").Val(); v != "2" {
+		t.Fatalf("the request did not arrive: k is %q", v)
+	}
+	p.LoseReplies(false)
+	if err := incr(conn, 300*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the stream goes on behind a hole: %v", err)
+	}
+	fresh, err := net.Dial("tcp", p.Addr())
+	must(t, err)
+	defer fresh.Close()
+	must(t, incr(fresh, settleLimit))
+	p.Reset()
+	must(t, fresh.SetReadDeadline(time.Now().Add(settleLimit)))
+	if _, err = fresh.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("reset connection: %v", err)
+	}
+	c := impatient(t, p.Addr())
+	must(t, c.Ping(ctx).Err())
+	const least, most = 10 * time.Millisecond, 20 * time.Millisecond
+	p.DelayUpTo(least, most)
+	for range 5 {
+		begin := time.Now()
+		must(t, c.Ping(ctx).Err())
+		if took := time.Since(begin); took < 2*least {
+			t.Fatalf("round trip took %v", took)
+		}
+	}
+	p.DelayUpTo(0, 0)
+	p.DelayReplies(time.Minute)
+	if err := c.Set(ctx, "k", "late", 0).Err(); err == nil {
+		t.Fatal("the reply arrived")
+	}
+	if v := s.Client().Get(ctx, "k").Val(); v != "late" {
+		t.Fatalf("the request did not arrive: k is %q", v)
+	}
+}
+
 func TestProxyCounts(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -25,9 +26,12 @@ type Proxy struct {
 
 	mu       sync.Mutex // taken after flow
 	drop     int        // reply chunks still to be swallowed
+	mute     bool       // replies are lost
 	listener net.Listener
 	links    map[*link]struct{}
 	delay    time.Duration
+	jitter   time.Duration
+	replies  time.Duration // by how much replies are late besides
 	cut      bool
 	closed   bool
 }
@@ -99,12 +103,42 @@ func (p *Proxy) DropReplies(n int) {
 	p.drop = n
 }
 
-// Delay has each chunk take d longer in each direction, that is 2d for a round
-// trip.
-func (p *Proxy) Delay(d time.Duration) {
+// LoseReplies(true) lets requests through and nothing back. A connection that
+// has lost a reply stays silent for good, as no stream goes on behind a hole;
+// LoseReplies(false) is for those that have lost none, and new ones.
+func (p *Proxy) LoseReplies(on bool) {
+	p.flow.Lock()
+	defer p.flow.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.delay = d
+	p.mute = on
+}
+
+// Delay has each chunk take d longer in each direction, that is 2d for a round
+// trip.
+func (p *Proxy) Delay(d time.Duration) { p.DelayUpTo(d, d) }
+
+// DelayUpTo is Delay by a time between least and most that is drawn for each
+// chunk. They stay in order.
+func (p *Proxy) DelayUpTo(least, most time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay, p.jitter = least, max(0, most-least)
+}
+
+// DelayReplies has the server's answers alone take d longer: what a client asks
+// for is done long before it learns of it.
+func (p *Proxy) DelayReplies(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.replies = d
+}
+
+// Reset resets all connections (RST). New ones are welcome.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resetLinks()
 }
 
 // Cut resets all connections (RST), and refuses new ones until Mend.
@@ -189,6 +223,8 @@ type link struct {
 	ctx    context.Context // done when the link is over
 	cancel context.CancelFunc
 
+	deaf bool // the client has lost a reply; of the one goroutine that writes to it
+
 	mu     sync.Mutex
 	server net.Conn // nil before it is dialed
 	over   bool
@@ -269,8 +305,8 @@ func (p *Proxy) serve(l *link) {
 	}
 	requests, replies := make(chan chunk, backlog), make(chan chunk, backlog)
 	var both sync.WaitGroup
-	both.Go(func() { p.receive(l, p.reader(l.client), requests) })
-	both.Go(func() { p.receive(l, reader(conn), replies) })
+	both.Go(func() { p.receive(l, p.reader(l.client), requests, false) })
+	both.Go(func() { p.receive(l, reader(conn), replies, true) })
 	both.Go(func() { p.send(l, requests, conn, false) })
 	both.Go(func() { p.send(l, replies, l.client, true) })
 	both.Wait()
@@ -297,11 +333,18 @@ func (p *Proxy) pass(l *link, do func()) bool {
 }
 
 // receive queues what read returns, up to and including its error.
-func (p *Proxy) receive(l *link, read func() ([]byte, error), queue chan<- chunk) {
+func (p *Proxy) receive(l *link, read func() ([]byte, error), queue chan<- chunk, replies bool) {
 	for {
 		data, err := read()
 		p.mu.Lock()
-		c := chunk{data: data, due: time.Now().Add(p.delay), err: err}
+		delay := p.delay
+		if p.jitter > 0 {
+			delay += rand.N(p.jitter)
+		}
+		if replies {
+			delay += p.replies
+		}
+		c := chunk{data: data, due: time.Now().Add(delay), err: err}
 		p.mu.Unlock()
 		select {
 		case queue <- c:
@@ -367,7 +410,7 @@ func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 	var err error
 	for len(data) > 0 && err == nil {
 		ok := p.pass(l, func() {
-			if !started && reply && p.swallow() {
+			if !started && reply && p.swallow(l) {
 				data = nil
 				return
 			}
@@ -394,9 +437,12 @@ func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 }
 
 // swallow reports whether the next reply is to vanish.
-func (p *Proxy) swallow() bool {
+func (p *Proxy) swallow(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if l.deaf = l.deaf || p.mute; l.deaf {
+		return true
+	}
 	if p.drop == 0 {
 		return false
 	}

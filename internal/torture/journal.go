@@ -1,10 +1,12 @@
-// Package torture checks what many hosts did against what they were promised. Handlers write into a Journal the stretches
-// of time in which their own run said that it was valid; the checker knows nothing else, least of all from the library.
+// Package torture checks what many hosts did against what they were promised. Handlers write down the stretches
+// of time in which their own run said that it was valid, into a Journal within one process, into a Log each if there are several; Examine knows
+// nothing else, least of all from the library.
+//
+// What it cannot see: an overlap shorter than the time between two looks of a handler, a run that does not look while it works, and
+// anything that a process would have written in the 50 ms before it was killed.
 package torture
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -79,77 +81,20 @@ type Verdict struct {
 
 // Check goes through the journal. limits has the limit of each timer.
 func (j *Journal) Check(limits map[string]int) Verdict {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var v Verdict
-	byTimer := map[string][]Stretch{}
-	for _, s := range j.stretches {
-		byTimer[s.Timer] = append(byTimer[s.Timer], s)
+	all := j.All()
+	if len(all) == 0 {
+		return Verdict{}
 	}
-	for timer, all := range byTimer {
-		v.sweep(timer, all, limits[timer])
-		bySlot := map[int][]Stretch{}
-		for _, s := range all {
-			bySlot[s.Slot] = append(bySlot[s.Slot], s)
-		}
-		for _, slot := range bySlot {
-			v.order(slot)
-		}
+	zero := slices.MinFunc(all, func(a, b Stretch) int { return a.First.Compare(b.First) }).First
+	fleet := Line{Kind: Born, Target: "fleet"}
+	for name, n := range limits {
+		fleet.Timers = append(fleet.Timers, TimerLine{Name: name, Limit: n})
 	}
-	return v
-}
-
-func (v *Verdict) example(format string, args ...any) {
-	if len(v.Examples) < 10 {
-		v.Examples = append(v.Examples, fmt.Sprintf(format, args...))
+	lines := []Line{fleet}
+	for i, s := range all {
+		lines = append(lines, Line{Kind: Seen, Host: s.Host, Run: int64(i), Timer: s.Timer, Slot: s.Slot, Fence: s.Fence,
+			At: int64(s.Last.Sub(zero)), First: int64(s.First.Sub(zero)), Last: int64(s.Last.Sub(zero))})
 	}
-}
-
-// sweep walks along time and counts how many stretches are open.
-func (v *Verdict) sweep(timer string, all []Stretch, limit int) {
-	type edge struct {
-		at    time.Time
-		delta int
-		s     Stretch
-	}
-	edges := make([]edge, 0, 2*len(all))
-	for _, s := range all {
-		edges = append(edges, edge{s.First, +1, s}, edge{s.Last, -1, s})
-	}
-	// Ends before beginnings: two stretches that touch at one instant do not overlap.
-	slices.SortFunc(edges, func(a, b edge) int {
-		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.delta, b.delta))
-	})
-	open := 0
-	for _, e := range edges {
-		open += e.delta
-		if e.delta > 0 && open > limit {
-			v.OverLimit++
-			v.example("%s: %d valid runs, limit %d: slot %d, fence %d on %s", timer, open, limit, e.s.Slot, e.s.Fence, e.s.Host)
-		}
-	}
-}
-
-// order looks at the stretches of one slot: one after the other, with growing fences.
-func (v *Verdict) order(slot []Stretch) {
-	slices.SortFunc(slot, func(a, b Stretch) int { return a.First.Compare(b.First) })
-	for i, s := range slot {
-		if i == 0 {
-			v.Runs++
-			continue
-		}
-		before := slot[i-1]
-		if s.Fence == before.Fence {
-			continue // the same run, after a gap
-		}
-		v.Runs++
-		if s.Fence < before.Fence {
-			v.FenceRegressions++
-			v.example("%s slot %d: fence %d after %d", s.Timer, s.Slot, s.Fence, before.Fence)
-		}
-		if s.First.Before(before.Last) {
-			v.SameSlot++
-			v.example("%s slot %d: fences %d and %d at once, on %s and %s", s.Timer, s.Slot, before.Fence, s.Fence, before.Host, s.Host)
-		}
-	}
+	f := Examine(lines, Rules{})
+	return Verdict{f.Runs, f.OverLimit, f.SameSlot, f.FenceRegressions, f.Examples}
 }

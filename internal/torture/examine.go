@@ -1,0 +1,463 @@
+package torture
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Figures are what an examination of all logs found.
+type Figures struct {
+	Runs             int   // valid ones, by fence
+	Degraded         int   // runs without the store, at least for a while
+	DegradedMost     int   // of one timer at once
+	LeasesLost       int   // runs that were told
+	Ticks            int64 // that came due
+	NReachedShare    float64
+	OverLimit        int // moments at which one more valid run began than the limit allows
+	SameSlot         int // two valid runs in one slot
+	FenceRegressions int // a later run of a slot with a fence that is not higher
+	StartAfterLost   int // a run was valid (again) after its context had ended because its lease was lost
+	NotTold          int // a run that had lost its lease was not told within a second
+	OverTick         int // starts of a tick beyond MaxPerTick
+	OverBound        int // more degraded runs of a timer at once than hosts × MaxPerHost
+	Unaccounted      int64
+	Leaked           int
+	Stuck            int // handlers that did not return
+	Silent           []string
+
+	// Declared is what no lease can prevent on a store that fails over without its latest writes.
+	Declared Declared
+	Examples []string
+}
+
+// Declared counts what happened while a store failed over, by at most N runs on either side.
+type Declared struct {
+	OverLimit        int `json:"over_limit"`
+	SameSlot         int `json:"two_in_one_slot"`
+	FenceRegressions int `json:"fence_regressions"`
+	Most             int `json:"most_at_once_over_limit"`
+}
+
+// Violations is what there must be none of.
+func (f Figures) Violations() int {
+	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.NotTold + f.OverTick + f.OverBound +
+		int(f.Unaccounted) + f.Leaked + f.Stuck + len(f.Silent)
+}
+
+// Rules are what an examination has to know besides the logs.
+type Rules struct {
+	TTL time.Duration
+	// Settled is the instant by which all faults had ended long enough for every timer to have to run again. 0: there is none.
+	Settled int64
+	// Bound is within how much time awake a tick is accounted for. Default: a second.
+	Bound time.Duration
+}
+
+const (
+	// sampling is how often it is looked whether all of a timer's slots are taken.
+	sampling = 20 * int64(time.Millisecond)
+	// nap is the longest time between two status lines that counts as being awake: they come every 100 ms.
+	nap = 300 * int64(time.Millisecond)
+)
+
+// An examiner has what was read, sorted.
+type examiner struct {
+	Figures
+	rules   Rules
+	lines   []Line
+	lives   []life
+	windows []Line // faults during which leases may be forgotten
+	wipes   []Line
+	from    int64
+	to      int64
+}
+
+// A life is one process, as long as it may have been alive, and what it declared.
+type life struct {
+	host       string
+	born, dead int64
+	limits     map[string]TimerLine
+}
+
+// Examine goes through the lines of all logs.
+func Examine(lines []Line, rules Rules) Figures {
+	if rules.Bound == 0 {
+		rules.Bound = time.Second
+	}
+	e := &examiner{rules: rules, lines: lines}
+	slices.SortStableFunc(e.lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
+	e.readLives()
+	e.runs()
+	e.degraded()
+	byHost := map[string][]Line{}
+	for _, l := range e.lines {
+		switch l.Kind {
+		case Begin, Status, Jump, Drain, End:
+			byHost[l.Host] = append(byHost[l.Host], l)
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(byHost)) {
+		e.books(host, byHost[host])
+	}
+	return e.Figures
+}
+
+func (e *examiner) example(format string, args ...any) {
+	if len(e.Examples) < 20 {
+		e.Examples = append(e.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+func (e *examiner) readLives() {
+	index := map[string]int{}
+	for _, l := range e.lines {
+		switch l.Kind {
+		case Born:
+			of := map[string]TimerLine{}
+			for _, t := range l.Timers {
+				of[t.Name] = t
+			}
+			index[l.Target] = len(e.lives)
+			e.lives = append(e.lives, life{l.Target, l.At, 1<<63 - 1, of})
+		case Dead:
+			if i, ok := index[l.Target]; ok {
+				e.lives[i].dead = l.At
+			}
+		case Fault:
+			switch l.Fault {
+			case Failover:
+				e.windows = append(e.windows, l)
+				e.wipes = append(e.wipes, l)
+			case Wiped:
+				e.wipes = append(e.wipes, l)
+			}
+		case Status, End:
+			if e.from == 0 {
+				e.from = l.At
+			}
+			e.to = l.At
+		}
+	}
+}
+
+// limit is the largest number that a process declared which may have been alive at that instant: hosts that disagree keep to it together.
+func (e *examiner) limit(timer string, at int64, of func(TimerLine) int) (most int) {
+	for _, l := range e.lives {
+		if t, ok := l.limits[timer]; ok && l.born <= at && at <= l.dead {
+			most = max(most, of(t))
+		}
+	}
+	return most
+}
+
+func limitOf(t TimerLine) int { return t.Limit }
+
+// failingOver reports whether at an instant leases may be forgotten: until two TTLs after the end of a failover.
+func (e *examiner) failingOver(at int64) bool {
+	return slices.ContainsFunc(e.windows, func(w Line) bool { return w.First <= at && at <= w.Last+2*int64(e.rules.TTL) })
+}
+
+// A stint is a stretch of one run, with its pieces put together.
+type stint struct {
+	Line
+	first, last int64
+}
+
+// stints joins the pieces in which runs were written down.
+func stints(lines []Line, kind string) (byTimer map[string][]stint) {
+	type id struct {
+		host string
+		run  int64
+	}
+	byTimer = map[string][]stint{}
+	open := map[id]int{}
+	for _, l := range lines {
+		if l.Kind != kind {
+			continue
+		}
+		all := byTimer[l.Timer]
+		if i, ok := open[id{l.Host, l.Run}]; ok && all[i].last == l.First {
+			all[i].last = l.Last
+			all[i].Lost = all[i].Lost || l.Lost
+			continue
+		}
+		open[id{l.Host, l.Run}] = len(all)
+		byTimer[l.Timer] = append(all, stint{l, l.First, l.Last})
+	}
+	return byTimer
+}
+
+func (e *examiner) runs() {
+	samples, full := 0, 0
+	byTimer := stints(e.lines, Seen)
+	for _, l := range e.lines {
+		switch l.Kind {
+		case LeaseEnd:
+			e.LeasesLost++
+		case Untold:
+			e.NotTold++
+			e.example("%s slot %d fence %d on %s: lost, and its context goes on", l.Timer, l.Slot, l.Fence, l.Host)
+		}
+	}
+	for _, l := range e.lives {
+		for name := range l.limits {
+			if _, ok := byTimer[name]; !ok {
+				byTimer[name] = nil
+			}
+		}
+	}
+	for _, timer := range slices.Sorted(maps.Keys(byTimer)) {
+		all := byTimer[timer]
+		s, f := e.sweep(timer, all)
+		samples, full = samples+s, full+f
+		bySlot := map[int][]stint{}
+		settled := false
+		for _, s := range all {
+			bySlot[s.Slot] = append(bySlot[s.Slot], s)
+			settled = settled || s.last >= e.rules.Settled
+			if s.Lost {
+				e.StartAfterLost++
+				e.example("%s slot %d fence %d on %s: valid after its lease was lost", timer, s.Slot, s.Fence, s.Host)
+			}
+		}
+		if e.rules.Settled != 0 && !settled {
+			e.Silent = append(e.Silent, timer)
+			e.example("%s: no valid run after all faults had ended", timer)
+		}
+		for _, slot := range slices.Sorted(maps.Keys(bySlot)) {
+			e.order(timer, slot, bySlot[slot])
+		}
+		e.starts(timer, all)
+	}
+	e.NReachedShare = float64(full) / float64(max(samples, 1))
+}
+
+// sweep walks along time, counts how many runs of a timer are valid, and looks now and then whether that is all there may be.
+func (e *examiner) sweep(timer string, all []stint) (samples, full int) {
+	type edge struct {
+		at    int64
+		delta int
+		stint
+	}
+	edges := make([]edge, 0, 2*len(all))
+	for _, s := range all {
+		edges = append(edges, edge{s.first, +1, s}, edge{s.last, -1, s})
+	}
+	// Ends before beginnings: two stretches that touch at one instant do not overlap.
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+	open, next := 0, e.from
+	sample := func(until int64) {
+		for ; next < until; next += sampling {
+			if n := e.limit(timer, next, limitOf); n > 0 {
+				samples++
+				if open >= n {
+					full++
+				}
+			}
+		}
+	}
+	for _, x := range edges {
+		sample(min(x.at, e.to))
+		open += x.delta
+		if x.delta < 0 {
+			continue
+		}
+		n := e.limit(timer, x.at, limitOf)
+		switch {
+		case open <= n:
+		case e.failingOver(x.at) && open <= 2*n:
+			e.Declared.OverLimit++
+			e.Declared.Most = max(e.Declared.Most, open-n)
+		default:
+			e.OverLimit++
+			e.example("%s: %d valid runs, limit %d: slot %d, fence %d on %s at %d", timer, open, n, x.Slot, x.Fence, x.Host, x.at)
+		}
+	}
+	sample(e.to)
+	return samples, full
+}
+
+// order looks at the stretches of one slot: one after the other, with growing fences.
+func (e *examiner) order(timer string, number int, slot []stint) {
+	slices.SortStableFunc(slot, func(a, b stint) int { return cmp.Compare(a.first, b.first) })
+	fences := map[int64]bool{}
+	for i, s := range slot {
+		fences[s.Fence] = true
+		if i == 0 || s.Fence == slot[i-1].Fence && s.Host == slot[i-1].Host {
+			continue // the same run, after a gap
+		}
+		before := slot[i-1]
+		declared := e.failingOver(s.first)
+		if s.Fence <= before.Fence {
+			if declared {
+				e.Declared.FenceRegressions++
+			} else {
+				e.FenceRegressions++
+				e.example("%s slot %d: fence %d on %s after %d on %s", timer, number, s.Fence, s.Host, before.Fence, before.Host)
+			}
+		}
+		if s.first < before.last {
+			if declared {
+				e.Declared.SameSlot++
+			} else {
+				e.SameSlot++
+				e.example("%s slot %d: fences %d and %d at once for %v, on %s and %s", timer, number, before.Fence, s.Fence,
+					time.Duration(before.last-s.first), before.Host, s.Host)
+			}
+		}
+	}
+	e.Runs += len(fences)
+}
+
+// starts counts how often each tick was started. A store that forgot what it knew may start one again.
+func (e *examiner) starts(timer string, all []stint) {
+	type run struct {
+		slot  int
+		fence int64
+	}
+	type tick struct {
+		runs        map[run]bool
+		first, last int64
+	}
+	ticks := map[int64]*tick{}
+	for _, s := range all {
+		if s.Tick == 0 {
+			continue
+		}
+		t := ticks[s.Tick]
+		if t == nil {
+			t = &tick{runs: map[run]bool{}, first: s.first}
+			ticks[s.Tick] = t
+		}
+		t.runs[run{s.Slot, s.Fence}] = true
+		t.first, t.last = min(t.first, s.first), max(t.last, s.first)
+	}
+	for at, t := range ticks {
+		// Whoever has a larger number may start the rest of a tick that others took for done.
+		most := max(e.limit(timer, t.first, perTickOf), e.limit(timer, t.last, perTickOf))
+		if extra := len(t.runs) - most; extra > 0 && !e.forgotten(t.first, t.last) {
+			e.OverTick += extra
+			e.example("%s: tick %d started %d times, allowed %d", timer, at, len(t.runs), most)
+		}
+	}
+}
+
+func perTickOf(t TimerLine) int { return t.PerTick }
+
+func (e *examiner) forgotten(from, to int64) bool {
+	slack := int64(e.rules.TTL)
+	return slices.ContainsFunc(e.wipes, func(w Line) bool { return w.First-slack <= to && from <= w.Last+slack })
+}
+
+// degraded holds the runs without the store against their bound.
+func (e *examiner) degraded() {
+	for timer, all := range stints(e.lines, Degraded) {
+		type edge struct {
+			at    int64
+			delta int
+		}
+		var edges []edge
+		runs := map[string]bool{}
+		for _, s := range all {
+			edges = append(edges, edge{s.first, +1}, edge{s.last, -1})
+			runs[fmt.Sprint(s.Host, s.Run)] = true
+		}
+		e.Degraded += len(runs)
+		slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+		open := 0
+		for _, x := range edges {
+			open += x.delta
+			e.DegradedMost = max(e.DegradedMost, open)
+			bound := 0
+			for _, l := range e.lives {
+				if t, ok := l.limits[timer]; ok && l.born <= x.at && x.at <= l.dead {
+					bound += t.PerHost
+				}
+			}
+			if x.delta > 0 && open > bound {
+				e.OverBound++
+				e.example("%s: %d degraded runs, hosts × MaxPerHost is %d", timer, open, bound)
+			}
+		}
+	}
+}
+
+// books looks whether every tick of one process is accounted for. Two things are held against each other: the ticks that the
+// scheduler says came due, a while ago, against those it accounts for now; and, because it may say too little, the ticks that a
+// grid of that period has in that time. A process that is stopped accounts for nothing, so what counts is the time that it was awake.
+func (e *examiner) books(host string, lines []Line) {
+	var timers []TimerLine
+	var points []point
+	var awake, jumped, jumps int64
+	drained := int64(1<<63 - 1)
+	for _, l := range lines {
+		switch l.Kind {
+		case Begin:
+			timers = l.Timers
+		case Jump:
+			jumped += max(0, l.By)
+			jumps++
+		case Drain:
+			drained = l.At
+		case Status, End:
+			if n := len(points); n > 0 {
+				awake += min(l.At-points[n-1].At, nap)
+			}
+			points = append(points, point{l, awake, jumped, jumps})
+		}
+	}
+	if len(points) == 0 {
+		return
+	}
+	first, last := points[0], points[len(points)-1]
+	ended := last.Kind == End
+	if ended {
+		e.Leaked += last.Leaked
+		if last.Leaked > 0 {
+			e.example("%s: %d goroutines leaked", host, last.Leaked)
+		}
+		if last.Stuck != "" {
+			e.Stuck++
+			e.example("%s: %s", host, last.Stuck)
+		}
+	}
+	// The latest point whose ticks must be accounted for by the end; and, because nothing comes due any more while it drains, the latest whose
+	// ticks must have come due before that.
+	before := func(end point) int {
+		return slices.IndexFunc(points, func(p point) bool { return end.awake-p.awake < int64(e.rules.Bound) }) - 1
+	}
+	due, came := before(last), -1
+	if n := slices.IndexFunc(points, func(p point) bool { return p.At >= drained }); n > 0 {
+		came = before(points[n-1])
+	} else if n < 0 {
+		came = due
+	}
+	for i, t := range timers {
+		ticks, done := int64(last.Ticks[i]), int64(last.Done[i])
+		e.Ticks += ticks
+		missing := int64(0)
+		if ended {
+			missing = max(ticks, done) - min(ticks, done)
+		} else if due >= 0 {
+			missing = max(0, int64(points[due].Ticks[i])-done)
+		}
+		if came >= 0 {
+			p := points[came]
+			grid := (p.At-first.At+p.jumped-first.jumped)/t.Period - 2 - 2*p.jumps
+			missing = max(missing, grid-(done-int64(first.Done[i])))
+		}
+		if missing > 0 {
+			e.Unaccounted += missing
+			e.example("%s %s: %d ticks unaccounted for (%d due, %d started or skipped)", host, t.Name, missing, ticks, done)
+		}
+	}
+}
+
+// A point is a status with what had happened to the process until then.
+type point struct {
+	Line
+	awake, jumped, jumps int64
+}

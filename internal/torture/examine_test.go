@@ -1,0 +1,199 @@
+package torture
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+const (
+	ms  = int64(time.Millisecond)
+	sec = int64(time.Second)
+)
+
+// born is two hosts of one timer with a limit of two, alive all the time.
+func born() []Line {
+	t := []TimerLine{{Name: "a", Limit: 2, PerTick: 2, PerHost: 1, Period: 100 * ms}}
+	return []Line{{Kind: Born, Target: "h", Timers: t}, {Kind: Born, Target: "i", Timers: t}}
+}
+
+func seen(host string, run int64, slot int, fence, from, to int64) Line {
+	return Line{Kind: Seen, Host: host, Run: run, Timer: "a", Slot: slot, Fence: fence, At: to * ms, First: from * ms, Last: to * ms}
+}
+
+func tick(l Line, at int64) Line { l.Tick = at; return l }
+
+// Fails when any of the things that it names is not looked for, or is found where it is not.
+func TestExamineRuns(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lines []Line
+		want  Figures
+	}{
+		{"in order", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 0, 3, 10, 20)}, Figures{Runs: 3}},
+		{"pieces of one run", []Line{seen("h", 1, 0, 1, 0, 50), seen("h", 1, 0, 1, 50, 100), seen("i", 1, 1, 2, 50, 60)}, Figures{Runs: 2}},
+		{"a gap in one run, and another in it", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 30, 40), seen("h", 1, 0, 1, 100, 110)},
+			Figures{Runs: 2, FenceRegressions: 1}},
+		{"over the limit", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6)}, Figures{Runs: 3, OverLimit: 1}},
+		{"over the limit, in pieces", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6), seen("i", 2, 2, 3, 6, 7)}, Figures{Runs: 3, OverLimit: 1}},
+		{"two in one slot", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 9, 20)}, Figures{Runs: 2, SameSlot: 1}},
+		{"a fence that falls", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 1, 11, 20)}, Figures{Runs: 2, FenceRegressions: 1}},
+		{"the same fence twice", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 2, 11, 20)}, Figures{Runs: 1, FenceRegressions: 1}},
+		{"valid after it was lost", []Line{{Kind: LeaseEnd, Host: "h", Timer: "a", At: 12 * ms}, func() Line { l := seen("h", 1, 0, 1, 11, 20); l.Lost = true; return l }()},
+			Figures{Runs: 1, StartAfterLost: 1, LeasesLost: 1}},
+		{"one that is not told", []Line{seen("h", 1, 0, 1, 11, 20), {Kind: Untold, Host: "h", Timer: "a", At: 2 * sec}}, Figures{Runs: 1, NotTold: 1}},
+		{"a tick started too often", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7), tick(seen("i", 1, 1, 2, 0, 10), 7), tick(seen("h", 2, 0, 3, 20, 30), 7)}, Figures{Runs: 3, OverTick: 1}},
+		{"a tick that the store forgot", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7), tick(seen("i", 1, 1, 2, 0, 10), 7), {Kind: Fault, Fault: Wiped, At: 19 * ms, First: 12 * ms, Last: 19 * ms},
+			tick(seen("h", 2, 0, 3, 20, 30), 7)}, Figures{Runs: 3}},
+		{"a larger limit while both live", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 2, 3, 5, 8),
+			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}}, {Kind: Dead, Target: "j", At: 9 * ms}}, Figures{Runs: 3}},
+		{"a larger limit before", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 2, 3, 5, 8),
+			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}}, {Kind: Dead, Target: "j", At: 4 * ms}}, Figures{Runs: 3, OverLimit: 1}},
+		{"a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms}, seen("h", 1, 0, 1, 0, 20), seen("i", 1, 1, 2, 0, 20), seen("h", 2, 0, 3, 10, 15)},
+			Figures{Runs: 3, Declared: Declared{OverLimit: 1, SameSlot: 1, Most: 1}}},
+		{"long after a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms}, seen("h", 1, 0, 1, 3000, 3020), seen("i", 1, 1, 2, 3000, 3020), seen("h", 2, 0, 3, 3010, 3015)},
+			Figures{Runs: 3, OverLimit: 1, SameSlot: 1}},
+		{"more than both sides of a failover may have", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms},
+			seen("h", 1, 0, 1, 0, 20), seen("h", 2, 1, 2, 0, 20), seen("i", 1, 2, 3, 10, 20), seen("i", 2, 3, 4, 11, 20), seen("i", 3, 4, 5, 12, 20)},
+			Figures{Runs: 5, OverLimit: 1, Declared: Declared{OverLimit: 2, Most: 2}}},
+		{"more degraded runs than hosts", []Line{{Kind: Degraded, Host: "h", Run: 1, Timer: "a", At: 10, First: 0, Last: 10}, {Kind: Degraded, Host: "i", Run: 1, Timer: "a", At: 10, First: 0, Last: 10},
+			{Kind: Degraded, Host: "i", Run: 2, Timer: "a", At: 10, First: 5, Last: 10}}, Figures{Degraded: 3, DegradedMost: 3, OverBound: 1}},
+	} {
+		got := Examine(append(born(), c.lines...), Rules{TTL: time.Second})
+		if broken := got.Violations() > 0; broken != (len(got.Examples) > 0) {
+			t.Errorf("%s: %d violations and %d examples", c.name, got.Violations(), len(got.Examples))
+		}
+		got.Examples = nil
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n%+v, want\n%+v", c.name, got, c.want)
+		}
+	}
+}
+
+// statuses is a host that says every 100 ms for three seconds how its one timer stands, whose period that is.
+func statuses(change func(i int, l *Line)) []Line {
+	lines := append(born(), Line{Kind: Begin, Host: "h", Timers: born()[0].Timers})
+	for i := range 31 {
+		l := Line{Kind: Status, Host: "h", At: int64(i)*100*ms + 1, Ticks: []uint64{uint64(i)}, Done: []uint64{uint64(i)}}
+		change(i, &l)
+		if l.Kind != "" {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// Fails when a tick that was neither started nor skipped is not missed, when one that never came due is not, and when a
+// host is blamed for the time in which it was stopped, or draining, or that a jump of its clock took away.
+func TestExamineBooks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(i int, l *Line)
+		want   int64
+	}{
+		{"all in order", func(int, *Line) {}, 0},
+		{"one under way at the end", func(i int, l *Line) { l.Done[0] = uint64(max(0, i-1)) }, 0},
+		{"one that was never accounted for", func(i int, l *Line) {
+			if i > 5 {
+				l.Done[0]--
+			}
+		}, 0}, // at its end it might be under way
+		{"eleven that were never accounted for", func(i int, l *Line) { l.Done[0] -= min(uint64(i), 11) }, 1},
+		{"one, and a clean end", func(i int, l *Line) {
+			if i == 30 {
+				l.Kind = End
+			}
+			if i > 5 {
+				l.Done[0]--
+			}
+		}, 1},
+		{"ticks that did not come due", func(i int, l *Line) { l.Ticks[0], l.Done[0] = uint64(min(i, 10)), uint64(min(i, 10)) }, 8},
+		{"stopped", func(i int, l *Line) {
+			if i > 5 && i < 26 {
+				l.Kind = ""
+			}
+			if i >= 26 {
+				l.Ticks[0], l.Done[0] = 5, 5
+			}
+		}, 0},
+		{"stopped with three under way, and killed soon after", func(i int, l *Line) {
+			if i > 5 && i < 26 {
+				l.Kind = ""
+			}
+			l.Ticks[0], l.Done[0] = uint64(min(i, 5)), uint64(min(i, 2))
+		}, 0},
+		{"stopped, and told to drain as soon as it goes on", func(i int, l *Line) {
+			if i > 10 {
+				l.At += 5 * sec
+			}
+			if i == 12 {
+				l.Kind = Drain
+			}
+			l.Ticks[0], l.Done[0] = uint64(min(i, 10)), uint64(min(i, 10))
+		}, 0},
+		{"draining", func(i int, l *Line) {
+			if i == 10 {
+				l.Kind = Drain
+			}
+			l.Ticks[0], l.Done[0] = uint64(min(i, 10)), uint64(min(i, 10))
+		}, 0},
+		{"a clock that was set on", func(i int, l *Line) {
+			if i == 5 {
+				*l = Line{Kind: Jump, Host: "h", At: l.At, By: 10 * sec}
+				return
+			}
+			if i > 5 {
+				l.Ticks[0], l.Done[0] = l.Ticks[0]+100, l.Done[0]+100
+			}
+		}, 0},
+		{"a clock that was set on, and nobody counted", func(i int, l *Line) {
+			if i == 5 {
+				*l = Line{Kind: Jump, Host: "h", At: l.At, By: 10 * sec}
+			}
+		}, 86},
+	} {
+		if got := Examine(statuses(c.change), Rules{TTL: time.Second}).Unaccounted; got != c.want {
+			t.Errorf("%s: %d unaccounted, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// Fails when what a host leaves behind is not counted, a timer that stays silent after all was well again is not, or N that is
+// not reached is.
+func TestExamineTheRest(t *testing.T) {
+	lines := statuses(func(i int, l *Line) {
+		if i == 30 {
+			l.Kind, l.Leaked, l.Stuck = End, 2, "a handler"
+		}
+	})
+	lines = append(lines, seen("h", 1, 0, 1, 0, 1500), seen("i", 1, 1, 2, 0, 750))
+	got := Examine(slices.Clone(lines), Rules{TTL: time.Second, Settled: 2 * sec})
+	if got.Leaked != 2 || got.Stuck != 1 || len(got.Silent) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got.NReachedShare < 0.24 || got.NReachedShare > 0.26 {
+		t.Errorf("both slots were taken a quarter of the time, and it says %v", got.NReachedShare)
+	}
+	got = Examine(append(lines, seen("h", 2, 0, 3, 2100, 2200)), Rules{TTL: time.Second, Settled: 2 * sec})
+	if len(got.Silent) != 0 {
+		t.Errorf("silent: %v", got.Silent)
+	}
+}
+
+// Fails when what a killed process wrote last is taken for a whole line, or a whole line is not read.
+func TestReadLogs(t *testing.T) {
+	dir := t.TempDir()
+	log, err := OpenLog(dir, "h", func() int64 { return 5 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Write(Line{Kind: Seen, Timer: "a", Fence: 1 << 60})
+	if _, err := log.file.WriteString(`{"k":"seen","ti`); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadLogs(dir)
+	if want := []Line{{Kind: Seen, Host: "h", At: 5, Timer: "a", Fence: 1 << 60}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -1,0 +1,290 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const (
+	// look is how often a handler asks whether its run is valid, and piece how often it writes that down: what is not written
+	// when it is killed is lost.
+	look  = 5 * time.Millisecond
+	piece = 50 * time.Millisecond
+	// gap is how long a handler may be out of sight: longer, and nobody knows whether it was valid in between.
+	gap = 60 * time.Millisecond
+	// statusEvery is how often a host says how its ticks stand.
+	statusEvery = 100 * time.Millisecond
+)
+
+// A host is one process of the fleet.
+type host struct {
+	spec  Spec
+	log   *torture.Log
+	runs  atomic.Int64
+	clock *wallClock
+
+	panics, hangs, ignores atomic.Int64 // how many handlers are to do that
+}
+
+func runHost(spec Spec, log *torture.Log) error {
+	h := &host{spec: spec, log: log}
+	var err error
+	if h.clock, err = newWallClock(); err != nil {
+		return err
+	}
+	commands := make(chan string)
+	go func() { // stays until the process ends
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			commands <- in.Text()
+		}
+	}()
+	runtime.Gosched()
+	before := runtime.NumGoroutine()
+
+	d, err := open(spec.Store[0], spec.Timing)
+	if err != nil {
+		return err
+	}
+	holder := dlock.NewHolder()
+	holder.Host = spec.Name
+	all := make([]timer.Timer, len(spec.Timers))
+	for i, t := range spec.Timers {
+		all[i] = timer.Timer{
+			Name: t.Name, Schedule: timer.Every(time.Duration(t.Period)), MaxConcurrency: t.Limit, MaxPerTick: t.PerTick, MaxPerHost: t.PerHost,
+			MaxRunTime: maxRunTime, OnStoreDown: timer.Skip, Run: func(ctx context.Context) error { return h.handle(ctx, t) },
+		}
+		if local(i) {
+			all[i].OnStoreDown = timer.RunLocal
+		}
+	}
+	scheduler, err := timer.New(timer.Config{
+		Lock: d.lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second, Holder: holder,
+		Logger: slog.New(slog.DiscardHandler),
+	}, all...)
+	if err != nil {
+		return err
+	}
+	log.Write(torture.Line{Kind: torture.Begin, Timers: spec.Timers})
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- scheduler.Run(ctx) }()
+	var background sync.WaitGroup
+	err = h.obey(ctx, stop, scheduler, d, commands, ended, &background)
+	background.Wait()
+	d.close()
+
+	end := h.status(scheduler)
+	end.Kind = torture.End
+	if stuck, ok := errors.AsType[*timer.StuckError](err); ok {
+		end.Stuck = stuck.Error()
+	} else if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(3 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond) // until the next look, bounded
+	}
+	if end.Leaked = max(0, runtime.NumGoroutine()-before); end.Leaked > 0 {
+		stacks := make([]byte, 1<<20)
+		fmt.Fprintf(os.Stderr, "%d goroutines leaked:\n%s\n", end.Leaked, stacks[:runtime.Stack(stacks, true)])
+	}
+	end.At = mono()
+	log.Write(end)
+	return nil
+}
+
+// obey does what it is told, and says how it is, until the scheduler's Run has returned.
+func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler, d *door, commands <-chan string, ended <-chan error, background *sync.WaitGroup) error {
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+			h.log.Write(h.status(scheduler))
+		case c := <-commands:
+			word, rest, _ := strings.Cut(c, " ")
+			length, _ := time.ParseDuration(rest) // not all have one
+			switch word {
+			case "drain":
+				h.log.Write(torture.Line{Kind: torture.Drain})
+				stop()
+			case "jump":
+				// First, so that no tick is seen that is not written down yet.
+				h.log.Write(torture.Line{Kind: torture.Jump, By: int64(length)})
+				h.clock.jump(length)
+			case "panic":
+				h.panics.Add(3)
+			case "hang":
+				h.hangs.Add(1)
+			case "ignore":
+				h.ignores.Add(1)
+			case "exhaust":
+				background.Go(func() {
+					ctx, cancel := context.WithTimeout(ctx, length)
+					defer cancel()
+					d.exhaust(ctx)
+				})
+			}
+		}
+	}
+}
+
+func (h *host) status(scheduler *timer.Scheduler) torture.Line {
+	at := mono()
+	line := torture.Line{Kind: torture.Status, At: at}
+	for _, t := range scheduler.Status().Timers { // by name, as ours
+		done := t.Started
+		for _, n := range t.Skipped {
+			done += n
+		}
+		line.Ticks, line.Done = append(line.Ticks, t.Ticks), append(line.Done, done)
+	}
+	return line
+}
+
+// take takes one of what is to be done.
+func take(n *atomic.Int64) bool {
+	for {
+		v := n.Load()
+		if v <= 0 {
+			return false
+		}
+		if n.CompareAndSwap(v, v-1) {
+			return true
+		}
+	}
+}
+
+// handle works for a while, says all the time whether it is valid, and misbehaves now and then.
+func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
+	r, _ := timer.RunFromContext(ctx)
+	began := time.Now()
+	period := time.Duration(t.Period)
+	work := period*4/10 + rand.N(period/2)
+	overstay := time.Duration(0)
+	if rand.IntN(12) == 0 { // it works for long, and may not stop when it is told to
+		work = h.spec.Timing.TTL/2 + rand.N(2*h.spec.Timing.TTL)
+		overstay = h.spec.Timing.TTL * time.Duration(rand.IntN(3)) * 3 / 4
+	}
+	ignores, hangs := take(&h.ignores), take(&h.hangs)
+	w := witness{h: h, r: r, ctx: ctx, line: torture.Line{Timer: t.Name, Fence: int64(r.Fence()), Slot: r.Slot(), Run: h.runs.Add(1)}}
+	if at := r.Tick(); !at.IsZero() {
+		w.line.Tick = at.UnixMicro()
+	}
+	defer w.write()
+	if take(&h.panics) {
+		w.look()
+		panic("as told")
+	}
+	var told time.Time
+	for {
+		w.look()
+		since := time.Since(began)
+		if ctx.Err() != nil && told.IsZero() {
+			told = time.Now()
+			if errors.Is(context.Cause(ctx), dlock.ErrLost) {
+				h.log.Write(torture.Line{Kind: torture.LeaseEnd, Timer: t.Name, Slot: r.Slot(), Fence: int64(r.Fence())})
+			}
+		}
+		switch {
+		case ignores:
+			if since > maxRunTime+h.spec.Timing.TTL {
+				return nil
+			}
+		case hangs:
+			if !told.IsZero() {
+				return context.Cause(ctx)
+			}
+		case !told.IsZero() && time.Since(told) >= overstay:
+			return context.Cause(ctx)
+		case told.IsZero() && since > work && w.untold == 0: // if it was lost, it must be told
+			return nil
+		}
+		time.Sleep(look) // it works
+	}
+}
+
+// A witness writes down when one run was valid, and when it was degraded.
+type witness struct {
+	h    *host
+	r    *timer.Run
+	ctx  context.Context
+	line torture.Line // the piece that is open
+
+	looked  int64         // when it last looked
+	untold  time.Duration // awake, neither valid nor degraded nor told
+	accused bool
+}
+
+// look asks once. What it learns holds for the moment before it asked: a run that is valid has been so since it began.
+func (w *witness) look() {
+	lost := w.ctx.Err() != nil && errors.Is(context.Cause(w.ctx), dlock.ErrLost)
+	now := mono()
+	kind := ""
+	switch {
+	case w.r.Valid():
+		kind = torture.Seen
+	case w.r.Degraded():
+		kind = torture.Degraded
+		lost = false
+	}
+	w.suspect(kind == "" && w.ctx.Err() == nil, now)
+	if w.line.Kind != "" && (kind != w.line.Kind || lost != w.line.Lost || now-w.line.Last > int64(gap)) {
+		w.write()
+	}
+	if kind == "" {
+		return
+	}
+	if w.line.Kind == "" {
+		w.line.Kind, w.line.First, w.line.Lost = kind, now, lost
+	}
+	w.line.Last = now
+	if w.line.Last-w.line.First >= int64(piece) {
+		w.write()
+		w.line.Kind, w.line.First, w.line.Lost = kind, now, lost // the next piece begins where this one ends
+	}
+}
+
+// suspect counts how long the run has not been told. Time in which this process was stopped does not count.
+func (w *witness) suspect(untold bool, now int64) {
+	passed := min(time.Duration(now-w.looked), gap)
+	w.looked = now
+	if !untold {
+		w.untold = 0
+		return
+	}
+	if w.untold += passed; w.untold > time.Second && !w.accused {
+		w.accused = true
+		line := w.line
+		line.Kind, line.At = torture.Untold, 0
+		w.h.log.Write(line)
+	}
+}
+
+// write writes the open piece, if there is one.
+func (w *witness) write() {
+	if w.line.Kind == "" {
+		return
+	}
+	w.line.At = 0
+	w.h.log.Write(w.line)
+	w.line.Kind = ""
+}

@@ -1,0 +1,406 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/torture"
+)
+
+const (
+	// onTheWay is how long what a killed host had sent may take to reach the store and be carried out.
+	onTheWay = 250 * time.Millisecond
+	// drainTime is how long a host may take to stop: its handlers may ignore everything for as long as MaxRunTime and a TTL.
+	drainTime = 20 * time.Second
+)
+
+// A tormentor has the hosts and the store of one torture.
+type tormentor struct {
+	kind    string
+	dir     string
+	seed    uint64
+	store   store
+	timing  Timing
+	log     *torture.Log
+	inspect *door
+	members []*member // the hosts
+	clients *process
+	doors   [][]*servertest.Proxy // of the clients
+
+	checks sync.WaitGroup
+	hurt   sync.RWMutex // held for reading while the store is well
+
+	mu     sync.Mutex
+	faults map[string]int
+	late   int // slots of a killed host that were not free in time
+	broken []error
+	lastly int64     // when the last fault of the store ended
+	jumped time.Time // when a host's clock was last set back: what it claimed ahead of time keeps others from claiming for a while
+}
+
+// A member is a host's place in the fleet: one process after the other, behind the same proxies.
+type member struct {
+	number  int
+	proxies []*servertest.Proxy
+	via     []string
+
+	mu    sync.Mutex // of whoever does something to it
+	lives int
+	small bool
+	proc  *process
+}
+
+func (t *tormentor) fail(err error) {
+	if err == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.broken = append(t.broken, err)
+}
+
+func (t *tormentor) proxies() (all []*servertest.Proxy, via []string, err error) {
+	for _, target := range t.store.targets() {
+		p, err := servertest.NewProxy(target)
+		if err != nil {
+			return nil, nil, err
+		}
+		all, via = append(all, p), append(via, p.Addr())
+	}
+	return all, via, nil
+}
+
+// begin starts the next life of a member. The caller holds its mu.
+func (t *tormentor) begin(m *member) error {
+	m.lives++
+	spec := Spec{Role: "host", Name: fmt.Sprintf("host-%d.%d", m.number, m.lives), Dir: t.dir, Seed: t.seed,
+		Store: []StoreSpec{t.store.spec(m.via)}, Timing: t.timing, Timers: timers(t.timing, m.small)}
+	t.log.Write(torture.Line{Kind: torture.Born, Target: spec.Name, Timers: spec.Timers})
+	p, err := spawn(spec)
+	m.proc = p
+	return err
+}
+
+func (t *tormentor) buried(m *member) {
+	t.log.Write(torture.Line{Kind: torture.Dead, Target: m.proc.spec.Name})
+}
+
+// do does one fault and returns when it is over.
+func (t *tormentor) do(f fault) {
+	from := mono()
+	var err error
+	switch {
+	case f.Target == "store":
+		t.hurt.Lock()
+		err = t.store.hurt(f, func(kind string, from int64) {
+			t.log.Write(torture.Line{Kind: torture.Fault, Fault: kind, Target: "lease", First: from, Last: mono()})
+		})
+		t.hurt.Unlock()
+		t.mu.Lock()
+		t.lastly = mono()
+		t.mu.Unlock()
+	case f.Target == "fleet":
+		err = t.changeLimit()
+	case f.Target[:2] == "cl":
+		var i int
+		_, err = fmt.Sscanf(f.Target, "clients-%d", &i)
+		if err == nil {
+			err = t.network(t.doors[i], f)
+		}
+	default:
+		var i int
+		_, err = fmt.Sscanf(f.Target, "host-%d", &i)
+		if err == nil {
+			err = t.member(t.members[i], f)
+		}
+	}
+	if err != nil {
+		t.fail(fmt.Errorf("%s of %s: %w", f.Kind, f.Target, err))
+	}
+	t.mu.Lock()
+	t.faults[f.Kind]++
+	if f.Kind == "wall_clock_jump" {
+		t.jumped = time.Now()
+	}
+	t.mu.Unlock()
+	t.log.Write(torture.Line{Kind: torture.Fault, Fault: "done:" + f.Kind, Target: f.Target, First: from, Last: mono()})
+}
+
+// member does something to one host.
+func (t *tormentor) member(m *member, f fault) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := t.alive(m); err != nil {
+		return err
+	}
+	switch f.Kind {
+	case "host_kill":
+		m.proc.kill()
+		killed := time.Now()
+		t.buried(m)
+		holder := m.proc.spec.Name
+		t.checks.Go(func() { t.freed(holder, killed) })
+		return t.begin(m)
+	case "host_stop":
+		m.proc.signal(syscall.SIGSTOP)
+		time.Sleep(f.For)
+		m.proc.signal(syscall.SIGCONT)
+		return nil
+	case "host_drain":
+		return t.restart(m)
+	case "wall_clock_jump": // on, and back before long; the other way round for every other one
+		by := f.For
+		if f.Pick%2 == 0 {
+			by = -by
+		}
+		m.proc.tell("jump %v", by)
+		time.Sleep(2 * t.timing.TTL)
+		m.proc.tell("jump %v", -by)
+		return nil
+	case "handler_panic":
+		m.proc.tell("panic")
+		return nil
+	case "handler_hang":
+		m.proc.tell("hang")
+		return nil
+	case "handler_ignore":
+		m.proc.tell("ignore")
+		return nil
+	case "pool_exhausted":
+		m.proc.tell("exhaust %v", f.For)
+		time.Sleep(f.For)
+		return nil
+	default:
+		return t.network(m.proxies, f)
+	}
+}
+
+// alive returns an error if the process has ended by itself, and starts another.
+func (t *tormentor) alive(m *member) error {
+	select {
+	case <-m.proc.done:
+		err := fmt.Errorf("it died: %w", m.proc.failure())
+		t.buried(m)
+		return errors.Join(err, t.begin(m))
+	default:
+		return nil
+	}
+}
+
+func (t *tormentor) restart(m *member) error {
+	err := m.proc.end(drainTime)
+	t.buried(m)
+	return errors.Join(err, t.begin(m))
+}
+
+// changeLimit restarts one host after the other with the other limits.
+func (t *tormentor) changeLimit() error {
+	var errs []error
+	for _, m := range t.members {
+		m.mu.Lock()
+		m.small = !m.small
+		errs = append(errs, t.alive(m), t.restart(m))
+		m.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
+	each := func(do func(p *servertest.Proxy)) {
+		for _, p := range proxies {
+			do(p)
+		}
+	}
+	switch f.Kind {
+	case "net_reset":
+		each((*servertest.Proxy).Reset)
+	case "net_cut":
+		each((*servertest.Proxy).Cut)
+		time.Sleep(f.For)
+		var errs []error
+		each(func(p *servertest.Proxy) { errs = append(errs, p.Mend()) })
+		return errors.Join(errs...)
+	case "net_black_hole":
+		each(func(p *servertest.Proxy) { p.BlackHole(true) })
+		time.Sleep(f.For)
+		each(func(p *servertest.Proxy) { p.BlackHole(false) })
+	case "net_slow": // sometimes too slow
+		each(func(p *servertest.Proxy) { p.DelayUpTo(t.timing.StoreTimeout/20, t.timing.StoreTimeout*6/10) })
+		time.Sleep(f.For)
+		each(func(p *servertest.Proxy) { p.Delay(0) })
+	case "net_fading": // answers come late, and then nothing does: whoever counts from when they come trusts them for too long
+		each(func(p *servertest.Proxy) { p.DelayReplies(t.timing.StoreTimeout * 8 / 10) })
+		time.Sleep(f.For) // a heartbeat or two; much longer, and no run would be left, for nothing is acquired meanwhile
+		each(func(p *servertest.Proxy) { p.BlackHole(true) })
+		time.Sleep(t.timing.TTL * 3 / 2)
+		each(func(p *servertest.Proxy) { p.DelayReplies(0); p.BlackHole(false) })
+	case "net_replies_lost":
+		each(func(p *servertest.Proxy) { p.LoseReplies(true) })
+		time.Sleep(f.For)
+		each(func(p *servertest.Proxy) { p.LoseReplies(false) })
+	default:
+		return unknown(f)
+	}
+	return nil
+}
+
+// freed looks whether the slots of a host that was killed are free one TTL later. A store that was hurt meanwhile may have got
+// what the host had sent later than that.
+func (t *tormentor) freed(holder string, killed time.Time) {
+	since := mono()
+	time.Sleep(time.Until(killed.Add(t.timing.TTL + onTheWay)))
+	if !t.hurt.TryRLock() {
+		return
+	}
+	defer t.hurt.RUnlock()
+	t.mu.Lock()
+	hurt := t.lastly >= since-int64(time.Second)
+	t.mu.Unlock()
+	if hurt {
+		return
+	}
+	for _, tl := range timers(t.timing, false) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		list, err := t.inspect.lock.List(ctx, "timer:"+tl.Name, tl.Limit)
+		cancel()
+		if err != nil {
+			return
+		}
+		for _, held := range list {
+			if held.Holder.Host == holder {
+				t.mu.Lock()
+				t.late++
+				t.mu.Unlock()
+				fmt.Fprintf(os.Stderr, "%s: slot %d still held by %s, %v after it was killed\n", tl.Name, held.Slot, held.Holder, time.Since(killed))
+			}
+		}
+	}
+}
+
+// newTormentor starts the store, and everybody.
+func newTormentor(kind, dir string, seed uint64, hosts, doors int) (t *tormentor, err error) {
+	t = &tormentor{kind: kind, dir: filepath.Join(dir, kind), seed: seed, faults: map[string]int{}}
+	if err := os.MkdirAll(t.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if t.log, err = torture.OpenLog(t.dir, "tormentor", mono); err != nil {
+		return nil, err
+	}
+	if t.store, err = startStore(kind, t.dir); err != nil {
+		return nil, err
+	}
+	t.timing = t.store.timing()
+	if t.inspect, err = open(t.store.spec(nil), t.timing); err != nil {
+		return t, err
+	}
+	spec := Spec{Role: "clients", Name: "clients", Dir: t.dir, Seed: seed, Timing: t.timing}
+	for range doors {
+		proxies, via, err := t.proxies()
+		if err != nil {
+			return t, err
+		}
+		t.doors = append(t.doors, proxies)
+		spec.Store = append(spec.Store, t.store.spec(via))
+	}
+	if t.clients, err = spawn(spec); err != nil {
+		return t, err
+	}
+	for i := range hosts {
+		m := &member{number: i}
+		if m.proxies, m.via, err = t.proxies(); err != nil {
+			return t, err
+		}
+		t.members = append(t.members, m)
+		if err := t.begin(m); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// close ends what is left.
+func (t *tormentor) close() {
+	for _, m := range t.members {
+		if m.proc != nil {
+			m.proc.kill()
+		}
+		for _, p := range m.proxies {
+			p.Close()
+		}
+	}
+	if t.clients != nil {
+		t.clients.kill()
+	}
+	for _, d := range t.doors {
+		for _, p := range d {
+			p.Close()
+		}
+	}
+	if t.inspect != nil {
+		t.inspect.close()
+	}
+	if t.store != nil {
+		t.store.close()
+	}
+}
+
+// torment does what is planned, and then leaves everybody in peace for as long as it takes until all timers must run again. It returns when that was.
+func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Duration) (settled int64) {
+	began := time.Now()
+	ctx, cancel := context.WithDeadline(ctx, began.Add(length))
+	defer cancel()
+	tracks := map[string][]fault{}
+	for _, f := range faults {
+		tracks[f.Target] = append(tracks[f.Target], f)
+	}
+	var all sync.WaitGroup
+	for _, track := range tracks {
+		all.Go(func() {
+			for _, f := range track {
+				select {
+				case <-time.After(time.Until(began.Add(f.At))):
+				case <-ctx.Done():
+				}
+				if ctx.Err() != nil {
+					return
+				}
+				t.do(f)
+			}
+		})
+	}
+	all.Wait()
+	<-ctx.Done()
+	t.checks.Wait()
+	for _, m := range t.members {
+		m.mu.Lock()
+		t.fail(t.alive(m))
+		m.mu.Unlock()
+	}
+	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(dlock.MaxTickAhead+time.Second))))
+	settled = mono()
+	time.Sleep(afterwards)
+	return settled
+}
+
+// end stops everybody in good order.
+func (t *tormentor) end() {
+	var all sync.WaitGroup
+	for _, m := range t.members {
+		all.Go(func() {
+			t.fail(m.proc.end(drainTime))
+			t.buried(m)
+		})
+	}
+	all.Go(func() { t.fail(t.clients.end(drainTime)) })
+	all.Wait()
+}

@@ -1,0 +1,83 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/tickslot/tickslot/internal/torture"
+)
+
+// specEnv holds the Spec of a process that we started.
+const specEnv = "TICKSLOT_TORTURE_SPEC"
+
+// A Spec is what a process has to know.
+type Spec struct {
+	Role   string // host, clients, writer
+	Name   string // of this life: host-3.17
+	Dir    string // where the logs are
+	Seed   uint64
+	Store  []StoreSpec // where to find the store; clients have several ways
+	Timing Timing
+	Timers []torture.TimerLine
+}
+
+// Timing is what differs between stores: some take longer.
+type Timing struct {
+	TTL          time.Duration
+	StoreTimeout time.Duration
+	Period       time.Duration // of the busiest timer
+}
+
+// settling is two TTLs for leases and fallbacks, one for a quarantine, and a second.
+func (t Timing) settling() time.Duration { return 3*t.TTL + time.Second }
+
+// afterwards is how long every timer has to run once more.
+const afterwards = 2 * time.Second
+
+// tormented is how much of a torture something is done.
+func (t Timing) tormented(length time.Duration) time.Duration {
+	return length - t.settling() - afterwards
+}
+
+const maxRunTime = 3 * time.Second
+
+// clientTTL is how long the leases of the clients last.
+const clientTTL = 300 * time.Millisecond
+
+// timers are those of every host. While small, the largest limit is 3 and not 5.
+func timers(timing Timing, small bool) []torture.TimerLine {
+	limits := []int{1, 3, 5, 2, 1, 3, 5, 4, 1, 2, 3, 5, 1, 3, 2, 5, 1, 3}
+	all := make([]torture.TimerLine, len(limits))
+	for i, n := range limits {
+		if small {
+			n = min(n, 3)
+		}
+		t := torture.TimerLine{Name: fmt.Sprintf("timer-%02d", i), Limit: n, PerTick: n, PerHost: n,
+			Period: int64(timing.Period) * int64(4+i%4) / 4}
+		switch i {
+		case 1, 3, 6:
+			t.PerHost = 1
+		case 10:
+			t.PerTick = 1
+		}
+		all[i] = t
+	}
+	return all
+}
+
+// local says which timers run without the store, too.
+func local(i int) bool { return i%4 == 3 }
+
+// mono reads CLOCK_MONOTONIC, which all processes of a machine share. Go's own readings are relative to the start of a process.
+func mono() int64 {
+	const clockMonotonic = 1
+	var ts syscall.Timespec
+	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+		panic(errno)
+	}
+	return ts.Nano()
+}

@@ -1,0 +1,18 @@
+package torture
+
+// An Op is one call of a client to the store, for the check that the store is linearizable.
+type Op struct {
+	Client int    `json:"client"`
+	ID     int64  `json:"id"` // of this call, unique among all
+	Op     string `json:"op"` // acquire, extend, release
+	Name   string `json:"name"`
+	Slots  int    `json:"slots"`
+	Token  string `json:"token"`
+	Result string `json:"result"` // ok, no, lost, unknown
+	Slot   int    `json:"slot"`   // acquire that is ok
+	Call   int64  `json:"call"`
+	Return int64  `json:"return"`
+
+	// Until, of a call whose result is unknown, is when it cannot be carried out any more. 0: that is not known.
+	Until int64 `json:"-"`
+}
