@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench fuzz torture-core quickstart lint examples ci
+.PHONY: help test short bench fuzz torture-core model simulate quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,13 @@ fuzz: ## run each fuzz target for 30s (FUZZTIME=5m for longer)
 
 torture-core: ## torture the core for 60s
 	go run ./internal/torture/core -for 60s
+
+model: ## have spin check the model of the lease protocol, and refute its mutants
+	@sh scripts/servers.sh
+	@sh scripts/model.sh
+
+simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
+	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 60m -v -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
 
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart

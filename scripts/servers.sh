@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that the servers the store tests start are installed, and the C
-# compiler that the race detector needs. Starts nothing, and never fails:
+# Makes sure that the servers the store tests start are installed, the C
+# compiler that the race detector needs, and the model checker. Starts nothing, and never fails:
 # without a server, its tests skip and say so (or fail, under
 # TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
 set -u
@@ -33,16 +33,17 @@ missing() {
 	there mariadbd mysqld || printf 'mariadb-server-core '
 	there mariadb mysql || printf 'mariadb-client-core '
 	there pgbouncer || printf 'pgbouncer '
+	there spin || printf 'spin '
 	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
 }
 
 how() {
 	if command -v brew >/dev/null 2>&1; then
-		how='brew install redis postgresql mariadb pgbouncer, xcode-select --install'
+		how='brew install redis postgresql mariadb pgbouncer spin, xcode-select --install'
 	elif command -v apt-get >/dev/null 2>&1; then
 		how="sudo apt-get install $(missing)"
 	else
-		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, and a C compiler"
+		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, spin, and a C compiler"
 	fi
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }
