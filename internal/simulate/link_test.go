@@ -36,9 +36,10 @@ const (
 	twice        fault = "requests_twice"    // arrive a second time, later
 	stalledBeats fault = "stalled_heartbeat" // those only, as if the goroutine stood still
 	nonsense     fault = "nonsense"          // wrong answers, panics of the driver
+	lastWords    fault = "last_words"        // one reply that comes at the last moment, and then silence
 )
 
-var linkFaults = []fault{cutOff, silent, lostReplies, lossy, slow, late, twice, stalledBeats, nonsense}
+var linkFaults = []fault{cutOff, silent, lostReplies, lossy, slow, late, twice, stalledBeats, nonsense, lastWords}
 
 var (
 	errRefused  = errors.New("connection refused")
@@ -70,6 +71,9 @@ func (l *link) draw() (f fault, there, back time.Duration, third, half bool) {
 		there = time.Duration(most)*time.Millisecond + ms(2*int(ttl.Milliseconds()))
 	case twice:
 		back = ms(2 * int(ttl.Milliseconds())) // until the second
+	case lastWords:
+		back = ms(most * 9 / 10)
+		l.fault, l.until = silent, time.Now().Add(2*ttl)
 	}
 	return f, there, back, third, half
 }

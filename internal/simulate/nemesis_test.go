@@ -24,9 +24,13 @@ func allFaults() []string {
 	return all
 }
 
-// between is an hour on average.
+// between is the pause between two bursts: an hour on average; twenty minutes in a short simulation, which has to see all of them, too.
 func (n *nemesis) between() time.Duration {
-	d := min(time.Duration(n.random.ExpFloat64()*float64(time.Hour)), 6*time.Hour)
+	average := time.Hour
+	if n.w.report.Days < 5 {
+		average = 20 * time.Minute
+	}
+	d := min(time.Duration(n.random.ExpFloat64()*float64(average)), 6*time.Hour)
 	if n.random.IntN(2) == 0 {
 		return d
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,10 +113,15 @@ func (w *world) acquire(h *host, req dlock.Request) (dlock.Grant, error) {
 		w.broken(&w.report.FenceRegressions, "%s: fence %d after %d", slot, g.Fence, w.fences[slot])
 	}
 	w.fences[slot] = g.Fence
+	for _, l := range w.leases {
+		if l.name == g.Name && l.slot == g.Slot && now.Before(l.ends) {
+			w.broken(&w.report.EarlyEnds, "%s: granted, though its last lease ends in %v only", slot, l.ends.Sub(now))
+		}
+	}
 	w.mayBeGranted(g.Name, g.Slot, g.Fence, "it was granted to "+h.name)
 	l := &lease{name: g.Name, slot: g.Slot, fence: g.Fence, host: h}
 	w.leases[g.Token] = l
-	l.timer = time.AfterFunc(ttl, func() { w.expired(g.Token, l) })
+	l.timer = time.AfterFunc(ttl-blink, func() { w.expires(g.Token, l) })
 	l.ends = now.Add(ttl)
 	if req.Tick != nil {
 		w.claimed(req, now)
@@ -147,7 +153,28 @@ func (w *world) claimed(req dlock.Request, now time.Time) {
 
 func (w *world) renewed(l *lease, now time.Time) {
 	l.ends = now.Add(ttl)
-	l.timer.Reset(ttl)
+	l.timer.Reset(ttl - blink)
+}
+
+// blink before its end a lease is still there.
+const blink = time.Millisecond
+
+// expires looks at a lease just before and just after its end.
+func (w *world) expires(token string, l *lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leases[token] != l || time.Until(l.ends) > blink {
+		return
+	}
+	if !w.holds(l) {
+		w.broken(&w.report.EarlyEnds, "%s: slot %d is free %v before its lease ends", l.name, l.slot, blink)
+	}
+	time.AfterFunc(blink, func() { w.expired(token, l) })
+}
+
+func (w *world) holds(l *lease) bool {
+	held, err := w.store.List(context.Background(), l.name, l.slot+1)
+	return err != nil || slices.ContainsFunc(held, func(h dlock.Held) bool { return h.Slot == l.slot && h.Fence == l.fence })
 }
 
 // expired: the slot can be granted to another from now on (I2, I6).
@@ -160,14 +187,8 @@ func (w *world) expired(token string, l *lease) {
 	w.report.Expired++
 	delete(w.leases, token)
 	w.mayBeGranted(l.name, l.slot, l.fence+1, "its lease has ended in the store")
-	held, err := w.store.List(context.Background(), l.name, l.slot+1)
-	if err != nil {
-		w.broken(&w.report.LateRecoveries, "%s: %v", l.name, err)
-	}
-	for _, other := range held {
-		if other.Slot == l.slot && other.Fence == l.fence {
-			w.broken(&w.report.LateRecoveries, "%s: slot %d is still held, a TTL after its last renewal", l.name, l.slot)
-		}
+	if w.holds(l) {
+		w.broken(&w.report.LateRecoveries, "%s: slot %d is still held, a TTL after its last renewal", l.name, l.slot)
 	}
 }
 
