@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -172,9 +173,19 @@ func TestSimulate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if testing.Verbose() {
-		fmt.Println(string(line))
+	figures = string(line)
+}
+
+// figures are printed last.
+var figures string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if testing.Verbose() && figures != "" {
+		fmt.Println(figures)
 	}
+	os.Exit(code)
 }
 
 // simulate lets hosts live for a while, and the nemesis among them.
