@@ -103,6 +103,9 @@ func (w *world) acquire(h *host, req dlock.Request) (dlock.Grant, error) {
 	if err != nil {
 		return g, err
 	}
+	if w.timers[timerName(g.Name)] == nil {
+		return g, nil // not a timer's
+	}
 	slot := fmt.Sprintf("%s:slot:%d", g.Name, g.Slot)
 	if l := w.leases[g.Token]; l != nil && l.fence == g.Fence { // asked again
 		w.report.AskedAgain++
