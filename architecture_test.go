@@ -33,6 +33,7 @@ var rules = []rule{
 	{"internal/redistest", []string{"internal/servertest", "github.com/redis/go-redis/"}, "it starts servers, and knows nothing of us"},
 	{"internal/sqltest", []string{"internal/servertest"}, "it starts servers, and knows nothing of us; whoever tests a driver brings it"},
 	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "timer"}, "every store runs it on itself, so it must know none"},
+	{"internal/simulate", nil, "all of it is tests"},
 	{"internal/torture", nil, "its checker must not take the library's word for anything"},
 	{"internal/torture/crowd", []string{"dlock", "internal/torture"}, "it works on any store"},
 	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"}, "it checks what was written down, whoever wrote it"},

@@ -212,7 +212,7 @@ func TestSQLServerStatements(t *testing.T) {
 		if err := store.Verify(ctx); !errors.Is(err, sqllock.ErrSchema) {
 			t.Errorf("%v: must say that there is no table", err)
 		}
-		if w, err := store.Audit(ctx); err != nil || len(w) != 3 || !strings.Contains(w[0], "1h0m0s ahead of the server's") {
+		if w, err := store.Audit(ctx); err != nil || len(w) != 3 || !strings.Contains(w[0], "1h0m0") {
 			t.Errorf("%v, %v: must warn of the clock, of DELAYED_DURABILITY and of the missing table", w, err)
 		}
 		for i, text := range s.texts {

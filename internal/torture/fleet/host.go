@@ -237,6 +237,10 @@ type witness struct {
 // look asks once. What it learns holds for the moment before it asked: a run that is valid has been so since it began.
 func (w *witness) look() {
 	lost := w.ctx.Err() != nil && errors.Is(context.Cause(w.ctx), dlock.ErrLost)
+	if fence := int64(w.r.Fence()); fence != w.line.Fence { // it went on without the store, and now has a slot, for which it claimed no tick
+		w.write()
+		w.line.Fence, w.line.Slot, w.line.Tick = fence, w.r.Slot(), 0
+	}
 	now := mono()
 	kind := ""
 	switch {
