@@ -38,3 +38,11 @@ const (
 	BeatBatch    = beatBatch
 	MaxUnsettled = maxUnsettled
 )
+
+// CountLooks counts how often it is asked how long the machine slept. See FakeSleep.
+func CountLooks(t *testing.T, n *atomic.Int64) {
+	t.Setenv("DLOCK_TEST_SLEEP", "counted")
+	was := suspended
+	suspended = func() time.Duration { n.Add(1); return 0 }
+	t.Cleanup(func() { suspended = was })
+}

@@ -33,16 +33,34 @@ func (s *Session) add(l *Lease) bool {
 	}
 	s.leases[l] = struct{}{}
 	s.schedule(s.ttl / 3)
+	return true
+}
+
+// watch looks for sleep of the machine from now on, until the last lease of which somebody waits for the end is gone.
+func (s *Session) watch(l *Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, held := s.leases[l]; !held {
+		return
+	}
+	l.counted = true
+	s.watched++
 	if s.sleeper == nil {
 		s.slept = suspended()
 		s.sleeper = time.AfterFunc(sleepCheck, s.checkSleep)
 	}
-	return true
 }
 
 func (s *Session) remove(l *Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if l.counted {
+		l.counted = false
+		s.watched--
+		if s.watched == 0 {
+			s.stopSleeper()
+		}
+	}
 	delete(s.leases, l)
 	if len(s.leases) == 0 && len(s.unsettled) == 0 {
 		s.stopTimers()
@@ -91,6 +109,10 @@ func (s *Session) stopTimers() {
 		s.next.Stop()
 		s.nextAt = time.Time{}
 	}
+	s.stopSleeper()
+}
+
+func (s *Session) stopSleeper() {
 	if s.sleeper != nil {
 		s.sleeper.Stop()
 		s.sleeper = nil

@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,8 @@ type Lease struct {
 	since   time.Time
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	watched atomic.Bool // somebody waits for its end
+	counted bool        // in session.watched; guarded by session.mu
 
 	mu      sync.Mutex
 	state   leaseState
@@ -48,15 +51,25 @@ func (l *Lease) Fence() Fence { return l.grant.Fence }
 // Since is when the lease was acquired, on the local clock.
 func (l *Lease) Since() time.Time { return l.since }
 
+// watch has the session look for sleep of the machine: somebody waits for this lease to end. Valid looks for itself.
+func (l *Lease) watch() {
+	if !l.watched.Swap(true) {
+		l.session.watch(l)
+	}
+}
+
 // Context ends when the lease is lost (the cause matches ErrLost) or released (ErrReleased). It has the values,
 // but not the end, of the context that the lease was acquired with.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	l.watch()
+	return l.ctx
+}
 
 // Done is closed when the lease is lost or released.
-func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err is nil while the lease is held; then a *LostError or ErrReleased.
-func (l *Lease) Err() error { return context.Cause(l.ctx) }
+func (l *Lease) Err() error { return context.Cause(l.Context()) }
 
 // News is what the store last told about the name.
 func (l *Lease) News() News {

@@ -80,7 +80,8 @@ type Session struct {
 	beatEnd   chan struct{}
 	next      *time.Timer // the next beat; nil or stopped while there is nothing to do
 	nextAt    time.Time
-	sleeper   *time.Timer // looks for sleep of the machine
+	watched   int         // leases of which somebody waits for the end
+	sleeper   *time.Timer // looks for sleep of the machine, if there are any
 	slept     time.Duration
 }
 
@@ -174,7 +175,7 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 		lease := s.newLease(ctx, grant)
 		opened := lease.open(sent)
 		if opened && s.add(lease) {
-			if lease.Err() != nil { // its window closed before it was added: nobody else will remove it
+			if lease.ctx.Err() != nil { // its window closed before it was added: nobody else will remove it
 				s.remove(lease)
 			}
 			return lease, nil

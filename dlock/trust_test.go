@@ -3,6 +3,7 @@ package dlock_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,7 +139,7 @@ func TestTrustWindow(t *testing.T) {
 // is false at once, and the context ends within a second of the machine running again. Somebody else may be at work by
 // then, so it is not a silent loss, even if heartbeats had failed before.
 //
-// Fails if since ignores slept (Valid), if add does not start the sleeper (context), if `late` is taken out (Silent).
+// Fails if since ignores slept (Valid), if watch does not start the sleeper (context), if `late` is taken out (Silent).
 func TestI2_MachineSlept(t *testing.T) {
 	for _, heartbeat := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
 		sleep := dlock.FakeSleep(t, true)
@@ -196,6 +197,7 @@ func TestI2_MachineNapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
+		lease.Done() // somebody waits for its end
 		advance(time.Second)
 		sleep(5 * time.Second)
 		wantHeld(t, lease)
@@ -211,6 +213,7 @@ func TestI2_MachineNapped(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		h.faulty.Inject(down, dlocktest.Extend)
 		lease := h.take(t, "job", 1)
+		lease.Done() // somebody waits for its end
 		advance(time.Second)
 		sleep(5 * time.Second)
 		advance(8*time.Second - time.Nanosecond) // 1 s + 5 s asleep + 8 s = 14 s
@@ -231,6 +234,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 		store := memlock.New()
 		h := newHost(t, store, dlock.SessionOptions{})
 		lease := h.take(t, "job", 1)
+		lease.Done() // somebody waits for its end
 		advance(beat + renewed)
 		return h, store, lease
 	}
@@ -440,4 +444,39 @@ func TestValidDoesNotAllocate(t *testing.T) {
 	if !valid {
 		t.Error("not valid")
 	}
+}
+
+// Nobody waits for the end of a lease that is only asked whether it is valid: then nothing looks for sleep of the machine twice a second.
+//
+// Fails if add starts the sleeper, or if remove does not stop it.
+func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
+	var looks atomic.Int64
+	dlock.CountLooks(t, &looks)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		quiet, err := h.Session.Semaphore("quiet", 1).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := looks.Load()
+		advance(time.Minute)
+		if n := looks.Load() - before; n > 12*3+2 || !quiet.Valid() { // three per heartbeat
+			t.Errorf("%d looks in a minute in which nobody waited, valid %v", n, quiet.Valid())
+		}
+		waited := h.take(t, "waited for", 1)
+		waited.Done()
+		before = looks.Load()
+		advance(time.Minute)
+		if n := looks.Load() - before; n < 120 {
+			t.Errorf("%d looks in a minute", n)
+		}
+		if err := waited.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		before = looks.Load()
+		advance(time.Minute)
+		if n := looks.Load() - before; n > 12*3+2 {
+			t.Errorf("%d looks in a minute after nobody waited any more", n)
+		}
+	})
 }

@@ -103,7 +103,7 @@ func (p *prober) probe(until <-chan struct{}) {
 // ask takes this host's slot of hostsLock, or, once it has that, takes and releases a lock of its own.
 func (p *prober) ask() error {
 	session := p.s.session
-	if p.host == nil || p.host.Err() != nil {
+	if p.host == nil || !p.host.Valid() {
 		host, err := session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.s.base)
 		if err != nil {
 			return err

@@ -97,6 +97,7 @@ func quickMariaDB(t testing.TB, settings ...string) *sqltest.Server {
 }
 
 func TestConformanceMySQL(t *testing.T) {
+	t.Parallel()
 	long(t)
 	server := quickMariaDB(t)
 	for way, params := range mysqlWays(t, server) {
@@ -108,6 +109,7 @@ func TestConformanceMySQL(t *testing.T) {
 }
 
 func TestTimersMySQL(t *testing.T) {
+	t.Parallel()
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -190,6 +190,7 @@ func (n numbered) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 //
 // Fails when calls wait for their turn without looking at their context.
 func TestI1I2I7FrozenNative(t *testing.T) {
+	t.Parallel()
 	long(t)
 	onOwnNatives(t, func(t *testing.T, s nativeSubject) {
 		open, last := s.hosts(t), new(atomic.Int64)
@@ -218,6 +219,7 @@ func TestI1I2I7FrozenNative(t *testing.T) {
 //
 // Fails when a session locks again what it has locked (both hosts, or both runs of a host, hold one slot).
 func TestTimersNative(t *testing.T) {
+	t.Parallel()
 	onNatives(t, func(t *testing.T, s nativeSubject) {
 		open := s.hosts(t)
 		var now, most, runs, limited atomic.Int64

@@ -83,6 +83,7 @@ func startNativeChild(t *testing.T, s nativeSubject) (*exec.Cmd, *bufio.Scanner)
 //
 // Fails, for the one that is stopped, when the server is not told for how long the session may be idle (it holds the lock for ever).
 func TestI6ProcessesNative(t *testing.T) {
+	t.Parallel()
 	onNatives(t, func(t *testing.T, s nativeSubject) {
 		n := s.open(t, sqllock.NativeOptions{})
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {

@@ -205,6 +205,7 @@ func conformNative(t *testing.T, hosts func(testing.TB) func() dlock.Distributed
 }
 
 func TestConformanceNative(t *testing.T) {
+	t.Parallel()
 	long(t)
 	onNatives(t, func(t *testing.T, s nativeSubject) { conformNative(t, s.hosts) })
 }

@@ -117,6 +117,7 @@ func conform(t *testing.T, s subject) {
 }
 
 func TestConformancePostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range postgresWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()

@@ -52,6 +52,7 @@ func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 //
 // Fails when the second look, which the transaction makes, is left out.
 func TestI1I4ProcessesSQLite(t *testing.T) {
+	t.Parallel()
 	brisk(t)
 	long(t)
 	for _, slots := range []int{1, 5, 16} {

@@ -125,6 +125,7 @@ func brisk(t testing.TB) {
 }
 
 func TestConformanceSQLite(t *testing.T) {
+	t.Parallel()
 	brisk(t)
 	for way, open := range sqliteWays {
 		t.Run(way, func(t *testing.T) {

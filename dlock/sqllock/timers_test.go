@@ -27,6 +27,7 @@ func keepsTimers(t *testing.T, fresh func(t testing.TB) subject) {
 func once(s subject) func(testing.TB) subject { return func(testing.TB) subject { return s } }
 
 func TestTimersPostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range postgresWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
