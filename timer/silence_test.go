@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
@@ -124,6 +125,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 			timer.Timer{Name: "stuck", Schedule: timer.Every(time.Minute), MaxRunTime: 40 * time.Second, Run: func(context.Context) error { <-end; return nil }},
 			timer.Timer{Name: "other", Schedule: timer.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Minute)
+		synctest.Wait() // the log has been written
 		st, _ := h.Status().Timer("stuck")
 		if len(st.Running) != 1 || !st.Running[0].Overdue || st.Running[0].Valid || st.Skipped[timer.LimitLocal] < 8 {
 			t.Errorf("%+v", st)
@@ -159,6 +161,7 @@ func TestContentionIsToldOf(t *testing.T) {
 		reg := newRegistry()
 		f.start(timer.Config{Logger: textLogger(&log), Registerer: reg}, timer.Timer{Name: "a", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Minute, Run: f.handler(0)})
 		time.Sleep(5 * time.Minute)
+		synctest.Wait() // the log has been written
 		if n := strings.Count(log.String(), "longer than 1.5 × MaxRunTime"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, log.String())
 		}
