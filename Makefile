@@ -34,7 +34,7 @@ model: ## have spin check the model of the lease protocol, and refute its mutant
 	@sh scripts/model.sh
 
 simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
-	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 60m -v -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
+	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 60m -v -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
 
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart

@@ -19,6 +19,9 @@ var (
 	daysFlag  = flag.Float64("days", 1, "how many days of virtual time")
 	seedsFlag = flag.Int("seeds", 4, "how many simulations")
 	seedFlag  = flag.Uint64("seed", 1, "the first seed")
+	ttlFlag   = flag.Duration("ttl", 15*time.Second, "how long a lease lasts: the longer, the less there is to compute")
+
+	ttl time.Duration // *ttlFlag
 )
 
 // minHosts is how many hosts are there at least.
@@ -181,6 +184,7 @@ var figures string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	ttl = *ttlFlag
 	code := m.Run()
 	if testing.Verbose() && figures != "" {
 		fmt.Println(figures)

@@ -13,8 +13,6 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-const ttl = 15 * time.Second
-
 // A world is the store, and what everybody did with it. It believes its own books, not those of the library.
 type world struct {
 	storeTimeout time.Duration
