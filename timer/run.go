@@ -22,8 +22,9 @@ type Run struct {
 	started  time.Time
 	degraded atomic.Bool
 
+	number int // of this host's own, for a run that needs no store; else -1
+
 	// Guarded by Scheduler.mu.
-	number   int         // of this host's own, of a run that needs no store; else -1
 	over     bool        // the handler has returned
 	holding  bool        // counted as a slot held
 	unwatch  func() bool // the lease
