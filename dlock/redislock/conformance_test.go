@@ -22,14 +22,15 @@ var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, 
 const suiteTTL = 10 * time.Second
 
 // namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own for each host.
-func namespaces(connect func(t testing.TB) redis.UniversalClient, opts redislock.Options) func(testing.TB) dlocktest.Namespace {
+// Data is lost to the owner, who may list keys: the user of the documentation may not.
+func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.UniversalClient, opts redislock.Options) func(testing.TB) dlocktest.Namespace {
 	return func(t testing.TB) dlocktest.Namespace {
 		opts := opts
-		opts.Prefix, opts.QuarantineTTL = rand.Text()+":", suiteTTL
+		opts.Prefix, opts.QuarantineTTL = shop+rand.Text()+":", suiteTTL
 		client := connect(t)
 		return dlocktest.Namespace{
 			Open:     func() dlock.DistributedLock { return open(t, client, opts) },
-			LoseData: func() { loseData(t, client, opts.Prefix) },
+			LoseData: func() { loseData(t, owner, opts.Prefix) },
 		}
 	}
 }
@@ -68,9 +69,10 @@ func one(t *testing.T, client redis.UniversalClient) func(testing.TB) redis.Univ
 func TestConformanceMiniredis(t *testing.T) {
 	t.Parallel()
 	m := ageing(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: features,
-		New:      namespaces(one(t, redis.NewClient(&redis.Options{Addr: m.Addr()})), redislock.Options{Embedded: true}),
+		New:      namespaces(one(t, client), client, redislock.Options{Embedded: true}),
 	})
 }
 
@@ -81,7 +83,7 @@ func TestConformanceSingle(t *testing.T) {
 	server := redistest.New(t)
 	f := features
 	f.OneRoundTrip = true
-	direct := namespaces(one(t, redis.NewClient(&redis.Options{Addr: server.Addr()})), redislock.Options{})
+	direct := namespaces(one(t, redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})), server.Client(), redislock.Options{})
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: f,
 		New: func(t testing.TB) dlocktest.Namespace {
@@ -89,9 +91,9 @@ func TestConformanceSingle(t *testing.T) {
 				return direct(t)
 			}
 			proxy := redistest.NewCountingProxyFor(t, server.Addr())
-			client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+			client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: proxy.Addr()})
 			t.Cleanup(func() { client.Close() })
-			ns := namespaces(func(testing.TB) redis.UniversalClient { return client }, redislock.Options{})(t)
+			ns := namespaces(func(testing.TB) redis.UniversalClient { return client }, server.Client(), redislock.Options{})(t)
 			ns.RoundTrips = proxy.RoundTrips
 			return ns
 		},
@@ -102,24 +104,25 @@ func TestConformanceSingle(t *testing.T) {
 func TestConformanceSingleTagged(t *testing.T) {
 	t.Parallel()
 	long(t)
-	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
-	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), redislock.Options{Keys: redislock.Tagged})})
+	server := redistest.Shared(t)
+	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), server.Client(), redislock.Options{Keys: redislock.Tagged})})
 }
 
 func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
 	long(t)
 	cluster := redistest.NewCluster(t, 3)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), redislock.Options{})})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), cluster.Client(), redislock.Options{})})
 }
 
 func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	long(t)
 	s := redistest.NewSentinel(t)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs()})
-	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), redislock.Options{})})
+	client := redis.NewFailoverClient(&redis.FailoverOptions{Username: app, Password: canary, MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs()})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), s.Master.Client(), redislock.Options{})})
 }
 
 // The quorum states less; see its doc.
@@ -128,13 +131,13 @@ func TestConformanceQuorum(t *testing.T) {
 	long(t)
 	var clients []redis.UniversalClient
 	for range 3 {
-		client := redis.NewClient(&redis.Options{Addr: redistest.New(t).Addr()})
+		client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: redistest.New(t).Addr()})
 		t.Cleanup(func() { client.Close() })
 		clients = append(clients, client)
 	}
 	dlocktest.Run(t, dlocktest.Harness{
 		New: func(t testing.TB) dlocktest.Namespace {
-			opts := redislock.QuorumOptions{Prefix: rand.Text() + ":"}
+			opts := redislock.QuorumOptions{Prefix: shop + rand.Text() + ":"}
 			return dlocktest.Namespace{Open: func() dlock.DistributedLock {
 				q := redislock.NewQuorumWithOptions(opts, clients...)
 				t.Cleanup(func() { q.Close() })

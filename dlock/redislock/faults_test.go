@@ -23,7 +23,7 @@ const faultTTL = 900 * time.Millisecond
 func gather(t *testing.T, addrs ...string) *crowd.Crowd {
 	var clients []redis.UniversalClient
 	for _, addr := range addrs {
-		client := redis.NewClient(&redis.Options{Addr: addr})
+		client := redis.NewClient(&redis.Options{Password: canary, Addr: addr})
 		t.Cleanup(func() { client.Close() })
 		clients = append(clients, client)
 	}
@@ -103,7 +103,7 @@ func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	server := redistest.New(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
 	old, next := open(t, client, redislock.Options{QuarantineTTL: ttl}), open(t, client, redislock.Options{QuarantineTTL: ttl})
 	awake(t, old)
@@ -168,7 +168,7 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	t.Parallel()
 	long(t)
 	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	awake(t, store)
@@ -224,7 +224,7 @@ func TestConnectionResets(t *testing.T) {
 	long(t)
 	server := redistest.New(t)
 	proxy := servertest.NewProxyFor(t, server.Addr())
-	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: proxy.Addr()})
 	defer client.Close()
 	const ttl = 3 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -258,7 +258,7 @@ func TestI7ServerGone(t *testing.T) {
 	t.Parallel()
 	long(t)
 	server := redistest.New(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	awake(t, store)
@@ -298,7 +298,7 @@ func TestI1SentinelFailover(t *testing.T) {
 	long(t)
 	s := redistest.NewSentinel(t)
 	client := func() redis.UniversalClient {
-		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs(),
+		c := redis.NewFailoverClient(&redis.FailoverOptions{Password: canary, MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs(),
 			DialTimeout: 200 * time.Millisecond, ReadTimeout: 200 * time.Millisecond})
 		t.Cleanup(func() { c.Close() })
 		return c
@@ -320,7 +320,7 @@ func TestI1ClusterFailover(t *testing.T) {
 	long(t)
 	cluster := redistest.NewClusterWithReplicas(t, 3, 1)
 	client := func() redis.UniversalClient {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+		c := redis.NewClusterClient(&redis.ClusterOptions{Password: canary, Addrs: cluster.Addrs()})
 		t.Cleanup(func() { c.Close() })
 		return c
 	}

@@ -18,7 +18,7 @@ import (
 
 func shared(t testing.TB, prefix string) (*redis.Client, *redislock.Store) {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr()})
 	t.Cleanup(func() { client.Close() })
 	store := open(t, client, redislock.Options{Prefix: prefix})
 	awake(t, store)
@@ -207,7 +207,7 @@ func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 // Fails when the existence of a key is taken for the other form.
 func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: redistest.New(t).Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.New(t).Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	awake(t, store)
@@ -226,7 +226,7 @@ func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 // Fails when candidate begins its search for gaps at 0 again and again.
 func TestIndexWithManyGaps(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: redistest.New(t).Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.New(t).Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{Prefix: "gaps:"})
 	awake(t, store)

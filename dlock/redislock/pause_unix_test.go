@@ -32,7 +32,7 @@ func init() {
 
 // child holds a mutex and says, with the time, whenever its lease is valid, and what became of it in the end.
 func child(addr string) {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: addr})
 	store := redislock.New(client, redislock.Options{Prefix: "pause:", QuarantineTTL: quarantineTTL})
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: quarantineTTL, StoreTimeout: quarantineTTL / 3})
 	if err != nil {
@@ -63,7 +63,7 @@ func child(addr string) {
 func TestI2ProcessStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{Prefix: "pause:"})
 	awake(t, store)

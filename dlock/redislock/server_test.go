@@ -112,7 +112,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	long(t)
 	cluster := redistest.NewCluster(t, 3)
-	client := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0]})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: cluster.Addrs()[0]})
 	defer client.Close()
 	for _, keys := range []redislock.KeyForm{redislock.Plain, redislock.Tagged} {
 		store := open(t, client, redislock.Options{Keys: keys})
@@ -164,7 +164,7 @@ func TestPasswordIsNotTold(t *testing.T) {
 // Close ends the store's own connections and leaves the user's alone.
 func TestCloseLeavesTheUsersClient(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr()})
 	defer client.Close()
 	for _, shared := range []bool{false, true} {
 		store := redislock.New(client, redislock.Options{Prefix: unique("close"), SharedPool: shared, QuarantineTTL: quarantineTTL})
@@ -183,7 +183,7 @@ func TestCloseLeavesTheUsersClient(t *testing.T) {
 // Fails with SharedPool.
 func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PoolSize: 1, MaxActiveConns: 1, PoolTimeout: 10 * time.Second})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr(), PoolSize: 1, MaxActiveConns: 1, PoolTimeout: 10 * time.Second})
 	defer client.Close()
 	store := open(t, client, redislock.Options{Prefix: unique("drained")})
 	awake(t, store)

@@ -23,17 +23,17 @@ const timersTTL = 3 * time.Second
 func TestTimers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	direct := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
 	t.Cleanup(func() { direct.Close() })
 	timertest.Run(t, timertest.Harness{
 		TTL: timersTTL,
 		New: func(t testing.TB) timertest.Store {
-			opts := redislock.Options{Prefix: rand.Text() + ":", QuarantineTTL: timersTTL}
+			opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: timersTTL}
 			if !strings.Contains(t.Name(), "/I7_") {
 				return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return open(t, direct, opts) }}
 			}
 			proxy := servertest.NewProxyFor(t, server.Addr())
-			client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+			client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: proxy.Addr()})
 			t.Cleanup(func() { client.Close() })
 			return timertest.Store{
 				Open: func(t testing.TB) dlock.DistributedLock { return open(t, client, opts) },

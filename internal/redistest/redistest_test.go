@@ -40,6 +40,7 @@ func impatient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{
 		Addr:          addr,
+		Password:      servertest.Canary,
 		DialTimeout:   300 * time.Millisecond,
 		ReadTimeout:   300 * time.Millisecond,
 		WriteTimeout:  300 * time.Millisecond,
@@ -270,6 +271,7 @@ func TestSentinel(t *testing.T) {
 	}
 	c := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName:    s.MasterName(),
+		Password:      servertest.Canary,
 		SentinelAddrs: s.SentinelAddrs(),
 		DialTimeout:   300 * time.Millisecond,
 	})
@@ -316,7 +318,8 @@ func TestProxyBlackHole(t *testing.T) {
 		n, err := io.ReadFull(conn, reply)
 		return string(reply[:n]), err
 	}
-	if reply, err := ask(settleLimit, "SET k 1\r\n", 5); err != nil || reply != "+OK\r\n" {
+	login := "AUTH " + servertest.Canary + "\r\n"
+	if reply, err := ask(settleLimit, login+"SET k 1\r\n", 10); err != nil || reply != "+OK\r\n+OK\r\n" {
 		t.Fatalf("reply %q, %v", reply, err)
 	}
 	p.BlackHole(true)
@@ -353,10 +356,10 @@ func TestProxyCut(t *testing.T) {
 	conn, err := net.Dial("tcp", p.Addr())
 	must(t, err)
 	defer conn.Close()
-	_, err = io.WriteString(conn, "PING\r\n")
+	_, err = io.WriteString(conn, "AUTH "+servertest.Canary+"\r\n")
 	must(t, err)
 	must(t, conn.SetReadDeadline(time.Now().Add(settleLimit)))
-	_, err = io.ReadFull(conn, make([]byte, len("+PONG\r\n")))
+	_, err = io.ReadFull(conn, make([]byte, len("+OK\r\n")))
 	must(t, err)
 	p.Cut()
 	p.Cut()
@@ -461,7 +464,7 @@ func TestProxyCounts(t *testing.T) {
 	ctx := t.Context()
 	s := New(t)
 	p := NewCountingProxyFor(t, s.Addr())
-	c := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	c := redis.NewClient(&redis.Options{Addr: p.Addr(), Password: servertest.Canary})
 	defer c.Close()
 	must(t, c.Ping(ctx).Err())
 	if n := p.RoundTrips(); n != 0 || p.Commands()["PING"] != 1 {

@@ -38,7 +38,7 @@ func StartSentinel(opts ...Options) (*Sentinel, error) {
 		return nil, err
 	}
 	s := &Sentinel{Master: pair[0], Replica: pair[1]}
-	if err := s.form(opt.Password); err != nil {
+	if err := s.form(s.Master.opts.Password); err != nil {
 		err = fmt.Errorf("%w\n%s", err, s.Log())
 		s.Close()
 		return nil, err
@@ -70,9 +70,7 @@ func (s *Sentinel) form(password string) error {
 	fmt.Fprintf(&config, "sentinel monitor %s 127.0.0.1 %s 1\n", masterName, port)
 	fmt.Fprintf(&config, "sentinel down-after-milliseconds %s 500\n", masterName)
 	fmt.Fprintf(&config, "sentinel failover-timeout %s 2000\n", masterName)
-	if password != "" {
-		fmt.Fprintf(&config, "sentinel auth-pass %s %s\n", masterName, password)
-	}
+	fmt.Fprintf(&config, "sentinel auth-pass %s %s\n", masterName, password)
 	s.Sentinel, err = start(Options{}, sentinel, []byte(config.String()))
 	if err != nil {
 		return err

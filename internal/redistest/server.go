@@ -47,11 +47,17 @@ type Options struct {
 	// Args are further arguments of redis-server; they win over this package's.
 	Args []string
 	// Password is the default user's password. Client and URL know it.
+	// Default: servertest.Canary.
 	Password string
 	// TLS makes the server speak TLS only, with a certificate of a CA of its
 	// own; see Server.TLSConfig.
 	TLS bool
 }
+
+// User is what follows ACL SETUSER for one more user, whom every server that is
+// started from then on knows, also after a restart. TestMain may set it.
+// Default: nobody.
+var User []string
 
 // role is how the process of a Server is used.
 type role int
@@ -86,6 +92,9 @@ const busOffset = 10000
 // start runs a server in the given role. A sentinel's config is the text of its
 // configuration file.
 func start(opts Options, as role, config []byte) (*Server, error) {
+	if opts.Password == "" && as != sentinel {
+		opts.Password = servertest.Canary
+	}
 	s := &Server{opts: opts, role: as}
 	program := servertest.Program{
 		Name:    binary,
@@ -166,6 +175,9 @@ func (s *Server) args(base *servertest.Server) []string {
 			// Let a replica stand for election however old its data is.
 			"--cluster-replica-validity-factor", "0",
 		)
+	}
+	if len(User) > 0 {
+		args = append(append(args, "--user"), User...)
 	}
 	return append(args, s.opts.Args...)
 }

@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"cmp"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +31,9 @@ func findMariaDB() (p mariaDB, err error) {
 }
 
 // StartMariaDB runs a MariaDB server, or a MySQL server where there is no
-// MariaDB, and waits until it answers. Its superuser is root. Close ends it.
+// MariaDB, and waits until it answers. Its superuser is root. There is also a
+// user app without rights. Over TCP passwords are asked for; all are
+// servertest.Canary. Close ends it.
 func StartMariaDB(opts Options) (*Server, error) {
 	programs, err := findMariaDB()
 	if err != nil {
@@ -93,14 +96,13 @@ func StartMariaDB(opts Options) (*Server, error) {
 		return cmd
 	}
 	s.dsn = func(user, password, database string) string {
-		if user == "" {
-			user = "root"
-		}
-		return fmt.Sprintf("%s:%s@tcp(%s)/%s", user, password, base.Addr(), database)
+		return fmt.Sprintf("%s:%s@tcp(%s)/%s", cmp.Or(user, "root"), cmp.Or(password, servertest.Canary), base.Addr(), database)
 	}
 	s.drop = s.dropMariaDB
 	// The root of MySQL may come through the socket only.
-	_, err = s.Exec("", "CREATE USER IF NOT EXISTS root@'127.0.0.1'; GRANT ALL PRIVILEGES ON *.* TO root@'127.0.0.1' WITH GRANT OPTION")
+	password := " IDENTIFIED BY '" + servertest.Canary + "'; "
+	_, err = s.Exec("", "CREATE USER IF NOT EXISTS root@'127.0.0.1'; ALTER USER root@'127.0.0.1'"+password+
+		"GRANT ALL PRIVILEGES ON *.* TO root@'127.0.0.1' WITH GRANT OPTION; CREATE USER app"+password)
 	if err != nil {
 		s.Close()
 		return nil, err

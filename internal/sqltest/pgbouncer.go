@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,8 +12,8 @@ import (
 )
 
 // StartPgBouncer runs a PgBouncer in front of a Postgres server, in the pool
-// mode session, transaction, or statement, and waits until it answers. Whoever
-// connects is the server's superuser. A pool, which is what a database has, has
+// mode session, transaction, or statement, and waits until it answers. It knows
+// the server's users postgres and app. A pool, which is what a database has, has
 // five connections unless default_pool_size says otherwise. Close ends it.
 func StartPgBouncer(target *Server, mode string, opts Options) (*Server, error) {
 	program, err := find("pgbouncer")
@@ -27,12 +28,14 @@ func StartPgBouncer(target *Server, mode string, opts Options) (*Server, error) 
 		Name: "pgbouncer",
 		Command: func(base *servertest.Server) (*exec.Cmd, error) {
 			config := fmt.Sprintf(`[databases]
-* = host=127.0.0.1 port=%d user=postgres
+* = host=127.0.0.1 port=%d
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = %d
 unix_socket_dir =
-auth_type = any
+auth_type = scram-sha-256
+auth_file = users.txt
+admin_users = postgres
 pool_mode = %s
 default_pool_size = 5
 max_client_conn = 500
@@ -40,7 +43,10 @@ max_client_conn = 500
 server_login_retry = 0.1
 %s
 `, target.Port(), base.Port(), mode, strings.Join(opts.Settings, "\n"))
-			err := os.WriteFile(filepath.Join(base.Dir(), "pgbouncer.ini"), []byte(config), 0o644)
+			users := fmt.Sprintf("\"postgres\" \"%[1]s\"\n\"app\" \"%[1]s\"\n", servertest.Canary)
+			err := errors.Join(
+				os.WriteFile(filepath.Join(base.Dir(), "users.txt"), []byte(users), 0o644),
+				os.WriteFile(filepath.Join(base.Dir(), "pgbouncer.ini"), []byte(config), 0o644))
 			return hermetic(base.Command(program, "pgbouncer.ini"), base.Dir()), err
 		},
 		Ready:       says("process up"),

@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"cmp"
 	"net/url"
 	"os"
 	"os/exec"
@@ -13,7 +14,9 @@ import (
 )
 
 // StartPostgres runs a Postgres server, and waits until it answers. Its
-// superuser is postgres, its encoding UTF8, its collation C. Close ends it.
+// superuser is postgres, its encoding UTF8, its collation C. There is also a
+// role app, which may log in and nothing else. Passwords are asked for; all are
+// servertest.Canary. Close ends it.
 func StartPostgres(opts Options) (*Server, error) {
 	bin, err := findPostgres()
 	if err != nil {
@@ -25,8 +28,12 @@ func StartPostgres(opts Options) (*Server, error) {
 	base, err := servertest.Start(servertest.Program{
 		Name: "postgres",
 		Prepare: func(base *servertest.Server) error {
-			_, err := base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "trust",
-				"-E", "UTF8", "--no-locale", "--no-sync"))
+			err := os.WriteFile(filepath.Join(base.Dir(), "password"), []byte(servertest.Canary+"\n"), 0o644)
+			if err != nil {
+				return err
+			}
+			_, err = base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "scram-sha-256",
+				"--pwfile=password", "-E", "UTF8", "--no-locale", "--no-sync"))
 			return err
 		},
 		Command: func(base *servertest.Server) (*exec.Cmd, error) {
@@ -59,6 +66,10 @@ func StartPostgres(opts Options) (*Server, error) {
 		_, err := s.Exec("", "DROP DATABASE IF EXISTS "+database+" WITH (FORCE)")
 		return err
 	}
+	if _, err := s.Exec("", "CREATE ROLE app LOGIN PASSWORD '"+servertest.Canary+"'"); err != nil {
+		s.Close()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -73,13 +84,10 @@ func psql(base *servertest.Server, bin string) func(database string) *exec.Cmd {
 func postgresURL(base *servertest.Server) func(user, password, database string) string {
 	return func(user, password, database string) string {
 		u := url.URL{Scheme: "postgres", Host: base.Addr(), Path: "/postgres", RawQuery: "sslmode=disable"}
-		u.User = url.User("postgres")
 		if database != "" {
 			u.Path = "/" + database
 		}
-		if user != "" {
-			u.User = url.UserPassword(user, password)
-		}
+		u.User = url.UserPassword(cmp.Or(user, "postgres"), cmp.Or(password, servertest.Canary))
 		return u.String()
 	}
 }

@@ -30,7 +30,7 @@ type Server struct {
 
 // DSN returns what a user connects to a database with: a postgres:// URL, or the
 // data source name that go-sql-driver/mysql takes. An empty user is the
-// superuser, who needs no password.
+// superuser, an empty password the one that all have.
 func (s *Server) DSN(user, password, database string) string { return s.dsn(user, password, database) }
 
 // Exec executes SQL statements as superuser in a database, and returns the rows,

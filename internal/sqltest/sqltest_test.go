@@ -370,9 +370,9 @@ func TestDSN(t *testing.T) {
 	t.Parallel()
 	pg, maria := SharedPostgres(t), SharedMariaDB(t)
 	for _, c := range []struct{ got, want string }{
-		{pg.DSN("", "", ""), "postgres://postgres@" + pg.Addr() + "/postgres?sslmode=disable"},
+		{pg.DSN("", "", ""), "postgres://postgres:" + servertest.Canary + "@" + pg.Addr() + "/postgres?sslmode=disable"},
 		{pg.DSN("u", "p@/", "d"), "postgres://u:p%40%2F@" + pg.Addr() + "/d?sslmode=disable"},
-		{maria.DSN("", "", ""), "root:@tcp(" + maria.Addr() + ")/"},
+		{maria.DSN("", "", ""), "root:" + servertest.Canary + "@tcp(" + maria.Addr() + ")/"},
 		{maria.DSN("u", "p@/", "d"), "u:p@/@tcp(" + maria.Addr() + ")/d"},
 	} {
 		if c.got != c.want {
@@ -382,6 +382,7 @@ func TestDSN(t *testing.T) {
 	// Exec comes through the socket, so it does not show that root can do this.
 	client := maria.client("")
 	client.Args = append(client.Args, "--protocol=tcp", "--host=127.0.0.1", fmt.Sprint("--port=", maria.Port()))
+	client.Env = append(client.Env, "MYSQL_PWD="+servertest.Canary)
 	client.Stdin = strings.NewReader("SELECT current_user()")
 	if user, err := maria.Run(client); err != nil || user != "root@127.0.0.1\n" {
 		t.Errorf("over TCP: %q, %v", user, err)
