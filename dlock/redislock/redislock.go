@@ -313,9 +313,12 @@ func (s *Store) failed(ctx context.Context, err error) error {
 		message, _, _ = strings.Cut(message, " script: ")
 		message, _, _ = strings.Cut(message, "\n")
 		message, _, _ = strings.Cut(message, " stack traceback:")
+		if strings.Contains(message, scriptRefusal) {
+			message += ": check the ACL"
+		}
 		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, message)
 	}
-	for _, refusal := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
+	for _, refusal := range []string{"NOAUTH", "WRONGPASS", "NOPERM", scriptRefusal} {
 		if strings.Contains(err.Error(), refusal+" ") {
 			return fmt.Errorf("redislock: the server refuses: check user, password and ACL: %w", err)
 		}
@@ -328,6 +331,9 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// scriptRefusal is what Redis 7.0 says of a command in a script that the user may not call. Later ones say NOPERM.
+const scriptRefusal = "can't run this command"
 
 // millis rounds up: a lease must not be shorter than its holder trusts it.
 func millis(d time.Duration) int64 {

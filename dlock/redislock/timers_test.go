@@ -18,6 +18,22 @@ import (
 // timersTTL is also how long a server that has just started is waited for.
 const timersTTL = 3 * time.Second
 
+// The same on a Cluster, as the user of docs/redis.md there, too.
+func TestTimersCluster(t *testing.T) {
+	t.Parallel()
+	long(t)
+	cluster := redistest.NewCluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
+	t.Cleanup(func() { client.Close() })
+	timertest.Run(t, timertest.Harness{
+		TTL: timersTTL,
+		New: func(t testing.TB) timertest.Store {
+			opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: timersTTL}
+			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return open(t, client, opts) }}
+		},
+	})
+}
+
 // Timers on several hosts keep I1 to I12 on a real Redis. For the outages of I7 the namespace is behind a proxy that swallows
 // everything.
 func TestTimers(t *testing.T) {

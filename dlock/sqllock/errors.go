@@ -39,7 +39,7 @@ func isFault(state string) bool {
 func adviceFor(state string) string {
 	switch state {
 	case "42P01", "42S02", "42883", "42703", "42S22", "42804", "3F000", "42S01":
-		return "the table or its routines are missing or not as this version needs them: call Migrate, or execute Schema"
+		return "the table or its routines are missing or not as this version needs them, or this user lacks a privilege (GRANT USAGE ON SCHEMA) that would show them: call Migrate, or execute Schema"
 	case "42501":
 		return "the user lacks a privilege: see the grants in the package comment"
 	case "25006":

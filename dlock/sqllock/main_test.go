@@ -1,8 +1,13 @@
 package sqllock_test
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,6 +35,81 @@ type subject struct {
 	exec func(t testing.TB, statements string) string
 	// table is how a statement of the dialect names the default table.
 	table string
+	// database is its name.
+	database string
+	// as returns an open for another user of the database.
+	as func(t testing.TB, user string) func(testing.TB, sqllock.Options) *sqllock.Store
+	// grants are what docs/sql.md gives to the user app, in this database.
+	grants []string
+}
+
+// app returns the subject as the user that docs/sql.md describes, with the rights that it gives. The table has to be there.
+func (s subject) app(t testing.TB) subject {
+	t.Helper()
+	s.exec(t, strings.Join(s.grants, "\n"))
+	s.open = s.as(t, "app")
+	return s
+}
+
+// oneRightLess takes each right that docs/sql.md gives from the user app in turn, and expects that something fails and says why.
+func oneRightLess(t *testing.T, s subject) {
+	t.Helper()
+	statement := regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*);$`)
+	for _, grant := range s.grants {
+		parts := statement.FindStringSubmatch(grant)
+		if parts == nil {
+			continue // takes rights away
+		}
+		for right := range strings.SplitSeq(parts[1], ", ") {
+			// Something to clean up.
+			s.exec(t, "UPDATE "+s.table+" SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = '1980-01-01'")
+			s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
+			err := all(s.as(t, "app")(t, sqllock.Options{}))
+			if !errors.Is(err, dlock.ErrFault) && right != "DELETE" || err == nil || !strings.Contains(err.Error(), "privilege") {
+				t.Errorf("without %s %s: %v: must fail and say that a privilege is missing", right, parts[2], err)
+			}
+			if err != nil && strings.Contains(err.Error(), servertest.Canary) {
+				t.Errorf("without %s %s: the password is told: %v", right, parts[2], err)
+			}
+			s.exec(t, grant)
+		}
+	}
+}
+
+// all calls all that a store does with a new name, and returns the first error.
+func all(s *sqllock.Store) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	tick := &dlock.Tick{At: time.Now(), Max: 1}
+	g, err := s.TryAcquire(ctx, dlock.Request{Name: unique("all"), Slots: 2, Token: "all", TTL: time.Minute, Tick: tick})
+	if err != nil {
+		return err
+	}
+	if _, err := s.Extend(ctx, time.Minute, g); err != nil {
+		return err
+	}
+	if _, err := s.Release(ctx, g); err != nil {
+		return err
+	}
+	if _, err := s.List(ctx, g.Name, 2); err != nil {
+		return err
+	}
+	return s.Cleanup(ctx)
+}
+
+// documented returns the grants that docs/sql.md gives to app, one statement each, on another schema than the one it names.
+func documented(t testing.TB, heading, schema string) []string {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/sql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?m)^-- " + heading + "\\n((?:GRANT .*;\\n)+)").FindSubmatch(doc)
+	if block == nil {
+		t.Fatalf("docs/sql.md has no grants under %q", heading)
+	}
+	grants := regexp.MustCompile(`\blocks\b`).ReplaceAllString(string(block[1]), schema)
+	return strings.Split(strings.TrimSpace(grants), "\n")
 }
 
 // migrated returns a subject whose table has been made.

@@ -66,7 +66,11 @@ func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	return subject{
 		open:  viaMySQL(server.DSN("", "", database) + params),
 		exec:  execOn(server, database),
-		table: "distributed_locks",
+		table: "distributed_locks", database: database,
+		as: func(_ testing.TB, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+			return viaMySQL(server.DSN(user, "", database) + params)
+		},
+		grants: documented(t, "MySQL, MariaDB", database),
 	}
 }
 
@@ -103,7 +107,7 @@ func TestConformanceMySQL(t *testing.T) {
 	for way, params := range mysqlWays(t, server) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			conform(t, mysqlOn(t, server, params).migrated(t))
+			conform(t, mysqlOn(t, server, params).migrated(t).app(t))
 		})
 	}
 }
@@ -114,7 +118,7 @@ func TestTimersMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			long(t)
-			keepsTimers(t, once(mysqlOn(t, sqltest.SharedMariaDB(t), params).migrated(t)))
+			keepsTimers(t, once(mysqlOn(t, sqltest.SharedMariaDB(t), params).migrated(t).app(t)))
 		})
 	}
 }

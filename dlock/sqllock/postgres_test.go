@@ -19,22 +19,22 @@ import (
 // postgresWays are the ways to reach a Postgres. Each makes a subject on a database of the server.
 var postgresWays = []struct {
 	name string
-	open func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store
+	open func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store
 }{
-	{"pgx", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
-		return viaPgx(t, server.DSN("", "", database))
+	{"pgx", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+		return viaPgx(t, server.DSN(user, "", database))
 	}},
-	{"simple protocol", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
-		return viaPgx(t, server.DSN("", "", database), func(c *pgxpool.Config) {
+	{"simple protocol", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+		return viaPgx(t, server.DSN(user, "", database), func(c *pgxpool.Config) {
 			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 		})
 	}},
-	{"PgBouncer", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
+	{"PgBouncer", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
 		bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=16"}})
-		return viaPgx(t, bouncer.DSN("", "", database))
+		return viaPgx(t, bouncer.DSN(user, "", database))
 	}},
-	{"database/sql", func(t testing.TB, server *sqltest.Server, database string) func(testing.TB, sqllock.Options) *sqllock.Store {
-		return viaSQL(t, server.DSN("", "", database))
+	{"database/sql", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+		return viaSQL(t, server.DSN(user, "", database))
 	}},
 }
 
@@ -49,7 +49,13 @@ func postgresOn(t testing.TB, server *sqltest.Server, way string) subject {
 	database := server.NewDatabase(t)
 	for _, w := range postgresWays {
 		if w.name == way {
-			return subject{open: w.open(t, server, database), exec: execOn(server, database), table: "distributed_locks"}
+			as := func(t testing.TB, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+				return w.open(t, server, database, user)
+			}
+			return subject{
+				open: as(t, ""), exec: execOn(server, database), table: "distributed_locks", database: database, as: as,
+				grants: append([]string{"REVOKE ALL ON SCHEMA public FROM PUBLIC;"}, documented(t, "Postgres", "public")...),
+			}
 		}
 	}
 	t.Fatalf("there is no way %q", way)
@@ -122,7 +128,7 @@ func TestConformancePostgres(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			long(t)
-			conform(t, postgres(t, way.name).migrated(t))
+			conform(t, postgres(t, way.name).migrated(t).app(t))
 		})
 	}
 }

@@ -32,7 +32,7 @@ func TestTimersPostgres(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			long(t)
-			keepsTimers(t, once(postgres(t, way.name).migrated(t)))
+			keepsTimers(t, once(postgres(t, way.name).migrated(t).app(t)))
 		})
 	}
 }
