@@ -14,7 +14,7 @@ import (
 
 func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
 	if len(a) < 3 {
-		return dlock.Grant{}, fmt.Errorf("%w: %v", errAnswer, a)
+		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
 	}
 	news := dlock.News{Slots: int(number(a[1])), Success: microseconds(number(a[2]))}
 	verdict, _ := a[0].(string)
@@ -22,7 +22,7 @@ func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
 	case verdict == "ok" && len(a) == 6:
 		slot, fence := number(a[3]), number(a[4])
 		if slot < 0 || slot >= int64(max(req.Slots, 1)) || fence <= 0 {
-			return dlock.Grant{}, fmt.Errorf("%w: %v", errAnswer, a)
+			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
 		}
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence),
 			News: news, Abandoned: number(a[5]) == 1}, nil
@@ -38,7 +38,7 @@ func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
 		}
 		return dlock.Grant{}, no
 	}
-	return dlock.Grant{}, fmt.Errorf("%w: %v", errAnswer, a)
+	return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
 }
 
 func parseEach(a []any, members []int, results []dlock.Result) error {
@@ -91,6 +91,14 @@ func (v stored) holder() dlock.Holder { return dlock.Holder{Host: v.Host, PID: v
 func parseValue(value string) (v stored, err error) {
 	err = json.Unmarshal([]byte(value), &v)
 	return v, err
+}
+
+// outline tells what kind of answer it is. The whole may have a token in it.
+func outline(a []any) string {
+	if len(a) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprintf("%d parts, the first is %.20q", len(a), fmt.Sprint(a[0]))
 }
 
 // number reads what a script may return as an integer or as a string; 0 if it is neither.

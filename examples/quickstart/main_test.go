@@ -53,7 +53,7 @@ func TestEveryStore(t *testing.T) {
 	maria := func(t *testing.T) string {
 		server := sqltest.SharedMariaDB(t)
 		database := server.NewDatabase(t)
-		return "mysql://root@" + server.Addr() + "/" + database
+		return "mysql://root:" + servertest.Canary + "@" + server.Addr() + "/" + database
 	}
 	for name, url := range map[string]func(t *testing.T) string{
 		"memory":   func(*testing.T) string { return "memory:" },

@@ -1,0 +1,63 @@
+package dlock_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// A token is a capability: it is in nothing that is printed or logged.
+//
+// Fails when one of the methods of secret.go is taken out.
+func TestTokensAreNotPrinted(t *testing.T) {
+	t.Parallel()
+	const token = "TOKENTOKENTOKENTOKEN"
+	store := recorder{DistributedLock: memlock.New()}
+	session, err := dlock.NewSession(&store, dlock.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	lease, err := session.Semaphore("a", 2).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, refused := memlock.New().TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: -1, Token: token, TTL: time.Second})
+	grant := dlock.Grant{Name: "a", Token: token}
+	request := dlock.Request{Name: "a", Token: token, Tick: &dlock.Tick{}}
+	var out bytes.Buffer
+	for _, v := range []any{grant, &grant, []dlock.Grant{grant}, request, &request, lease, session, refused} {
+		fmt.Fprintf(&out, "%v %+v %s %q\n", v, v, v, v)
+		for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+			if _, many := v.([]dlock.Grant); !many { // slog does not look into lists
+				slog.New(h).Info("look", "at", v)
+			}
+		}
+	}
+	for what, secret := range map[string]string{"the token": token, "the lease's token": store.token} {
+		if secret == "" || strings.Contains(out.String(), secret) {
+			t.Errorf("%s %q is in:\n%s", what, secret, &out)
+		}
+	}
+	if !strings.Contains(out.String(), "TOKENT…") {
+		t.Errorf("tokens cannot be told apart:\n%s", &out)
+	}
+}
+
+// recorder remembers the last token.
+type recorder struct {
+	dlock.DistributedLock
+	token string
+}
+
+func (r *recorder) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	r.token = req.Token
+	return r.DistributedLock.TryAcquire(ctx, req)
+}
