@@ -323,7 +323,7 @@ func (s *Store) failed(ctx context.Context, err error) error {
 			return fmt.Errorf("redislock: the server refuses: check user, password and ACL: %w", err)
 		}
 	}
-	if redis.HasErrorPrefix(err, "CROSSSLOT") || redis.HasErrorPrefix(err, "MOVED") {
+	if _, cluster := s.client.(*redis.ClusterClient); !cluster && redis.HasErrorPrefix(err, "CROSSSLOT") || !cluster && redis.HasErrorPrefix(err, "MOVED") {
 		return fmt.Errorf("redislock: this server is a node of a Redis Cluster: pass a *redis.ClusterClient: %w", err)
 	}
 	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE ") {

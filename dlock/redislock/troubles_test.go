@@ -1,0 +1,170 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// A server without memory left takes no new leases, which is its failure and no refusal; what is held can be given back, and all is well
+// again when there is memory.
+//
+// Fails when the error is taken for "not acquired".
+func TestServerOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	awake(t, store)
+	ctx := t.Context()
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "a", TTL: quarantineTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(bytes string) {
+		t.Helper()
+		if err := server.Client().ConfigSet(ctx, "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("1")
+	_, err = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "b", TTL: quarantineTTL})
+	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("acquire: %v, want that the server has no memory", err)
+	}
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("release: %v, %v", r, err)
+	}
+	limit("0")
+	for _, token := range []string{"c", "d"} { // both slots are free
+		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: token, TTL: quarantineTTL}); err != nil {
+			t.Errorf("acquire, when there is memory again: %v", err)
+		}
+	}
+}
+
+// A server that has forgotten its scripts is sent them again, within the same call.
+//
+// Fails when a script is only ever called by its digest.
+func TestScriptsAreSentAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	awake(t, store)
+	ctx := t.Context()
+	forget := func() {
+		t.Helper()
+		if err := server.Client().ScriptFlush(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget()
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "a", TTL: quarantineTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget()
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("extend: %v, %v", r, err)
+	}
+	forget()
+	if list, err := store.List(ctx, "a", 2); err != nil || len(list) != 1 {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	forget()
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("release: %v, %v", r, err)
+	}
+}
+
+// A name whose keys are moved to another node of the Cluster keeps its leases: calls follow. Half-way they may fail, which is no loss.
+//
+// Fails when redirections are not followed.
+func TestClusterMovesASlot(t *testing.T) {
+	t.Parallel()
+	long(t)
+	cluster := redistest.NewCluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{Prefix: shop})
+	awake(t, store)
+	ctx := t.Context()
+	const name = "timer:moves"
+	var granted dlock.Grant
+	for deadline := time.Now().Add(20 * time.Second); ; { // until this node grants, too, bounded
+		var err error
+		granted, err = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "a", TTL: quarantineTTL})
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	do := func(node *redistest.Server, args ...any) any {
+		t.Helper()
+		v, err := node.Client().Do(ctx, args...).Result()
+		if err != nil {
+			t.Fatal(args, err)
+		}
+		return v
+	}
+	var from *redistest.Server
+	var keys []string
+	for _, node := range cluster.Nodes {
+		if found := node.Client().Keys(ctx, "*"+name+"*").Val(); len(found) > 0 {
+			from, keys = node, found
+		}
+	}
+	if from == nil {
+		t.Fatal("no node has the keys")
+	}
+	to := cluster.Nodes[0]
+	if to == from {
+		to = cluster.Nodes[1]
+	}
+	number := do(from, "CLUSTER", "KEYSLOT", keys[0])
+	source, target := do(from, "CLUSTER", "MYID"), do(to, "CLUSTER", "MYID")
+	do(to, "CLUSTER", "SETSLOT", number, "IMPORTING", source)
+	do(from, "CLUSTER", "SETSLOT", number, "MIGRATING", target)
+	extend := func(when string) {
+		t.Helper()
+		if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err != nil || r[0].Outcome != dlock.OK {
+			t.Errorf("extend, %s: %v, %v", when, r, err)
+		}
+	}
+	extend("about to move")
+	move := []any{"MIGRATE", "127.0.0.1", fmt.Sprint(to.Port()), "", 0, 5000, "AUTH", canary, "KEYS"}
+	for _, key := range keys {
+		move = append(move, key)
+	}
+	do(from, move...)
+	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked again.
+	if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err == nil && r[0].Outcome != dlock.OK || err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
+		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)
+	}
+	for _, node := range cluster.Nodes {
+		do(node, "CLUSTER", "SETSLOT", number, "NODE", target)
+	}
+	extend("moved")
+	var no *dlock.NotAcquiredError
+	if _, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "b", TTL: quarantineTTL}); err != nil && !errors.As(err, &no) {
+		t.Errorf("acquire, moved: %v", err)
+	}
+	if r, err := store.Release(context.WithoutCancel(ctx), granted); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("release: %v, %v", r, err)
+	}
+}

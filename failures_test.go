@@ -1,0 +1,73 @@
+package tickslot_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every scenario of docs/failures.md is there, and says which test shows it, or that none does. The tests exist.
+//
+// Fails when a test is renamed, a row is taken out, or one has nothing to show.
+func TestFailuresNamesTestsThatExist(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("docs/failures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile(`^\| (\d+) \|(.*)\|$`)
+	named := regexp.MustCompile("`([a-z/]*)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)(?:/[^`]*)?`")
+	rows, untested := 0, 0
+	for line := range strings.Lines(string(doc)) {
+		cells := row.FindStringSubmatch(strings.TrimSpace(line))
+		if cells == nil {
+			continue
+		}
+		rows++
+		if cells[1] != fmt.Sprint(rows) {
+			t.Errorf("row %s follows row %d", cells[1], rows-1)
+		}
+		parts := strings.Split(cells[2], " | ")
+		shown := parts[len(parts)-1]
+		tests := named.FindAllStringSubmatch(shown, -1)
+		if declared := strings.Contains(shown, "declared, not tested"); declared {
+			untested++
+		} else if len(tests) == 0 {
+			t.Errorf("row %d: names no test and does not say that there is none", rows)
+		}
+		if strings.Count(shown, "Test")+strings.Count(shown, "Fuzz") != len(tests) {
+			t.Errorf("row %d: a test that is not written as `package.TestName`: %s", rows, shown)
+		}
+		for _, test := range tests {
+			if !defined(t, test[1], test[2]) {
+				t.Errorf("row %d: there is no %s in folder %q", rows, test[2], test[1])
+			}
+		}
+	}
+	if rows < 56 {
+		t.Errorf("%d rows: want all 56 scenarios", rows)
+	}
+	t.Logf("%d rows, in %d of them something is declared and not tested", rows, untested)
+}
+
+// defined reports whether a test is in the test files of a folder.
+func defined(t *testing.T, folder, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(".", folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "\nfunc "+name+"(") {
+			return true
+		}
+	}
+	return false
+}
