@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench fuzz torture-short torture model simulate quickstart lint examples ci
+.PHONY: help test short bench fuzz torture-short torture model simulate secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ model: ## have spin check the model of the lease protocol, and refute its mutant
 
 simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
 	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 60m -v -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
+
+secrets: ## look for the test servers' password in all that the short tests print
+	@sh scripts/servers.sh
+	@sh scripts/secrets.sh
 
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart

@@ -289,13 +289,10 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		fmt.Fprintf(said, "%v %+v %v %+v %v %#v\n", lease, lease, session, session, err, again)
 	}
 	look()
-	for deadline := time.After(10 * time.Second); ; {
-		select {
-		case <-ran:
-		case <-deadline:
-			t.Error("nothing ever ran: RunLocal would have")
-		}
-		break
+	select {
+	case <-ran:
+	case <-time.After(10 * time.Second):
+		t.Error("nothing ever ran: RunLocal would have")
 	}
 	calls()
 	look()
