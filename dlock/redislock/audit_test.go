@@ -42,7 +42,7 @@ func audits(t *testing.T, what string, store dlock.Auditor, wants ...string) {
 // storeAt returns a store on one server.
 func storeAt(t *testing.T, server *redistest.Server, opts redislock.Options) *redislock.Store {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
 	t.Cleanup(func() { client.Close() })
 	return open(t, client, opts)
 }
@@ -204,7 +204,7 @@ func TestAuditOfSeveralServers(t *testing.T) {
 	t.Parallel()
 	long(t)
 	cluster := redistest.NewCluster(t, 3, usual)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Password: canary})
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	audits(t, "a cluster", store)
@@ -213,7 +213,7 @@ func TestAuditOfSeveralServers(t *testing.T) {
 
 	var clients []redis.UniversalClient
 	for _, node := range cluster.Nodes { // as independent servers, for this question
-		c := redis.NewClient(&redis.Options{Addr: node.Addr()})
+		c := redis.NewClient(&redis.Options{Addr: node.Addr(), Password: canary})
 		defer c.Close()
 		clients = append(clients, c)
 	}

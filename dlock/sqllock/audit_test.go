@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
@@ -38,7 +39,7 @@ func role(t *testing.T, server *sqltest.Server, database string) (name string, e
 	exec = execOn(server, database)
 	subject{open: viaPgx(t, server.DSN("", "", database)), exec: exec}.migrated(t)
 	name = strings.ReplaceAll(unique("role"), ":", "") + database
-	exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE "+name+" LOGIN; GRANT USAGE ON SCHEMA public TO "+name+";"+
+	exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE "+name+" LOGIN PASSWORD '"+servertest.Canary+"'; GRANT USAGE ON SCHEMA public TO "+name+";"+
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO "+name)
 	t.Cleanup(func() { exec(t, "DROP OWNED BY "+name+"; DROP ROLE "+name) })
 	return name, exec, viaPgx(t, server.DSN(name, "", database))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
@@ -225,7 +226,7 @@ func TestAdviceMySQL(t *testing.T) {
 	s := mysqlOn(t, server, oneTrip).migrated(t)
 	database := strings.TrimSpace(s.exec(t, "SELECT DATABASE()"))
 	user := "u" + strconv.Itoa(int(prefixes.Add(1))) + database[:12]
-	s.exec(t, "CREATE USER "+user+" WITH MAX_USER_CONNECTIONS 1; GRANT ALL ON "+database+".* TO "+user)
+	s.exec(t, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"' WITH MAX_USER_CONNECTIONS 1; GRANT ALL ON "+database+".* TO "+user)
 	t.Cleanup(func() { s.exec(t, "DROP USER "+user) })
 	one := openMySQL(t, server.DSN(user, "", database))
 	if err := one.PingContext(t.Context()); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
 // A StoreSpec says how one process gets to the store.
@@ -51,10 +52,10 @@ func open(spec StoreSpec, timing Timing) (*door, error) {
 	opts := redislock.Options{QuarantineTTL: max(timing.TTL, clientTTL)}
 	switch spec.Kind {
 	case "redis":
-		client := redis.NewClient(&redis.Options{Addr: spec.Addrs[0], PoolSize: 3})
+		client := redis.NewClient(&redis.Options{Password: servertest.Canary, Addr: spec.Addrs[0], PoolSize: 3})
 		return redisDoor(redislock.New(client, opts), client), nil
 	case "cluster":
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: spec.Addrs, PoolSize: 3,
+		client := redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary, Addrs: spec.Addrs, PoolSize: 3,
 			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, cmp.Or(spec.Via[addr], addr))
 			}})
