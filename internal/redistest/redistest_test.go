@@ -406,6 +406,7 @@ func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := New(t)
+	must(t, s.Client().ConfigSet(ctx, "requirepass", "").Err()) // bare connections follow
 	p := servertest.NewProxyFor(t, s.Addr())
 	conn, err := net.Dial("tcp", p.Addr())
 	must(t, err)
