@@ -36,9 +36,9 @@ model: ## have spin check the model of the lease protocol, and refute its mutant
 simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
 	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 60m -v -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
 
-secrets: ## look for the test servers' password in all that the short tests print
+secrets: ## look for the test servers' password in all that the short tests print (make test does so, too)
 	@sh scripts/servers.sh
-	@sh scripts/secrets.sh
+	@sh scripts/test.sh -count=1 -short -p 1 -timeout 20m ./...
 
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart

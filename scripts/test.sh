@@ -1,15 +1,16 @@
 #!/bin/sh
 # usage: scripts/test.sh [argument of go test]...
 #
-# Runs go test and then lists, last, the tests that skipped for want of
-# something (they write a line each into the file named by TICKSLOT_SKIPS).
-# The exit code is that of go test.
+# Runs go test. Then it looks through all that the tests printed, passed or not, for the password that every server of theirs
+# asks for (servertest.Canary), and lists, last, the tests that skipped for want of something (they write a line each into the
+# file named by TICKSLOT_SKIPS). The exit code is that of go test, or 1 if the password was told.
 set -u
 
-skips=$(mktemp "${TMPDIR:-/tmp}/tickslot-skips.XXXXXX") || exit 1
-trap 'rm -f "$skips"' EXIT
+dir=$(mktemp -d "${TMPDIR:-/tmp}/tickslot-test.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+out=$dir/out
 
 # The race detector needs a C compiler. Without one the tests are worth running all the same, but not in CI.
 norace=
@@ -23,13 +24,29 @@ fi
 
 # SQLite is C that was translated to Go: the race detector makes it twenty times
 # slower, and has nothing to find in it.
-TICKSLOT_SKIPS=$skips go test -gcflags=modernc.org/...=-race=false "$@"
-code=$?
-[ -z "$norace" ] || echo "$norace" >>"$skips"
+{
+	TICKSLOT_SKIPS=$dir/skips go test -v -gcflags=modernc.org/...=-race=false "$@" 2>&1
+	echo $? >"$dir/code"
+} | tee "$out" | grep -a --line-buffered -E '^(ok|FAIL|\?|panic:|--- FAIL|go: |# )'
+code=$(cat "$dir/code")
+if [ "$code" -ne 0 ]; then
+	echo
+	grep -a -n -B 60 -A 20 -E '^ *--- FAIL|^panic:|DATA RACE|^# ' "$out" | grep -a -v -E '=== (RUN|PAUSE|CONT|NAME)|--- (PASS|SKIP)' | head -n 1000
+fi
 
-if [ -s "$skips" ]; then
+canary=$(sed -n 's/^const Canary = "\(.*\)"$/\1/p' "$(dirname "$0")/../internal/servertest/canary.go")
+[ -n "$canary" ] || { echo "test: internal/servertest/canary.go has no password"; exit 1; }
+hits=$(grep -a -c -F "$canary" "$out")
+printf '{"tests":%d,"lines":%d,"passwords_told":%d}\n' "$(grep -a -c '^ *--- PASS' "$out")" "$(wc -l <"$out")" "$hits"
+if [ "$hits" -ne 0 ]; then
+	grep -a -n -F "$canary" "$out" | cut -c 1-300 | head -n 20
+	[ "$code" -ne 0 ] || code=1
+fi
+
+[ -z "$norace" ] || echo "$norace" >>"$dir/skips"
+if [ -s "$dir/skips" ]; then
 	echo
 	echo "skipped:"
-	sort -u "$skips" | sed 's/^/  /'
+	sort -u "$dir/skips" | sed 's/^/  /'
 fi
 exit "$code"
