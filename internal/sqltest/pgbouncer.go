@@ -33,7 +33,7 @@ func StartPgBouncer(target *Server, mode string, opts Options) (*Server, error) 
 listen_addr = 127.0.0.1
 listen_port = %d
 unix_socket_dir =
-auth_type = scram-sha-256
+auth_type = md5
 auth_file = users.txt
 admin_users = postgres
 pool_mode = %s
