@@ -99,10 +99,11 @@ func (c *client) turn() {
 	}
 }
 
-// giveUp releases what the store may have granted, and lets some time pass: a network that is down answers at once.
+// giveUp releases what the store may have granted, and lets some time pass: a network that is down answers at once, and each call of which
+// nobody knows whether it was carried out doubles what there is to check.
 func (c *client) giveUp(g dlock.Grant) {
 	c.release(g)
-	sleep(100*time.Millisecond, 200*time.Millisecond)
+	sleep(300*time.Millisecond, 600*time.Millisecond)
 }
 
 // hold works for a while, now and then for longer than the lease lasts: nothing else shows whether a store looks at tokens.

@@ -34,7 +34,7 @@ const (
 	// doors are the ways of the clients to the store.
 	doors = 2
 	// patience is how long the check of one name may take.
-	patience = 30 * time.Second
+	patience = 60 * time.Second
 )
 
 type report struct {
