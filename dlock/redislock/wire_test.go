@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,4 +98,63 @@ func TestRoundTrips(t *testing.T) {
 	if got := proxy.RoundTrips(); got != 2 || before["EVALSHA"] > 120 {
 		t.Errorf("a heartbeat of 1,000 leases: %d round trips, %v; want 2", got, before)
 	}
+}
+
+// The driver sends nothing a second time of its own accord: of a call whose reply is lost nobody knows whether it was carried out, so it is an
+// error, and the session decides (an acquire: once more, with the same token).
+//
+// Fails when MaxRetries of the pool is 0, which stands for the driver's three, or more.
+func TestDriverRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.NewCountingProxyFor(t, server.Addr())
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{Prefix: unique("again")})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	held := dlock.Grant{Name: "a", Slots: 1, Slot: 0, Token: "mine"}
+	for what, call := range map[string]func() error{
+		"an acquire": func() error {
+			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "mine", TTL: time.Second})
+			return err
+		},
+		"an extend": func() error {
+			results, err := store.Extend(ctx, time.Second, held)
+			return unknown(results, err)
+		},
+		"a release": func() error {
+			results, err := store.Release(ctx, held)
+			return unknown(results, err)
+		},
+	} {
+		awake(t, store)
+		if err := call(); err != nil { // the first use of a script also sends its source
+			t.Fatal(err)
+		}
+		proxy.Reset()
+		proxy.LoseReplies(true)
+		answer := make(chan error, 1)
+		go func() { answer <- call() }()
+		for proxy.RoundTrips() == 0 {
+			if ctx.Err() != nil {
+				t.Fatalf("%s was not sent", what)
+			}
+			time.Sleep(time.Millisecond) // until the next look, bounded above
+		}
+		proxy.LoseReplies(false) // a second one would be answered
+		proxy.Proxy.Reset()
+		err := <-answer
+		if n := proxy.Commands()["EVALSHA"]; n != 1 || err == nil {
+			t.Errorf("the reply of %s was lost, and the server saw it %d times (%v); want once, and an error", what, n, err)
+		}
+	}
+}
+
+// unknown is the error of a call for one grant, wherever it stands.
+func unknown(results []dlock.Result, err error) error {
+	if err == nil && results[0].Outcome == dlock.Unknown {
+		err = cmp.Or(results[0].Err, errors.New("unknown"))
+	}
+	return err
 }
