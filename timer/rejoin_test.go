@@ -16,9 +16,10 @@ import (
 )
 
 // A store that is down for all hosts comes back while handlers run. From then on nothing starts without a slot, so the handlers beyond the
-// limit are those that began during the outage and found no slot, and these only get less. Real handlers are counted.
+// limit are those that began during the outage and found no slot, and these only get less; and no host starts anything while a run of
+// its own has no slot. Real handlers are counted.
 //
-// Fails when try and attempt do not look whether the timer is rejoining, or when rejoin adopts nothing.
+// Fails when try and attempt do not look whether the timer is rejoining, when rejoin adopts nothing, and when orphan finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.RunLocal, timer.Skip} {
 		for name, down := range outages {
@@ -33,7 +34,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	const hosts, limit, perHost = 5, 3, 2
 	f := newFleet(t)
 	var mu sync.Mutex
-	handlers := map[*timer.Run]bool{}
+	handlers := map[*timer.Run]int{} // and their hosts
+	back := false
 	// count returns how many handlers run, and how many of them without a slot.
 	count := func() (running, without int) {
 		synctest.Wait()
@@ -46,24 +48,28 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		}
 		return len(handlers), without
 	}
-	work := timer.Timer{
-		Name: "a", Schedule: timer.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost, OnStoreDown: policy,
-		Run: func(ctx context.Context) error {
-			defer f.watch.enter(ctx)()
-			r, _ := timer.RunFromContext(ctx)
-			mu.Lock()
-			handlers[r] = true
-			mu.Unlock()
-			defer func() {
+	for host := range hosts {
+		f.start(timer.Config{}, timer.Timer{
+			Name: "a", Schedule: timer.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost, OnStoreDown: policy,
+			Run: func(ctx context.Context) error {
+				defer f.watch.enter(ctx)()
+				r, _ := timer.RunFromContext(ctx)
 				mu.Lock()
-				delete(handlers, r)
+				for other, its := range handlers {
+					if back && its == host && other.Degraded() {
+						t.Errorf("host %d starts a handler after the outage, while another of its own goes on without a slot", host)
+					}
+				}
+				handlers[r] = host
 				mu.Unlock()
-			}()
-			return sleep(ctx, 40*time.Second)
-		},
-	}
-	for range hosts {
-		f.start(timer.Config{}, work)
+				defer func() {
+					mu.Lock()
+					delete(handlers, r)
+					mu.Unlock()
+				}()
+				return sleep(ctx, 40*time.Second)
+			},
+		})
 	}
 	time.Sleep(30 * time.Second)
 	if n, _ := count(); n != limit {
@@ -102,6 +108,9 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		time.Sleep(3 * time.Second)
 	}
 	_, began := count()
+	mu.Lock()
+	back = true
+	mu.Unlock()
 	before := began
 	for range 12_000 {
 		time.Sleep(10 * time.Millisecond)
