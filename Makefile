@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench fuzz torture-short torture model simulate secrets quickstart lint examples ci
+.PHONY: help test short bench fuzz torture-short torture model mutants simulate secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,10 @@ torture: ## torture timers on all stores, half an hour together (TORTURE=5m for 
 model: ## have spin check the model of the lease protocol, and refute its mutants
 	@sh scripts/servers.sh
 	@sh scripts/model.sh
+
+mutants: ## plant ten bugs, one at a time, and see each found by the layer that is meant to
+	@sh scripts/servers.sh
+	go run ./internal/mutants
 
 simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
 	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 60m -v -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}

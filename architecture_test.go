@@ -30,6 +30,7 @@ var rules = []rule{
 	{"health", nil, "probes are wired with functions of the standard library's types, so that they fit anything"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"}, "it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is wired by functions, too"},
 	{"internal/servertest", nil, "it runs servers of any kind, and knows none of them"},
+	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
 	{"internal/redistest", []string{"internal/servertest", "github.com/redis/go-redis/"}, "it starts servers, and knows nothing of us"},
 	{"internal/sqltest", []string{"internal/servertest"}, "it starts servers, and knows nothing of us; whoever tests a driver brings it"},
 	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "timer"}, "every store runs it on itself, so it must know none"},

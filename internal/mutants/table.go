@@ -1,0 +1,143 @@
+package main
+
+import "strings"
+
+// A mutant is one planted bug.
+type mutant struct {
+	name  string
+	edits []edit
+	layer layer
+	// says is a regular expression for the words with which the layer tells of the promise that the bug breaks. Anything
+	// else that goes wrong does not count.
+	says string
+}
+
+// An edit puts new for old, which is in the file exactly once.
+type edit struct{ file, old, new string }
+
+// A layer is a check that is there anyway, as long as it has to be.
+type layer struct {
+	pkg  string   // from the top of the repository, without "./"
+	test string   // what to -run; "": the package is a program
+	args []string // of the test, or of the program
+	// alarm is what it says when it has found something. Without that it may fail because too little happened to tell, on a machine that
+	// has much else to do. "": whatever fails is an alarm.
+	alarm string
+}
+
+func (l layer) String() string {
+	words := []string{"go", "run", "./" + l.pkg}
+	if l.test != "" {
+		words = []string{"go", "test", "./" + l.pkg, "-run", "'" + l.test + "'"}
+	}
+	return strings.Join(append(words, l.args...), " ")
+}
+
+var (
+	// Two simulations, in which every fault occurs.
+	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$", args: []string{"-seeds", "2"}, alarm: "promises were broken"}
+	torture    = layer{pkg: "internal/torture/fleet", args: []string{"-store", "redis", "-for", "20s", "-seed", "11"}, alarm: `"broken":`}
+)
+
+func redis(test string) layer { return layer{pkg: "dlock/redislock", test: test} }
+
+func timers(test string) layer { return layer{pkg: "timer", test: test} }
+
+// Each is what somebody wrote who knew no better, or what one slip of ours would make of it.
+var mutants = []mutant{
+	{
+		name: "naive DEL",
+		edits: []edit{{"dlock/redislock/release.lua",
+			"if value and string.sub(value, 1, #mine) == mine then",
+			"if value then"}},
+		layer: torture,
+		says:  `"broken":\[[^]]*not linearizable`,
+	},
+	{
+		name: "trust counted from the reply",
+		edits: []edit{{"dlock/heartbeat.go",
+			"sent := now()\n\t\tresults, err := s.callExtend(grants)",
+			"results, err := s.callExtend(grants)\n\t\tsent := now()"}},
+		layer: simulation,
+		says:  simulation.alarm,
+	},
+	{
+		name: "no local deadline",
+		edits: []edit{{"dlock/lease.go",
+			"time.AfterFunc(l.session.trust-total, l.check)",
+			"time.AfterFunc(1<<62, l.check)"}},
+		layer: simulation,
+		says:  simulation.alarm,
+	},
+	{
+		name: "anyone may extend",
+		edits: []edit{{"dlock/redislock/extend.lua",
+			"if value and string.sub(value, 1, #mine) == mine then",
+			"if value then"}},
+		layer: redis("^TestConformanceSingle$/^extend$/^only"),
+		says:  "extend by a stranger",
+	},
+	{
+		name: "half TTL",
+		edits: []edit{{"dlock/redislock/acquire.lua",
+			"while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl)) do",
+			"while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl / 2)) do"}},
+		layer: redis("^TestConformanceSingle$/^expiry$/^not"),
+		says:  "was granted to another",
+	},
+	{
+		name: "N+1",
+		edits: []edit{{"timer/timer.go",
+			"func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }",
+			"func (t Timer) slots() int { return min(t.MaxConcurrency+1, dlock.MaxSlots) }"}},
+		layer: timers("^TestI1ValidRunsNeverExceedMaxConcurrency$"),
+		says:  "runs at once, want exactly 3",
+	},
+	{
+		name: "driver retries on",
+		edits: []edit{{"dlock/redislock/pool.go",
+			"o.MaxRetries = -1   // a",
+			"o.MaxRetries = 3 // a"}},
+		layer: redis("^TestDriverRepeatsNothing$"),
+		says:  "the server saw it",
+	},
+	{
+		name: "no quarantine",
+		edits: []edit{{"dlock/redislock/acquire.lua",
+			"if now < ready then return",
+			"if false then return"}},
+		layer: redis("^TestI1I4ServerRestartedEmpty$"),
+		says:  `OverLimit:[1-9]`,
+	},
+	{
+		name: "rejoin without adopting",
+		edits: []edit{{"timer/rejoin.go",
+			"if r.Degraded() && !r.over && r.ctx.Err() == nil && (",
+			"if false && ("}},
+		layer: timers("^TestI1RejoinWithoutOverrun$"),
+		says:  "while another of its own goes on without a slot",
+	},
+	{
+		name: "release before return",
+		edits: []edit{{"timer/run.go",
+			"\terr, panicked = call(ctx, e.timer.Run)\n",
+			`	type end struct {
+		err      error
+		panicked bool
+	}
+	returned := make(chan end, 1)
+	go func() {
+		err, panicked := call(ctx, e.timer.Run)
+		returned <- end{err, panicked}
+	}()
+	select {
+	case r := <-returned:
+		err, panicked = r.err, r.panicked
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+`}},
+		layer: timers("^TestI8StuckHandlerIsNamedAndItsSlotExpires$"),
+		says:  "want its slot until it expires",
+	},
+}
