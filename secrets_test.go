@@ -260,7 +260,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		defer cancel()
 		req := dlock.Request{Name: "calls", Slots: 1, Holder: dlock.NewHolder(), Token: tokenOf, TTL: time.Second}
 		g, err := store.TryAcquire(call, req)
-		show(errors.Unwrap(err), store)
+		show(errors.Unwrap(err))
+		fmt.Fprintf(said, "%v %+v\n", store, store)
 		fmt.Fprintf(said, "%v %+v %v %+v\n", err, err, g, req)
 		req.Token += "2"
 		_, err = store.TryAcquire(call, req)
@@ -316,7 +317,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	}
 	stop()
 	err = <-ended
-	show(err)
+	show(err, store) // its fields, which nobody uses any more
 	if _, ok := errors.AsType[*timer.StuckError](err); hang {
 		close(stuck)
 		if !ok {
