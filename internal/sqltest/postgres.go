@@ -77,7 +77,7 @@ func StartPostgres(opts Options) (*Server, error) {
 // psql returns the client of Postgres and of PgBouncer.
 func psql(base *servertest.Server, bin string) func(database string) *exec.Cmd {
 	return func(database string) *exec.Cmd {
-		return hermetic(base.Command(filepath.Join(bin, "psql"), "-X", "-q", "-A", "md5",
+		return hermetic(base.Command(filepath.Join(bin, "psql"), "-X", "-q", "-A", "-t",
 			"-v", "ON_ERROR_STOP=1", "-d", postgresURL(base)("", "", database)), base.Dir())
 	}
 }
