@@ -432,7 +432,8 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- timers.Run(ctx) }()
-		time.Sleep(90 * time.Minute)
+		time.Sleep(90*time.Minute + time.Second) // no heartbeat is due at this instant
+		synctest.Wait()
 		calls := link.Calls(dlocktest.Acquire) + link.Calls(dlocktest.Extend) + link.Calls(dlocktest.Release)
 		link.Inject(dlocktest.Hang)
 		began := time.Now()
