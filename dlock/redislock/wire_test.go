@@ -109,7 +109,7 @@ func TestDriverRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.NewCountingProxyFor(t, server.Addr())
-	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: proxy.Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{Prefix: unique("again")})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
