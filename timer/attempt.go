@@ -86,7 +86,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	case failed:
 		return s.down(e, err)
 	case lease != nil:
-		d.storeDown = false
+		s.answered(e)
 		s.declared(e, lease.News().Slots)
 		s.heardOfSuccess(e, lease.News().Success)
 		if m := s.metricsOf(e); m != nil && lease.Abandoned() {
@@ -97,7 +97,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 			s.say(slog.LevelInfo, "timer: the store grants again", "store", s.store.label)
 		}
 	case refused:
-		d.storeDown = false
+		s.answered(e)
 		s.declared(e, no.News.Slots)
 		s.heardOfSuccess(e, no.News.Success)
 		if no.News.Success == 0 {
@@ -109,8 +109,15 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 			s.quarantined(no.Ends)
 		}
 	}
-	s.showFallback(e)
 	return false
+}
+
+// answered ends the fallback of a timer. Called with mu held.
+func (s *Scheduler) answered(e *entry) {
+	if d := e.more(); d.storeDown {
+		d.storeDown = false
+		s.showFallback(e)
+	}
 }
 
 // down notes that the store does not answer for a timer, says so once, and reports whether the timer goes on without it.

@@ -42,10 +42,9 @@ func (b *breaker) saw(err error) (c change) {
 	now := time.Now()
 	c.answered = err == nil && (!b.called || b.err != nil)
 	down := now.Sub(b.since)
-	if !b.called || (err == nil) != (b.err == nil) {
-		if !b.open { // the outage began with the first failure
-			b.since = now
-		}
+	changed := !b.called || (err == nil) != (b.err == nil)
+	if changed && !b.open { // an outage began with its first failure
+		b.since = now
 	}
 	b.called, b.err = true, err
 	if err != nil {

@@ -50,7 +50,7 @@ func (s *Scheduler) startProbing() (stop func() (leave func())) {
 	}()
 	return func() func() {
 		close(until)
-		<-done // its call to the store, if one is under way, takes at most StoreTimeout
+		<-done // an acquire and a release at most, each bounded by StoreTimeout
 		return func() {
 			if p.host != nil {
 				_ = p.host.Release(s.base) // what the store does not answer, ends with its TTL
@@ -95,8 +95,12 @@ func (p *prober) probe(until <-chan struct{}) {
 		return
 	}
 	s.rejoin(until)
-	if time.Since(p.counted) >= hostsEvery {
-		p.count()
+	select {
+	case <-until:
+	default:
+		if time.Since(p.counted) >= hostsEvery {
+			p.count()
+		}
 	}
 }
 

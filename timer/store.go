@@ -174,9 +174,8 @@ func audit(ctx context.Context, auditor dlock.Auditor) (warnings []string, err e
 // storeIsBack ends the fallback of timers that have not asked the store since. Called with mu held.
 func (s *Scheduler) storeIsBack() {
 	for _, e := range s.entries {
-		if e.detail != nil && e.detail.storeDown {
-			e.detail.storeDown = false
-			s.showFallback(e)
+		if e.detail != nil {
+			s.answered(e)
 		}
 	}
 }
