@@ -26,6 +26,7 @@ type Reason string
 const (
 	Full       Reason = "full"       // every slot is held
 	TickTaken  Reason = "tick_taken" // the tick has had all the starts it allows
+	TickFirst  Reason = "tick_first" // the tick was claimed as missed, but no tick of this name was ever claimed
 	TickLate   Reason = "tick_late"  // a later tick of this timer was claimed already
 	TickAhead  Reason = "tick_ahead" // the tick lies more than MaxTickAhead ahead of the store's clock: check this host's clock
 	Quarantine Reason = "quarantine" // the store restarted, maybe without its data; it grants again when old leases must have ended
@@ -37,9 +38,10 @@ type NotAcquiredError struct {
 	Name   string
 	Reason Reason
 	Slots  int           // how many were asked for; 0: a mutex
-	Holder Holder        // Full: who has it; with several slots the one whose lease ends first
+	Holder Holder        // Full: who has it; with several slots the one whose lease ends first. TickTaken: who claimed it last
 	Since  time.Duration // Full: how long Holder has had it
-	Ends   time.Duration // Full, Quarantine: how long until it may be free, unless extended; 0 if not known
+	Ends   time.Duration // Full, Quarantine, Paused: how long until it may be free, unless extended; 0 if not known
+	Order  Order         // Paused: who ordered it, and why
 	News   News
 }
 
@@ -61,12 +63,25 @@ func (e *NotAcquiredError) Error() string {
 		}
 	case TickTaken:
 		why = "the tick has had all its starts"
+		if e.Holder != (Holder{}) {
+			why += fmt.Sprintf(", the last by %s", e.Holder)
+		}
+	case TickFirst:
+		why = "no tick was ever claimed, so none was missed"
 	case TickLate:
 		why = "a later tick has been claimed already"
 	case TickAhead:
 		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host", MaxTickAhead)
 	case Quarantine:
 		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in %s", round(e.Ends))
+	case Paused:
+		why = "paused"
+		if e.Order != (Order{}) { // not every store knows
+			why = fmt.Sprintf("paused %s", e.Order)
+		}
+		if e.Ends > 0 {
+			why += fmt.Sprintf(" (for another %s)", round(e.Ends))
+		}
 	case "":
 		why = "the store gave no reason"
 	default:
@@ -104,11 +119,16 @@ type LostError struct {
 	// known to have taken the lease. When it is false the store said that the lease had ended, or this process was
 	// paused for so long that it must have.
 	Silent bool
+	// Revoked is who ordered that the lease ends, and why; nil if nobody did.
+	Revoked *Order
 	// Err is what the last heartbeat came back with, if it failed.
 	Err error
 }
 
 func (e *LostError) Error() string {
+	if e.Revoked != nil {
+		return fmt.Sprintf("%s: slot %d: lease lost: revoked %s", e.Name, e.Slot, e.Revoked)
+	}
 	if e.Silent {
 		return fmt.Sprintf("%s: slot %d: lease lost: the store did not answer the heartbeat in time: %v", e.Name, e.Slot, e.Err)
 	}

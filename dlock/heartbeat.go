@@ -195,7 +195,7 @@ func (s *Session) renewAll(leases []*Lease) bool {
 			case results[i].Outcome == OK:
 				l.renewed(sent, results[i].News)
 			case results[i].Outcome == Lost:
-				l.lose(&LostError{Name: l.grant.Name, Slot: l.grant.Slot})
+				l.lose(&LostError{Name: l.grant.Name, Slot: l.grant.Slot, Revoked: results[i].Revoked})
 			default:
 				l.unanswered(cmp.Or(results[i].Err, errNoAnswer))
 				answered = false

@@ -214,7 +214,7 @@ func (s *Session) ask(ctx context.Context, req Request, deadline time.Time) (g G
 	if no, ok := errors.AsType[*NotAcquiredError](err); ok && no == nil {
 		err = errors.New("the store refused with a nil *NotAcquiredError")
 	}
-	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= max(1, req.Slots)) {
+	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= max(1, req.Slots, g.News.Limit)) {
 		err = fmt.Errorf("the store granted something else than was asked for: slot %d of %d of %q", g.Slot, g.Slots, g.Name)
 	}
 	return g, sent, err

@@ -16,7 +16,7 @@ type DistributedLock interface {
 	// its Reason. Any other error is the store's and means "unknown", not "no": the lease may have
 	// been granted. Asked again with the same Token, it returns (and extends) the same grant; a token whose grant has
 	// ended is a new one to the store, so nobody may use it again. When a tick is refused and no slot is free
-	// either, the Reason is the tick's.
+	// either, the Reason is the tick's; when the name is paused, it is Paused.
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
 	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order;
@@ -81,6 +81,11 @@ type Request struct {
 type Tick struct {
 	At  time.Time // the scheduled instant
 	Max int       // starts of this tick allowed in the fleet, at least 1
+
+	// Missed makes this the claim of an instant that has passed while nobody was there: it is granted only if the store knows of an
+	// earlier tick of the name (else Reason TickFirst: a new name has missed nothing), and of none so late (TickTaken, TickLate). What lies
+	// before the end of a pause was not missed (Paused).
+	Missed bool
 }
 
 // A Grant is a lease as the store gave it.
@@ -108,7 +113,8 @@ type Fence int64
 // A Result is the store's answer about one grant.
 type Result struct {
 	Outcome Outcome
-	Err     error // Unknown: what went wrong for this grant alone, or nil
+	Err     error  // Unknown: what went wrong for this grant alone, or nil
+	Revoked *Order // Lost, from Extend: by order of whom, if it was revoked; else nil
 	News    News
 }
 
@@ -141,6 +147,13 @@ type News struct {
 	// Success is how long ago, by the store's clock, a grant of this name was last released as Succeeded, at least 1 µs; 0 if no
 	// such release is known. Only answers to TryAcquire have it, and not of every store.
 	Success time.Duration
+
+	// Orders is the version of what is ordered for the name, see Controller; 0: nothing was ever ordered. When it grows, something has changed.
+	// Answers to TryAcquire and Extend have it.
+	Orders int64
+
+	// Limit is how many slots were ordered instead of what requests declare; 0: nothing was ordered. Only answers to TryAcquire have it.
+	Limit int
 }
 
 // Held is a lease as a Lister sees it.

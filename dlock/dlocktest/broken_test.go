@@ -660,7 +660,7 @@ func (m *mutant) ttl(change func(time.Duration) time.Duration) {
 func (m *mutant) tick(change func(time.Time) time.Time) {
 	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 		if req.Tick != nil && !req.Tick.At.IsZero() {
-			req.Tick = &dlock.Tick{At: change(req.Tick.At), Max: req.Tick.Max}
+			req.Tick = &dlock.Tick{At: change(req.Tick.At), Max: req.Tick.Max, Missed: req.Tick.Missed}
 		}
 		return m.Store.TryAcquire(ctx, req)
 	}
@@ -777,7 +777,7 @@ func (s *lookThenWrite) List(context.Context, string, int) ([]dlock.Held, error)
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
-		Features: Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Listing: true},
+		Features: Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
 		Virtual:  true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {

@@ -176,7 +176,7 @@ func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 	if g.Name != req.Name || g.Slots != req.Slots || g.Token != req.Token {
 		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots, req.Token, g.Name, g.Slots, g.Token)
 	}
-	if g.Slot < 0 || g.Slot >= max(1, req.Slots) {
+	if g.Slot < 0 || g.Slot >= max(1, req.Slots, g.News.Limit) {
 		c.errorf("asked for one of %d slots of %q, was granted slot %d", req.Slots, req.Name, g.Slot)
 	}
 	switch {

@@ -15,7 +15,7 @@ import (
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T) {
 		dlocktest.Run(t, dlocktest.Harness{
-			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Listing: true},
+			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
 			New: func(testing.TB) dlocktest.Namespace {
 				store := memlock.New() // yours: connect here, and close in a t.Cleanup
 				return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}

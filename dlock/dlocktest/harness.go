@@ -26,6 +26,8 @@ type Features struct {
 	Success bool
 	// Abandoned: a grant tells that whoever had its slot before let the lease end unreleased. Not stated: it never says so.
 	Abandoned bool
+	// Orders: the store is a dlock.Controller, needs Fence. Not stated: it is none.
+	Orders bool
 	// Listing: the store is a dlock.Lister. Not stated: it is none.
 	Listing bool
 	// OneRoundTrip: each call costs one round trip whatever the number of slots or grants (up to 500). Needs
@@ -145,6 +147,7 @@ var promises = join(
 	listing,
 	successes,
 	abandoning,
+	ordering,
 	roundTrips,
 	hammering,
 	randomly,

@@ -43,7 +43,9 @@ type entry struct {
 	tick     int64 // the latest tick claimed, in microseconds
 	starts   int   // of that tick
 	used     time.Time
-	success  time.Time // when a grant was last released as succeeded
+	success  time.Time    // when a grant was last released as succeeded
+	claimer  dlock.Holder // of the tick, the last
+	orders   orders
 }
 
 type slot struct {
@@ -52,6 +54,8 @@ type slot struct {
 	fence  dlock.Fence
 	since  time.Time
 	ends   time.Time
+
+	revoked *dlock.Order
 }
 
 func (s *slot) held(now time.Time) bool { return s.token != "" && now.Before(s.ends) }
@@ -70,17 +74,23 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	s.sweep(now)
 	e := s.entry(key{req.Name, req.Slots == 0})
 	e.used = now
-	news := dlock.News{Slots: e.declared}
+	news := dlock.News{Slots: e.declared, Orders: e.orders.version, Limit: e.orders.slots()}
 	if !e.success.IsZero() {
 		news.Success = max(now.Sub(e.success), time.Microsecond)
 	}
 
 	if i := e.find(req.Token, now); i >= 0 { // the same attempt asked again
-		e.slots[i].ends = now.Add(req.TTL)
+		if e.slots[i].revoked == nil {
+			e.slots[i].ends = now.Add(req.TTL)
+		}
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence, News: news}, nil
 	}
 	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+	}
+	if no := e.orders.refuse(req, now); no != nil {
+		no.News = news
+		return dlock.Grant{}, no
 	}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
@@ -89,19 +99,27 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			return refuse(dlock.TickAhead)
 		case at < e.tick:
 			return refuse(dlock.TickLate)
-		case at == e.tick && e.starts >= req.Tick.Max:
-			return refuse(dlock.TickTaken)
+		case at == e.tick && (e.starts >= req.Tick.Max || req.Tick.Missed):
+			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.TickTaken, Slots: req.Slots, Holder: e.claimer, News: news}
+		case req.Tick.Missed && e.tick == 0:
+			return refuse(dlock.TickFirst)
 		}
 	}
 	n := max(req.Slots, 1)
+	if news.Limit > 0 {
+		n = news.Limit
+	}
 	known := e.slots[:min(n, len(e.slots))]
 	free := slices.IndexFunc(known, func(sl slot) bool { return !sl.held(now) })
 	if free < 0 && len(known) < n {
 		free = len(known)
 		e.slots = append(e.slots, slot{})
 	}
+	if news.Limit > 0 && free >= 0 && e.held(now) >= n { // beyond a limit that was lowered
+		free, known = -1, e.slots
+	}
 	if free < 0 {
-		first := slices.MinFunc(known, func(a, b slot) int { return a.ends.Compare(b.ends) })
+		first := firstToEnd(known, now)
 		return dlock.Grant{}, &dlock.NotAcquiredError{
 			Name: req.Name, Reason: dlock.Full, Slots: req.Slots,
 			Holder: first.holder, Since: now.Sub(first.since), Ends: first.ends.Sub(now), News: news,
@@ -112,6 +130,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			e.tick, e.starts = at, 0
 		}
 		e.starts++
+		e.claimer = req.Holder
 	}
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = req.Slots
@@ -122,21 +141,27 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 // Extend implements dlock.DistributedLock.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) { sl.ends = now.Add(ttl) })
+	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) *dlock.Order {
+		if sl.revoked == nil {
+			sl.ends = now.Add(ttl)
+		}
+		return sl.revoked
+	})
 }
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) {
+	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) *dlock.Order {
 		*sl = slot{}
 		if grant.Succeeded {
 			e.success = now
 		}
+		return nil
 	})
 }
 
-// each calls do with the slot of every grant that is still held by its token.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, *slot, dlock.Grant, time.Time)) ([]dlock.Result, error) {
+// each calls do with the slot of every grant that is still held by its token. What do returns has revoked it.
+func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, *slot, dlock.Grant, time.Time) *dlock.Order) ([]dlock.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -150,11 +175,12 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, 
 		if e == nil {
 			continue
 		}
-		results[g].News.Slots = e.declared
+		results[g].News = dlock.News{Slots: e.declared, Orders: e.orders.version}
 		if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
-			do(e, &e.slots[i], grant, now)
 			e.used = now
-			results[g].Outcome = dlock.OK
+			if results[g].Revoked = do(e, &e.slots[i], grant, now); results[g].Revoked == nil {
+				results[g].Outcome = dlock.OK
+			}
 		}
 	}
 	return results, nil
@@ -200,10 +226,30 @@ func (s *Store) sweep(now time.Time) {
 	}
 	s.swept = now
 	for k, e := range s.names {
-		if now.Sub(e.used) > idle {
+		if now.Sub(e.used) > idle && e.orders.version == 0 {
 			delete(s.names, k)
 		}
 	}
+}
+
+// held counts the leases that have not ended.
+func (e *entry) held(now time.Time) (n int) {
+	for i := range e.slots {
+		if e.slots[i].held(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// firstToEnd returns, of the slots that are held, the one that ends first.
+func firstToEnd(slots []slot, now time.Time) (first slot) {
+	for _, sl := range slots {
+		if sl.held(now) && (first.ends.IsZero() || sl.ends.Before(first.ends)) {
+			first = sl
+		}
+	}
+	return first
 }
 
 func (e *entry) find(token string, now time.Time) int {

@@ -13,7 +13,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
-		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Listing: true},
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
 		Virtual:  true,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()
@@ -31,7 +31,7 @@ func TestConformanceInRealTime(t *testing.T) {
 		t.Skip("waits for real")
 	}
 	dlocktest.Run(t, dlocktest.Harness{
-		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Listing: true},
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
 		TTL:      100 * time.Millisecond,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()

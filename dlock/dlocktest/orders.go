@@ -1,0 +1,511 @@
+package dlocktest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var ordering = []promise{
+	{name: "orders/stated", show: ordersStated},
+	{name: "orders/a paused name grants nothing", given: needsOrders, show: paused},
+	{name: "orders/a pause ends by itself", given: needsOrders, show: pauseEnds},
+	{name: "orders/a pause leaves leases alone", given: needsOrders, show: pauseLeavesLeases},
+	{name: "orders/a limit that was raised", given: needsOrders, show: limitRaised},
+	{name: "orders/a limit that was lowered", given: needsOrders, show: limitLowered},
+	{name: "orders/a limit of nothing", given: needsOrders, show: limitZero},
+	{name: "orders/every answer tells of them", given: needsOrders, show: ordersTold},
+	{name: "orders/read back as given", given: needsOrders, show: ordersRead},
+	{name: "orders/outlive the use of the name", given: needsOrders, show: ordersStay},
+	{name: "orders/are their name's own", given: needsOrders, show: ordersApart},
+	{name: "orders/a trigger has one instant", given: needsOrders, show: triggerInstant},
+	{name: "orders/nonsense is refused", given: needsOrders, show: ordersChecked},
+	{name: "orders/who has a tick", given: needsOrders, show: tickHolder},
+	{name: "orders/missed ticks", given: needsTick, show: missedTicks},
+	{name: "orders/a pause is not missed", given: needsOrders, show: missedInPause},
+	{name: "revoke/the holder is told", given: needsOrders, show: revokeTold},
+	{name: "revoke/the slot stays taken", given: needsOrders, show: revokeKeepsSlot},
+	{name: "revoke/ends with its lease", given: needsOrders, show: revokeEnds},
+	{name: "revoke/the lease that is meant", given: needsOrders, show: revokeFence},
+}
+
+func needsOrders(f Features) string {
+	if !f.Orders {
+		return "the store does not state Orders"
+	}
+	return ""
+}
+
+func ordersStated(c *check) {
+	if _, ok := c.host().store.(dlock.Controller); ok != c.h.Features.Orders {
+		c.errorf("the store is a dlock.Controller: %t, and states Orders: %t", ok, c.h.Features.Orders)
+	}
+}
+
+// ann is who gives orders. What people write must come back as it is, and never be more than text.
+var ann = dlock.Order{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`, Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
+
+func (h *host) controller() dlock.Controller {
+	ctl, ok := h.store.(dlock.Controller)
+	if !ok {
+		h.c.fatalf("the store states Orders and is no dlock.Controller")
+	}
+	return ctl
+}
+
+func (h *host) order(name string, change dlock.Change) {
+	ctx, cancel := callContext()
+	defer cancel()
+	if err := h.controller().Order(ctx, name, change); err != nil {
+		h.c.note(2, "order for %q: %v", name, err)
+		panic(giveUp{})
+	}
+}
+
+func (h *host) pauseFor(name string, d time.Duration) {
+	h.order(name, dlock.Change{Pause: &dlock.Pause{Order: ann, For: d}})
+}
+
+func (h *host) limit(name string, slots int) {
+	h.order(name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}})
+}
+
+func (h *host) orders(names ...string) []dlock.Orders {
+	ctx, cancel := callContext()
+	defer cancel()
+	list, err := h.controller().Orders(ctx, names...)
+	if err != nil || len(list) != len(names) {
+		h.c.note(2, "orders for %q: %d, %v", names, len(list), err)
+		panic(giveUp{})
+	}
+	for i, o := range list {
+		if o.Name != names[i] {
+			h.c.note(2, "orders for %q: the answer speaks of %q", names[i], o.Name)
+		}
+	}
+	return list
+}
+
+// paused catches a store that grants what is paused, or tells not why.
+func paused(c *check) {
+	a, b := c.host(), c.host()
+	a.pauseFor("x", time.Hour)
+	for _, slots := range []int{1, 3} {
+		for _, h := range []*host{a, b} {
+			no := h.mustRefuse(c.request("x", slots), dlock.Paused)
+			if no.Order != ann {
+				c.errorf("paused %+v: must be %+v", no.Order, ann)
+			}
+			if no.Ends <= time.Hour-time.Minute || no.Ends > time.Hour {
+				c.errorf("paused for another %v: must be just under an hour", no.Ends)
+			}
+		}
+	}
+	if c.h.Features.AtomicTick {
+		b.mustRefuse(c.tick("x", 1, thisSecond(), 1), dlock.Paused)
+	}
+	a.pauseFor("x", 2*time.Hour) // a second pause takes the place of the first
+	if no := b.mustRefuse(c.request("x", 1), dlock.Paused); no.Ends < time.Hour {
+		c.errorf("paused anew for 2 h: %v left", no.Ends)
+	}
+	b.pauseFor("x", 0)
+	g := a.mustAcquire(c.request("x", 1))
+	c.want("release", a.release(g.grant), dlock.OK)
+	if c.h.Features.AtomicTick { // a tick that was refused is not spent
+		b.mustAcquire(c.tick("x", 1, thisSecond(), 1))
+	}
+	b.pauseFor("x", -time.Second) // resume what is not paused
+}
+
+func pauseEnds(c *check) {
+	a, b := c.host(), c.host()
+	sent := time.Now()
+	a.pauseFor("x", c.h.TTL)
+	got := time.Now()
+	var last attempt
+	ended := c.poll(time.Until(got.Add(c.h.TTL+c.h.Slack))+c.step(), c.step(), func() bool {
+		last = b.try(c.request("x", 2))
+		return last.err == nil
+	})
+	if !ended {
+		c.fatalf("paused for %v, and %v later still: %v", c.h.TTL, last.got.Sub(got), last.err)
+	}
+	if last.got.Before(sent.Add(c.h.TTL)) {
+		c.errorf("paused for %v, and granted %v later", c.h.TTL, last.got.Sub(sent))
+	}
+	if p := b.orders("x")[0].Pause; p != nil {
+		c.errorf("a pause that is over is told: %+v", p)
+	}
+}
+
+// pauseLeavesLeases catches a pause that ends what goes on.
+func pauseLeavesLeases(c *check) {
+	h := c.host()
+	g := h.mustAcquire(c.request("x", 2)).grant
+	h.pauseFor("x", time.Hour)
+	c.want("extend", h.extend(c.long, g), dlock.OK)
+	c.want("release", h.release(g), dlock.OK)
+}
+
+func limitRaised(c *check) {
+	a, b := c.host(), c.host()
+	a.limit("x", 3)
+	seen := make(map[int]bool)
+	for range 3 {
+		g := b.mustAcquire(c.request("x", 1))
+		if g.grant.News.Limit != 3 {
+			c.errorf("a grant tells of a limit of %d: must be 3", g.grant.News.Limit)
+		}
+		seen[g.grant.Slot] = true
+		c.want("extend", a.extend(c.long, g.grant), dlock.OK)
+	}
+	if len(seen) != 3 || !seen[0] || !seen[1] || !seen[2] {
+		c.errorf("slots %v: must be 0, 1 and 2", seen)
+	}
+	if no := a.mustRefuse(c.request("x", 1), dlock.Full); no.News.Limit != 3 {
+		c.errorf("a refusal tells of a limit of %d: must be 3", no.News.Limit)
+	}
+	a.limit("x", 4)
+	g := a.mustAcquire(c.request("x", 1))
+	c.want("release", b.release(g.grant), dlock.OK)
+	a.limit("x", -1)
+	if no := a.mustRefuse(c.request("x", 1), dlock.Full); no.News.Limit != 0 {
+		c.errorf("a limit of %d is told, after it was taken back: must be 0", no.News.Limit)
+	}
+}
+
+// limitLowered catches a store that grants a low slot while more than the limit are held: that would be one more, not one less.
+func limitLowered(c *check) {
+	a, b := c.host(), c.host()
+	for _, free := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		name := fmt.Sprint("x", free)
+		grants := a.fill(name, 3)
+		b.limit(name, 1)
+		for _, i := range free {
+			no := b.mustRefuse(c.request(name, 3), dlock.Full)
+			if c.h.Features.Holders && no.Holder == (dlock.Holder{}) {
+				c.errorf("a refusal by the limit names no holder")
+			}
+			c.want("extend", a.extend(c.long, grants[i]), dlock.OK)
+			c.want("release", a.release(grants[i]), dlock.OK)
+		}
+		one := b.mustAcquire(c.request(name, 3))
+		if one.grant.Slot != 0 {
+			c.errorf("slot %d within a limit of 1", one.grant.Slot)
+		}
+		a.mustRefuse(c.request(name, 3), dlock.Full)
+	}
+}
+
+func limitZero(c *check) {
+	a, b := c.host(), c.host()
+	a.limit("x", 0)
+	no := b.mustRefuse(c.request("x", 3), dlock.Paused)
+	if no.Order != ann || no.Ends != 0 {
+		c.errorf("a limit of 0: %+v for %v: must be %+v without an end", no.Order, no.Ends, ann)
+	}
+	a.limit("x", 2)
+	b.mustAcquire(c.request("x", 3))
+	b.mustAcquire(c.request("x", 3))
+	b.mustRefuse(c.request("x", 3), dlock.Full)
+}
+
+func ordersTold(c *check) {
+	a, b := c.host(), c.host()
+	g := a.mustAcquire(c.request("x", 1)).grant
+	if v := g.News.Orders; v != 0 {
+		c.errorf("version %d before anything was ordered: must be 0", v)
+	}
+	var last int64
+	for _, change := range []dlock.Change{
+		{}, {Pause: &dlock.Pause{Order: ann, For: time.Minute}}, {Pause: &dlock.Pause{Order: ann}},
+		{Limit: &dlock.Limit{Order: ann, Slots: 1}}, {Trigger: &ann}, {Limit: &dlock.Limit{Order: ann, Slots: -1}},
+	} {
+		b.order("x", change)
+		refusal := b.try(c.request("x", 1))
+		version := refusal.news().Orders
+		if version <= last {
+			c.errorf("version %d after %d, with a refusal after %+v: must grow", version, last, change)
+		}
+		if v := a.extend(c.long, g)[0].News.Orders; v != version {
+			c.errorf("an extension tells version %d: must be %d", v, version)
+		}
+		if v := b.orders("x")[0].Version; v != version {
+			c.errorf("Orders tells version %d: must be %d", v, version)
+		}
+		last = version
+	}
+	a.release(g)
+	if v := b.mustAcquire(c.request("x", 1)).grant.News.Orders; v != last {
+		c.errorf("a grant tells version %d: must be %d", v, last)
+	}
+}
+
+func ordersRead(c *check) {
+	a, b := c.host(), c.host()
+	bob := dlock.Order{By: "bob"}
+	longest := dlock.Order{By: strings.Repeat("é", dlock.MaxOrderLen/2), Note: strings.Repeat("n", dlock.MaxOrderLen)}
+	a.order("all", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}, Limit: &dlock.Limit{Order: bob, Slots: 7}, Trigger: &longest})
+	a.order("part", dlock.Change{Limit: &dlock.Limit{Order: longest, Slots: 0}})
+	list := b.orders("all", "none", "part", "all")
+	for _, i := range []int{0, 3} {
+		o := list[i]
+		if o.Pause == nil || o.Pause.Order != ann || o.Pause.For <= 59*time.Minute || o.Pause.For > time.Hour {
+			c.errorf("pause %+v: must be %+v for about an hour", o.Pause, ann)
+		}
+		if o.Limit == nil || *o.Limit != (dlock.Limit{Order: bob, Slots: 7}) {
+			c.errorf("limit %+v: must be 7 by bob", o.Limit)
+		}
+		if o.Trigger == nil || o.Trigger.Order != longest || o.Trigger.Ago < 0 || o.Trigger.Ago > time.Minute {
+			c.errorf("trigger %+v: must be the longest order", o.Trigger)
+		}
+	}
+	if o := list[1]; o != (dlock.Orders{Name: "none"}) {
+		c.errorf("orders for a name that has none: %+v", o)
+	}
+	if o := list[2]; o.Pause != nil || o.Trigger != nil || o.Limit == nil || *o.Limit != (dlock.Limit{Order: longest}) {
+		c.errorf("orders %+v: must be a limit of 0 and nothing else", o)
+	}
+	// Each part is changed by itself.
+	b.order("all", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: -1}})
+	if o := a.orders("all")[0]; o.Limit != nil || o.Pause == nil || o.Trigger == nil {
+		c.errorf("after the limit was taken back: %+v", o)
+	}
+	b.order("all", dlock.Change{Pause: &dlock.Pause{Order: ann}})
+	if o := a.orders("all")[0]; o.Pause != nil || o.Trigger == nil {
+		c.errorf("after it was resumed: %+v", o)
+	}
+}
+
+func ordersStay(c *check) {
+	a, b := c.host(), c.host()
+	a.limit("x", 1)
+	for range 3 {
+		g := b.mustAcquire(c.request("x", 3))
+		a.mustRefuse(c.request("x", 3), dlock.Full)
+		c.want("release", b.release(g.grant), dlock.OK)
+	}
+}
+
+func ordersApart(c *check) {
+	h := c.host()
+	h.pauseFor("x", time.Hour)
+	h.mustAcquire(c.request("xx", 1))
+	h.mustAcquire(c.request("y", 3))
+	h.mustAcquire(c.request("x", 0)) // the mutex of that name is another lock
+	h.mustRefuse(c.request("x", 1), dlock.Paused)
+}
+
+func triggerInstant(c *check) {
+	a, b := c.host(), c.host()
+	before := time.Now()
+	a.order("x", dlock.Change{Trigger: &ann})
+	first := b.orders("x")[0].Trigger
+	if first == nil || first.Order != ann {
+		c.fatalf("trigger %+v", first)
+	}
+	if ago := time.Since(before); first.Ago < 0 || first.Ago > ago+c.h.Slack {
+		c.errorf("triggered %v ago: must be at most %v", first.Ago, ago)
+	}
+	a.limit("x", 2)
+	if again := b.orders("x")[0].Trigger; again == nil || !again.At.Equal(first.At) {
+		c.errorf("the instant of a trigger was %v and is %+v", first.At, again)
+	}
+	c.pause()
+	b.order("x", dlock.Change{Trigger: &ann})
+	second := a.orders("x")[0].Trigger
+	if second == nil || !second.At.After(first.At) {
+		c.errorf("a second trigger %+v: must be later than %v", second, first.At)
+	}
+	if c.h.Features.AtomicTick { // its instant can be claimed
+		a.mustAcquire(c.tick("claim", 0, second.At, 1))
+		b.mustRefuse(c.tick("claim", 0, second.At, 1), dlock.TickTaken)
+		b.mustRefuse(c.tick("claim", 0, first.At, 1), dlock.TickLate)
+	}
+}
+
+func ordersChecked(c *check) {
+	h := c.host()
+	ctx, cancel := callContext()
+	defer cancel()
+	ctl := h.controller()
+	for _, change := range []dlock.Change{
+		{Pause: &dlock.Pause{For: time.Hour}},
+		{Pause: &dlock.Pause{Order: ann, For: dlock.MaxPause + 1}},
+		{Limit: &dlock.Limit{Order: ann, Slots: dlock.MaxSlots + 1}},
+		{Limit: &dlock.Limit{Slots: 1}},
+		{Trigger: &dlock.Order{By: "x", Note: "a\nb"}},
+		{Trigger: &dlock.Order{By: strings.Repeat("x", dlock.MaxOrderLen+1)}},
+		{Trigger: &dlock.Order{By: "\xff"}},
+	} {
+		if err := ctl.Order(ctx, "x", change); err == nil {
+			c.errorf("%+v was accepted", change)
+		}
+	}
+	if err := ctl.Order(ctx, "a:slot:b", dlock.Change{}); err == nil {
+		c.errorf("an order for a name that no lock may have was accepted")
+	}
+	if err := ctl.Revoke(ctx, "x", 0, 1, dlock.Order{}); err == nil || errors.Is(err, dlock.ErrNotHeld) {
+		c.errorf("revoked by nobody: %v", err)
+	}
+	if o := h.orders("x")[0]; o != (dlock.Orders{Name: "x"}) {
+		c.errorf("orders that were refused are there: %+v", o)
+	}
+}
+
+// tickHolder: who asks why a tick was not his is told who had it.
+func tickHolder(c *check) {
+	if !c.h.Features.AtomicTick {
+		return
+	}
+	a, b := c.host(), c.host()
+	at := thisSecond()
+	first, second := c.tick("x", 3, at, 2), c.tick("x", 3, at, 2)
+	a.mustAcquire(first)
+	a.release(a.mustAcquire(second).grant)
+	if no := b.mustRefuse(c.tick("x", 3, at, 2), dlock.TickTaken); no.Holder != second.Holder {
+		c.errorf("the tick was taken by %v: must be %v", no.Holder, second.Holder)
+	}
+	if o := b.orders("x")[0]; !o.Tick.Equal(at) || o.Holder != second.Holder {
+		c.errorf("the last tick %v of %v: must be %v of %v", o.Tick, o.Holder, at, second.Holder)
+	}
+}
+
+// missed asks for a tick that nobody was there for.
+func (c *check) missed(name string, at time.Time) dlock.Request {
+	req := c.tick(name, 3, at, 3)
+	req.Tick.Missed = true
+	return req
+}
+
+// missedTicks catches a store that has a tick run again which ran, or one that a new timer never had.
+func missedTicks(c *check) {
+	a, b := c.host(), c.host()
+	at := thisSecond().Add(-time.Minute)
+	a.mustRefuse(c.missed("x", at), dlock.TickFirst)
+	a.mustAcquire(c.request("x", 3)) // without a tick
+	a.mustRefuse(c.missed("x", at), dlock.TickFirst)
+	a.mustAcquire(c.tick("x", 3, at, 3))
+	b.mustRefuse(c.missed("x", at), dlock.TickTaken) // though it may start twice more
+	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.TickLate)
+	b.mustAcquire(c.missed("x", at.Add(time.Second)))
+	a.mustRefuse(c.missed("x", at.Add(time.Second)), dlock.TickTaken)
+	a.mustRefuse(c.tick("x", 3, at, 3), dlock.TickLate)
+}
+
+func missedInPause(c *check) {
+	a, b := c.host(), c.host()
+	if !c.h.Features.AtomicTick {
+		return
+	}
+	a.mustAcquire(c.tick("x", 3, thisSecond().Add(-time.Hour), 3))
+	a.pauseFor("x", time.Hour)
+	within := time.Now()
+	c.pause()
+	a.pauseFor("x", 0)
+	if no := b.mustRefuse(c.missed("x", within), dlock.Paused); no.Order != ann {
+		c.errorf("the tick fell into a pause %+v: must be %+v", no.Order, ann)
+	}
+	c.pause()
+	b.mustAcquire(c.missed("x", time.Now()))
+}
+
+func (h *host) revoke(g dlock.Grant, order dlock.Order) error {
+	ctx, cancel := callContext()
+	defer cancel()
+	return h.controller().Revoke(ctx, g.Name, g.Slot, g.Fence, order)
+}
+
+func revokeTold(c *check) {
+	a, b := c.host(), c.host()
+	grants := a.fill("x", 3)
+	mutex := a.mustAcquire(c.request("x", 0)).grant
+	if err := b.revoke(grants[1], ann); err != nil {
+		c.fatalf("revoke: %v", err)
+	}
+	for range 2 {
+		results := a.extend(c.long, grants[0], grants[1], mutex, grants[2])
+		c.want("extend", results, dlock.OK, dlock.Lost, dlock.OK, dlock.OK)
+		if r := results[1].Revoked; r == nil || *r != ann {
+			c.errorf("revoked %+v: must be %+v", r, ann)
+		}
+		if results[0].Revoked != nil || results[3].Revoked != nil {
+			c.errorf("the others are told that they were revoked, too")
+		}
+	}
+	if err := b.revoke(grants[1], dlock.Order{By: "bob"}); err != nil {
+		c.errorf("revoked a second time: %v", err)
+	}
+	if r := a.extend(c.long, grants[1])[0].Revoked; r == nil || *r != ann {
+		c.errorf("revoked %+v: must be who was first, %+v", r, ann)
+	}
+}
+
+// revokeKeepsSlot catches a revocation that lets another in while the holder may still be at work.
+func revokeKeepsSlot(c *check) {
+	a, b := c.host(), c.host()
+	g := a.mustAcquire(c.request("x", 1)).grant
+	if err := b.revoke(g, ann); err != nil {
+		c.fatalf("revoke: %v", err)
+	}
+	b.mustRefuse(c.request("x", 1), dlock.Full)
+	a.extend(c.long, g)
+	b.mustRefuse(c.request("x", 1), dlock.Full)
+	c.want("release by the holder", a.release(g), dlock.OK)
+	next := b.mustAcquire(c.request("x", 1))
+	c.want("a second release", a.release(g), dlock.Lost)
+	results := b.extend(c.long, next.grant)
+	c.want("extend by the next holder", results, dlock.OK)
+	if results[0].Revoked != nil {
+		c.errorf("the next holder is revoked, too")
+	}
+}
+
+// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it or asks for it again, or shorter.
+func revokeEnds(c *check) {
+	a, b := c.host(), c.host()
+	req := c.brief("x", 1)
+	g := a.mustAcquire(req)
+	if err := b.revoke(g.grant, ann); err != nil {
+		if time.Now().Before(g.heldUntil()) {
+			c.fatalf("revoke: %v", err)
+		}
+		c.skip("the lease had ended before it could be revoked")
+	}
+	for time.Now().Before(g.heldUntil()) {
+		a.extend(c.long, g.grant)
+		time.Sleep(c.step())
+	}
+	until(g.endedBy(c))
+	next := b.mustAcquire(c.request("x", 1))
+	c.want("release of the revoked one", a.release(g.grant), dlock.Lost)
+	c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.OK)
+}
+
+func revokeFence(c *check) {
+	a, b := c.host(), c.host()
+	no := func(what string, g dlock.Grant) {
+		if err := b.revoke(g, ann); !errors.Is(err, dlock.ErrNotHeld) {
+			c.errorf("revoke %s: %v: must be ErrNotHeld", what, err)
+		}
+	}
+	g := a.mustAcquire(c.request("x", 2)).grant
+	older, other, none := g, g, g
+	older.Fence--
+	other.Slot = 1
+	none.Name = "y"
+	no("an older lease", older)
+	no("a slot that is free", other)
+	no("a name that nobody has", none)
+	other.Slot = dlock.MaxSlots + 5
+	no("a slot that cannot be", other)
+	c.want("extend", a.extend(c.long, g), dlock.OK)
+	c.want("release", a.release(g), dlock.OK)
+	no("a lease that was released", g)
+	short := a.mustAcquire(c.brief("x", 2))
+	until(short.endedBy(c))
+	no("a lease that has ended", short.grant)
+}
