@@ -26,7 +26,7 @@ var rules = []rule{
 	{"dlock/sqllock", []string{"dlock"}, "a user of one database must not link the drivers of the others"},
 	{"dlock/sqllock/pgxlock", []string{"dlock", "dlock/sqllock", "github.com/jackc/pgx/"}, "the one place that links pgx"},
 	{"dlock/dlocktest", []string{"dlock"}, "a stranger's store must be able to run the suite without our stores and drivers"},
-	{"timer", []string{"dlock", "github.com/prometheus/client_golang/", "github.com/cenkalti/backoff/"}, "timers work on any store, so they must not know one; and not health, which is wired by functions"},
+	{"timer", []string{"dlock", "github.com/prometheus/client_golang/", "github.com/cenkalti/backoff/", "github.com/netresearch/go-cron"}, "timers work on any store, so they must not know one; and not health, which is wired by functions"},
 	{"health", nil, "probes are wired with functions of the standard library's types, so that they fit anything"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"}, "it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is wired by functions, too"},
 	{"internal/servertest", nil, "it runs servers of any kind, and knows none of them"},

@@ -148,15 +148,21 @@ func (t Timer) checkSchedule(fault func(string, string, ...any)) {
 	if t.Schedule == nil {
 		return
 	}
-	if iv, ok := t.Schedule.(interval); ok && iv.period < shortestPeriod {
-		fault("Schedule", "Every(%v): the period must be at least %v", iv.period, shortestPeriod)
+	if faults := checkParts(t.Schedule); len(faults) > 0 {
+		for _, err := range faults {
+			fault("Schedule", "%v", err)
+		}
 		return
 	}
-	next, err := nextTick(t.Schedule, time.Now())
+	from := time.Now()
+	if ends(t.Schedule) {
+		from = time.Time{} // a program that is started after its last tick must start all the same
+	}
+	next, err := nextTick(t.Schedule, from)
 	switch {
 	case err != nil:
-		fault("Schedule", "%T: %v: mend the schedule", t.Schedule, err)
+		fault("Schedule", "%v: %v: mend the schedule", describe(t.Schedule), err)
 	case next.IsZero():
-		fault("Schedule", "%T never fires: its Next(now) is the zero time; use a schedule that does, or nil for a timer that is only triggered", t.Schedule)
+		fault("Schedule", "%v never fires: its Next(now) is the zero time; use a schedule that does, or nil for a timer that is only triggered", describe(t.Schedule))
 	}
 }

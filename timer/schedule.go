@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -12,37 +13,107 @@ import (
 // Next returns the first instant after t at which the timer is due, or the zero time if there is none. Every host must
 // get the same answer, because the instant is the identity of a tick in the fleet. It is called from the one
 // goroutine that schedules all timers, so it must not block. Instants are rounded up to the microsecond.
+//
+// A Schedule may also be a Checker, and a fmt.Stringer, which is how people get to see it.
 type Schedule interface {
 	Next(t time.Time) time.Time
 }
 
+// A Checker is a Schedule or a Blackout that knows whether it is well made. Its Check is called when the timer is registered, and
+// what it returns comes back together with all other faults. What is made of parts returns the faults of its parts. A
+// type of your own may have a Check, too; without one nothing is asked.
+type Checker interface {
+	Check() error
+}
+
 // Every is due once per period, on a grid that all hosts share: it begins at the Unix epoch and is shifted by a
 // hash of the timer's name, by less than a minute, so that timers with the same period are not all due at the same
-// instant. So Every(24*time.Hour) is not midnight; that takes a calendar. The shortest period is a millisecond.
-func Every(period time.Duration) Schedule { return interval{period: period} }
+// instant. So Every(24*time.Hour) is not midnight; that takes an Offset, or a calendar. The shortest period is a millisecond.
+func Every(period time.Duration) Interval { return Interval{period: period} }
 
 const shortestPeriod = time.Millisecond
 
-type interval struct{ period, phase time.Duration }
+// An Interval is the schedule that Every makes.
+type Interval struct {
+	period   time.Duration
+	shift    time.Duration // of the grid, from where it begins
+	anchor   time.Time
+	anchored bool // else the grid begins at the epoch and has no first tick
+	placed   bool // by From or Offset: the name does not shift it
+}
+
+// From lets the grid begin at the anchor: the first tick is the anchor itself, and the others follow it, so
+// Every(14*24*time.Hour).From(monday) is every second Monday. The name of the timer no longer shifts it.
+func (iv Interval) From(anchor time.Time) Interval {
+	iv.anchor, iv.anchored, iv.placed = anchor.Round(0), true, true
+	return iv
+}
+
+// Offset moves the grid: Every(24*time.Hour).Offset(3*time.Hour) is 03:00 UTC. The name of the timer no longer shifts it.
+func (iv Interval) Offset(d time.Duration) Interval {
+	iv.shift += d
+	iv.placed = true
+	return iv
+}
+
+// Check implements Checker.
+func (iv Interval) Check() error {
+	var errs []error
+	if iv.period < shortestPeriod {
+		errs = append(errs, fmt.Errorf("Every(%v): the period must be at least %v", iv.period, shortestPeriod))
+	}
+	if y := iv.anchor.Year(); iv.anchored && (y < 1800 || y > 2200) {
+		errs = append(errs, fmt.Errorf("%v: the grid must begin between the years 1800 and 2200", iv))
+	}
+	return errors.Join(errs...)
+}
 
 // of returns the schedule of the timer with that name.
-func (iv interval) of(name string) interval {
+func (iv Interval) of(name string) Interval {
+	if iv.placed {
+		return iv
+	}
 	h := fnv.New64a()
 	h.Write([]byte(name))
-	iv.phase = time.Duration(h.Sum64() % uint64(min(iv.period, time.Minute)))
+	iv.shift = time.Duration(h.Sum64() % uint64(min(iv.period, time.Minute)))
 	return iv
+}
+
+// ofTimer returns the schedule as the timer with that name has it: intervals are spread by name, also those inside of Except.
+func ofTimer(s Schedule, name string) Schedule {
+	switch s := s.(type) {
+	case Interval:
+		return s.of(name)
+	case except:
+		s.schedule = ofTimer(s.schedule, name)
+		return s
+	}
+	return s
 }
 
 var epoch = time.Unix(0, 0).UTC()
 
+func (iv Interval) begin() time.Time {
+	if iv.anchored {
+		return iv.anchor.Add(iv.shift)
+	}
+	return epoch.Add(iv.shift)
+}
+
 // Next implements Schedule.
-func (iv interval) Next(t time.Time) time.Time {
-	return epoch.Add((iv.index(t)+1)*iv.period + iv.phase)
+func (iv Interval) Next(t time.Time) time.Time {
+	if iv.period <= 0 {
+		return time.Time{} // Check says why
+	}
+	if begin := iv.begin(); iv.anchored && t.Before(begin) {
+		return begin
+	}
+	return iv.tick(iv.index(t) + 1)
 }
 
 // index counts the periods of the grid that began up to t.
-func (iv interval) index(t time.Time) time.Duration {
-	since := t.Sub(epoch) - iv.phase
+func (iv Interval) index(t time.Time) time.Duration {
+	since := t.Sub(iv.begin())
 	n := since / iv.period
 	if since%iv.period < 0 {
 		n--
@@ -50,23 +121,37 @@ func (iv interval) index(t time.Time) time.Duration {
 	return n
 }
 
+func (iv Interval) tick(n time.Duration) time.Time { return iv.begin().Add(n * iv.period) }
+
 // skip is what a generic schedule finds out tick by tick: given a tick that is due, the last one that is due by now and
 // how many lie between them.
-func (iv interval) skip(tick, now time.Time) (last time.Time, missed uint64) {
+func (iv Interval) skip(tick, now time.Time) (last time.Time, missed uint64) {
 	n := iv.index(now) - iv.index(tick)
 	if n <= 0 {
 		return tick, 0
 	}
-	return ceilMicro(epoch.Add(iv.index(now)*iv.period + iv.phase)), uint64(n)
+	return ceilMicro(iv.tick(iv.index(now))), uint64(n)
 }
 
-func (iv interval) String() string { return fmt.Sprintf("every %v", iv.period) }
+func (iv Interval) String() string {
+	s := fmt.Sprintf("every %v", iv.period)
+	if iv.anchored {
+		s += " from " + iv.anchor.Format(time.RFC3339Nano)
+	}
+	if iv.placed && iv.shift != 0 {
+		s += fmt.Sprintf(", offset %v", iv.shift)
+	}
+	return s
+}
 
 // nextTick asks a schedule, and turns a panic and a time that does not move on into an error.
 func nextTick(s Schedule, after time.Time) (next time.Time, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("its Next panicked: %v", p)
+			if broken, ok := p.(brokenPart); ok {
+				err = broken.error
+			}
 		}
 	}()
 	next = s.Next(after)
@@ -101,7 +186,7 @@ const maxMissed = 100_000
 // missed in between and before it, and the next one (zero: none).
 func advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint64, err error) {
 	last = tick
-	if iv, ok := s.(interval); ok {
+	if iv, ok := s.(Interval); ok {
 		last, missed = iv.skip(tick, now)
 	}
 	for range maxMissed {

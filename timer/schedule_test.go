@@ -12,9 +12,9 @@ import (
 // Every is a grid that depends on the period and the name only: hosts that start at any moment agree.
 func TestEveryIsAGridCommonToTheFleet(t *testing.T) {
 	for _, period := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, 90 * time.Second, time.Hour, 36 * time.Hour} {
-		s := interval{period: period}.of("orders")
-		if s.phase < 0 || s.phase >= min(period, time.Minute) {
-			t.Errorf("%v: shifted by %v", period, s.phase)
+		s := Interval{period: period}.of("orders")
+		if s.shift < 0 || s.shift >= min(period, time.Minute) {
+			t.Errorf("%v: shifted by %v", period, s.shift)
 		}
 		start := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 		tick := s.Next(start)
@@ -40,8 +40,8 @@ func TestEveryIsAGridCommonToTheFleet(t *testing.T) {
 func TestEveryIsSpreadByName(t *testing.T) {
 	seconds := map[int]int{}
 	for i := range 600 {
-		s := interval{period: time.Hour}.of("timer-" + strconv.Itoa(i))
-		seconds[int(s.phase/time.Second)]++
+		s := Interval{period: time.Hour}.of("timer-" + strconv.Itoa(i))
+		seconds[int(s.shift/time.Second)]++
 	}
 	if len(seconds) < 55 {
 		t.Errorf("600 timers fall on %d seconds of the minute", len(seconds))
@@ -52,7 +52,7 @@ func TestEveryIsSpreadByName(t *testing.T) {
 //
 // Fails when skip forgets the ticks between.
 func TestAdvanceCountsMissedTicks(t *testing.T) {
-	grid := interval{period: time.Second}.of("x")
+	grid := Interval{period: time.Second}.of("x")
 	for name, s := range map[string]Schedule{"every": grid, "generic": generic{grid}} {
 		tick := ceilMicro(grid.Next(time.Unix(1_700_000_000, 0)))
 		for _, late := range []time.Duration{0, time.Millisecond, 999 * time.Millisecond, time.Second, 3500 * time.Millisecond, 1000 * time.Second} {
@@ -132,7 +132,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 //
 // Fails when advance goes on from the last tick that it counted.
 func TestAdvanceIsBounded(t *testing.T) {
-	grid := interval{period: time.Millisecond}.of("x")
+	grid := Interval{period: time.Millisecond}.of("x")
 	tick := ceilMicro(grid.Next(time.Unix(1_700_000_000, 0)))
 	now := tick.Add(time.Hour)
 	if _, next, missed, err := advance(generic{grid}, tick, now); err != nil || missed != maxMissed || !next.After(now) {

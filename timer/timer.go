@@ -102,9 +102,7 @@ func (t Timer) withDefaults() Timer {
 	if t.MaxRunTime == 0 {
 		t.MaxRunTime = DefaultMaxRunTime
 	}
-	if every, ok := t.Schedule.(interval); ok {
-		t.Schedule = every.of(t.Name)
-	}
+	t.Schedule = ofTimer(t.Schedule, t.Name)
 	return t
 }
 

@@ -1,0 +1,292 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Blackout is when a timer is not to run.
+//
+// Until returns the zero time if t does not lie in the blackout, else when it ends, at the earliest: a later instant, which is no
+// longer in it or the next one worth asking about. As with a Schedule, every host must get the same answer, and it must not block.
+//
+// A Blackout may also be a Checker, and a fmt.Stringer, which is how people get to see it.
+type Blackout interface {
+	Until(t time.Time) time.Time
+}
+
+// DailyWindow is a blackout of every day, from one time of day to another, as the clocks of the zone show them:
+// DailyWindow("22:00", "06:00", "Europe/Berlin"). It goes over midnight if to is earlier than from. The end is not
+// in it. In the nights in which clocks are changed it lasts as long as they show a time that lies in it, so a time
+// that they show twice is in it twice.
+func DailyWindow(from, to, zone string) Blackout {
+	start, startErr := parseClock("DailyWindow", from)
+	end, endErr := parseClock("DailyWindow", to)
+	w := dailyWindow{from: from, to: to, wallBlackout: wallBlackout{zone: zone}}
+	loc, zoneErr := loadZone(zone)
+	w.loc, w.err = loc, errors.Join(startErr, endErr, zoneErr)
+	if startErr == nil && endErr == nil && start == end {
+		w.err = errors.Join(w.err, fault("DailyWindow", from+" to "+to, len(from+" to "),
+			"it ends when it begins, so it is the whole day or nothing: use another time, or leave out the timer"))
+	}
+	w.end = func(wall time.Time) time.Time {
+		midnight := wall.Truncate(24 * time.Hour)
+		clock := wall.Sub(midnight)
+		switch {
+		case start < end && clock >= start && clock < end, start > end && clock < end:
+			return midnight.Add(end)
+		case start > end && clock >= start:
+			return midnight.Add(24*time.Hour + end)
+		}
+		return time.Time{}
+	}
+	return w
+}
+
+type dailyWindow struct {
+	from, to string
+	wallBlackout
+}
+
+func (w dailyWindow) String() string {
+	return fmt.Sprintf("daily %s to %s in %s", w.from, w.to, zoneName(w.zone))
+}
+
+// Weekdays is a blackout of these days of every week, from midnight to midnight in the zone.
+func Weekdays(zone string, days ...time.Weekday) Blackout {
+	w := weekdays{wallBlackout: wallBlackout{zone: zone}}
+	loc, err := loadZone(zone)
+	w.loc = loc
+	var in [7]bool
+	for _, d := range days {
+		if d < time.Sunday || d > time.Saturday {
+			err = errors.Join(err, fmt.Errorf("Weekdays: %d is no day of the week: use time.Sunday to time.Saturday", int(d)))
+			continue
+		}
+		if !in[d] {
+			in[d] = true
+			w.days = append(w.days, d)
+		}
+	}
+	switch len(w.days) {
+	case 0:
+		err = errors.Join(err, errors.New("Weekdays: it has no day: give it one, or leave it out"))
+	case 7:
+		err = errors.Join(err, errors.New("Weekdays: it has every day of the week, so nothing would ever run: take one out"))
+	}
+	w.err = err
+	w.end = wholeDays(func(day time.Time) bool { return in[day.Weekday()] })
+	return w
+}
+
+type weekdays struct {
+	days []time.Weekday
+	wallBlackout
+}
+
+func (w weekdays) String() string {
+	var names []string
+	for _, d := range w.days {
+		names = append(names, d.String())
+	}
+	return fmt.Sprintf("%s in %s", strings.Join(names, ", "), zoneName(w.zone))
+}
+
+// Dates is a blackout of these days, from midnight to midnight in the zone: Dates("Europe/Berlin", "2026-12-25", "2026-12-26").
+func Dates(zone string, days ...string) Blackout {
+	d := dates{days: slices.Clone(days), wallBlackout: wallBlackout{zone: zone}}
+	loc, err := loadZone(zone)
+	d.loc = loc
+	in := map[int64]bool{}
+	for _, text := range days {
+		day, fault := parseDate(text)
+		if fault != nil {
+			err = errors.Join(err, fault)
+			continue
+		}
+		in[day.Unix()] = true
+	}
+	if len(days) == 0 {
+		err = errors.Join(err, errors.New("Dates: it has no day: give it one, or leave it out"))
+	}
+	d.err = err
+	d.end = wholeDays(func(day time.Time) bool { return in[day.Unix()] })
+	return d
+}
+
+type dates struct {
+	days []string
+	wallBlackout
+}
+
+func (d dates) String() string {
+	const shown = 3
+	s := strings.Join(d.days[:min(shown, len(d.days))], ", ")
+	if more := len(d.days) - shown; more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s in %s", s, zoneName(d.zone))
+}
+
+// parseDate reads a day, 2026-12-25.
+func parseDate(text string) (time.Time, error) {
+	const layout = "0000-00-00"
+	for i, c := range []byte(text) {
+		switch {
+		case i == len(layout):
+			return time.Time{}, fault("Dates", text, i, `something follows the day: write it as "2026-12-25"`)
+		case layout[i] == '-' && c != '-', layout[i] == '0' && (c < '0' || c > '9'):
+			return time.Time{}, fault("Dates", text, i, `write the day as "2026-12-25"`)
+		}
+	}
+	if len(text) < len(layout) {
+		return time.Time{}, fault("Dates", text, len(text), `write the day as "2026-12-25"`)
+	}
+	if _, err := time.Parse("2006-01", text[:7]); err != nil {
+		return time.Time{}, fault("Dates", text, 5, "the month is 01 to 12")
+	}
+	day, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return time.Time{}, fault("Dates", text, 8, "this month has no such day")
+	}
+	return day, nil
+}
+
+// Between is a blackout from one instant to another, which is not in it.
+func Between(from, to time.Time) Blackout { return between{from.Round(0), to.Round(0)} }
+
+type between struct{ from, to time.Time }
+
+// Check implements Checker.
+func (b between) Check() error {
+	switch {
+	case b.from.IsZero() || b.to.IsZero():
+		return fmt.Errorf("%v: one of its instants is the zero time: set both", b)
+	case !b.to.After(b.from):
+		return fmt.Errorf("%v: it ends before it has begun: swap the two", b)
+	}
+	return nil
+}
+
+// Until implements Blackout.
+func (b between) Until(t time.Time) time.Time {
+	if t.Before(b.from) || !t.Before(b.to) {
+		return time.Time{}
+	}
+	return b.to
+}
+
+func (b between) String() string {
+	return fmt.Sprintf("between %s and %s", b.from.Format(time.RFC3339Nano), b.to.Format(time.RFC3339Nano))
+}
+
+// A BlackoutFunc says whether an instant lies in the blackout. When it ends is not known, so it is asked again for the next minute
+// (of UTC). So Except takes a tick for blacked out, without asking, that comes in the same minute as one that is.
+type BlackoutFunc func(time.Time) bool
+
+// Check implements Checker.
+func (f BlackoutFunc) Check() error {
+	if f == nil {
+		return errors.New("BlackoutFunc: it is nil: give it a function")
+	}
+	return nil
+}
+
+// Until implements Blackout.
+func (f BlackoutFunc) Until(t time.Time) time.Time {
+	if !f(t) {
+		return time.Time{}
+	}
+	return t.Round(0).Truncate(time.Minute).Add(time.Minute)
+}
+
+func (f BlackoutFunc) String() string { return "when a func says so" }
+
+// A wallBlackout is a blackout in the wall time of a zone.
+type wallBlackout struct {
+	zone string
+	loc  *time.Location
+	end  func(wall time.Time) time.Time // when the clock shows that it is over, if it is never changed; zero: not in it
+	err  error
+}
+
+// Check implements Checker.
+func (b wallBlackout) Check() error { return b.err }
+
+// Until implements Blackout. When the clock is changed it looks again.
+func (b wallBlackout) Until(t time.Time) time.Time {
+	if b.err != nil {
+		return time.Time{}
+	}
+	var until time.Time
+	for range maxSegments {
+		wall := shown(t, offsetAt(t, b.loc))
+		end := b.end(wall)
+		if end.IsZero() {
+			break
+		}
+		over := t.Round(0).Add(end.Sub(wall))
+		if _, changed := segment(t, b.loc); !changed.IsZero() && changed.Before(over) {
+			over = changed
+		}
+		t, until = over, over.In(b.loc)
+	}
+	return until
+}
+
+// wholeDays returns the end of the days in a row for which in is true.
+func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
+	return func(wall time.Time) time.Time {
+		day := wall.Truncate(24 * time.Hour)
+		if !in(day) {
+			return time.Time{}
+		}
+		return day.AddDate(0, 0, 1)
+	}
+}
+
+// checkBlackout returns the faults of a blackout, one of which may be that it breaks when it is asked.
+func checkBlackout(b Blackout) []error {
+	if b == nil {
+		return []error{errors.New("blackout: it is nil: take it out")}
+	}
+	faults := checkParts(b)
+	if len(faults) == 0 {
+		if _, err := askBlackout(b, time.Now()); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return faults
+}
+
+// blackedOut returns until when at least one of the blackouts lasts in which t lies, and which of them, or the zero time if it
+// lies in none. Of several, it is the one that ends last.
+func blackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err error) {
+	for _, b := range bs {
+		end, err := askBlackout(b, t)
+		if err != nil {
+			return time.Time{}, nil, err
+		}
+		if end.After(until) {
+			until, by = end, b
+		}
+	}
+	return until, by, nil
+}
+
+// askBlackout asks a blackout, and turns a panic and an end that is not later into an error.
+func askBlackout(b Blackout, t time.Time) (until time.Time, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			until, err = time.Time{}, fmt.Errorf("blackout %s: its Until panicked: %v", describe(b), p)
+		}
+	}()
+	until = b.Until(t)
+	if !until.IsZero() && !until.After(t) {
+		return time.Time{}, fmt.Errorf("blackout %s: its Until(%v) returned %v, which is not later", describe(b), t.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano))
+	}
+	return until, nil
+}

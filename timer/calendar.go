@@ -1,0 +1,258 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netresearch/go-cron"
+)
+
+// Daily is due once a day, when the clocks of the zone show that time of day: Daily("02:30", "Europe/Berlin"), or with
+// seconds, Daily("02:30:15", ""). The zone, and the nights in which clocks are changed, are as in Cron.
+func Daily(clock, zone string) Schedule {
+	d := daily{clock: clock, calendar: calendar{zone: zone}}
+	at, clockErr := parseClock("Daily", clock)
+	loc, zoneErr := loadZone(zone)
+	d.loc, d.err = loc, errors.Join(clockErr, zoneErr)
+	d.wall = onceADay(at)
+	return d
+}
+
+type daily struct {
+	clock string
+	calendar
+}
+
+func (d daily) String() string { return fmt.Sprintf("daily at %s in %s", d.clock, zoneName(d.zone)) }
+
+// onceADay is due at that time after midnight, on clocks that are never changed.
+type onceADay time.Duration
+
+func (d onceADay) Next(t time.Time) time.Time {
+	next := t.Truncate(24 * time.Hour).Add(time.Duration(d))
+	if !next.After(t) {
+		next = next.Add(24 * time.Hour)
+	}
+	return next
+}
+
+// At is due at each of these instants and never again. Instants that have passed are no fault: a program that is started after the
+// last one must start all the same.
+func At(times ...time.Time) Schedule {
+	in := make(instants, 0, len(times))
+	for _, t := range times {
+		in = append(in, t.Round(0)) // takes the monotonic clock off: an instant is what all hosts call so
+	}
+	slices.SortFunc(in, time.Time.Compare)
+	return in
+}
+
+type instants []time.Time
+
+// Check implements Checker.
+func (in instants) Check() error {
+	if len(in) == 0 {
+		return errors.New("At(): it never fires: give it an instant")
+	}
+	if in[0].IsZero() {
+		return errors.New("At: one of its instants is the zero time, which is no instant: set it, or take it out")
+	}
+	return nil
+}
+
+// Next implements Schedule.
+func (in instants) Next(t time.Time) time.Time {
+	i, _ := slices.BinarySearchFunc(in, t, func(at, t time.Time) int {
+		if at.After(t) {
+			return 1
+		}
+		return -1
+	})
+	if i == len(in) {
+		return time.Time{}
+	}
+	return in[i]
+}
+
+func (in instants) String() string {
+	const shown = 3
+	var s []string
+	for _, t := range in[:min(shown, len(in))] {
+		s = append(s, t.Format(time.RFC3339Nano))
+	}
+	if more := len(in) - len(s); more > 0 {
+		s = append(s, fmt.Sprintf("%d more", more))
+	}
+	return "at " + strings.Join(s, ", ")
+}
+
+// catchesUp: a tick that was missed is worth a late run. It is for calendars, whose next tick may be a day or a year away, and not for
+// intervals, whose next tick does as well. Of a user's own schedule we don't know.
+func catchesUp(s Schedule) bool {
+	switch s := s.(type) {
+	case crontab, daily, instants:
+		return true
+	case except:
+		return catchesUp(s.schedule)
+	}
+	return false
+}
+
+// ends: the schedule may have come to its end, and is well made all the same.
+func ends(s Schedule) bool {
+	switch s := s.(type) {
+	case instants:
+		return true
+	case except:
+		return ends(s.schedule)
+	}
+	return false
+}
+
+// A calendar is a schedule in the wall time of a zone. Below it is a schedule that knows no zones and takes the wall time for
+// UTC; what happens when clocks are changed is decided here, once for all:
+//
+//   - a time that does not exist is due at the first instant after the gap, once, however many such times there are;
+//   - a time that the clock shows twice is due the first time;
+//   - unless it is hourly: then it is due whenever the clock shows its time, and a gap of whole hours takes nothing from it.
+type calendar struct {
+	zone   string
+	loc    *time.Location
+	wall   cron.Schedule // what is due in wall time
+	hourly bool          // every hour of the day is allowed
+	err    error
+}
+
+// Check implements Checker.
+func (c calendar) Check() error { return c.err }
+
+// maxSegments bounds the walk; clocks that are changed once a month have fewer in 80 years.
+const maxSegments = 1000
+
+// Next implements Schedule. It walks from one change of the clocks to the next; between two of them an instant is wall time
+// minus offset.
+func (c calendar) Next(t time.Time) time.Time {
+	if c.err != nil || t.Year() > lastYear {
+		return time.Time{}
+	}
+	start, end := segment(t, c.loc)
+	offset := offsetAt(t, c.loc)
+	from := shown(t, offset)
+	if !c.hourly && !start.IsZero() {
+		from = later(from, justBefore(start, offsetAt(start.Add(-1), c.loc))) // what was shown before the clock was set back is done
+	}
+	asked, w := from, c.wall.Next(from) // nothing is due in wall time between these two
+	for range maxSegments {
+		if w.IsZero() {
+			return w
+		}
+		if due := w.Add(-offset); end.IsZero() || due.Before(end) {
+			return due.In(c.loc)
+		}
+		was := offset
+		offset = offsetAt(end, c.loc)
+		if gap := offset - was; gap > 0 && w.Before(shown(end, offset)) && (!c.hourly || gap%time.Hour != 0) {
+			return end.In(c.loc)
+		}
+		from = justBefore(end, offset)
+		if !c.hourly {
+			from = later(from, justBefore(end, was))
+		}
+		if from.Before(asked) || !from.Before(w) {
+			asked, w = from, c.wall.Next(from)
+		}
+		_, end = segment(end, c.loc)
+	}
+	return time.Time{}
+}
+
+// segment returns since when and until when, at the least, the clocks of the zone have the offset that they have at t; the zero time is always. Where
+// a zone has no table for the year of t but a rule, Go (1.26) says that a leap year ends on 31 December at 00:00, and on that day
+// it would not get any further.
+func segment(t time.Time, loc *time.Location) (start, end time.Time) {
+	start, end = t.In(loc).ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		end = t.Truncate(24 * time.Hour).Add(24 * time.Hour)
+	}
+	return start, end
+}
+
+// offsetAt is how far the clocks of the zone are ahead of UTC at t.
+func offsetAt(t time.Time, loc *time.Location) time.Duration {
+	_, seconds := t.In(loc).Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+// shown is what a clock with that offset shows at t: wall time, as if it were UTC.
+func shown(t time.Time, offset time.Duration) time.Time { return t.Add(offset).UTC().Round(0) }
+
+// justBefore is the wall time whose next one is what a clock with that offset shows at t.
+func justBefore(t time.Time, offset time.Duration) time.Time { return shown(t, offset).Add(-1) }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// loadZone returns the zone of that name. The empty name is UTC.
+func loadZone(zone string) (*time.Location, error) {
+	if strings.EqualFold(zone, "local") || zone == "localtime" {
+		return time.UTC, fault("zone", zone, 0, `hosts differ in their local time, and must agree on every tick: name a zone, such as "Europe/Berlin", or "" for UTC`)
+	}
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		at := strings.IndexFunc(zone, func(r rune) bool {
+			return !strings.ContainsRune("/_-+", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+		})
+		return time.UTC, fault("zone", zone, max(at, 0), `there is no such time zone here: use a name of the IANA database, such as "Europe/Berlin"; `+
+			`on systems without zone files, import _ "time/tzdata"`)
+	}
+	return loc, nil
+}
+
+func zoneName(zone string) string {
+	if zone == "" {
+		return "UTC"
+	}
+	return zone
+}
+
+// parseClock reads a time of day, 02:30 or 02:30:15.
+func parseClock(kind, text string) (time.Duration, error) {
+	const layout = "00:00:00"
+	bad := func(at int, format string, args ...any) (time.Duration, error) {
+		return 0, fault(kind, text, at, format, args...)
+	}
+	for i, c := range []byte(text) {
+		switch {
+		case i == len(layout):
+			return bad(i, `something follows the time: write it as "02:30" or "02:30:15"`)
+		case layout[i] == ':' && c != ':', layout[i] == '0' && (c < '0' || c > '9'):
+			return bad(i, `write the time as "02:30" or "02:30:15", with two digits each`)
+		}
+	}
+	if len(text) != len("00:00") && len(text) != len(layout) {
+		return bad(len(text), `write the time as "02:30" or "02:30:15", with two digits each`)
+	}
+	var at time.Duration
+	for i, part := range []struct {
+		name  string
+		below int
+		unit  time.Duration
+	}{{"hour", 24, time.Hour}, {"minute", 60, time.Minute}, {"second", 60, time.Second}} {
+		if 3*i > len(text) {
+			break
+		}
+		n := int(text[3*i]-'0')*10 + int(text[3*i+1]-'0')
+		if n >= part.below {
+			return bad(3*i, "the %s is 00 to %d", part.name, part.below-1)
+		}
+		at += time.Duration(n) * part.unit
+	}
+	return at, nil
+}

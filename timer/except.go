@@ -1,0 +1,83 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Except is a schedule without the ticks that lie in one of the blackouts: a calendar of business days is
+// Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone, "2026-12-25")). These ticks don't exist: nobody counts them
+// as missed or skipped.
+//
+// A schedule that has no tick left for 100 years, or whose next 500,000 ticks or minutes (of a BlackoutFunc) are all blacked out,
+// never fires.
+func Except(schedule Schedule, blackouts ...Blackout) Schedule {
+	return except{schedule, slices.Clone(blackouts)}
+}
+
+type except struct {
+	schedule  Schedule
+	blackouts []Blackout
+}
+
+// Check implements Checker.
+func (e except) Check() error {
+	var faults []error
+	if e.schedule == nil {
+		faults = append(faults, errors.New("Except: its schedule is nil: give it one"))
+	} else {
+		faults = append(faults, checkParts(e.schedule)...)
+	}
+	if len(e.blackouts) == 0 {
+		faults = append(faults, errors.New("Except: it has no blackout: give it one, or use the schedule as it is"))
+	}
+	for _, b := range e.blackouts {
+		faults = append(faults, checkBlackout(b)...)
+	}
+	return errors.Join(faults...)
+}
+
+const (
+	exceptYears = 100
+	exceptTries = 500_000
+)
+
+// Next implements Schedule. It jumps from tick to tick and from the end of one blackout to the next.
+func (e except) Next(t time.Time) time.Time {
+	limit := t.AddDate(exceptYears, 0, 0)
+	if t.IsZero() {
+		limit = time.Date(lastYear, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	for range exceptTries {
+		next, err := nextTick(e.schedule, t)
+		if err != nil {
+			panic(brokenPart{fmt.Errorf("%s: %w", describe(e.schedule), err)})
+		}
+		if next.IsZero() || next.After(limit) {
+			break
+		}
+		until, _, err := blackedOut(e.blackouts, next)
+		if err != nil {
+			panic(brokenPart{err})
+		}
+		if until.IsZero() {
+			return next
+		}
+		t = until.Add(-1) // the end of a blackout is no longer in it
+	}
+	return time.Time{}
+}
+
+// A brokenPart is what Next panics with if a part that somebody else wrote does, because it has no other way to say so.
+type brokenPart struct{ error }
+
+func (e except) String() string {
+	var bs []string
+	for _, b := range e.blackouts {
+		bs = append(bs, describe(b))
+	}
+	return fmt.Sprintf("%s, except %s", describe(e.schedule), strings.Join(bs, ", "))
+}

@@ -1,0 +1,85 @@
+package timer
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// fault is an error about text that a person wrote: it quotes the text, says what is wrong, and shows the place, byte at,
+// with a caret under it.
+func fault(kind, text string, at int, format string, args ...any) error {
+	const before, after = 50, 25 // characters around the place that are shown
+	at = min(at, len(text))
+	left, right := legible(text[:at]), legible(text[at:])
+	if len(left) > before {
+		left = append([]rune{'…'}, left[len(left)-before:]...)
+	}
+	if len(right) > after {
+		right = append(right[:after], '…')
+	}
+	return fmt.Errorf("%s %s: %s\n\t%s%s\n\t%s^", kind, quote(text), fmt.Sprintf(format, args...), string(left), string(right), strings.Repeat(" ", len(left)))
+}
+
+// legible makes every character as wide as the caret line takes it for.
+func legible(s string) []rune {
+	var rs []rune
+	for _, r := range s {
+		switch {
+		case unicode.IsSpace(r):
+			r = ' '
+		case r == utf8.RuneError || !unicode.IsPrint(r):
+			r = '?'
+		}
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+// quote is %q, but not longer than a person reads.
+func quote(s string) string {
+	const longest = 60
+	if utf8.RuneCountInString(s) <= longest {
+		return fmt.Sprintf("%q", s)
+	}
+	return fmt.Sprintf("%.*q…", longest, s)
+}
+
+// describe is how a schedule or a blackout is shown to people.
+func describe(v any) string {
+	if s, ok := v.(fmt.Stringer); ok {
+		return fmt.Sprintf("%v", s) // fmt survives a String that panics
+	}
+	return fmt.Sprintf("%T", v)
+}
+
+// checkParts returns the faults of a schedule or a blackout, each by itself.
+func checkParts(v any) (faults []error) {
+	c, ok := v.(Checker)
+	if !ok {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			faults = []error{fmt.Errorf("%T: its Check panicked: %v", v, p)}
+		}
+	}()
+	return split(c.Check())
+}
+
+// split takes apart what errors.Join has joined.
+func split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, err := range joined.Unwrap() {
+		all = append(all, split(err)...)
+	}
+	return all
+}
