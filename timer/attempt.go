@@ -11,43 +11,46 @@ import (
 )
 
 // attempt asks the store for a slot and the tick, together, and becomes the run if it gets them.
-func (s *Scheduler) attempt(e *entry, tick int64) {
-	lease, err := s.acquire(s.base, e, tick)
+func (s *Scheduler) attempt(e *entry, t dueTick) {
+	lease, err := s.acquire(s.base, e, t)
 	s.lock()
 	s.nextInLine()
-	degraded := s.heard(e, lease, err)
+	degraded := s.heard(e, lease, err) && !t.missed // nobody knows whether a missed tick was run
 	switch {
 	case s.handOver(e, lease):
-		s.skip(e, Rejoining)
+		s.skip(e, t.at, Rejoining, nil)
 		s.leave(e)
 		s.unlock()
 	case (err == nil || degraded) && s.starting() && !e.gone:
 		s.unlock()
-		s.run(e, tick, lease, degraded)
+		s.run(e, t.at, lease, degraded)
 	case err == nil || degraded: // draining began meanwhile, or the timer was removed; a tick that was claimed is spent
-		s.skip(e, Draining)
+		s.skip(e, t.at, Draining, nil)
 		s.unlock()
 		s.giveBack(e, lease)
-	case s.postpone(e, tick, err):
+	case s.postpone(e, t, err):
 		s.leave(e)
 		s.unlock()
 	default:
-		s.skip(e, reasonOf(err))
+		s.skip(e, t.at, reasonOf(err), err)
 		s.leave(e)
 		s.unlock()
 	}
 }
 
-// acquire makes one call to the store. tick 0: none is to be claimed.
-func (s *Scheduler) acquire(ctx context.Context, e *entry, tick int64) (*dlock.Lease, error) {
+// acquire makes one call to the store. The zero dueTick: none is to be claimed.
+func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
 	sem := s.session.Semaphore(e.timer.lockName(), e.timer.slots())
+	s.lock()
+	perTick := e.perTick()
+	s.unlock()
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error
-	if tick == 0 || e.timer.MaxPerTick == NoLimit {
+	if t.at == 0 || perTick == NoLimit {
 		lease, err = sem.TryAcquire(ctx)
 	} else {
-		lease, err = sem.TryAcquireTick(ctx, dlock.Tick{At: time.UnixMicro(tick), Max: e.timer.MaxPerTick})
+		lease, err = sem.TryAcquireTick(ctx, dlock.Tick{At: time.UnixMicro(t.at), Max: perTick, Missed: t.missed})
 	}
 	s.lock()
 	defer s.unlock()
@@ -64,14 +67,14 @@ func (s *Scheduler) nextInLine() {
 	for len(s.line) > 0 {
 		e := s.line[0]
 		s.line = s.line[1:]
-		tick := e.detail.waits
-		e.detail.waits = 0
+		t := e.detail.waits
+		e.detail.waits = dueTick{}
 		if s.breaker.open {
-			s.withoutStore(e, tick)
+			s.withoutStore(e, t)
 			continue
 		}
 		s.attempts++
-		go s.attempt(e, tick)
+		go s.attempt(e, t)
 		return
 	}
 	s.line = nil
@@ -87,8 +90,10 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 		return s.down(e, err)
 	case lease != nil:
 		s.answered(e)
-		s.declared(e, lease.News().Slots)
-		s.heardOfSuccess(e, lease.News().Success)
+		news := lease.News()
+		s.declared(e, news.Slots)
+		s.obey(e, news, nil)
+		s.heardOfSuccess(e, news.Success)
 		if m := s.metricsOf(e); m != nil && lease.Abandoned() {
 			m.abandoned(e.timer.Name)
 		}
@@ -99,11 +104,14 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	case refused:
 		s.answered(e)
 		s.declared(e, no.News.Slots)
+		s.obey(e, no.News, no)
 		s.heardOfSuccess(e, no.News.Success)
 		if no.News.Success == 0 {
 			d.silence.unknown()
 		}
 		d.silence.holder = no.Holder
+		d.lastNo = no
+		s.remember(e, no)
 		s.heldFor(e, no)
 		if no.Reason == dlock.Quarantine {
 			s.quarantined(no.Ends)
@@ -197,16 +205,16 @@ func (s *Scheduler) declared(e *entry, slots int) {
 
 // postpone has a tick tried again when the store's quarantine is over, if no other comes due before: a daily timer must
 // not lose its day to a restart of the store. Called with mu held.
-func (s *Scheduler) postpone(e *entry, tick int64, err error) bool {
+func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	if !ok || no.Reason != dlock.Quarantine || tick == 0 || e.gone || !s.starting() {
+	if !ok || no.Reason != dlock.Quarantine || t.at == 0 || e.gone || !s.starting() {
 		return false
 	}
-	when := time.Now().Add(max(no.Ends, unknownQuarantine) + time.Millisecond).UnixMicro()
-	if e.due != tick || e.next != 0 && e.next <= when {
+	when := s.now().Add(max(no.Ends, unknownQuarantine) + time.Millisecond).UnixMicro()
+	if e.due != t.at || e.next != 0 && e.next <= when {
 		return false
 	}
-	s.heap.push(item{when: when, postponed: tick, e: e})
+	s.heap.push(item{when: when, again: t, e: e})
 	s.poke()
 	return true
 }
@@ -250,7 +258,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		return refuse(reason, nil)
 	}
-	if e.places >= s.hostLimit(e) {
+	if e.places >= e.hostLimit() {
 		s.unlock()
 		return refuse(LimitLocal, nil)
 	}
@@ -264,7 +272,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		go s.run(e, 0, nil, false)
 		return nil
 	}
-	lease, err := s.acquire(ctx, e, 0)
+	lease, err := s.acquire(ctx, e, dueTick{})
 	s.lock()
 	degraded := s.heard(e, lease, err)
 	switch {

@@ -48,6 +48,9 @@ type Config struct {
 	// another CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
 
+	// Blackouts are times in which no timer starts anything by its schedule. Default none.
+	Blackouts []Blackout
+
 	// Holder is how operators see this host. Default: host name, process id and a random part.
 	Holder dlock.Holder
 }
@@ -79,6 +82,11 @@ func (c Config) check() error {
 	}{{"PreStopDelay", c.PreStopDelay}, {"DrainTimeout", c.DrainTimeout}} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("timer: Config.%s: %v is negative: use a positive duration, or 0 for the default", d.field, d.value))
+		}
+	}
+	for i, b := range c.Blackouts {
+		for _, err := range checkBlackout(b) {
+			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -120,6 +128,35 @@ func (t Timer) check() error {
 	}
 	if t.AlarmAfter < 0 {
 		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter, DefaultAlarmAfter)
+	}
+	for i, b := range t.Blackouts {
+		for _, err := range checkBlackout(b) {
+			fault(fmt.Sprintf("Blackouts[%d]", i), "%w", err)
+		}
+	}
+	if t.OnMissed > RunOnce {
+		fault("OnMissed", "%d is not a policy: use timer.RunOnce or timer.SkipMissed", t.OnMissed)
+	}
+	if t.OnMissed == RunOnce && t.Schedule == nil {
+		fault("OnMissed", "a timer without a Schedule misses nothing: take it out, or set a Schedule")
+	}
+	if t.MissedWindow < 0 {
+		fault("MissedWindow", "%v is negative: use a positive duration, or 0 for %v", t.MissedWindow, DefaultMissedWindow)
+	}
+	if !(t.Jitter >= 0 && t.Jitter <= maxJitter) { // NaN, too
+		fault("Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Jitter, maxJitter)
+	}
+	if t.SpreadStart < 0 || t.SpreadStart > maxSpread {
+		fault("SpreadStart", "%v: use 0 to %v", t.SpreadStart, maxSpread)
+	}
+	if t.SpreadHosts < 0 || t.SpreadHosts > maxSpread {
+		fault("SpreadHosts", "%v: use 0 to %v", t.SpreadHosts, maxSpread)
+	}
+	if t.SpreadHosts > 0 && t.MaxPerTick != NoLimit {
+		fault("SpreadHosts", "it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to timer.NoLimit, or use SpreadStart")
+	}
+	if t.Spread > LeastRecent {
+		fault("Spread", "%d is not a policy: use timer.FirstCome or timer.LeastRecent", t.Spread)
 	}
 	if t.OnStoreDown > Skip {
 		fault("OnStoreDown", "%d is not a policy: use timer.RunLocal or timer.Skip", t.OnStoreDown)

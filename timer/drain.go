@@ -61,11 +61,11 @@ func (s *Scheduler) start(base context.Context) error {
 	s.unlock()
 
 	// What came due between New and now was nobody's tick yet. Schedules are asked without the lock.
-	now := time.Now()
+	now := s.now()
 	for _, e := range entries {
-		next, err := e.first(now)
+		next, err := s.first(e, now)
 		s.lock()
-		s.plan(e, next, err)
+		s.take(e, next, err)
 		s.unlock()
 	}
 	return nil
@@ -87,14 +87,14 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.phase = draining
 	s.wakeBy.Store(0)
 	for _, e := range s.line {
-		e.detail.waits = 0
-		s.skip(e, Draining)
+		s.skip(e, e.detail.waits.at, Draining, nil)
+		e.detail.waits = dueTick{}
 		s.leave(e)
 	}
 	s.line = nil
 	for _, it := range s.heap {
-		if it.postponed != 0 {
-			s.skip(it.e, Quarantine)
+		if it.again.at != 0 {
+			s.skip(it.e, it.again.at, it.again.overtaken(), nil)
 		}
 	}
 	s.heap = nil

@@ -2,9 +2,9 @@ package timer
 
 // An item of the heap is something to do at an instant. It is a value: a hundred thousand timers are one slice.
 type item struct {
-	when      int64 // µs since the epoch
-	postponed int64 // 0, or the tick (µs) that is to be tried again: the store was quarantined
-	e         *entry
+	when  int64   // µs since the epoch
+	again dueTick // a tick that is tried later than it was due; zero: the timer's next tick comes due
+	e     *entry
 }
 
 // tickHeap is a four-ary min-heap of items by time: shallower than a binary heap, and half the cache misses.
@@ -61,20 +61,20 @@ func (s tickHeap) sink(i int, it item) {
 }
 
 // removeAll drops the items of one timer.
-func (h *tickHeap) removeAll(e *entry) (postponed []int64) {
+func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 	s := (*h)[:0]
 	for _, it := range *h {
 		switch {
 		case it.e != e:
 			s = append(s, it)
-		case it.postponed != 0:
-			postponed = append(postponed, it.postponed)
+		case it.again.at != 0:
+			again = append(again, it.again)
 		}
 	}
 	clear((*h)[len(s):])
 	*h = s
 	s.order()
-	return postponed
+	return again
 }
 
 // order makes a heap of items in any order.

@@ -95,6 +95,7 @@ func (p *prober) probe(until <-chan struct{}) {
 		return
 	}
 	s.rejoin(until)
+	s.learnOrders()
 	select {
 	case <-until:
 	default:
@@ -113,6 +114,9 @@ func (p *prober) ask() error {
 			return err
 		}
 		p.host = host
+		p.s.lock()
+		p.s.hearOrders(host.News().Orders)
+		p.s.unlock()
 		p.counted = time.Time{}
 		return nil
 	}

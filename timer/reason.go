@@ -10,14 +10,16 @@ import (
 type Reason string
 
 const (
-	Missed      Reason = "missed"       // this host was late by more than a period: only the latest tick is tried
+	Missed      Reason = "missed"       // this host was late, and OnMissed says not to run it, or a later tick is tried
+	BlackedOut  Reason = "blackout"     // it fell into a blackout of its timer or of the scheduler
 	LimitLocal  Reason = "limit_local"  // MaxPerHost runs go on here
 	LimitGlobal Reason = "limit_global" // MaxConcurrency runs go on in the fleet
 	TickTaken   Reason = "tick_taken"   // the tick has had its MaxPerTick starts
+	TickFirst   Reason = "tick_first"   // a tick before this host's start: no host has ever claimed one, so it was not missed
 	TickLate    Reason = "tick_late"    // another host has claimed a later tick: this host's clock is behind, or it was paused
 	TickAhead   Reason = "tick_ahead"   // this host's clock is more than five seconds ahead of the store's
 	Quarantine  Reason = "quarantine"   // the store restarted and must wait until old leases have ended
-	Paused      Reason = "paused"       // the store says that the timer is paused
+	Paused      Reason = "paused"       // somebody paused the timer
 	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip
 	Rejoining   Reason = "rejoining"    // the store is back, and runs that went on without it hold no slot yet
 	Draining    Reason = "draining"     // the host is shutting down

@@ -81,7 +81,7 @@ func (s *Scheduler) rejoin(until <-chan struct{}) {
 			if !wanted {
 				break
 			}
-			lease, err := s.acquire(s.base, e, 0)
+			lease, err := s.acquire(s.base, e, dueTick{})
 			s.lock()
 			if lease != nil || errors.Is(err, dlock.ErrNotAcquired) {
 				s.heard(e, lease, err)

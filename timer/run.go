@@ -146,6 +146,8 @@ func (s *Scheduler) begin(e *entry, r *Run, tick int64, lease *dlock.Lease) {
 	}
 	if tick != 0 {
 		d.started++
+		d.ranLast = d.ticks
+		d.history.add(decision{tick: tick, run: r})
 	}
 	if m := s.metricsOf(e); m != nil {
 		m.started(e.timer.Name, r)
@@ -200,6 +202,12 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		}
 	}
 	d.last = &RunResult{Tick: r.tick, Started: r.started, Took: took, Outcome: outcome, Err: err}
+	d.fullUntil = time.Time{} // a slot is free
+	if !r.tick.IsZero() {
+		if c := d.history.find(r.tick.UnixMicro()); c != nil && c.run == r {
+			c.result = d.last
+		}
+	}
 	s.letGo(e, r)
 	if m := s.metricsOf(e); m != nil {
 		m.finished(e.timer.Name, outcome, took)

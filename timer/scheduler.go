@@ -53,9 +53,13 @@ type Scheduler struct {
 	breaker    breaker
 	quarantine time.Time // until when the store grants nothing, as it said
 	auditing   bool
-	degraded   int  // runs that go on without the store
-	hosts      int  // that were last seen to share the store, this one included
-	probed     bool // the store has been asked once, whatever it said
+	degraded   int   // runs that go on without the store
+	hosts      int   // that were last seen to share the store, this one included
+	probed     bool  // the store has been asked once, whatever it said
+	ordered    int64 // version of the orders that this host has heard of
+	learnt     int64 // version that it has read
+
+	skew time.Duration // of this host's clock; for tests
 }
 
 type phase uint8
@@ -79,6 +83,7 @@ type entry struct {
 	due    int64 // µs, the latest tick that came due
 	places int   // attempts and runs on this host
 	gone   bool
+	asks   limitsLeftOpen
 	detail *detail
 }
 
@@ -89,16 +94,21 @@ type detail struct {
 	skipped   map[Reason]uint64
 	runs      map[*Run]struct{}
 	last      *RunResult
-	local     []bool // numbers in use by runs without a slot in the store
-	waits     int64  // the tick (µs) for which the timer stands in line; 0: none
+	local     []bool  // numbers in use by runs without a slot in the store
+	waits     dueTick // for which the timer stands in line; zero: none
 	silence   silence
 	declared  int          // slots that other hosts declare, if not ours
 	heardOf   time.Time    // when they last did
 	storeDown bool         // the store did not answer this timer, and nobody since
 	degraded  int          // runs that go on without the store
+	lastNo    error        // the store's latest no
 	overlong  dlock.Holder // who was last told of to hold a slot for too long
 	fault     string       // the schedule failed
 	idle      chan struct{}
+	fullUntil time.Time // every slot is held until then at least, as the store said
+	ranLast   uint64    // ticks, when this host last ran one
+	orders    orders
+	history   history
 }
 
 func (e *entry) more() *detail {
@@ -154,9 +164,9 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 func (s *Scheduler) Register(timers ...Timer) error {
 	var errs []error
 	entries := make([]*entry, 0, len(timers))
-	firsts := make([]time.Time, 0, len(timers))
+	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
-	now := time.Now()
+	now := s.now()
 	for _, t := range timers {
 		if names[t.Name] && t.Name != "" {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
@@ -166,8 +176,8 @@ func (s *Scheduler) Register(timers ...Timer) error {
 			errs = append(errs, err)
 			continue
 		}
-		e := &entry{timer: t.withDefaults()}
-		first, err := e.first(now)
+		e := &entry{timer: t.withDefaults(), asks: t.leftOpen()}
+		first, err := s.first(e, now)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
 			continue
@@ -198,34 +208,10 @@ func (s *Scheduler) Register(timers ...Timer) error {
 		if s.metrics != nil {
 			s.metrics.registered(e.timer)
 		}
-		s.plan(e, firsts[i], nil)
+		s.take(e, firsts[i], nil)
 	}
 	s.poke()
 	return nil
-}
-
-// first asks the schedule for the first tick after now; the zero time if there is none.
-func (e *entry) first(now time.Time) (time.Time, error) {
-	if e.timer.Schedule == nil {
-		return time.Time{}, nil
-	}
-	return nextTick(e.timer.Schedule, now)
-}
-
-// plan takes in what the schedule said. Called with mu held.
-func (s *Scheduler) plan(e *entry, next time.Time, err error) {
-	e.next = 0
-	switch {
-	case e.gone:
-	case err != nil:
-		e.more().fault = err.Error()
-		s.say(slog.LevelError, "timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
-	case !next.IsZero():
-		e.next = next.UnixMicro()
-		if s.phase != created { // Run begins with asking all schedules
-			s.heap.push(item{when: e.next, e: e})
-		}
-	}
 }
 
 // Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on
@@ -239,13 +225,13 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	}
 	delete(s.entries, name)
 	e.gone = true
-	for range s.heap.removeAll(e) {
-		s.skip(e, Quarantine)
+	for _, t := range s.heap.removeAll(e) {
+		s.skip(e, t.at, t.overtaken(), nil)
 	}
-	if e.detail != nil && e.detail.waits != 0 {
+	if e.detail != nil && e.detail.waits.at != 0 {
 		s.line = slices.DeleteFunc(s.line, func(waiting *entry) bool { return waiting == e })
-		e.detail.waits = 0
-		s.skip(e, Draining)
+		s.skip(e, e.detail.waits.at, Draining, nil)
+		e.detail.waits = dueTick{}
 		s.leave(e)
 	}
 	if s.metrics != nil {
@@ -300,13 +286,16 @@ func (s *Scheduler) loop(until <-chan struct{}) {
 // awakeIn says when the scheduling goroutine will show up again, for Live.
 func (s *Scheduler) awakeIn(wait time.Duration) { s.wakeBy.Store(int64(time.Since(s.born) + wait)) }
 
+// now is the time by which ticks come due.
+func (s *Scheduler) now() time.Time { return time.Now().Add(s.skew) }
+
 // fire dispatches what is due and returns how long nothing else is. More may come due than it can dispatch, so it looks
 // for its end, and shows that it is alive, at every item.
 func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 	before, now := s.fired, time.Now()
 	s.fired = now
 	if !before.IsZero() && steppedBack(now.Sub(before), now.Round(0).Sub(before.Round(0))) {
-		s.replan(now)
+		s.replan(s.now())
 	}
 	for {
 		select {
@@ -316,7 +305,7 @@ func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 		}
 		s.awakeIn(0)
 		s.lock()
-		now := time.Now()
+		now := s.now()
 		if len(s.heap) == 0 {
 			s.unlock()
 			return maxSleep
@@ -326,19 +315,21 @@ func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 			return min(when.Sub(now), maxSleep)
 		}
 		it := s.heap.pop()
-		if it.postponed != 0 {
-			s.retry(it)
+		e, tick := it.e, time.UnixMicro(it.e.next)
+		s.unlock()
+
+		// Schedules and blackouts are the user's code: they run without the lock, because they may call us.
+		if it.again.at != 0 {
+			dark := s.blackout(e, now)
+			s.lock()
+			s.retry(it, dark)
 			s.unlock()
 			continue
 		}
-		s.unlock()
-
-		// The schedule is the user's code: it runs without the lock, because it may call us.
-		last, next, missed, err := advance(it.e.timer.Schedule, time.UnixMicro(it.when), now)
-
+		c := s.comeDue(e, tick, time.UnixMicro(it.when), now)
 		s.lock()
-		if !it.e.gone {
-			s.due(it, last, next, missed, err)
+		if !e.gone {
+			s.due(e, c)
 		}
 		s.unlock()
 	}
@@ -352,98 +343,108 @@ func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.
 func (s *Scheduler) replan(now time.Time) {
 	s.lock()
 	s.say(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
-	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.postponed == 0 })
+	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.again.at == 0 })
 	s.heap.order()
 	entries := slices.Collect(maps.Values(s.entries))
 	s.unlock()
 	for _, e := range entries {
-		next, err := e.first(now)
+		next, err := s.first(e, now)
+		next.missed = time.Time{} // this host was there
 		s.lock()
-		s.plan(e, next, err)
+		s.take(e, next, err)
 		s.unlock()
 	}
 }
 
 // due accounts for a tick and those missed before it, plans the next and tries the tick. Called with mu held.
-func (s *Scheduler) due(it item, last, next time.Time, missed uint64, err error) {
-	e := it.e
+func (s *Scheduler) due(e *entry, c coming) {
 	d := e.more()
-	if missed > 0 {
-		d.ticks += missed
-		s.skipMany(e, Missed, missed)
+	last := c.last.UnixMicro()
+	if c.missed > 0 {
+		d.ticks += c.missed
+		s.skipMany(e, decision{tick: c.first.UnixMicro(), through: last - 1, reason: Missed}, c.missed)
 	}
-	e.due = last.UnixMicro()
-	s.plan(e, next, err)
+	e.due = last
+	s.take(e, c.next, c.err)
 	d.ticks++
 	d.silence.ticks++
 	d.silence.reason = ""
-	s.try(e, e.due)
+	switch {
+	case c.dark != nil:
+		s.skip(e, last, BlackedOut, c.dark)
+	case c.late > lateGrace && c.late > e.missedWindow():
+		s.skip(e, last, Missed, nil)
+	default:
+		s.try(e, dueTick{at: last, missed: c.late > lateGrace})
+	}
 }
 
-// retry tries a tick that met a quarantined store once more, if it is still the latest. Called with mu held.
-func (s *Scheduler) retry(it item) {
-	if it.e.gone || it.e.due != it.postponed {
-		s.skip(it.e, Quarantine)
-		return
+// retry tries a tick again, or at last, if it is still the latest. Called with mu held.
+func (s *Scheduler) retry(it item, dark error) {
+	switch e, t := it.e, it.again; {
+	case e.gone || e.due != t.at:
+		s.skip(e, t.at, t.overtaken(), nil)
+	case dark != nil:
+		s.skip(e, t.at, BlackedOut, dark)
+	default:
+		s.try(e, t)
 	}
-	s.try(it.e, it.postponed)
 }
 
 // try passes a tick through the local limit and sends it on its way. Called with mu held.
-func (s *Scheduler) try(e *entry, tick int64) {
+func (s *Scheduler) try(e *entry, t dueTick) {
 	d := e.more()
 	switch {
 	case !s.starting():
-		s.skip(e, Draining)
+		s.skip(e, t.at, Draining, nil)
 		return
-	case d.waits != 0: // the one that stands in line is overtaken, and gives this one its place
-		s.skip(e, Missed)
-		d.waits = tick
+	case d.waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
+		s.skip(e, d.waits.at, Missed, nil)
+		d.waits = t
 		return
-	case e.places >= s.hostLimit(e):
-		s.skip(e, LimitLocal)
+	case s.pausedHere(e):
+		s.skip(e, t.at, Paused, d.orders.refusal(e))
+		return
+	case e.places >= e.hostLimit():
+		s.skip(e, t.at, LimitLocal, nil)
 		return
 	case s.rejoining(e):
-		s.skip(e, Rejoining)
+		s.skip(e, t.at, Rejoining, nil)
+		return
+	case s.stillFull(e):
+		d.silence.unknown()
+		s.skip(e, t.at, LimitGlobal, d.lastNo)
+		return
+	case s.standBack(e, t):
 		return
 	}
 	s.enter(e)
 	switch {
 	case !s.shared(e):
-		go s.run(e, tick, nil, false)
+		go s.run(e, t.at, nil, false)
 	case s.breaker.open:
-		s.withoutStore(e, tick)
+		s.withoutStore(e, t)
 	case s.attempts < maxAttempts:
 		s.attempts++
-		go s.attempt(e, tick)
+		go s.attempt(e, t)
 	default:
-		d.waits = tick
+		d.waits = t
 		s.line = append(s.line, e)
 	}
 }
 
 // withoutStore does at once with a tick that has a place what its timer does while the store is down. Called with mu held.
-func (s *Scheduler) withoutStore(e *entry, tick int64) {
-	if s.down(e, s.breaker.err) {
-		go s.run(e, tick, nil, true)
+func (s *Scheduler) withoutStore(e *entry, t dueTick) {
+	if s.down(e, s.breaker.err) && !t.missed { // nobody knows whether a missed one was run
+		go s.run(e, t.at, nil, true)
 		return
 	}
-	s.skip(e, StoreDown)
+	s.skip(e, t.at, StoreDown, s.breaker.err)
 	s.leave(e)
 }
 
 // starting reports whether ticks may start runs. Called with mu held.
 func (s *Scheduler) starting() bool { return s.phase == running || s.phase == leaving }
-
-// shared reports whether a timer's limits are kept in the store.
-func (s *Scheduler) shared(e *entry) bool {
-	return s.session != nil && !e.timer.LocalOnly && !e.timer.unlimited()
-}
-
-// hostLimit is how many runs may go on here. Without a store the fleet's limit is this host's, too.
-func (s *Scheduler) hostLimit(e *entry) int {
-	return min(e.timer.MaxPerHost, e.timer.MaxConcurrency)
-}
 
 // enter takes a place on this host, leave gives it back. Called with mu held.
 func (s *Scheduler) enter(e *entry) {
@@ -480,18 +481,22 @@ func (s *Scheduler) metricsOf(e *entry) *metrics {
 	return s.metrics
 }
 
-func (s *Scheduler) skip(e *entry, reason Reason) { s.skipMany(e, reason, 1) }
+// skip counts a tick that started nothing, and remembers why for Explain. Called with mu held.
+func (s *Scheduler) skip(e *entry, tick int64, reason Reason, why error) {
+	s.skipMany(e, decision{tick: tick, reason: reason, why: why}, 1)
+}
 
-func (s *Scheduler) skipMany(e *entry, reason Reason, n uint64) {
+func (s *Scheduler) skipMany(e *entry, c decision, n uint64) {
 	d := e.more()
 	if d.skipped == nil {
 		d.skipped = make(map[Reason]uint64)
 	}
-	d.skipped[reason] += n
-	if reason != Missed {
-		d.silence.reason = reason
+	d.skipped[c.reason] += n
+	if c.reason != Missed {
+		d.silence.reason = c.reason
 	}
+	d.history.add(c)
 	if m := s.metricsOf(e); m != nil {
-		m.skipped(e.timer.Name, reason, n)
+		m.skipped(e.timer.Name, c.reason, n)
 	}
 }

@@ -50,13 +50,21 @@ type TimerStatus struct {
 	Running        []RunStatus       // by start
 	Last           *RunResult        // the run that ended last; nil: none
 	Fallback       bool              // it runs, or would run, without the store
-	MaxConcurrency int               // as it is in force, defaults filled in
+	MaxConcurrency int               // as it is in force: ordered for the fleet, or as in the code, defaults filled in
 	MaxPerTick     int
 	MaxPerHost     int
-	Bound          int    // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback
-	Silent         int    // ticks without a successful run on any host, as far as this one knows
-	Declared       int    // MaxConcurrency of other hosts if they disagree, else 0
-	Fault          string // why the schedule is no longer followed; "": it is
+	Bound          int          // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback
+	Silent         int          // ticks without a successful run on any host, as far as this one knows
+	Declared       int          // MaxConcurrency of other hosts if they disagree, else 0
+	Ordered        int          // MaxConcurrency that was ordered for the fleet; 0: none was, or the timer is paused by it
+	Paused         *PauseStatus // nil: it is not
+	Fault          string       // why the schedule is no longer followed; "": it is
+}
+
+// PauseStatus is a pause as this host knows it.
+type PauseStatus struct {
+	dlock.Order
+	Until time.Time // zero: until somebody ends it (MaxConcurrency was set to 0)
 }
 
 // RunStatus is a run that goes on.
@@ -97,7 +105,7 @@ func (s *Scheduler) Status() Status {
 }
 
 func (e *entry) status() TimerStatus {
-	t := TimerStatus{Name: e.timer.Name, MaxConcurrency: e.timer.MaxConcurrency, MaxPerTick: e.timer.MaxPerTick, MaxPerHost: e.timer.MaxPerHost}
+	t := TimerStatus{Name: e.timer.Name, MaxConcurrency: e.limit(), MaxPerTick: e.perTick(), MaxPerHost: e.hostLimit()}
 	if e.next != 0 {
 		t.Next = time.UnixMicro(e.next)
 	}
@@ -108,6 +116,10 @@ func (e *entry) status() TimerStatus {
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
 	t.Last, t.Declared, t.Fault = d.last, d.declared, d.fault
 	t.Fallback, t.Silent = e.fallback(), d.silence.ticks
+	t.Ordered = d.orders.limit
+	if d.orders.inForce() {
+		t.Paused = &PauseStatus{Order: d.orders.order, Until: d.orders.until}
+	}
 	for r := range d.runs {
 		t.Running = append(t.Running, RunStatus{
 			Tick: r.tick, Slot: r.Slot(), Fence: r.Fence(), Started: r.started,
@@ -134,10 +146,10 @@ func (s *Scheduler) showFallback(e *entry) {
 // bound is how many runs may go on at once in the fleet at worst. Without the store every host keeps to MaxPerHost, and
 // nobody to more. Called with mu held.
 func (s *Scheduler) bound(e *entry) int {
-	limit := s.hostLimit(e)
+	limit := e.hostLimit()
 	switch {
 	case s.session == nil || !e.fallback() && !e.timer.LocalOnly:
-		return e.timer.MaxConcurrency
+		return e.limit()
 	case limit == NoLimit:
 		return NoLimit
 	default:

@@ -67,6 +67,9 @@ func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, 
 		if err == nil && i < len(results) {
 			outcome = results[i].Outcome
 		}
+		if outcome == dlock.OK && g.Name == hostsLock {
+			s.hearOrders(results[i].News.Orders)
+		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
 		if s.metrics != nil && ours && s.entries[name] != nil {
 			s.metrics.heartbeat(name, outcome)

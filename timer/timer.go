@@ -45,6 +45,31 @@ type Timer struct {
 	// renewed. It has nothing to do with how fast the slot of a dead host comes back, which is Config.TTL. Default 1 h.
 	MaxRunTime time.Duration
 
+	// Blackouts are times in which the timer starts nothing: its ticks are skipped. Config.Blackouts come on top. Default none.
+	Blackouts []Blackout
+
+	// OnMissed decides about ticks that came due while this host, or the whole fleet, was not there. Default RunOnce for calendars
+	// (Cron, Daily, At), SkipMissed for all other schedules.
+	OnMissed MissedPolicy
+
+	// MissedWindow is how old a missed tick may be that RunOnce still runs. Default 1 h.
+	MissedWindow time.Duration
+
+	// Jitter delays every tick by a random part, up to this share, of the time to the next one; the same on every host, so that it stays
+	// one tick. 0 to 0.5. Default 0: none.
+	Jitter float64
+
+	// SpreadStart delays all ticks of the timer by a fixed part of this, which follows from its name, so that timers with the
+	// same schedule do not all start at once. At most 24 h. Default 0: none.
+	SpreadStart time.Duration
+
+	// SpreadHosts is the same, but the part follows from the name of the host, too: hosts that all run every tick (MaxPerTick NoLimit,
+	// which it needs) do not start at once. At most 24 h. Default 0: none.
+	SpreadHosts time.Duration
+
+	// Spread is which hosts get a tick first. Default FirstCome.
+	Spread SpreadPolicy
+
 	// OnStoreDown decides what happens while the store does not answer. Default RunLocal.
 	OnStoreDown StoreDownPolicy
 
@@ -99,6 +124,15 @@ func (t Timer) withDefaults() Timer {
 	if t.AlarmAfter == 0 {
 		t.AlarmAfter = DefaultAlarmAfter
 	}
+	if t.OnMissed == MissedDefault {
+		t.OnMissed = SkipMissed
+		if t.Schedule != nil && catchesUp(t.Schedule) {
+			t.OnMissed = RunOnce
+		}
+	}
+	if t.MissedWindow == 0 {
+		t.MissedWindow = DefaultMissedWindow
+	}
 	if t.MaxRunTime == 0 {
 		t.MaxRunTime = DefaultMaxRunTime
 	}
@@ -108,9 +142,3 @@ func (t Timer) withDefaults() Timer {
 
 // lockName is the timer's name in the store; its slots are timer:<name>:slot:<i>.
 func (t Timer) lockName() string { return "timer:" + t.Name }
-
-// slots is how many the timer has in the store.
-func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }
-
-// unlimited: there is nothing that the store could keep.
-func (t Timer) unlimited() bool { return t.MaxConcurrency == NoLimit && t.MaxPerTick == NoLimit }

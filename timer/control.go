@@ -1,0 +1,142 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// ErrNoControl is returned by a Control whose store keeps no orders: there is none, or it has locks of the database only.
+var ErrNoControl = errors.New("timer: nothing can be ordered: the store keeps no orders (redislock, sqllock with a table, and memlock do)")
+
+// A Control gives orders to the whole fleet at run time, through the store. Hosts obey with their next tick, or when they next renew
+// their leases (Config.TTL/3); nobody polls, and nobody has to be reached: a host that was stopped meanwhile is refused by the store when it
+// goes on. Orders are kept by the store until they are changed, and get lost with its data. Each takes who gives it, and a note, for others to
+// read; 256 bytes at most. Orders do not concern timers that are LocalOnly.
+//
+// An error means that it is not known whether the order was given: give it again. Ordering the same twice does no harm, but for Trigger.
+type Control struct {
+	store   dlock.DistributedLock
+	timeout time.Duration
+}
+
+// NewControl returns the control of the fleet that shares a store, for programs that run no timers themselves.
+func NewControl(store dlock.DistributedLock) *Control {
+	return &Control{store: store, timeout: dlock.DefaultStoreTimeout}
+}
+
+// Control returns the control of the fleet that shares this scheduler's store.
+func (s *Scheduler) Control() *Control {
+	return &Control{store: s.config.Lock, timeout: s.config.StoreTimeout}
+}
+
+// Pause keeps a timer from starting anywhere until then, at most ten years. Runs that go on are left alone. Ticks that come due meanwhile are skipped
+// (Paused) and not made up for. A second pause takes the place of the first. The time that is left counts, by the store's clock.
+func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Order) error {
+	left := time.Until(until)
+	if left <= 0 {
+		return fmt.Errorf("timer %q: a pause until %s is over: choose a later time", timer, until.Format(time.RFC3339))
+	}
+	return c.order(ctx, timer, dlock.Change{Pause: &dlock.Pause{Order: by, For: left}})
+}
+
+// Resume ends a pause. It does nothing to a timer that is not paused.
+func (c *Control) Resume(ctx context.Context, timer string, by dlock.Order) error {
+	return c.order(ctx, timer, dlock.Change{Pause: &dlock.Pause{Order: by}})
+}
+
+// SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick, 1 to 10,000, or 0: nothing starts.
+// A MaxPerTick or MaxPerHost that the code does not state follows; one that it states stays. When n is lower, runs that go on are left
+// alone, and none starts until fewer than n go on.
+func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Order) error {
+	if n < 0 || n > maxLimit {
+		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)
+	}
+	return c.order(ctx, timer, dlock.Change{Limit: &dlock.Limit{Order: by, Slots: n}})
+}
+
+// ResetMaxConcurrency has what the code says be in force again.
+func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Order) error {
+	return c.order(ctx, timer, dlock.Change{Limit: &dlock.Limit{Order: by, Slots: -1}})
+}
+
+// Trigger has one host, whichever is first, run the timer now: within a heartbeat. As Scheduler.Trigger, which runs it on this host, it obeys
+// MaxConcurrency, MaxPerHost and a pause. At most one host tries, once; its log and Explain say what came of it. Of two triggers within
+// a heartbeat, the first may be overtaken. One that no host has heard of within a minute lapses.
+func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Order) error {
+	return c.order(ctx, timer, dlock.Change{Trigger: &by})
+}
+
+// ForceRelease ends the run that holds a slot of the timer: with its next heartbeat its context ends, with a cause that matches
+// dlock.ErrLost and names who ordered it. The slot becomes free when the handler has returned, or when the lease ends, never before; so a
+// holder that is dead or stopped keeps it no longer than without this order. It returns dlock.ErrNotHeld if nobody holds the slot.
+func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by dlock.Order) error {
+	ctl, err := c.controller()
+	if err != nil {
+		return err
+	}
+	lister, ok := c.store.(dlock.Lister)
+	if !ok {
+		return ErrNoControl
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
+	defer cancel()
+	name := Timer{Name: timer}.lockName()
+	held, err := lister.List(ctx, name, dlock.MaxSlots)
+	if err != nil {
+		return fmt.Errorf("timer %q: %w", timer, err)
+	}
+	for _, h := range held {
+		if h.Slot == slot {
+			if err := ctl.Revoke(ctx, name, slot, h.Fence, by); err != nil {
+				return fmt.Errorf("timer %q: slot %d: %w", timer, slot, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("timer %q: slot %d: %w", timer, slot, dlock.ErrNotHeld)
+}
+
+// Orders tells what stands ordered for a timer, and which tick was claimed last.
+func (c *Control) Orders(ctx context.Context, timer string) (dlock.Orders, error) {
+	ctl, err := c.controller()
+	if err != nil {
+		return dlock.Orders{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	list, err := readOrders(ctx, ctl, []string{Timer{Name: timer}.lockName()})
+	if err != nil {
+		return dlock.Orders{}, fmt.Errorf("timer %q: %w", timer, err)
+	}
+	list[0].Name = timer
+	return list[0], nil
+}
+
+func (c *Control) controller() (dlock.Controller, error) {
+	ctl, ok := c.store.(dlock.Controller)
+	if !ok {
+		return nil, ErrNoControl
+	}
+	return ctl, nil
+}
+
+func (c *Control) order(ctx context.Context, timer string, change dlock.Change) error {
+	ctl, err := c.controller()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
+	defer cancel()
+	// The order first: whoever hears that there is something new must find it.
+	if err := ctl.Order(ctx, Timer{Name: timer}.lockName(), change); err != nil {
+		return fmt.Errorf("timer %q: %w", timer, err)
+	}
+	if err := ctl.Order(ctx, hostsLock, dlock.Change{}); err != nil {
+		return fmt.Errorf("timer %q: ordered, but hosts may learn of it only with their next tick: %w", timer, err)
+	}
+	return nil
+}

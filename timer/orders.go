@@ -1,0 +1,204 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// What people order for the fleet through a Control is obeyed by the store, which tells of it with every answer. A host learns of
+// it with its next tick or, because its slot of hostsLock is renewed all the time, within a heartbeat; only then does it ask what there is.
+
+// orders is what this host knows to be ordered for a timer.
+type orders struct {
+	limit     int // MaxConcurrency instead of what the code says; 0: none
+	paused    bool
+	until     time.Time // of the pause; zero: open
+	order     dlock.Order
+	triggered time.Time // the latest trigger that was seen
+}
+
+// refusal is why a timer does not run that is paused.
+func (o *orders) refusal(e *entry) error {
+	no := &dlock.NotAcquiredError{Name: e.timer.lockName(), Reason: dlock.Paused, Slots: e.timer.slots(), Order: o.order}
+	if !o.until.IsZero() {
+		no.Ends = time.Until(o.until)
+	}
+	return no
+}
+
+// pausedHere reports whether a timer is paused that the store is not asked about. Called with mu held.
+func (s *Scheduler) pausedHere(e *entry) bool {
+	return e.detail.orders.paused && s.session != nil && !e.timer.LocalOnly && !s.shared(e) && e.detail.orders.inForce()
+}
+
+// inForce reports whether a pause has not ended by itself.
+func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.Now().Before(o.until)) }
+
+// obey takes in what an answer of the store tells of orders. Called with mu held.
+func (s *Scheduler) obey(e *entry, news dlock.News, no *dlock.NotAcquiredError) {
+	o := &e.more().orders
+	if no != nil && no.Reason == dlock.Paused {
+		o.paused, o.order, o.until = true, no.Order, time.Time{}
+		if no.Ends > 0 {
+			o.until = time.Now().Add(no.Ends)
+		}
+	} else {
+		o.paused = false
+	}
+	s.setLimit(e, news.Limit)
+}
+
+// setLimit is called with mu held.
+func (s *Scheduler) setLimit(e *entry, limit int) {
+	o := &e.more().orders
+	if o.limit == limit {
+		return
+	}
+	if limit > 0 {
+		s.say(slog.LevelInfo, "timer: another MaxConcurrency was ordered for the fleet", "timer", e.timer.Name, "ordered", limit, "in_code", e.timer.MaxConcurrency)
+	} else {
+		s.say(slog.LevelInfo, "timer: the ordered MaxConcurrency was taken back", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
+	}
+	o.limit = limit
+	e.detail.fullUntil = time.Time{}
+	s.showBound(e)
+}
+
+// hearOrders notes that something was ordered, and has the prober find out what. Called with mu held.
+func (s *Scheduler) hearOrders(version int64) {
+	if version > s.ordered {
+		s.ordered = version
+		s.prod()
+	}
+}
+
+// learnOrders reads what is ordered for the timers of this host, if there is something new. It is the prober's.
+func (s *Scheduler) learnOrders() {
+	ctl, ok := s.config.Lock.(dlock.Controller)
+	s.lock()
+	version := s.ordered
+	if !ok || version <= s.learnt {
+		s.unlock()
+		return
+	}
+	var names []string
+	var entries []*entry
+	for _, e := range s.entries {
+		if !e.timer.LocalOnly {
+			names, entries = append(names, e.timer.lockName()), append(entries, e)
+		}
+	}
+	s.unlock()
+	const batch = 500
+	for i := 0; i < len(names); i += batch {
+		end := min(i+batch, len(names))
+		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+		list, err := readOrders(ctx, ctl, names[i:end])
+		cancel()
+		if err != nil {
+			return // the next probe asks again
+		}
+		for k, o := range list {
+			s.takeOrders(entries[i+k], o)
+		}
+	}
+	s.lock()
+	defer s.unlock()
+	s.learnt = max(s.learnt, version)
+}
+
+// readOrders turns a panic of a store, and an answer to something else, into an error.
+func readOrders(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.Orders, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v", p)
+		}
+	}()
+	list, err = ctl.Orders(ctx, names...)
+	if err == nil && len(list) != len(names) {
+		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
+	}
+	return list, err
+}
+
+// staleTrigger is how old a trigger may be that a host still obeys which comes to know of it late.
+const staleTrigger = time.Minute
+
+// takeOrders takes in what stands ordered for a timer.
+func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
+	s.lock()
+	defer s.unlock()
+	if e.gone || e.detail == nil && now.Version == 0 {
+		return
+	}
+	o := &e.more().orders
+	was := o.inForce()
+	o.paused, o.until = false, time.Time{}
+	if now.Pause != nil {
+		o.paused, o.order, o.until = true, now.Pause.Order, time.Now().Add(now.Pause.For)
+	}
+	limit := 0
+	if now.Limit != nil {
+		limit = max(0, now.Limit.Slots)
+		if limit == 0 && !o.paused {
+			o.paused, o.order = true, now.Limit.Order
+		}
+	}
+	s.setLimit(e, limit)
+	if is := o.inForce(); is != was {
+		s.sayPaused(e, is)
+	}
+	t := now.Trigger
+	if t == nil || !t.At.After(o.triggered) {
+		return
+	}
+	o.triggered = t.At
+	if t.Ago < staleTrigger && s.starting() && e.places < e.hostLimit() {
+		s.active++ // Run waits for it
+		go s.obeyTrigger(e, *t)
+	}
+}
+
+// sayPaused is called with mu held.
+func (s *Scheduler) sayPaused(e *entry, paused bool) {
+	if !paused {
+		s.say(slog.LevelInfo, "timer: resumed", "timer", e.timer.Name)
+		return
+	}
+	until := "resumed"
+	if o := e.detail.orders; !o.until.IsZero() {
+		until = o.until.UTC().Format(time.RFC3339)
+	}
+	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", e.detail.orders.order.By, "note", e.detail.orders.order.Note)
+}
+
+// triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
+const triggerLock = "tickslot:trigger:"
+
+// obeyTrigger runs a timer that somebody triggered in the fleet, if no other host is to do it.
+func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
+	defer func() {
+		s.lock()
+		defer s.unlock()
+		s.inactive()
+	}()
+	name := e.timer.Name
+	claim, err := s.session.Semaphore(triggerLock+name, 1).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
+	if err != nil {
+		if !errors.Is(err, dlock.ErrNotAcquired) { // another host has it
+			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "err", err)
+		}
+		return
+	}
+	defer func() { _ = claim.Release(s.base) }() // what the store does not answer ends with its TTL
+	if err := s.Trigger(s.base, name); err != nil {
+		s.log.Warn("timer: a run that was triggered did not start", "timer", name, "by", t.By, "note", t.Note, "err", err)
+		return
+	}
+	s.log.Info("timer: triggered", "timer", name, "by", t.By, "note", t.Note)
+}
