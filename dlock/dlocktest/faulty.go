@@ -20,6 +20,7 @@ const (
 	Acquire Op = iota // TryAcquire
 	Extend
 	Release
+	Order // Order, Orders and Revoke of a dlock.Controller
 )
 
 func (o Op) String() string {
@@ -30,6 +31,8 @@ func (o Op) String() string {
 		return "extend"
 	case Release:
 		return "release"
+	case Order:
+		return "order"
 	default:
 		return fmt.Sprintf("op %d", o)
 	}
@@ -233,6 +236,34 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Held
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
+// Order implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+func (f *Faulty) Order(ctx context.Context, name string, change dlock.Change) error {
+	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) { return nil, c.Order(ctx, name, change) })
+	return err
+}
+
+// Orders implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+func (f *Faulty) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	return f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) { return c.Orders(ctx, names...) })
+}
+
+// Revoke implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) {
+		return nil, c.Revoke(ctx, name, slot, fence, order)
+	})
+	return err
+}
+
+func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.Controller) ([]dlock.Orders, error)) ([]dlock.Orders, error) {
+	c, ok := f.store.(dlock.Controller)
+	if !ok {
+		return nil, fmt.Errorf("orders: %w", errors.ErrUnsupported)
+	}
+	cut := func(list []dlock.Orders) []dlock.Orders { return list[:max(0, len(list)-1)] }
+	return call(ctx, f, Order, func(ctx context.Context) ([]dlock.Orders, error) { return apply(ctx, c) }, cut, nil)
+}
+
 // MaxTTL implements dlock.TTLBounder; without one beneath it there is no bound.
 func (f *Faulty) MaxTTL() time.Duration {
 	if b, ok := f.store.(dlock.TTLBounder); ok {
@@ -349,7 +380,7 @@ func silence(ctx context.Context, op Op, healed <-chan struct{}) error {
 
 func orAll(ops []Op) []Op {
 	if len(ops) == 0 {
-		return []Op{Acquire, Extend, Release}
+		return []Op{Acquire, Extend, Release, Order}
 	}
 	return slices.Clone(ops)
 }

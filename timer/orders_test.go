@@ -1,0 +1,374 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+var ann = dlock.Order{By: "ann", Note: "the database is being moved"}
+
+// beat is when every host has heard of an order: the longest heartbeat, and a moment.
+const beat = dlock.DefaultTTL/3 + time.Second
+
+// A pause reaches every host with its next tick, and ends by itself or by Resume. It is said why, everywhere.
+//
+// Fails when the poke of hostsLock is left out (Status of a timer that is not due), when takeOrders forgets a pause, or when
+// a Paused refusal is not remembered.
+func TestPauseReachesTheFleet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		often := timer.Timer{Name: "often", Schedule: timer.Every(time.Second), Run: f.handler(time.Millisecond)}
+		seldom := timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
+		for range 3 {
+			f.start(timer.Config{}, often, seldom)
+		}
+		time.Sleep(time.Minute)
+		control := f.hosts[0].Control()
+		end := time.Now().Add(10 * time.Minute)
+		for _, name := range []string{"often", "seldom"} {
+			if err := control.Pause(t.Context(), name, end, ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ran, _ := f.watch.ticks("often")
+		time.Sleep(beat)
+		for i, h := range f.hosts {
+			for _, ts := range h.Status().Timers {
+				if ts.Paused == nil || ts.Paused.Order != ann || ts.Paused.Until.Sub(end).Abs() > 2*time.Second {
+					t.Errorf("host %d: %s: paused %+v, want until %v by ann", i, ts.Name, ts.Paused, end)
+				}
+			}
+			if err := h.Trigger(t.Context(), "seldom"); !refused(err, timer.Paused) || !strings.Contains(err.Error(), "ann: the database") {
+				t.Errorf("host %d: a trigger during a pause: %v", i, err)
+			}
+			x, err := h.Explain(t.Context(), "often", time.Time{})
+			if err != nil || x.Reason != timer.Paused || !strings.Contains(x.Text, "paused by ann: the database is being moved") {
+				t.Errorf("host %d: %v, %v", i, x, err)
+			}
+		}
+		if after, _ := f.watch.ticks("often"); after != ran {
+			t.Errorf("%d ticks ran during the pause", after-ran)
+		}
+		if err := control.Resume(t.Context(), "often", ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(beat)
+		if after, _ := f.watch.ticks("often"); after == ran {
+			t.Error("nothing ran after Resume")
+		}
+		for i, h := range f.hosts {
+			often, _ := h.Status().Timer("often")
+			seldom, _ := h.Status().Timer("seldom")
+			if often.Paused != nil || seldom.Paused == nil {
+				t.Errorf("host %d: after Resume: often %+v, seldom %+v", i, often.Paused, seldom.Paused)
+			}
+		}
+		time.Sleep(11 * time.Minute)
+		for i, h := range f.hosts {
+			if seldom, _ := h.Status().Timer("seldom"); seldom.Paused != nil {
+				t.Errorf("host %d: still paused: %+v", i, seldom.Paused)
+			}
+		}
+		if err := f.hosts[0].Trigger(t.Context(), "seldom"); err != nil {
+			t.Errorf("a trigger after the pause: %v", err)
+		}
+		f.stop()
+	})
+}
+
+// Another MaxConcurrency is obeyed by every host from its next tick; limits that the code leaves open follow it, others stay.
+//
+// Fails when perTick or hostLimit ignore the order, or when setLimit is not called for refusals.
+func TestLimitReachesTheFleet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		open := timer.Timer{Name: "open", Schedule: timer.Every(time.Second), Run: f.handler(time.Hour)}
+		stated := timer.Timer{Name: "stated", Schedule: timer.Every(time.Second), MaxConcurrency: 4, MaxPerTick: 1, MaxPerHost: 1, Run: f.handler(90 * time.Second)}
+		for range 3 {
+			f.start(timer.Config{}, open, stated)
+		}
+		running := func(name string) (n int) {
+			f.watch.mu.Lock()
+			defer f.watch.mu.Unlock()
+			return f.watch.running[name]
+		}
+		time.Sleep(10 * time.Second)
+		if n := running("open"); n != 1 {
+			t.Fatalf("%d runs: the code says 1", n)
+		}
+		control := timer.NewControl(f.store)
+		order := func(name string, n int) {
+			t.Helper()
+			if err := control.SetMaxConcurrency(t.Context(), name, n, ann); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(beat)
+		}
+		order("open", 7)
+		time.Sleep(10 * time.Second)
+		if n := running("open"); n != 7 {
+			t.Errorf("%d runs of a timer with 7 ordered", n)
+		}
+		for i, h := range f.hosts {
+			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 7 || ts.MaxPerHost != 7 || ts.Ordered != 7 {
+				t.Errorf("host %d: %+v", i, ts)
+			}
+		}
+		order("stated", 2)
+		time.Sleep(3 * time.Minute) // those that ran before have ended
+		if n := running("stated"); n != 2 {
+			t.Errorf("%d runs of a timer with 2 ordered", n)
+		}
+		order("stated", 9)
+		time.Sleep(time.Minute)
+		if n := running("stated"); n != 3 {
+			t.Errorf("%d runs on 3 hosts with MaxPerHost 1", n)
+		}
+		order("stated", 0)
+		time.Sleep(3 * time.Minute)
+		if n := running("stated"); n != 0 {
+			t.Errorf("%d runs of a timer with 0 ordered", n)
+		}
+		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Order != ann || !ts.Paused.Until.IsZero() {
+			t.Errorf("with 0 ordered: %+v", ts.Paused)
+		}
+		if err := control.ResetMaxConcurrency(t.Context(), "stated", ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(beat + 5*time.Second)
+		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.Ordered != 0 || running("stated") != 3 {
+			t.Errorf("after the order was taken back: %d runs, %+v", running("stated"), ts)
+		}
+		f.stop()
+	})
+}
+
+// One host runs what is triggered in the fleet, within a heartbeat, also a timer that has no schedule; and each trigger once.
+//
+// Fails when obeyTrigger runs without its claim, or when takeOrders does not remember the instant.
+func TestTriggerInTheFleet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		manual := timer.Timer{Name: "manual", MaxConcurrency: 3, Run: f.handler(time.Second)}
+		for range 4 {
+			f.start(timer.Config{}, manual)
+		}
+		time.Sleep(time.Minute)
+		total := func() (n int) {
+			f.watch.mu.Lock()
+			defer f.watch.mu.Unlock()
+			for _, starts := range f.watch.starts["manual"] {
+				n += starts
+			}
+			return n
+		}
+		control := f.hosts[3].Control()
+		for i := range 3 {
+			if err := control.Trigger(t.Context(), "manual", ann); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(beat)
+			if n := total(); n != i+1 {
+				t.Errorf("%d runs after %d triggers", n, i+1)
+			}
+		}
+		f.start(timer.Config{}, manual) // a host that comes later finds the last one claimed
+		time.Sleep(time.Hour)
+		f.start(timer.Config{}, manual) // and one that comes much later does not look
+		time.Sleep(time.Minute)
+		if n := total(); n != 3 {
+			t.Errorf("%d runs after 3 triggers", n)
+		}
+		f.stop()
+		f.watch.check(t)
+	})
+}
+
+// A run that is released by force is told within a heartbeat who did it; its slot is free when it has returned, and never before; and its
+// late release frees nothing.
+//
+// Fails when the heartbeat drops Result.Revoked.
+func TestForceRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		causes := make(chan error, 10)
+		long := timer.Timer{Name: "long", MaxConcurrency: 2, Run: func(ctx context.Context) error {
+			defer f.watch.enter(ctx)()
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			time.Sleep(7 * time.Second) // it takes its time
+			return nil
+		}}
+		a, b := f.start(timer.Config{}, long), f.start(timer.Config{}, long)
+		time.Sleep(time.Minute)
+		for _, h := range []*host{a, b} {
+			if err := h.Trigger(t.Context(), "long"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		control := b.Control()
+		ts, _ := a.Status().Timer("long")
+		if err := control.ForceRelease(t.Context(), "long", ts.Running[0].Slot, ann); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.LimitGlobal) {
+			t.Errorf("the slot was free at once: %v", err)
+		}
+		var cause error
+		started := time.Now()
+		cause = <-causes
+		if took := time.Since(started); took > beat {
+			t.Errorf("told after %v", took)
+		}
+		lost, ok := errors.AsType[*dlock.LostError](cause)
+		if !ok || !errors.Is(cause, dlock.ErrLost) || lost.Revoked == nil || *lost.Revoked != ann || !strings.Contains(cause.Error(), "ann") {
+			t.Errorf("cause %v", cause)
+		}
+		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.LimitGlobal) {
+			t.Errorf("the slot was free before the handler had returned: %v", err)
+		}
+		time.Sleep(8 * time.Second)
+		if err := b.Trigger(t.Context(), "long"); err != nil {
+			t.Errorf("the slot is not free after the handler has returned: %v", err)
+		}
+		if err := control.ForceRelease(t.Context(), "long", 7, ann); !errors.Is(err, dlock.ErrNotHeld) {
+			t.Errorf("a slot that nobody has: %v", err)
+		}
+		ts, _ = a.Status().Timer("long")
+		if ts.Last == nil || ts.Last.Outcome != timer.LeaseLost {
+			t.Errorf("how it ended: %+v", ts.Last)
+		}
+		select {
+		case cause := <-causes:
+			t.Errorf("another run was ended: %v", cause)
+		default:
+		}
+		synctest.Wait()
+		for _, h := range []*host{a, b} {
+			for _, r := range must(h.Status().Timer("long")).Running {
+				if err := control.ForceRelease(t.Context(), "long", r.Slot, ann); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		f.stop()
+		f.watch.check(t)
+	})
+}
+
+func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
+	if !ok {
+		panic("no such timer")
+	}
+	return ts
+}
+
+// A host that could not be reached when something was ordered obeys when it can be.
+//
+// Fails when learnOrders counts orders as read that it could not read.
+func TestOrdersReachAHostThatWasCutOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "job", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(time.Millisecond)}
+		seldom := timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
+		a, b := f.start(timer.Config{}, job, seldom), f.start(timer.Config{}, job, seldom)
+		time.Sleep(time.Minute)
+		b.link.Inject(dlocktest.Hang)
+		for _, name := range []string{"job", "seldom"} {
+			if err := a.Control().Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Control().Resume(t.Context(), "job", ann); err == nil {
+			t.Error("an order that got nowhere was acknowledged")
+		}
+		time.Sleep(time.Minute)
+		b.link.Heal()
+		b.link.Inject(dlocktest.Hang, dlocktest.Order) // it hears that there is something, and cannot read it yet
+		time.Sleep(time.Minute)
+		before := b.link.Calls(dlocktest.Order)
+		b.link.Heal()
+		time.Sleep(time.Minute)
+		if ts, _ := b.Status().Timer("seldom"); ts.Paused == nil {
+			t.Errorf("the host that was cut off does not know of the pause; it asked %d times", b.link.Calls(dlocktest.Order)-before)
+		}
+		asked := b.link.Calls(dlocktest.Order)
+		time.Sleep(time.Minute)
+		if n := b.link.Calls(dlocktest.Order) - asked; n != 0 {
+			t.Errorf("nothing was ordered, and a host asked %d times what", n)
+		}
+		f.stop()
+	})
+}
+
+// Orders for timers that the store knows nothing of are not obeyed; those of timers without any limit are, within a heartbeat.
+//
+// Fails when pausedHere is left out of the doors.
+func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		local := timer.Timer{Name: "local", Schedule: timer.Every(time.Second), LocalOnly: true, Run: f.handler(time.Millisecond)}
+		free := timer.Timer{Name: "free", Schedule: timer.Every(time.Second), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Run: f.handler(time.Millisecond)}
+		h := f.start(timer.Config{}, local, free)
+		time.Sleep(time.Minute)
+		for _, name := range []string{"local", "free"} {
+			if err := h.Control().Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(beat)
+		l, _ := f.watch.ticks("local")
+		n, _ := f.watch.ticks("free")
+		time.Sleep(time.Minute)
+		if after, _ := f.watch.ticks("local"); after-l != 60 {
+			t.Errorf("a local timer ran %d times a minute", after-l)
+		}
+		if after, _ := f.watch.ticks("free"); after != n {
+			t.Errorf("a paused timer without limits ran %d times", after-n)
+		}
+		if err := h.Trigger(t.Context(), "free"); !refused(err, timer.Paused) {
+			t.Errorf("a trigger during a pause: %v", err)
+		}
+		time.Sleep(time.Hour)
+		if after, _ := f.watch.ticks("free"); after == n {
+			t.Error("it did not go on after the pause")
+		}
+		f.stop()
+	})
+}
+
+// Bad orders are refused in words that help; a store that keeps none says so.
+func TestControlRefuses(t *testing.T) {
+	control := timer.NewControl(memlock.New())
+	ctx := t.Context()
+	for want, err := range map[string]error{
+		"is over":                   control.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
+		"say who":                   control.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Order{}),
+		"at most 87600h0m0s":        control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
+		"use 0 to 10000":            control.SetMaxConcurrency(ctx, "x", -1, ann),
+		"10001":                     control.SetMaxConcurrency(ctx, "x", 10_001, ann),
+		"by nobody":                 control.Trigger(ctx, "x", dlock.Order{Note: "because"}),
+		"control character":         control.Resume(ctx, "x", dlock.Order{By: "a\nb"}),
+		"not held":                  control.ForceRelease(ctx, "x", 0, ann),
+		`"slot:"`:                   control.Resume(ctx, "x:slot:1", ann),
+		"the store keeps no orders": timer.NewControl(nil).Resume(ctx, "x", ann),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q in it", err, want)
+		}
+	}
+	if o, err := control.Orders(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
+		t.Errorf("orders were kept that were refused: %+v, %v", o, err)
+	}
+}
