@@ -258,6 +258,11 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		return refuse(reason, nil)
 	}
+	if s.pausedHere(e) {
+		err := e.detail.orders.refusal(e)
+		s.unlock()
+		return refuse(Paused, err)
+	}
 	if e.places >= e.hostLimit() {
 		s.unlock()
 		return refuse(LimitLocal, nil)

@@ -33,7 +33,7 @@ func (o *orders) refusal(e *entry) error {
 
 // pausedHere reports whether a timer is paused that the store is not asked about. Called with mu held.
 func (s *Scheduler) pausedHere(e *entry) bool {
-	return e.detail.orders.paused && s.session != nil && !e.timer.LocalOnly && !s.shared(e) && e.detail.orders.inForce()
+	return e.detail != nil && e.detail.orders.inForce() && s.session != nil && !e.timer.LocalOnly && !s.shared(e)
 }
 
 // inForce reports whether a pause has not ended by itself.
