@@ -126,6 +126,7 @@ func (t Timer) check() error {
 	if t.MaxRunTime < 0 {
 		fault("MaxRunTime", "%v is negative: use a positive duration, or 0 for %v", t.MaxRunTime, DefaultMaxRunTime)
 	}
+	t.Retry.check(t.MaxRunTime, fault)
 	if t.AlarmAfter < 0 {
 		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter, DefaultAlarmAfter)
 	}

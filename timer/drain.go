@@ -98,6 +98,9 @@ func (s *Scheduler) drain() <-chan struct{} {
 		}
 	}
 	s.heap = nil
+	for _, e := range s.entries {
+		e.endWaits()
+	}
 	idle := make(chan struct{})
 	if s.active == 0 {
 		close(idle)

@@ -17,6 +17,7 @@ import (
 type metrics struct {
 	ticks          *prometheus.CounterVec
 	runs           *prometheus.CounterVec
+	retries        *prometheus.CounterVec
 	runDuration    *prometheus.HistogramVec
 	tickLag        *prometheus.HistogramVec
 	acquisitions   *prometheus.CounterVec
@@ -57,6 +58,7 @@ func newMetrics() *metrics {
 	m := &metrics{
 		ticks:          counter("ticks_total", "Ticks that came due, by the door that stopped them or started.", "timer", "result"),
 		runs:           counter("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
+		retries:        counter("retries_total", "Attempts after the first of a run.", "timer"),
 		runDuration:    histogram("run_duration_seconds", "How long runs took.", runs, "timer", "outcome"),
 		tickLag:        histogram("tick_lag_seconds", "How long after their instant ticks started.", calls, "timer"),
 		acquisitions:   counter("slot_acquisitions_total", "Attempts to get a slot, by result.", "timer", "result"),
@@ -101,7 +103,7 @@ func version() string {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.ticks, m.runs, m.runDuration, m.tickLag, m.acquisitions, m.acquireTime, m.holdTime, m.slotsHeld,
+	return []prometheus.Collector{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions, m.acquireTime, m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
 		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.hosts, m.breaker, m.up, m.opTime, m.opErrors, m.lastSuccess, m.build}
 }
@@ -126,13 +128,13 @@ func (m *metrics) registered(t Timer) {
 	for _, g := range []*prometheus.GaugeVec{m.overdueRuns, m.slotsHeld, m.slotsElsewhere, m.fallbackActive} {
 		g.WithLabelValues(t.Name).Set(0)
 	}
-	for _, c := range []*prometheus.CounterVec{m.leasesLost, m.leasesExpired, m.overlongHolds, m.fallbackRuns} {
+	for _, c := range []*prometheus.CounterVec{m.retries, m.leasesLost, m.leasesExpired, m.overlongHolds, m.fallbackRuns} {
 		c.WithLabelValues(t.Name)
 	}
 }
 
 func (m *metrics) removed(timer string) {
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.ticks, m.runs, m.runDuration, m.tickLag, m.acquisitions,
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions,
 		m.holdTime, m.slotsHeld, m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.lastSuccess,
 		m.bound, m.overdueRuns, m.overlongHolds, m.leasesExpired} {
 		v.DeletePartialMatch(prometheus.Labels{"timer": timer})
@@ -190,6 +192,8 @@ func (m *metrics) finished(timer string, outcome Outcome, took time.Duration) {
 	m.runs.WithLabelValues(timer, string(outcome)).Inc()
 	m.runDuration.WithLabelValues(timer, string(outcome)).Observe(took.Seconds())
 }
+
+func (m *metrics) retried(timer string) { m.retries.WithLabelValues(timer).Inc() }
 
 func (m *metrics) letGo(timer string, held time.Duration) {
 	m.slotsHeld.WithLabelValues(timer).Dec()

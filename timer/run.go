@@ -21,6 +21,7 @@ type Run struct {
 	cancel   context.CancelCauseFunc
 	started  time.Time
 	degraded atomic.Bool
+	attempt  atomic.Int32
 
 	number int // of this host's own, for a run that needs no store; else -1
 
@@ -29,6 +30,7 @@ type Run struct {
 	holding  bool        // counted as a slot held
 	unwatch  func() bool // the lease
 	overlong *time.Timer // goes off at 1.5 × MaxRunTime; nil before MaxRunTime
+	retrying *retrying   // nil before the first retry
 }
 
 type runKey struct{}
@@ -80,6 +82,9 @@ func (r *Run) Valid() bool {
 	return r.ctx.Err() == nil
 }
 
+// Attempt is how often the handler has been called in this run, this call included: more than 1 is a retry. See Retry.
+func (r *Run) Attempt() int { return int(r.attempt.Load()) }
+
 // An Outcome is how a run ended.
 type Outcome string
 
@@ -112,9 +117,13 @@ func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool)
 		outcome := outcomeOf(ctx, err, panicked)
 		stopClock()
 		cancel(nil)
-		s.finish(e, r, outcome, err)
+		s.finish(e, r, outcome, unmarked(err))
 	}()
-	err, panicked = call(ctx, e.timer.Run)
+	r.attempt.Store(1)
+	for retry := true; retry; retry = s.again(ctx, e, r, err) {
+		err, panicked = errGoexit, false
+		err, panicked = call(ctx, e.timer.Run)
+	}
 }
 
 // call turns a panic into an error.
@@ -187,7 +196,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	case Panicked:
 		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
 	default:
-		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
 	}
 	s.lock()
 	defer s.unlock()
@@ -201,7 +210,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 			m.succeeded(e.timer.Name, d.silence.success)
 		}
 	}
-	d.last = &RunResult{Tick: r.tick, Started: r.started, Took: took, Outcome: outcome, Err: err}
+	d.last = &RunResult{Tick: r.tick, Started: r.started, Took: took, Outcome: outcome, Attempts: r.Attempt(), Err: err}
 	d.fullUntil = time.Time{} // a slot is free
 	if !r.tick.IsZero() {
 		if c := d.history.find(r.tick.UnixMicro()); c != nil && c.run == r {

@@ -80,11 +80,12 @@ type RunStatus struct {
 
 // RunResult is a run that has ended.
 type RunResult struct {
-	Tick    time.Time
-	Started time.Time
-	Took    time.Duration
-	Outcome Outcome
-	Err     error
+	Tick     time.Time
+	Started  time.Time
+	Took     time.Duration // waits between attempts included
+	Outcome  Outcome
+	Attempts int   // more than 1: it was retried
+	Err      error // of the last attempt
 }
 
 // Status returns a snapshot.

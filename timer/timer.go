@@ -78,12 +78,15 @@ type Timer struct {
 	// Default 5.
 	AlarmAfter int
 
+	// Retry says whether and when Run is called again, within the same run, after it failed. Default: it is not.
+	Retry Retry
+
 	// LocalOnly keeps this timer away from the store: its limits hold on each host by itself. Default false.
 	LocalOnly bool
 
 	// Run does the work. Its context ends when the lease of its slot is lost, after MaxRunTime, or when draining
 	// takes too long; it does not end with the context of Scheduler.Run. An error or a panic is
-	// logged and counted, and the next tick comes as usual.
+	// logged and counted, Retry permitting tried again, and the next tick comes as usual.
 	Run func(ctx context.Context) error
 }
 
@@ -136,6 +139,7 @@ func (t Timer) withDefaults() Timer {
 	if t.MaxRunTime == 0 {
 		t.MaxRunTime = DefaultMaxRunTime
 	}
+	t.Retry = t.Retry.withDefaults()
 	t.Schedule = ofTimer(t.Schedule, t.Name)
 	return t
 }

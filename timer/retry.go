@@ -1,0 +1,228 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+const (
+	// DefaultRetryFirstWait and DefaultRetryMaxWait are the waits between attempts unless the timer says otherwise.
+	DefaultRetryFirstWait = time.Second
+	DefaultRetryMaxWait   = time.Minute
+
+	maxRetryAttempts = 1000
+	maxRetryWait     = 24 * time.Hour // far above any that makes sense, far below where arithmetic overflows
+)
+
+// A Retry calls a handler that failed again, within the same run: same tick, same slot, same fence, and the same MaxRunTime
+// for all attempts and waits together. The zero value does not retry.
+//
+// The slot stays taken while the run waits, here and in the fleet, and ticks that come due meanwhile may find it so:
+// keep waits short, and leave long ones to the next tick.
+//
+// No further attempt is made once the run's context has ended (its lease was lost, MaxRunTime, draining took too long), once draining has
+// begun, or once the timer was removed; nor is a wait begun that would outlast MaxRunTime. The run then ends as its last attempt did,
+// or with the reason its context has. A run that goes on without the store (RunLocal) is retried, too. A crash of the host is not
+// retried: the run is gone with it.
+type Retry struct {
+	// MaxAttempts is how often the handler is called at most, the first time included. 1 to 1,000. Default 1: no retry.
+	MaxAttempts int
+
+	// FirstWait is how long to wait before the second attempt; each further wait is twice as long as the one before. Of
+	// each a random part is left out, up to half of it, so that what failed together is not tried together again. Shorter than
+	// MaxRunTime. Default 1 s, or MaxWait if that is shorter.
+	FirstWait time.Duration
+
+	// MaxWait is the longest that a wait grows to. At least FirstWait, at most 24 h. Default 1 min, or FirstWait if that is longer.
+	MaxWait time.Duration
+
+	// If decides, after a failed attempt, whether another may follow. It is also asked about a panic, which it gets as
+	// a *PanicError, but not about an error marked with Permanent. It runs on the run's goroutine; if it panics, no attempt follows.
+	// Default: every error, but no panic.
+	If func(error) bool
+}
+
+// Permanent marks an error as one that no further attempt would mend: a handler that returns it is not called again in this run,
+// whatever Retry says. errors.Is and errors.As see through the mark, and RunResult.Err is err itself. Permanent(nil) is nil.
+func Permanent(err error) error { return backoff.Permanent(err) }
+
+// unmarked takes Permanent's mark off.
+func unmarked(err error) error {
+	if p, ok := err.(*backoff.PermanentError); ok && p != nil && p.Err != nil {
+		return p.Err
+	}
+	return err
+}
+
+func (p Retry) withDefaults() Retry {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = 1
+	}
+	if p.FirstWait == 0 {
+		p.FirstWait = DefaultRetryFirstWait
+		if p.MaxWait != 0 {
+			p.FirstWait = min(p.FirstWait, p.MaxWait)
+		}
+	}
+	if p.MaxWait == 0 {
+		p.MaxWait = max(DefaultRetryMaxWait, p.FirstWait)
+	}
+	return p
+}
+
+// check reports the faults of a policy. maxRunTime may be 0 or worse: it has its own check.
+func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, args ...any)) {
+	good := true
+	bad := func(field, format string, args ...any) {
+		good = false
+		fault(field, format, args...)
+	}
+	switch {
+	case p.MaxAttempts < 0:
+		bad("Retry.MaxAttempts", "%d is negative: use 1 to %d, or 0 for no retry", p.MaxAttempts, maxRetryAttempts)
+	case p.MaxAttempts > maxRetryAttempts:
+		bad("Retry.MaxAttempts", "%d is more than %d: use a smaller number, and leave the rest to the next tick", p.MaxAttempts, maxRetryAttempts)
+	case p.MaxAttempts == 0 && (p.FirstWait != 0 || p.MaxWait != 0 || p.If != nil):
+		bad("Retry.MaxAttempts", "it is not set, so the rest of Retry does nothing: set how many attempts there may be, or 1 for no retry")
+	}
+	for _, wait := range []struct {
+		field string
+		value time.Duration
+	}{{"Retry.FirstWait", p.FirstWait}, {"Retry.MaxWait", p.MaxWait}} {
+		switch {
+		case wait.value < 0:
+			bad(wait.field, "%v is negative: use a positive duration, or 0 for the default", wait.value)
+		case wait.value > maxRetryWait:
+			bad(wait.field, "%v is more than %v: the slot is held meanwhile, so use a shorter one, and leave the rest to the next tick", wait.value, maxRetryWait)
+		}
+	}
+	if !good {
+		return
+	}
+	if p.MaxWait != 0 && p.MaxWait < p.FirstWait {
+		fault("Retry.MaxWait", "%v is less than FirstWait (%v): raise it, or lower FirstWait", p.MaxWait, p.FirstWait)
+		return
+	}
+	if maxRunTime == 0 {
+		maxRunTime = DefaultMaxRunTime
+	}
+	if p = p.withDefaults(); p.MaxAttempts > 1 && maxRunTime > 0 && p.FirstWait >= maxRunTime {
+		fault("Retry.FirstWait", "%v is not shorter than MaxRunTime (%v), which counts the waits, too: lower it, or raise MaxRunTime", p.FirstWait, maxRunTime)
+	}
+}
+
+// wants reports whether an error is one to be retried. It looks into the user's error and calls the user's code: either may panic.
+func (p Retry) wants(err error) (yes bool, panicked any) {
+	defer func() {
+		if v := recover(); v != nil {
+			yes, panicked = false, v
+		}
+	}()
+	if _, final := errors.AsType[*backoff.PermanentError](err); final {
+		return false, nil
+	}
+	if p.If != nil {
+		return p.If(err), nil
+	}
+	_, isPanic := err.(*PanicError)
+	return !isPanic, nil
+}
+
+// backOff returns the waits of one run: each between half of its length and all of it.
+func (p Retry) backOff() backoff.ExponentialBackOff {
+	return backoff.ExponentialBackOff{ // which varies a wait in both directions, by this factor
+		InitialInterval:     p.FirstWait - p.FirstWait/4,
+		MaxInterval:         p.MaxWait - p.MaxWait/4,
+		RandomizationFactor: 1. / 3,
+		Multiplier:          2,
+	}
+}
+
+// A retrying is what a run has from its first wait on.
+type retrying struct {
+	waits backoff.ExponentialBackOff
+	alarm *time.Timer // goes off when the run should look whether its wait is over
+}
+
+// lookAround is how often a run that waits looks whether its timer was removed, which nobody tells it.
+const lookAround = time.Second
+
+// again waits after a failed attempt, and reports whether another is to be made. That is counted then.
+func (s *Scheduler) again(ctx context.Context, e *entry, r *Run, err error) bool {
+	policy, attempt := e.timer.Retry, r.Attempt()
+	if err == nil || attempt >= policy.MaxAttempts {
+		return false
+	}
+	s.lock()
+	may := s.mayRetry(e, r)
+	if may && r.retrying == nil {
+		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(lookAround)}
+	}
+	s.unlock()
+	if !may {
+		return false
+	}
+	yes, panicked := policy.wants(err)
+	if panicked != nil {
+		s.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry", "timer", e.timer.Name, "panic", panicked)
+	}
+	if !yes {
+		return false
+	}
+	wait := r.retrying.waits.NextBackOff()
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
+		return false // it would hold the slot for nothing
+	}
+	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait, "err", err}
+	if p, ok := err.(*PanicError); ok {
+		args = append(args, "stack", string(p.Stack)) // what ends the run tells only of the last attempt
+	}
+	s.log.Info("timer: an attempt failed, another follows", args...)
+	return s.waitToRetry(ctx, e, r, time.Now().Add(wait))
+}
+
+func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until time.Time) bool {
+	for {
+		s.lock()
+		left := time.Until(until)
+		if !s.mayRetry(e, r) {
+			s.unlock()
+			return false
+		}
+		if left <= 0 {
+			r.attempt.Add(1)
+			if m := s.metricsOf(e); m != nil {
+				m.retried(e.timer.Name)
+			}
+			s.unlock()
+			return true
+		}
+		r.retrying.alarm.Reset(min(left, lookAround))
+		s.unlock()
+		select {
+		case <-ctx.Done():
+		case <-r.retrying.alarm.C:
+		}
+	}
+}
+
+// mayRetry reports whether a run may begin another attempt. One whose lease can no longer be trusted may not, even if nobody
+// has told it yet. Called with mu held.
+func (s *Scheduler) mayRetry(e *entry, r *Run) bool {
+	return s.starting() && !e.gone && r.ctx.Err() == nil && (r.Degraded() || r.Valid())
+}
+
+// endWaits has the runs of a timer that wait for another attempt look around. Called with mu held.
+func (e *entry) endWaits() {
+	if e.detail == nil {
+		return
+	}
+	for r := range e.detail.runs {
+		if r.retrying != nil {
+			r.retrying.alarm.Reset(0)
+		}
+	}
+}
