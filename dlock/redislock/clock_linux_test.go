@@ -151,8 +151,3 @@ func TestServerClockBack(t *testing.T) {
 		t.Errorf("the clock is right again: fence %d after %d", last.Fence(), next.Fence())
 	}
 }
-
-func isReason(err error, want dlock.Reason) bool {
-	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	return ok && no.Reason == want
-}
