@@ -66,7 +66,7 @@ func (p *pair) cut() { p.link.BlackHole(true) }
 // promote makes the replica a master, while the old one goes on.
 func (p *pair) promote() {
 	p.t.Helper()
-	if err := p.replica.Client().SlaveOf(context.Background(), "NO", "ONE").Err(); err != nil {
+	if err := p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err(); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -154,7 +154,7 @@ func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	}
 
 	_, port, _ := strings.Cut(p.replica.Addr(), ":")
-	if err := p.master.Client().SlaveOf(context.Background(), "127.0.0.1", port).Err(); err != nil {
+	if err := p.master.Client().ReplicaOf(context.Background(), "127.0.0.1", port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for slot, lease := range old {
