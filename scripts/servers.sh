@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that the servers the store tests start are installed, the C
-# compiler that the race detector needs, and the model checker. Starts nothing, and never fails:
+# compiler that the race detector needs, the library that sets a server's clock, and the model checker. Starts nothing, and never fails:
 # without a server, its tests skip and say so (or fail, under
 # TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
 set -u
@@ -26,6 +26,14 @@ there() {
 	return 1
 }
 
+# faketime looks for the library that sets a server's clock.
+faketime() {
+	for library in /usr/lib/*/faketime /usr/lib64/faketime /usr/lib/faketime /usr/local/lib/faketime; do
+		[ ! -e "$library/libfaketime.so.1" ] || return 0
+	done
+	return 1
+}
+
 # missing prints the Debian packages of what is not there.
 missing() {
 	there redis-server || printf 'redis-server '
@@ -36,6 +44,7 @@ missing() {
 	there haproxy || printf 'haproxy '
 	there nginx || printf 'nginx '
 	there spin || printf 'spin '
+	[ "$(uname)" != Linux ] || faketime || printf 'libfaketime '
 	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
 }
 
@@ -45,7 +54,7 @@ how() {
 	elif command -v apt-get >/dev/null 2>&1; then
 		how="sudo apt-get install $(missing)"
 	else
-		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, haproxy, nginx, spin, and a C compiler"
+		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, haproxy, nginx, spin, libfaketime, and a C compiler"
 	fi
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }

@@ -46,6 +46,8 @@ type Options struct {
 	Persistence Persistence
 	// Args are further arguments of redis-server; they win over this package's.
 	Args []string
+	// Env are further variables of its environment, as name=value.
+	Env []string
 	// Password is the default user's password. Client and URL know it.
 	// Default: servertest.Canary.
 	Password string
@@ -100,7 +102,11 @@ func start(opts Options, as role, config []byte) (*Server, error) {
 		Name:    binary,
 		Prepare: func(base *servertest.Server) error { return s.prepare(base, config) },
 		Command: func(base *servertest.Server) (*exec.Cmd, error) {
-			return base.Command(binary, s.args(base)...), nil
+			cmd := base.Command(binary, s.args(base)...)
+			if len(opts.Env) > 0 {
+				cmd.Env = append(os.Environ(), opts.Env...)
+			}
+			return cmd, nil
 		},
 		Ready: s.probe,
 	}

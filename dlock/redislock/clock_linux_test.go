@@ -1,0 +1,153 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// clocked is a server whose clock can be set, and a store on it that grants.
+func clocked(t *testing.T) (*redislock.Store, *redistest.Clock) {
+	t.Helper()
+	server, clock := redistest.NewWithClock(t, redistest.Options{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+	t.Cleanup(func() { client.Close() })
+	store := open(t, client, redislock.Options{})
+	awake(t, store)
+	return store, clock
+}
+
+// A server whose clock jumps ahead lets leases end before their holders stop to trust them: a second one is granted, and both are valid.
+// It is over with the next heartbeat of the first, or, if that does not come through, with its trust window: always within one TTL.
+// The later grant has the higher fence, also when the clock is set right again.
+//
+// Fails when the timer of the trust window does not start and Valid does not look at the clock (two are valid for longer than a TTL),
+// when the heartbeat takes a lost lease for a renewed one, and when the script counts fences by the clock alone.
+func TestServerClockAhead(t *testing.T) {
+	t.Parallel()
+	store, clock := clocked(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	host := func() *dlock.Session { return newSession(t, store, quarantineTTL, quarantineTTL/3) }
+	for name, beats := range map[string]bool{"its heartbeat comes through": true, "its heartbeat does not": false} {
+		first, err := host().Semaphore(name, 1).TryAcquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !beats {
+			first.StopRenewing()
+		}
+		clock.Set(time.Minute)
+		second, err := host().Semaphore(name, 1).TryAcquire(ctx)
+		if err != nil {
+			t.Fatal("the lease did not end early, so there is nothing to see here: ", err)
+		}
+		granted := time.Now()
+		if !first.Valid() || !second.Valid() {
+			t.Errorf("%s: valid are %v and %v: want to see both", name, first.Valid(), second.Valid())
+		}
+		// That is what the table says. Beats are a third of a TTL apart, and take their time.
+		bound := quarantineTTL
+		if beats {
+			bound = quarantineTTL/3 + quarantineTTL/3
+		}
+		for first.Valid() && time.Since(granted) < 2*quarantineTTL {
+			time.Sleep(time.Millisecond) // until the next look, bounded above
+		}
+		if both := time.Since(granted); both > bound {
+			t.Errorf("%s: two were valid for %v, want at most %v", name, both, bound)
+		}
+		if !second.Valid() {
+			t.Errorf("%s: the new holder lost it, too: %v", name, second.Err())
+		}
+		if err := first.Release(ctx); !errors.Is(err, dlock.ErrLost) || !second.Valid() {
+			t.Errorf("%s: released: %v; the new holder: %v", name, err, second.Err())
+		}
+		clock.Set(0)
+		if err := second.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		third, err := host().Semaphore(name, 1).TryAcquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Fence() >= second.Fence() || second.Fence() >= third.Fence() {
+			t.Errorf("%s: fences %d, %d, %d: want them to grow", name, first.Fence(), second.Fence(), third.Fence())
+		}
+		if err := third.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A server whose clock jumps back grants nothing that is held: who renews goes on, who died keeps his slot for as much longer as the step
+// was. What is released can be granted at once, with a higher fence. A tick that now lies too far ahead is refused, as is, for QuarantineTTL, a
+// new name, because nobody knows any more how long the server has been up.
+//
+// Fails when the script counts fences by the clock alone, and when it cannot read the negative uptime of a server whose clock is behind its
+// start: then nothing is granted until the clock is where it was.
+func TestServerClockBack(t *testing.T) {
+	t.Parallel()
+	const step = time.Minute
+	store, clock := clocked(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	session, other := newSession(t, store, quarantineTTL, quarantineTTL/3), newSession(t, store, quarantineTTL, quarantineTTL/3)
+	alive, err := session.Semaphore("a", 2).TryAcquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := session.Semaphore("a", 2).TryAcquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.StopRenewing()
+	clock.Set(-step)
+	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err, dlock.TickAhead) {
+		t.Errorf("a tick that lies %v ahead of the server's clock: %v", step, err)
+	}
+	// The server says that it will start in a minute, so a name that it has never seen is in quarantine, for once.
+	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, dlock.Quarantine) {
+		t.Errorf("a new name: %v, want quarantine", err)
+	}
+	for began := time.Now(); time.Since(began) < 3*quarantineTTL/2; {
+		if lease, err := other.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.Full) {
+			t.Fatalf("both slots are held: lease %+v, %v", lease, err)
+		}
+		time.Sleep(20 * time.Millisecond) // until the next look, bounded above
+	}
+	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); err != nil {
+		t.Errorf("a new name, after its quarantine: %v", err)
+	}
+	if !alive.Valid() || dead.Valid() {
+		t.Errorf("valid are %v (%v), which renews, and %v, which does not", alive.Valid(), alive.Err(), dead.Valid())
+	}
+	if err := alive.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	next, err := other.Semaphore("a", 2).TryAcquire(ctx)
+	if err != nil {
+		t.Fatalf("what was released is not granted: %v", err)
+	}
+	if next.Slot() != alive.Slot() || next.Fence() <= alive.Fence() || next.Fence() <= dead.Fence() {
+		t.Errorf("what was released: slot %d after %d, fence %d after %d", next.Slot(), alive.Slot(), next.Fence(), alive.Fence())
+	}
+	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.Full) {
+		t.Errorf("the slot of the dead host: %v", err)
+	}
+	clock.Set(0)
+	last, err := session.Semaphore("a", 2).TryAcquire(ctx)
+	if err != nil {
+		t.Fatalf("the clock is right again: %v", err)
+	}
+	if last.Fence() <= next.Fence() {
+		t.Errorf("the clock is right again: fence %d after %d", last.Fence(), next.Fence())
+	}
+}

@@ -1,0 +1,165 @@
+//go:build unix
+
+package redislock_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// starvingEnv has the address of the server for a test binary that is to be a process without file descriptors.
+const starvingEnv = "TICKSLOT_TEST_STARVING"
+
+func init() {
+	if addr := os.Getenv(starvingEnv); addr != "" {
+		starving(addr)
+	}
+}
+
+// starving runs two timers, and says so for each run. It does as it is told, line by line: starve, feed, store (say how it is); and answers with a line.
+func starving(addr string) {
+	redis.SetLogger(quiet{})
+	client := redis.NewClient(&redis.Options{Addr: addr, Password: canary})
+	run := func(ctx context.Context) error {
+		r, _ := timer.RunFromContext(ctx)
+		fmt.Println("run", r.Timer(), r.Degraded(), r.Valid())
+		return nil
+	}
+	timers, err := timer.New(timer.Config{
+		Lock:         redislock.New(client, redislock.Options{QuarantineTTL: quarantineTTL}),
+		Logger:       slog.New(slog.DiscardHandler),
+		TTL:          quarantineTTL,
+		StoreTimeout: quarantineTTL / 3,
+	},
+		timer.Timer{Name: "local", Schedule: timer.Every(50 * time.Millisecond), Run: run},
+		timer.Timer{Name: "skip", Schedule: timer.Every(50 * time.Millisecond), OnStoreDown: timer.Skip, Run: run},
+	)
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	go timers.Run(context.Background())
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {
+		limit := before
+		switch orders.Text() {
+		case "starve":
+			limit.Cur = 3 // those that are open go on; there is none for anything new
+			err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+		case "feed":
+			err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+		}
+		fmt.Printf("done %s %v %q\n", orders.Text(), err, timers.Status().Store.Err)
+	}
+	os.Exit(0)
+}
+
+// A process whose connections break when it has no file descriptors left for new ones has a store that fails, and nothing worse: timers do as
+// their OnStoreDown says, and return by themselves when there are descriptors again.
+//
+// Fails when the store takes an error of the connection for "not acquired" (nothing runs), and when the breaker does not close again.
+func TestI7NoFileDescriptors(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	proxy := servertest.NewProxyFor(t, server.Addr())
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), starvingEnv+"="+proxy.Addr())
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() }) // ends the wait for a line
+	defer func() {
+		late.Stop()
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	lines := bufio.NewScanner(out)
+	// until reads to a line of each of the beginnings, and returns how often each line came.
+	until := func(what string, beginnings ...string) map[string]int {
+		t.Helper()
+		seen := map[string]int{}
+		missing := func() bool {
+			for _, beginning := range beginnings {
+				if !seenAny(seen, beginning) {
+					return true
+				}
+			}
+			return false
+		}
+		for missing() {
+			if !lines.Scan() {
+				t.Fatalf("%s: the child ended, or nothing came within 20s; until then %v", what, seen)
+			}
+			seen[lines.Text()]++
+		}
+		return seen
+	}
+	tell := func(order string) map[string]int {
+		t.Helper()
+		if _, err := io.WriteString(in, order+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		return until(order, "done "+order)
+	}
+	const local, skip, degraded = "run local false true", "run skip false true", "run local true false"
+	until("all is well", local, skip)
+	if seen := tell("starve"); !seenAny(seen, "done starve <nil>") {
+		t.Fatal(seen)
+	}
+	until("connections that are there go on", local, skip)
+	proxy.Reset()
+	for range 3 { // a run that was granted before may say so late
+		until("no descriptors", degraded)
+	}
+	for range 10 {
+		if seen := until("no descriptors", degraded); len(seen) != 1 {
+			t.Errorf("no descriptors: %v: want only degraded runs of local", seen)
+		}
+	}
+	if seen := tell("store"); !strings.Contains(fmt.Sprint(seen), "too many open files") || seenAny(seen, skip) {
+		t.Errorf("no descriptors: %v", seen)
+	}
+	tell("feed")
+	until("fed again", local, skip)
+}
+
+func seenAny(seen map[string]int, beginning string) bool {
+	for line := range seen {
+		if strings.HasPrefix(line, beginning) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,130 @@
+package redislock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// A server of a quorum that comes back empty votes again at once, there is no quarantine. What is held stays held while that is one of three; and so
+// do leases when all three come back empty, one after the other, with a heartbeat in between.
+//
+// Fails when a heartbeat does not put the key back, and when one vote of three is enough.
+func TestQuorumServerComesBackEmpty(t *testing.T) {
+	t.Parallel()
+	for _, slots := range []int{0, 2} {
+		servers, q, other := realQuorum(t)
+		var held []dlock.Grant
+		for range max(1, slots) {
+			g := quorumTake(t, q, quorumRequest(slots))
+			votes(t, servers, g, 3)
+			held = append(held, g)
+		}
+		for _, s := range servers {
+			empty(t, s)
+			quorumRefuses(t, other, quorumRequest(slots), dlock.Full)
+			for _, g := range held {
+				votes(t, servers, g, 2)
+				quorumExtend(t, q, dlock.OK, g)
+				votes(t, servers, g, 3)
+			}
+		}
+		for _, g := range held {
+			quorumRelease(t, q, dlock.OK, g)
+		}
+	}
+}
+
+// A lease that has two votes of three, because the third server was away, does not survive that one of the two forgets: that is two servers that
+// failed or forgot. Another one is granted, and two are held until the first finds out, by its next heartbeat. If a heartbeat
+// came before the loss, it has three votes again, and nothing happens.
+//
+// Fails when a heartbeat does not put the key back, and when one that is refused by a majority is taken for a success.
+func TestQuorumServerForgetsWhileAnotherWasAway(t *testing.T) {
+	t.Parallel()
+	servers, q, other := realQuorum(t)
+	for _, beat := range []bool{true, false} {
+		if err := servers[0].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		first := quorumTake(t, q, quorumRequest(0))
+		if err := servers[0].RestartEmpty(); err != nil {
+			t.Fatal(err)
+		}
+		votes(t, servers, first, 2)
+		if beat {
+			quorumExtend(t, q, dlock.OK, first)
+			votes(t, servers, first, 3)
+		}
+		empty(t, servers[1])
+		if beat {
+			quorumRefuses(t, other, quorumRequest(0), dlock.Full)
+			quorumExtend(t, q, dlock.OK, first)
+			quorumRelease(t, q, dlock.OK, first)
+			continue
+		}
+		second := quorumTake(t, other, quorumRequest(0)) // the first is trusted still
+		quorumExtend(t, q, dlock.Lost, first)
+		quorumRelease(t, q, dlock.Lost, first)
+		quorumExtend(t, other, dlock.OK, second)
+		quorumRelease(t, other, dlock.OK, second)
+	}
+}
+
+// realQuorum returns three servers, and two hosts' stores on them.
+func realQuorum(t *testing.T) (servers []*redistest.Server, a, b *redislock.Quorum) {
+	t.Helper()
+	for range 3 {
+		servers = append(servers, redistest.New(t))
+	}
+	host := func() *redislock.Quorum {
+		var clients []redis.UniversalClient
+		for _, s := range servers {
+			client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: canary})
+			t.Cleanup(func() { client.Close() })
+			clients = append(clients, client)
+		}
+		q := redislock.NewQuorum(clients...)
+		t.Cleanup(func() { q.Close() })
+		return q
+	}
+	return servers, host(), host()
+}
+
+// empty has the server come back without its data.
+func empty(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RestartEmpty(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// votes waits until that many servers have the grant's token.
+func votes(t *testing.T, servers []*redistest.Server, g dlock.Grant, want int) {
+	t.Helper()
+	count := func() (n int) {
+		for _, s := range servers {
+			for _, key := range s.Client().Keys(context.Background(), g.Name+"*").Val() {
+				if s.Client().Get(context.Background(), key).Val() == g.Token {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for deadline := time.Now().Add(5 * time.Second); count() != want; { // redsync does not wait for the last answer
+		if time.Now().After(deadline) {
+			t.Fatalf("%d votes, want %d", count(), want)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

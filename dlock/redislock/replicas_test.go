@@ -1,0 +1,134 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
+)
+
+// A client that may read from replicas does that for the application. Our scripts go to masters all the same, on connections of the store's own and
+// on those of the client, and nobody runs over.
+//
+// Fails when a script is called as one that only reads (EVALSHA_RO), and the settings of the client are left as they are: a replica is asked.
+func TestClientThatReadsFromReplicas(t *testing.T) {
+	t.Parallel()
+	long(t)
+	cluster := redistest.NewClusterWithReplicas(t, 1, 1)
+	master, replica := cluster.Nodes[0], cluster.Nodes[1]
+	client := func(by redis.ClusterOptions) *redis.ClusterClient {
+		by.Password, by.Addrs, by.ReadOnly = canary, cluster.Addrs(), true
+		by.ContextTimeoutEnabled, by.MaxRetries, by.DialerRetries = true, -1, 1 // as SharedPool asks for
+		c := redis.NewClusterClient(&by)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	random, nearest := client(redis.ClusterOptions{RouteRandomly: true}), client(redis.ClusterOptions{RouteByLatency: true})
+	var stores []dlock.DistributedLock
+	for _, c := range []*redis.ClusterClient{random, nearest} {
+		for _, shared := range []bool{false, true} {
+			store := open(t, c, redislock.Options{SharedPool: shared, QuarantineTTL: time.Second})
+			awake(t, store)
+			stores = append(stores, store)
+		}
+	}
+	c := crowd.Gather(t, crowdOptions, stores...)
+	c.Grants(100, 10*time.Second)
+	for _, store := range stores {
+		for range 20 {
+			if _, err := store.(dlock.Lister).List(t.Context(), crowd.Name, crowd.Slots); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	c.Disperse()
+	for range 20 { // the application reads
+		if err := random.Get(t.Context(), "{crowd}:slot:0").Err(); err != nil && !errors.Is(err, redis.Nil) {
+			t.Error(err)
+		}
+	}
+	calls := func(s *redistest.Server, command string) (n int) {
+		t.Helper()
+		stats, err := s.Client().Info(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`cmdstat_`+command+`:calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+			var calls int
+			fmt.Sscan(found[1], &calls)
+			n += calls
+		}
+		return n
+	}
+	const scripts = "(?:eval|evalsha|eval_ro|evalsha_ro)"
+	if calls(master, scripts) < 100 || calls(replica, "get") == 0 {
+		t.Errorf("%d scripts on the master, %d reads on the replica: nothing to see here", calls(master, scripts), calls(replica, "get"))
+	}
+	if n := calls(replica, scripts); n > 0 {
+		t.Errorf("%d scripts were sent to the replica", n)
+	}
+}
+
+// A client that leads to a replica, whatever the way, gets no lease from it and loses none by it: what would change something is an error of the
+// store.
+//
+// Fails when acquire.lua takes the error of its SET for a success.
+func TestReplicaGrantsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	lease, err := newSession(t, p.onMaster, pairTTL, pairTTL/3).Semaphore("known", 2).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.caughtUp()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	refused := func(what string, err error) {
+		t.Helper()
+		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "READONLY") {
+			t.Errorf("%s on a replica: %v, want an error of the store with READONLY", what, err)
+		}
+	}
+	for _, name := range []string{"known", "new"} {
+		for {
+			_, err := p.onOther.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "other", TTL: time.Second})
+			if !isReason(err, dlock.Quarantine) { // the replica is young
+				refused("acquire "+name, err)
+				break
+			}
+			time.Sleep(20 * time.Millisecond) // until the next try, bounded by ctx
+		}
+	}
+	held, err := p.onMaster.List(ctx, "known", 2)
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	value, err := p.master.Client().Get(ctx, fmt.Sprint("known:slot:", lease.Slot())).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := regexp.MustCompile(`"token":"([^"]+)"`).FindStringSubmatch(value)[1]
+	g := dlock.Grant{Name: "known", Slots: 2, Slot: lease.Slot(), Token: token}
+	results, err := p.onOther.Extend(ctx, time.Second, g)
+	refused("extend", unknown(results, err))
+	results, err = p.onOther.Release(ctx, g)
+	refused("release", unknown(results, err))
+	select {
+	case <-lease.Done():
+		t.Errorf("lost by what was sent to a replica: %v", lease.Err())
+	case <-time.After(pairTTL):
+	}
+	if err := lease.Release(ctx); err != nil {
+		t.Error(err)
+	}
+}

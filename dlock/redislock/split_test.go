@@ -1,0 +1,214 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// pairTTL is also how long the servers of a pair, which have just started, are waited for.
+const pairTTL = time.Second
+
+// A pair is a master with a replica, and a store on each. What the replica gets passes through the link.
+type pair struct {
+	t                 *testing.T
+	master, replica   *redistest.Server
+	link              *servertest.Proxy
+	onMaster, onOther *redislock.Store
+}
+
+// newPair returns a pair whose replica is in sync and whose master grants.
+func newPair(t *testing.T, masterArgs ...string) *pair {
+	t.Helper()
+	p := &pair{t: t, master: redistest.New(t, redistest.Options{Args: masterArgs})}
+	p.link = servertest.NewProxyFor(t, p.master.Addr())
+	_, port, _ := strings.Cut(p.link.Addr(), ":")
+	p.replica = redistest.New(t, redistest.Options{Args: []string{"--replicaof", "127.0.0.1", port}})
+	p.onMaster, p.onOther = p.store(p.master), p.store(p.replica)
+	awake(t, p.onMaster)
+	p.caughtUp()
+	return p
+}
+
+func (p *pair) store(s *redistest.Server) *redislock.Store {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: canary})
+	p.t.Cleanup(func() { client.Close() })
+	return open(p.t, client, redislock.Options{QuarantineTTL: pairTTL})
+}
+
+// caughtUp waits until the replica has all that the master has.
+func (p *pair) caughtUp() {
+	p.t.Helper()
+	err := servertest.Poll(10*time.Second, "replica", func(ctx context.Context) error {
+		if n, err := p.master.Client().Wait(ctx, 1, time.Second).Result(); err != nil || n != 1 {
+			return fmt.Errorf("%d replicas, %v", n, err)
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// cut keeps from the replica what the master does from now on.
+func (p *pair) cut() { p.link.BlackHole(true) }
+
+// promote makes the replica a master, while the old one goes on.
+func (p *pair) promote() {
+	p.t.Helper()
+	if err := p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// fill takes all slots, one after the other as they come free, and sees that there is not one more.
+func fill(t *testing.T, session *dlock.Session, slots int) []*dlock.Lease {
+	t.Helper()
+	leases := make([]*dlock.Lease, slots)
+	for n, deadline := 0, time.Now().Add(10*time.Second); n < slots; {
+		lease, err := session.Semaphore("a", slots).TryAcquire(context.Background())
+		switch {
+		case err == nil:
+			leases[lease.Slot()] = lease
+			n++
+		case time.Now().After(deadline):
+			t.Fatal(err)
+		default:
+			time.Sleep(20 * time.Millisecond) // until the next try, bounded above
+		}
+	}
+	wantFull(t, session, slots)
+	return leases
+}
+
+func wantFull(t *testing.T, session *dlock.Session, slots int) {
+	t.Helper()
+	if lease, err := session.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.Full) {
+		t.Errorf("one more than %d: lease %+v, %v", slots, lease, err)
+	}
+}
+
+func isReason(err error, want dlock.Reason) bool {
+	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+	return ok && no.Reason == want
+}
+
+// Each side of a split keeps the limit for itself, so there are twice as many valid runs as it says, and never more. The leases of a slot, on
+// whichever side, have fences that differ, and one that is granted later has the higher one. When the old master is made a replica of the new, it ends, and
+// the side that stays notices nothing.
+//
+// Fails without the quarantine (the new master, which does not know of the old one's leases, grants at once), when a fence is the last one and one more without
+// regard to the clock (both sides give the same), and when the timer of the trust window does not start (the old side holds on).
+func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	p := newPair(t)
+	here, there := newSession(t, p.onMaster, pairTTL, pairTTL/3), newSession(t, p.onOther, pairTTL, pairTTL/3)
+	for _, lease := range fill(t, here, slots) { // the replica knows the name
+		if err := lease.Release(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.caughtUp()
+	p.cut()
+	old := fill(t, here, slots)
+	p.promote()
+	began := time.Now()
+	if _, err := there.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.Quarantine) {
+		t.Errorf("the new master, at once: %v", err)
+	}
+	promoted := fill(t, there, slots)
+	if waited := time.Since(began); waited < pairTTL {
+		t.Errorf("the new master granted after %v, before its quarantine was over", waited)
+	}
+	wantFull(t, here, slots)
+	for slot := range slots {
+		a, b := old[slot], promoted[slot]
+		if !a.Valid() || !b.Valid() {
+			t.Errorf("slot %d: valid are %v and %v: want to see both", slot, a.Valid(), b.Valid())
+		}
+		if a.Fence() >= b.Fence() {
+			t.Errorf("slot %d: fence %d after %d", slot, b.Fence(), a.Fence())
+		}
+	}
+	for _, lease := range old {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	for slot, lease := range fill(t, here, slots) {
+		if lease.Fence() <= promoted[slot].Fence() {
+			t.Errorf("slot %d: fence %d after %d", slot, lease.Fence(), promoted[slot].Fence())
+		}
+		old[slot] = lease
+	}
+
+	_, port, _ := strings.Cut(p.replica.Addr(), ":")
+	if err := p.master.Client().ReplicaOf(context.Background(), "127.0.0.1", port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for slot, lease := range old {
+		select {
+		case <-lease.Done():
+		case <-time.After(2 * pairTTL):
+			t.Errorf("slot %d of the old side is held after the split", slot)
+		}
+		if !promoted[slot].Valid() {
+			t.Errorf("slot %d of the new side: %v", slot, promoted[slot].Err())
+		}
+	}
+}
+
+// With min-replicas-to-write 1 and min-replicas-max-lag 1 an old master whose replica is out of reach soon writes nothing any more. That is an error of the
+// store: its leases end with their trust window, and it grants none.
+//
+// Fails when extend.lua takes an error of the server for a renewal.
+func TestSplitEndsByMinReplicas(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	p := newPair(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+	here, there := newSession(t, p.onMaster, pairTTL, pairTTL/3), newSession(t, p.onOther, pairTTL, pairTTL/3)
+	old := fill(t, here, slots)
+	p.caughtUp()
+	p.cut()
+	cut := time.Now()
+	p.promote()
+	promoted := fill(t, there, slots)
+	for slot, lease := range old {
+		select {
+		case <-lease.Done():
+		case <-time.After(5 * time.Second):
+			t.Errorf("slot %d of the old side is still held", slot)
+		}
+		if lost, ok := errors.AsType[*dlock.LostError](lease.Err()); !ok || !lost.Silent {
+			t.Errorf("slot %d of the old side: %v, want silence", slot, lease.Err())
+		}
+	}
+	t.Logf("the old side held its leases for %v", time.Since(cut))
+	for {
+		_, err := here.Semaphore("a", slots).TryAcquire(context.Background())
+		if isReason(err, dlock.Full) && time.Since(cut) < 10*time.Second { // a lease lasts a little longer than it is trusted
+			time.Sleep(20 * time.Millisecond) // until the next try, bounded above
+			continue
+		}
+		if _, ok := errors.AsType[*dlock.StoreError](err); !ok || !strings.Contains(err.Error(), "NOREPLICAS") {
+			t.Errorf("the old side: %v, want an error of the store with NOREPLICAS", err)
+		}
+		break
+	}
+	for slot, lease := range promoted {
+		if !lease.Valid() {
+			t.Errorf("slot %d of the new side: %v", slot, lease.Err())
+		}
+	}
+}
