@@ -55,8 +55,8 @@ func (r Request) Validate() error {
 		if r.Tick.At.IsZero() {
 			errs = append(errs, errors.New("a tick at the zero time: set Tick.At to the scheduled instant"))
 		}
-		if r.Tick.Max < 1 {
-			errs = append(errs, fmt.Errorf("a tick with Max %d: must be at least 1", r.Tick.Max))
+		if r.Tick.Max < 0 {
+			errs = append(errs, fmt.Errorf("a tick with Max %d: must be at least 1, or 0 for as many as there are slots", r.Tick.Max))
 		}
 	}
 	if len(errs) > 0 {

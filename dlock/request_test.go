@@ -70,7 +70,7 @@ func TestRequestValidate(t *testing.T) {
 		"a TTL of 999µs":                    func(r *dlock.Request) { r.TTL = 999 * time.Microsecond },
 		"a TTL of -1s":                      func(r *dlock.Request) { r.TTL = -time.Second },
 		"a tick at the zero time":           func(r *dlock.Request) { r.Tick = &dlock.Tick{Max: 1} },
-		"a tick with Max 0: must be at lea": func(r *dlock.Request) { r.Tick = &dlock.Tick{At: tick.At} },
+		"a tick with Max -1: must be at le": func(r *dlock.Request) { r.Tick = &dlock.Tick{At: tick.At, Max: -1} },
 	} {
 		r := good
 		change(&r)
@@ -78,8 +78,8 @@ func TestRequestValidate(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	err := dlock.Request{Slots: -1, Tick: &dlock.Tick{}}.Validate()
-	for _, want := range []string{"dlock: invalid request", "the name is empty", "-1 slots", "a token of 0", "a TTL of 0s", "zero time", "Max 0"} {
+	err := dlock.Request{Slots: -1, Tick: &dlock.Tick{Max: -1}}.Validate()
+	for _, want := range []string{"dlock: invalid request", "the name is empty", "-1 slots", "a token of 0", "a TTL of 0s", "zero time", "Max -1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}

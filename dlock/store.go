@@ -80,7 +80,7 @@ type Request struct {
 // store keeps the latest one claimed and how often. Instants are told apart by the microsecond.
 type Tick struct {
 	At  time.Time // the scheduled instant
-	Max int       // starts of this tick allowed in the fleet, at least 1
+	Max int       // starts of this tick allowed in the fleet. 0: as many as there are slots, also when another limit was ordered; 1 for a mutex
 
 	// Missed makes this the claim of an instant that has passed while nobody was there: it is granted only if the store knows of an
 	// earlier tick of the name (else Reason TickFirst: a new name has missed nothing), and of none so late (TickTaken, TickLate). What lies

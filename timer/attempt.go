@@ -42,15 +42,15 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
 	sem := s.session.Semaphore(e.timer.lockName(), e.timer.slots())
 	s.lock()
-	perTick := e.perTick()
+	tick := e.claim(t)
 	s.unlock()
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error
-	if t.at == 0 || perTick == NoLimit {
+	if tick == nil {
 		lease, err = sem.TryAcquire(ctx)
 	} else {
-		lease, err = sem.TryAcquireTick(ctx, dlock.Tick{At: time.UnixMicro(t.at), Max: perTick, Missed: t.missed})
+		lease, err = sem.TryAcquireTick(ctx, *tick)
 	}
 	s.lock()
 	defer s.unlock()

@@ -1,6 +1,8 @@
 package timer
 
 import (
+	"time"
+
 	"github.com/tickslot/tickslot/dlock"
 )
 
@@ -27,6 +29,19 @@ func (e *entry) perTick() int {
 		return e.limit()
 	}
 	return e.timer.MaxPerTick
+}
+
+// claim is the claim of a tick, as the store is asked for it: where the code leaves MaxPerTick open it is the store that knows MaxConcurrency.
+// Nil: none is to be claimed.
+func (e *entry) claim(t dueTick) *dlock.Tick {
+	tick := &dlock.Tick{At: time.UnixMicro(t.at), Missed: t.missed}
+	switch {
+	case t.at == 0 || e.perTick() == NoLimit:
+		return nil
+	case !e.asks.perTick:
+		tick.Max = e.timer.MaxPerTick
+	}
+	return tick
 }
 
 // hostLimit is how many runs may go on here. Without a store the fleet's limit is this host's, too.

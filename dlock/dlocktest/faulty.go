@@ -238,7 +238,9 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Held
 
 // Order implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
 func (f *Faulty) Order(ctx context.Context, name string, change dlock.Change) error {
-	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) { return nil, c.Order(ctx, name, change) })
+	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) {
+		return nil, c.Order(ctx, name, change)
+	})
 	return err
 }
 

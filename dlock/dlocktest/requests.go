@@ -47,7 +47,6 @@ func invalidRequests(c *check) {
 		refuse("TTL "+ttl.String(), req)
 	}
 	refuse("tick at the zero time", c.tick("x", 1, time.Time{}, 1))
-	refuse("tick without starts", c.tick("x", 1, thisSecond(), 0))
 	refuse("tick with less than no starts", c.tick("x", 1, thisSecond(), -1))
 
 	h.fillAny("x", 1) // nothing of it was granted

@@ -11,6 +11,7 @@ import (
 
 var ticks = []promise{
 	{name: "tick/at most Max starts", given: needsTick, show: startsPerTick},
+	{name: "tick/as many starts as slots", given: needsTick, show: startsPerSlot},
 	{name: "tick/older is late", given: needsTick, show: lateTick},
 	{name: "tick/too far ahead", given: needsTick, show: tickAhead},
 	{name: "tick/told apart by the microsecond", given: needsTick, show: microseconds},
@@ -64,6 +65,31 @@ func startsPerTick(c *check) {
 	for range 3 {
 		a := hosts[0].mustAcquire(c.request("t-1-3", 3))
 		hosts[0].release(a.grant)
+	}
+}
+
+// startsPerSlot catches a Max of 0 that means nothing, or that does not follow a limit which was ordered.
+func startsPerSlot(c *check) {
+	a, b := c.host(), c.host()
+	at := thisSecond().Add(-time.Minute)
+	starts := func(name string, slots, want int) {
+		at = at.Add(time.Second)
+		for range want {
+			g := a.mustAcquire(c.tick(name, slots, at, 0))
+			c.want("release", b.release(g.grant), dlock.OK)
+		}
+		b.mustRefuse(c.tick(name, slots, at, 0), dlock.TickTaken)
+	}
+	starts("mutex", 0, 1)
+	starts("one", 1, 1)
+	starts("three", 3, 3)
+	if c.h.Features.Orders {
+		a.limit("three", 2)
+		starts("three", 3, 2)
+		a.limit("three", 5)
+		starts("three", 3, 5)
+		a.limit("three", -1)
+		starts("three", 3, 3)
 	}
 }
 

@@ -7,6 +7,7 @@
 package memlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -92,6 +93,10 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		no.News = news
 		return dlock.Grant{}, no
 	}
+	n := max(req.Slots, 1)
+	if news.Limit > 0 {
+		n = news.Limit
+	}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		switch {
@@ -99,15 +104,11 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			return refuse(dlock.TickAhead)
 		case at < e.tick:
 			return refuse(dlock.TickLate)
-		case at == e.tick && (e.starts >= req.Tick.Max || req.Tick.Missed):
+		case at == e.tick && (e.starts >= cmp.Or(req.Tick.Max, n) || req.Tick.Missed):
 			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.TickTaken, Slots: req.Slots, Holder: e.claimer, News: news}
 		case req.Tick.Missed && e.tick == 0:
 			return refuse(dlock.TickFirst)
 		}
-	}
-	n := max(req.Slots, 1)
-	if news.Limit > 0 {
-		n = news.Limit
 	}
 	known := e.slots[:min(n, len(e.slots))]
 	free := slices.IndexFunc(known, func(sl slot) bool { return !sl.held(now) })

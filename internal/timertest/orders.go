@@ -1,0 +1,257 @@
+package timertest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+var ann = dlock.Order{By: "ann", Note: "it's \"her\" night; 数据库"}
+
+// An operator gives orders with a client that is no host's.
+type operator struct {
+	f *fleet
+	*timer.Control
+}
+
+func (f *fleet) operator() operator {
+	return operator{f, timer.NewControl(f.taker)}
+}
+
+// gives repeats an order until it is acknowledged: a busy machine may take longer than a call may.
+func (o operator) gives(what string, order func(context.Context) error) {
+	o.f.t.Helper()
+	var err error
+	o.f.until(what+" is ordered", func() bool {
+		err = order(o.f.t.Context())
+		return err == nil
+	})
+}
+
+// hears is when every host that can be reached has heard of an order: a heartbeat, and a call to read it.
+func (f *fleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTimeout() }
+
+// orders shows that what is ordered reaches every host, also one that could not be reached when it was ordered.
+//
+// Fails when the store's acquire or extend ignores an order, or does not tell of it, and when hosts do not read what they hear of.
+func orders(s *suite, t *testing.T) {
+	long(t)
+	t.Run("pause", func(t *testing.T) { t.Parallel(); pauses(s, t) })
+	t.Run("limit", func(t *testing.T) { t.Parallel(); limitOrdered(s, t) })
+	t.Run("trigger", func(t *testing.T) { t.Parallel(); triggers(s, t) })
+	t.Run("force-release", func(t *testing.T) { t.Parallel(); forced(s, t) })
+}
+
+func pauses(s *suite, t *testing.T) {
+	f := s.fleet(t)
+	often := timer.Timer{Name: "often", Schedule: timer.Every(s.Period), OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }}
+	seldom := timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), OnStoreDown: timer.Skip, Run: often.Run}
+	for range 3 {
+		f.start(timer.Config{}, often, seldom)
+	}
+	away := f.hosts[2]
+	f.until("it runs", func() bool { return f.watch.runs("often", all) > 3 })
+	away.link.Inject(dlocktest.Hang)
+	op, end := f.operator(), time.Now().Add(time.Hour)
+	for _, name := range []string{"often", "seldom"} {
+		op.gives("a pause", func(ctx context.Context) error { return op.Pause(ctx, name, end, ann) })
+	}
+	ordered := time.Now()
+	paused := func(h *host, name string) bool {
+		p := f.status(h, name).Paused
+		return p != nil && p.Order == ann && p.Until.Sub(end).Abs() < time.Minute
+	}
+	f.until("two hosts know of the pause", func() bool {
+		for _, h := range f.hosts[:2] {
+			if !paused(h, "often") || !paused(h, "seldom") {
+				return false
+			}
+		}
+		return true
+	})
+	if took := time.Since(ordered); took > f.hears()+f.late(ordered) && !f.strained(f.hosts[0], ordered) && !f.strained(f.hosts[1], ordered) {
+		t.Errorf("they heard of it after %v", took)
+	}
+	if err := f.answered(f.hosts[0], "seldom"); !refused(err, timer.Paused) || !strings.Contains(err.Error(), ann.String()) {
+		t.Errorf("a trigger during the pause: %v", err)
+	}
+	away.link.Heal()
+	f.until("the third host knows of it, too", func() bool { return paused(away, "often") && paused(away, "seldom") })
+	f.until("it can explain that", func() bool {
+		x, err := away.Explain(t.Context(), "often", time.Time{})
+		return err == nil && x.Reason == timer.Paused && strings.Contains(x.Text, ann.Note)
+	})
+	if n := f.watch.runs("often", func(v *visit) bool { // what was granted before the order may have begun a call later
+		return v.began.After(ordered.Add(f.storeTimeout() + f.late(ordered)))
+	}); n != 0 {
+		t.Errorf("%d runs began while the timer was paused", n)
+	}
+	resumed := time.Now()
+	for _, name := range []string{"often", "seldom"} {
+		op.gives("to resume", func(ctx context.Context) error { return op.Resume(ctx, name, ann) })
+	}
+	f.until("it runs again", func() bool { return f.watch.runs("often", since(resumed)) > 3 })
+	f.until("nobody thinks it paused", func() bool {
+		for _, h := range f.hosts {
+			if f.status(h, "often").Paused != nil || f.status(h, "seldom").Paused != nil {
+				return false
+			}
+		}
+		return true
+	})
+	f.stop()
+}
+
+func limitOrdered(s *suite, t *testing.T) {
+	f := s.fleet(t)
+	gate, open := f.gate()
+	work := timer.Timer{Name: "a", Schedule: timer.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(gate)}
+	for range 3 {
+		f.start(timer.Config{}, work)
+	}
+	running := func() (n int) {
+		f.watch.mu.Lock()
+		defer f.watch.mu.Unlock()
+		return len(f.watch.active)
+	}
+	f.until("the code's one run", func() bool { return running() == 1 })
+	op := f.operator()
+	f.watch.mu.Lock()
+	limits := f.watch.limits["a"]
+	limits.MaxConcurrency, limits.MaxPerTick = 4, 4
+	f.watch.limits["a"] = limits
+	f.watch.mu.Unlock()
+	op.gives("a limit of 4", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 4, ann) })
+	f.until("as many runs as are ordered", func() bool { return running() == 4 })
+	f.until("all hosts know", func() bool {
+		for _, h := range f.hosts {
+			if st := f.status(h, "a"); st.MaxConcurrency != 4 || st.MaxPerTick != 4 || st.MaxPerHost != 4 {
+				return false
+			}
+		}
+		return true
+	})
+	// One host does not hear that it is two from now on.
+	away := f.hosts[2]
+	away.link.Inject(dlocktest.Hang)
+	op.gives("a limit of 2", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 2, ann) })
+	ordered := time.Now()
+	open()
+	f.until("the runs of before have ended", func() bool { return running() == 0 || f.watch.runs("a", since(ordered.Add(f.storeTimeout()))) > 0 })
+	away.link.Heal()
+	f.until("the host that was away knows", func() bool { return f.status(away, "a").Ordered == 2 })
+	f.watch.mu.Lock()
+	limits.MaxConcurrency, limits.MaxPerTick = 2, 2
+	f.watch.limits["a"] = limits
+	f.watch.peaks["a"] = 0
+	f.watch.mu.Unlock()
+	f.until("it goes on", func() bool { return f.watch.runs("a", since(ordered)) > 5 })
+	op.gives("what the code says", func(ctx context.Context) error { return op.ResetMaxConcurrency(ctx, "a", ann) })
+	f.until("all hosts know", func() bool {
+		for _, h := range f.hosts {
+			if st := f.status(h, "a"); st.MaxConcurrency != 1 || st.Ordered != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	f.stop()
+}
+
+func triggers(s *suite, t *testing.T) {
+	f := s.fleet(t)
+	work := timer.Timer{Name: "a", MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }}
+	for range 3 {
+		f.start(timer.Config{}, work)
+	}
+	away := f.hosts[2]
+	away.link.Inject(dlocktest.Hang)
+	op := f.operator()
+	for i := range 2 {
+		var at time.Time
+		for ; ; time.Sleep(10 * time.Millisecond) { // a second order would be a second trigger: look whether the first was carried out
+			before := time.Now()
+			err := op.Trigger(t.Context(), "a", ann)
+			o, readErr := op.Orders(t.Context(), "a")
+			if err == nil || readErr == nil && o.Trigger != nil && o.Trigger.Ago < time.Since(before) {
+				at = before
+				break
+			}
+			if time.Since(before) > patience {
+				t.Fatal(err)
+			}
+		}
+		f.until("one host runs it", func() bool { return f.watch.runs("a", since(at)) > 0 })
+		if i == 0 {
+			away.link.Heal() // it hears of a trigger that is taken
+		}
+		f.until("every host has heard of it", func() bool { return time.Since(at) > f.hears()+f.suite.TTL/3 })
+		if n := f.watch.runs("a", all); n != i+1 {
+			t.Errorf("%d runs after %d triggers", n, i+1)
+		}
+	}
+	f.stop()
+}
+
+func forced(s *suite, t *testing.T) {
+	f := s.fleet(t)
+	work := timer.Timer{Name: "a", MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: hold(nil)}
+	a, b := f.start(timer.Config{}, work), f.start(timer.Config{}, work)
+	f.trigger(a, "a")
+	f.trigger(b, "a")
+	f.until("both run", func() bool { return f.watch.on(a, "a") != nil && f.watch.on(b, "a") != nil })
+	victim, other := f.watch.on(a, "a"), f.watch.on(b, "a")
+	op := f.operator()
+	at := time.Now()
+	op.gives("the release", func(ctx context.Context) error { return op.ForceRelease(ctx, "a", victim.Slot(), ann) })
+	ordered := time.Now()
+	select {
+	case <-victim.ctx.Done():
+	case <-time.After(patience):
+		t.Fatal("the run was not told")
+	}
+	if took := time.Since(ordered); took > f.hears()+f.late(ordered) && !f.strained(a, ordered) {
+		t.Errorf("told after %v", took)
+	}
+	cause := context.Cause(victim.ctx)
+	lost, ok := errors.AsType[*dlock.LostError](cause)
+	switch {
+	case !ok:
+		t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
+	case lost.Revoked == nil || *lost.Revoked != ann:
+		if !f.strained(a, at) { // else it may have been lost to the busy machine
+			t.Errorf("cause %v, want one that names %v", cause, ann)
+		}
+	}
+	if victim.Valid() {
+		t.Error("valid after it was told")
+	}
+	f.take("timer:a", 2, 1)
+	f.trigger(a, "a")
+	f.until("the slot has its next run", func() bool { return f.watch.on(a, "a") != nil && f.watch.on(a, "a") != victim })
+	if next := f.watch.on(a, "a"); next.Slot() == victim.Slot() && next.Fence() <= victim.Fence() {
+		t.Errorf("fence %d after %d", next.Fence(), victim.Fence())
+	}
+	if other.ctx.Err() != nil && !f.strained(b, at) {
+		t.Errorf("the other run was ended, too: %v", context.Cause(other.ctx))
+	}
+	for _, h := range f.hosts {
+		if v := f.watch.on(h, "a"); v != nil && v.ctx.Err() == nil {
+			op.gives("the release", func(ctx context.Context) error {
+				err := op.ForceRelease(ctx, "a", v.Slot(), ann)
+				if errors.Is(err, dlock.ErrNotHeld) {
+					return nil
+				}
+				return err
+			})
+		}
+	}
+	f.until("all have returned", func() bool { return f.watch.now("a") == nil })
+	f.stop()
+}
