@@ -40,6 +40,7 @@ type metrics struct {
 	opTime         *prometheus.HistogramVec
 	opErrors       *prometheus.CounterVec
 	lastSuccess    *prometheus.GaugeVec
+	paused         *prometheus.GaugeVec
 	build          *prometheus.GaugeVec
 }
 
@@ -81,6 +82,7 @@ func newMetrics() *metrics {
 		opTime:         histogram("store_operation_duration_seconds", "How long calls to the store took.", calls, "store", "op"),
 		opErrors:       counter("store_errors_total", "Calls to the store that failed or were not answered.", "store", "op"),
 		lastSuccess:    gauge("last_success_timestamp_seconds", "When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
+		paused:         gauge("paused", "1 while the timer is paused in the whole fleet, as far as this host has heard.", "timer"),
 		build:          gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
@@ -105,7 +107,7 @@ func version() string {
 func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions, m.acquireTime, m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
-		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.hosts, m.breaker, m.up, m.opTime, m.opErrors, m.lastSuccess, m.build}
+		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.hosts, m.breaker, m.up, m.opTime, m.opErrors, m.lastSuccess, m.paused, m.build}
 }
 
 // register registers all or nothing.
@@ -122,10 +124,10 @@ func (m *metrics) register(reg prometheus.Registerer) error {
 }
 
 func (m *metrics) registered(t Timer) {
-	m.slotsLimit.WithLabelValues(t.Name).Set(float64(t.slots()))
+	m.limit(t.Name, t.slots())
 	// What an alert looks for has to be there before it happens: a counter that is born at 1 has not increased.
 	m.bound.WithLabelValues(t.Name).Set(limitValue(t.MaxConcurrency))
-	for _, g := range []*prometheus.GaugeVec{m.overdueRuns, m.slotsHeld, m.slotsElsewhere, m.fallbackActive} {
+	for _, g := range []*prometheus.GaugeVec{m.overdueRuns, m.slotsHeld, m.slotsElsewhere, m.fallbackActive, m.paused} {
 		g.WithLabelValues(t.Name).Set(0)
 	}
 	for _, c := range []*prometheus.CounterVec{m.retries, m.leasesLost, m.leasesExpired, m.overlongHolds, m.fallbackRuns} {
@@ -136,7 +138,7 @@ func (m *metrics) registered(t Timer) {
 func (m *metrics) removed(timer string) {
 	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions,
 		m.holdTime, m.slotsHeld, m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.lastSuccess,
-		m.bound, m.overdueRuns, m.overlongHolds, m.leasesExpired} {
+		m.bound, m.overdueRuns, m.overlongHolds, m.leasesExpired, m.paused} {
 		v.DeletePartialMatch(prometheus.Labels{"timer": timer})
 	}
 }
@@ -174,6 +176,14 @@ func (m *metrics) overdue(timer string, runs int) {
 
 func (m *metrics) limitBound(timer string, bound int) {
 	m.bound.WithLabelValues(timer).Set(limitValue(bound))
+}
+
+func (m *metrics) limit(timer string, slots int) {
+	m.slotsLimit.WithLabelValues(timer).Set(float64(slots))
+}
+
+func (m *metrics) pause(timer string, paused bool) {
+	m.paused.WithLabelValues(timer).Set(oneIf(paused))
 }
 
 // limitValue writes NoLimit as what it is.

@@ -41,16 +41,40 @@ func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.N
 
 // obey takes in what an answer of the store tells of orders. Called with mu held.
 func (s *Scheduler) obey(e *entry, news dlock.News, no *dlock.NotAcquiredError) {
-	o := &e.more().orders
 	if no != nil && no.Reason == dlock.Paused {
-		o.paused, o.order, o.until = true, no.Order, time.Time{}
-		if no.Ends > 0 {
-			o.until = time.Now().Add(no.Ends)
-		}
+		s.setPause(e, &no.Order, no.Ends)
 	} else {
-		o.paused = false
+		s.setPause(e, nil, 0)
 	}
 	s.setLimit(e, news.Limit)
+}
+
+// setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called with mu held.
+func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
+	o := &e.more().orders
+	was := o.paused
+	o.paused, o.until = by != nil, time.Time{}
+	if left > 0 {
+		o.until = time.Now().Add(left)
+	}
+	if by != nil {
+		o.order = *by
+	}
+	if o.paused == was {
+		return
+	}
+	if m := s.metricsOf(e); m != nil {
+		m.pause(e.timer.Name, o.paused)
+	}
+	if !o.paused {
+		s.say(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
+		return
+	}
+	until := "resumed"
+	if !o.until.IsZero() {
+		until = o.until.UTC().Format(time.RFC3339)
+	}
+	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.order.By, "note", o.order.Note)
 }
 
 // setLimit is called with mu held.
@@ -66,6 +90,9 @@ func (s *Scheduler) setLimit(e *entry, limit int) {
 	}
 	o.limit = limit
 	e.detail.fullUntil = time.Time{}
+	if m := s.metricsOf(e); m != nil {
+		m.limit(e.timer.Name, min(e.limit(), dlock.MaxSlots))
+	}
 	s.showBound(e)
 }
 
@@ -136,24 +163,20 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 	if e.gone || e.detail == nil && now.Version == 0 {
 		return
 	}
-	o := &e.more().orders
-	was := o.inForce()
-	o.paused, o.until = false, time.Time{}
-	if now.Pause != nil {
-		o.paused, o.order, o.until = true, now.Pause.Order, time.Now().Add(now.Pause.For)
-	}
 	limit := 0
 	if now.Limit != nil {
 		limit = max(0, now.Limit.Slots)
-		if limit == 0 && !o.paused {
-			o.paused, o.order = true, now.Limit.Order
-		}
+	}
+	switch {
+	case now.Pause != nil:
+		s.setPause(e, &now.Pause.Order, now.Pause.For)
+	case now.Limit != nil && limit == 0:
+		s.setPause(e, &now.Limit.Order, 0)
+	default:
+		s.setPause(e, nil, 0)
 	}
 	s.setLimit(e, limit)
-	if is := o.inForce(); is != was {
-		s.sayPaused(e, is)
-	}
-	t := now.Trigger
+	o, t := &e.more().orders, now.Trigger
 	if t == nil || !t.At.After(o.triggered) {
 		return
 	}
@@ -162,19 +185,6 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 		s.active++ // Run waits for it
 		go s.obeyTrigger(e, *t)
 	}
-}
-
-// sayPaused is called with mu held.
-func (s *Scheduler) sayPaused(e *entry, paused bool) {
-	if !paused {
-		s.say(slog.LevelInfo, "timer: resumed", "timer", e.timer.Name)
-		return
-	}
-	until := "resumed"
-	if o := e.detail.orders; !o.until.IsZero() {
-		until = o.until.UTC().Format(time.RFC3339)
-	}
-	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", e.detail.orders.order.By, "note", e.detail.orders.order.Note)
 }
 
 // triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
