@@ -10,7 +10,7 @@ import (
 // fault is an error about text that a person wrote: it quotes the text, says what is wrong, and shows the place, byte at,
 // with a caret under it.
 func fault(kind, text string, at int, format string, args ...any) error {
-	const before, after = 50, 25 // characters around the place that are shown
+	const before, after = 50, 40 // characters around the place that are shown
 	at = min(at, len(text))
 	left, right := legible(text[:at]), legible(text[at:])
 	if len(left) > before {
