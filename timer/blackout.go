@@ -30,7 +30,7 @@ func DailyWindow(from, to, zone string) Blackout {
 	w.loc, w.err = loc, errors.Join(startErr, endErr, zoneErr)
 	if startErr == nil && endErr == nil && start == end {
 		w.err = errors.Join(w.err, fault("DailyWindow", from+" to "+to, len(from+" to "),
-			"it ends when it begins, so it is the whole day or nothing: use another time, or leave out the timer"))
+			"it ends when it begins, so it is the whole day or nothing: use another time, or leave it out"))
 	}
 	w.end = func(wall time.Time) time.Time {
 		midnight := wall.Truncate(24 * time.Hour)

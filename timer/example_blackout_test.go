@@ -1,0 +1,48 @@
+package timer_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A window over midnight. In the night of the change it is an hour shorter, because the clocks say so.
+func ExampleDailyWindow() {
+	night := timer.DailyWindow("22:00", "06:00", "Europe/Berlin")
+	saturday := time.Date(2027, time.March, 27, 22, 0, 0, 0, time.FixedZone("CET", 3600))
+	until := night.Until(saturday)
+	fmt.Println(until.Format(time.RFC1123), "after", until.Sub(saturday))
+	fmt.Println("in it at six:", !night.Until(until).IsZero())
+	// Output:
+	// Sun, 28 Mar 2027 06:00:00 CEST after 7h0m0s
+	// in it at six: false
+}
+
+// What no window can say, a func can. Every host must get the same answer from it.
+func ExampleBlackoutFunc() {
+	fullHours := timer.BlackoutFunc(func(t time.Time) bool { return t.Minute() == 0 })
+	often := timer.Except(timer.Cron("*/20 * * * *", ""), fullHours)
+	tick := time.Date(2027, time.May, 4, 12, 0, 0, 0, time.UTC)
+	for range 3 {
+		tick = often.Next(tick)
+		fmt.Println(tick.Format(time.TimeOnly))
+	}
+	// Output:
+	// 12:20:00
+	// 12:40:00
+	// 13:20:00
+}
+
+// A freeze over the holidays, as a blackout of one's own would answer: until when, or the zero time.
+func ExampleBlackout() {
+	var freeze timer.Blackout = timer.Between(
+		time.Date(2026, time.December, 23, 18, 0, 0, 0, time.UTC),
+		time.Date(2027, time.January, 4, 8, 0, 0, 0, time.UTC),
+	)
+	fmt.Println(freeze.Until(time.Date(2026, time.December, 31, 0, 0, 0, 0, time.UTC)).Format(time.DateTime))
+	fmt.Println(freeze.Until(time.Date(2027, time.January, 4, 8, 0, 0, 0, time.UTC)).IsZero())
+	// Output:
+	// 2027-01-04 08:00:00
+	// true
+}

@@ -1,0 +1,19 @@
+package timer_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A backup at half past two in the morning, where its users sleep.
+func ExampleDaily() {
+	backup := timer.Daily("02:30", "America/New_York")
+	next := backup.Next(time.Date(2027, time.May, 3, 12, 0, 0, 0, time.UTC))
+	fmt.Println(backup)
+	fmt.Println(next.Format(time.RFC1123), "is", next.UTC().Format(time.RFC1123))
+	// Output:
+	// daily at 02:30 in America/New_York
+	// Tue, 04 May 2027 02:30:00 EDT is Tue, 04 May 2027 06:30:00 UTC
+}
