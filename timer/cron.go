@@ -32,6 +32,9 @@ func Cron(spec, zone string) Schedule {
 	if s != nil {
 		const allHours = 1<<24 - 1
 		c.wall, c.hourly = s, s.Hour&allHours == allHours
+		if s.Second == 1 {
+			c.wall = wholeMinutes{s}
+		}
 	}
 	return c
 }
@@ -43,6 +46,13 @@ type crontab struct {
 
 func (c crontab) String() string {
 	return fmt.Sprintf("cron %s in %s", quote(c.spec), zoneName(c.zone))
+}
+
+// wholeMinutes spares the library to step through the seconds of a minute in which nothing is due any more.
+type wholeMinutes struct{ cron.Schedule }
+
+func (m wholeMinutes) Next(t time.Time) time.Time {
+	return m.Schedule.Next(t.Truncate(time.Minute).Add(time.Minute - 1))
 }
 
 // The parser's day of month and day of week are both needed unless it is told that one of them is enough. It looks for 5 years, but
