@@ -158,9 +158,6 @@ func (s *Scheduler) again(ctx context.Context, e *entry, r *Run, err error) bool
 	}
 	s.lock()
 	may := s.mayRetry(e, r)
-	if may && r.retrying == nil {
-		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(lookAround)}
-	}
 	s.unlock()
 	if !may {
 		return false
@@ -171,6 +168,11 @@ func (s *Scheduler) again(ctx context.Context, e *entry, r *Run, err error) bool
 	}
 	if !yes {
 		return false
+	}
+	if r.retrying == nil {
+		s.lock()
+		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(lookAround)}
+		s.unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
@@ -192,6 +194,9 @@ func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until tim
 			s.unlock()
 			return false
 		}
+		if left <= 0 && !r.Degraded() && !r.Valid() {
+			left = lookAround // its lease is in doubt: either its context is about to end, or it goes on
+		}
 		if left <= 0 {
 			r.attempt.Add(1)
 			if m := s.metricsOf(e); m != nil {
@@ -209,10 +214,9 @@ func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until tim
 	}
 }
 
-// mayRetry reports whether a run may begin another attempt. One whose lease can no longer be trusted may not, even if nobody
-// has told it yet. Called with mu held.
+// mayRetry reports whether a run may wait for another attempt. Called with mu held.
 func (s *Scheduler) mayRetry(e *entry, r *Run) bool {
-	return s.starting() && !e.gone && r.ctx.Err() == nil && (r.Degraded() || r.Valid())
+	return s.starting() && !e.gone && r.ctx.Err() == nil
 }
 
 // endWaits has the runs of a timer that wait for another attempt look around. Called with mu held.

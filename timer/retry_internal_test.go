@@ -1,0 +1,99 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// No attempt begins while the lease is not to be trusted, even if nobody has ended the run's context yet: the host may have been asleep
+// during the wait. It begins when the run is found to go on without the store, and never if its context ends instead.
+//
+// Fails when waitToRetry looks at the context only (it returns too early), or gives up at once.
+func TestI2NoRetryWithoutAValidLease(t *testing.T) {
+	for _, goesOn := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close(t.Context())
+			lease, err := session.Semaphore("timer:a", 1).TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			s, e := &Scheduler{phase: running}, &entry{}
+			r := &Run{ctx: ctx, retrying: &retrying{alarm: time.NewTimer(0)}}
+			r.lease.Store(lease)
+			began := time.Now()
+			time.AfterFunc(10*time.Second, func() {
+				if goesOn {
+					r.degraded.Store(true)
+				} else {
+					cancel()
+				}
+			})
+			yes := s.waitToRetry(ctx, e, r, time.Now().Add(3*time.Second))
+			if took := time.Since(began); yes != goesOn || took < 10*time.Second || took > 11*time.Second {
+				t.Errorf("goes on %v: attempt %v after %v, want that after 10s", goesOn, yes, took)
+			}
+			cancel()
+		})
+	}
+}
+
+// The extremes of a policy neither spin nor overflow.
+//
+// Fails when a quarter is taken off by multiplying (the first wait of 1 ns is 0, and so are all), or when the longest wait that is
+// accepted overflows.
+func TestRetryWaitsAtTheExtremes(t *testing.T) {
+	for _, p := range []Retry{{FirstWait: 1, MaxWait: maxRetryWait}, {FirstWait: maxRetryWait, MaxWait: maxRetryWait}, {FirstWait: 1, MaxWait: 1}} {
+		b := p.withDefaults().backOff()
+		for i := range maxRetryAttempts {
+			if wait := b.NextBackOff(); wait < p.FirstWait/2 || wait > p.MaxWait+1 || i > 60 && wait < p.MaxWait/2 {
+				t.Fatalf("%+v: wait %d is %v", p, i, wait)
+			}
+		}
+	}
+}
+
+// A run that does not fail pays nothing for Retry, whether its timer has one or not; nor does one that fails for good.
+//
+// Fails when the waits are made before they are needed.
+func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
+	fail := errors.New("no")
+	allocs := func(retry Retry, err error) float64 {
+		s, newErr := New(Config{Logger: slog.New(slog.DiscardHandler)},
+			Timer{Name: "a", Retry: retry, Run: func(context.Context) error { return err }})
+		if newErr != nil {
+			t.Fatal(newErr)
+		}
+		if err := s.start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		e := s.entries["a"]
+		return testing.AllocsPerRun(1000, func() {
+			s.lock()
+			s.enter(e)
+			s.unlock()
+			s.run(e, 0, nil, false)
+		})
+	}
+	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {
+		without, with := allocs(Retry{}, err), allocs(Retry{MaxAttempts: 5, FirstWait: time.Millisecond}, err)
+		t.Logf("%s: %v allocations without Retry, %v with", name, without, with)
+		if with > without {
+			t.Errorf("%s: %v allocations with Retry, %v without", name, with, without)
+		}
+	}
+}

@@ -1,0 +1,639 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// attempts notes when a handler is called, and with what; each call ends as script says, the last entry again and again.
+type attempts struct {
+	mu     sync.Mutex
+	script []error
+	at     []time.Time
+	runs   []attempt
+}
+
+type attempt struct {
+	run      *timer.Run
+	number   int
+	slot     int
+	fence    dlock.Fence
+	degraded bool
+}
+
+func (a *attempts) handle(ctx context.Context) error {
+	r, _ := timer.RunFromContext(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = append(a.at, time.Now())
+	a.runs = append(a.runs, attempt{r, r.Attempt(), r.Slot(), r.Fence(), r.Degraded()})
+	return a.script[min(len(a.at), len(a.script))-1]
+}
+
+func (a *attempts) calls() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.at)
+}
+
+var errFlaky = errors.New("flaky")
+
+// last returns how the latest run of a timer ended; it fails the test if none has.
+func last(t *testing.T, h *host, name string) timer.RunResult {
+	t.Helper()
+	st, _ := h.Status().Timer(name)
+	if st.Last == nil {
+		t.Fatalf("%s: no run has ended: %+v", name, st)
+	}
+	return *st.Last
+}
+
+func trigger(t *testing.T, h *host, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := h.Trigger(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Wait()
+}
+
+// A run that fails is called again MaxAttempts - 1 times: in the same run, tick, slot and fence, after waits that grow to
+// MaxWait, each between half of its length and all of it. It is one run and one tick in the books, and one line in the log per retry.
+//
+// Fails when Attempt starts at 0, when the attempts are one too many or too few, when waits do not grow (Multiplier 1), grow beyond
+// MaxWait (MaxInterval not set, or without its quarter off) or are the same for all (RandomizationFactor 0), when a retry is not counted.
+func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const timers, most = 30, 6
+		reg := newRegistry()
+		var log strings.Builder
+		f := newFleet(t)
+		saw := map[string]*attempts{}
+		var list []timer.Timer
+		for i := range timers {
+			name := fmt.Sprint("t", i)
+			saw[name] = &attempts{script: []error{errFlaky}}
+			list = append(list, timer.Timer{Name: name, Schedule: once(time.Now().Add(10 * time.Second)), Run: saw[name].handle,
+				Retry: timer.Retry{MaxAttempts: most, FirstWait: time.Second, MaxWait: 8 * time.Second}})
+		}
+		h := f.start(timer.Config{Registerer: reg, Logger: textLogger(&log)}, list...)
+		time.Sleep(time.Minute)
+		var short, long int
+		for name, a := range saw {
+			if a.calls() != most {
+				t.Fatalf("%s: %d attempts, want %d", name, a.calls(), most)
+			}
+			for i, whole := range []time.Duration{1, 2, 4, 8, 8} {
+				whole *= time.Second
+				wait := a.at[i+1].Sub(a.at[i])
+				if wait < whole/2 || wait > whole {
+					t.Errorf("%s: wait %d was %v, want %v to %v", name, i+1, wait, whole/2, whole)
+				}
+				if wait < whole*5/8 {
+					short++
+				} else if wait > whole*7/8 {
+					long++
+				}
+			}
+			for i, r := range a.runs {
+				if r.number != i+1 || r.run != a.runs[0].run || r.slot != 0 || r.fence == 0 || r.fence != a.runs[0].fence {
+					t.Errorf("%s: attempt %d was %+v, the first %+v", name, i+1, r, a.runs[0])
+				}
+			}
+			st, _ := h.Status().Timer(name)
+			if st.Ticks != 1 || st.Started != 1 || len(st.Skipped) != 0 {
+				t.Errorf("%s: %+v, want one tick that started one run", name, st)
+			}
+			if res := last(t, h, name); res.Attempts != most || res.Outcome != timer.Failed || res.Err != errFlaky || res.Took < a.at[most-1].Sub(a.at[0]) {
+				t.Errorf("%s: ended as %+v", name, res)
+			}
+		}
+		if short < 15 || long < 15 { // of 150, a quarter each is expected
+			t.Errorf("%d waits were short and %d long of %d: not spread out", short, long, timers*(most-1))
+		}
+		got := values(t, reg)
+		if n := got["tickslot_retries_total t0"]; n != most-1 {
+			t.Errorf("retries_total %v, want %d", n, most-1)
+		}
+		if n := got["tickslot_runs_total error t0"]; n != 1 {
+			t.Errorf("runs_total %v, want 1", n)
+		}
+		f.stop()
+		if n := strings.Count(log.String(), "another follows"); n != timers*(most-1) {
+			t.Errorf("%d lines tell of retries, want %d", n, timers*(most-1))
+		}
+		if n := strings.Count(log.String(), "attempts=6"); n != timers {
+			t.Errorf("%d lines tell of runs that failed, want %d", n, timers)
+		}
+	})
+}
+
+// Without Retry a run has one attempt, and its metric is there.
+//
+// Fails when the default of MaxAttempts is 2, or when registered leaves the metric out.
+func TestNoRetryByDefault(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		f := newFleet(t)
+		a := &attempts{script: []error{errFlaky}}
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Run: a.handle})
+		trigger(t, h, "a")
+		time.Sleep(time.Hour)
+		if res := last(t, h, "a"); a.calls() != 1 || res.Attempts != 1 || res.Err != errFlaky {
+			t.Errorf("%d calls, %+v", a.calls(), res)
+		}
+		if n, ok := values(t, reg)["tickslot_retries_total a"]; !ok || n != 0 {
+			t.Errorf("retries_total %v, there: %v", n, ok)
+		}
+		f.stop()
+	})
+}
+
+// A run that succeeds after retries has succeeded, and the other hosts learn it.
+//
+// Fails when the outcome is taken from the first attempt (the loop shadows err), or when the result keeps its error.
+func TestRetryThenSuccess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		f := newFleet(t)
+		a := &attempts{script: []error{errFlaky, errFlaky, nil}}
+		work := timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: a.handle, Retry: timer.Retry{MaxAttempts: 5}}
+		h := f.start(timer.Config{}, work)
+		other := f.start(timer.Config{Registerer: reg}, work)
+		other.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
+		time.Sleep(150 * time.Second)
+		f.stop()
+		if res := last(t, h, "a"); res.Outcome != timer.OK || res.Err != nil {
+			t.Errorf("ended as %+v", res)
+		}
+		if a.calls() < 4 || a.runs[2].number != 3 || a.runs[3].number != 1 {
+			t.Errorf("%d calls: %+v", a.calls(), a.runs)
+		}
+		st, _ := other.Status().Timer("a")
+		if at := values(t, reg)["tickslot_last_success_timestamp_seconds a"]; st.Started != 0 || at != float64(a.at[3].Unix()) && at < float64(a.at[2].Unix()) {
+			t.Errorf("the other host started %d and knows of a success at %v", st.Started, at)
+		}
+	})
+}
+
+// An error marked with Permanent ends the run, whatever If says; the result has the error as it was, and a wrapped
+// one is seen through.
+//
+// Fails when wants does not look for the mark, when it looks after If, when it looks at the outermost error only, or when the
+// mark stays on the result's error.
+func TestPermanent(t *testing.T) {
+	if timer.Permanent(nil) != nil {
+		t.Error("Permanent(nil) is an error")
+	}
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		retry := timer.Retry{MaxAttempts: 3, If: func(error) bool { return true }}
+		wrapped := fmt.Errorf("order 7: %w", timer.Permanent(errFlaky))
+		for _, c := range []struct {
+			name     string
+			retry    timer.Retry
+			returned error
+			result   error
+			calls    int
+		}{
+			{"plain", timer.Retry{MaxAttempts: 3}, timer.Permanent(errFlaky), errFlaky, 1},
+			{"asked", retry, timer.Permanent(errFlaky), errFlaky, 1},
+			{"wrapped", retry, wrapped, wrapped, 1},
+			{"no retry", timer.Retry{}, timer.Permanent(errFlaky), errFlaky, 1},
+			{"not permanent", retry, errFlaky, errFlaky, 3},
+		} {
+			a := &attempts{script: []error{c.returned}}
+			h := f.start(timer.Config{}, timer.Timer{Name: c.name, Run: a.handle, Retry: c.retry})
+			trigger(t, h, c.name)
+			time.Sleep(time.Minute)
+			res := last(t, h, c.name)
+			if a.calls() != c.calls || res.Attempts != c.calls || res.Outcome != timer.Failed || res.Err != c.result || !errors.Is(res.Err, errFlaky) {
+				t.Errorf("%s: %d calls, %+v", c.name, a.calls(), res)
+			}
+		}
+		f.stop()
+	})
+}
+
+// treacherous is an error that must not be looked into.
+type treacherous struct{}
+
+func (treacherous) Error() string { return "treacherous" }
+func (treacherous) Unwrap() error { panic("looked into") }
+
+// Which errors are retried is up to If; panics are, only if it says so. Code of the user's that misbehaves while it is asked
+// ends its run, as its last attempt ended, and harms nobody.
+//
+// Fails when wants does not ask If, retries a panic by default, or does not recover; when err is reset after the attempt, so that an If
+// that calls runtime.Goexit hides it.
+func TestI10RetryIf(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		boom := func(context.Context) error { panic("boom") }
+		isPanic := func(err error) bool { _, ok := errors.AsType[*timer.PanicError](err); return ok }
+		fails := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
+		cases := []struct {
+			name    string
+			run     func(context.Context) error
+			If      func(error) bool
+			calls   int
+			outcome timer.Outcome
+		}{
+			{"yes", fails(errFlaky), func(err error) bool { return err == errFlaky }, 3, timer.Failed},
+			{"no", fails(errFlaky), func(err error) bool { return err != errFlaky }, 1, timer.Failed},
+			{"panic", boom, nil, 1, timer.Panicked},
+			{"panic, yes", boom, isPanic, 3, timer.Panicked},
+			{"If panics", fails(errFlaky), func(error) bool { panic("no") }, 1, timer.Failed},
+			{"If exits", fails(errFlaky), func(error) bool { runtime.Goexit(); return true }, 1, timer.Failed},
+			{"treacherous", fails(treacherous{}), nil, 1, timer.Failed},
+		}
+		var timers []timer.Timer
+		for _, c := range cases {
+			for _, local := range []bool{false, true} {
+				timers = append(timers, timer.Timer{Name: fmt.Sprintf("%s %v", c.name, local), LocalOnly: local, Run: c.run,
+					Retry: timer.Retry{MaxAttempts: 3, If: c.If}})
+			}
+		}
+		var log strings.Builder
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
+		for _, tm := range timers {
+			trigger(t, h, tm.Name)
+		}
+		time.Sleep(time.Minute)
+		for _, c := range cases {
+			for _, local := range []bool{false, true} {
+				name := fmt.Sprintf("%s %v", c.name, local)
+				res := last(t, h, name)
+				if res.Attempts != c.calls || res.Outcome != c.outcome {
+					t.Errorf("%s: %+v, want %d attempts and %q", name, res, c.calls, c.outcome)
+				}
+				if _, isPanic := res.Err.(*timer.PanicError); isPanic != (c.outcome == timer.Panicked) || !isPanic && res.Err != errFlaky && res.Err != (treacherous{}) {
+					t.Errorf("%s: %v", name, res.Err)
+				}
+				trigger(t, h, name) // its place and its slot are free
+			}
+		}
+		f.stop()
+		if n := strings.Count(log.String(), "no retry"); n != 8 {
+			t.Errorf("%d lines tell of code that panicked when it was asked, want 8:\n%s", n, log.String())
+		}
+		if n := strings.Count(log.String(), "another follows"); n < 8 || strings.Count(log.String(), "stack=") < 8 {
+			t.Errorf("%d lines tell of retries, and not all of those after panics have a stack:\n%s", n, log.String())
+		}
+	})
+}
+
+// A second attempt that exits its goroutine ends the run, which is cleaned up as if the first had done so.
+//
+// Fails when err is not set anew before each attempt: the result then has the error of the first.
+func TestI10GoexitInARetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		calls := 0
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Retry: timer.Retry{MaxAttempts: 3}, Run: func(context.Context) error {
+			if calls++; calls == 2 {
+				runtime.Goexit()
+			}
+			return errFlaky
+		}})
+		trigger(t, h, "a")
+		time.Sleep(time.Minute)
+		if res := last(t, h, "a"); calls != 2 || res.Attempts != 2 || res.Outcome != timer.Failed || !strings.Contains(res.Err.Error(), "Goexit") {
+			t.Errorf("%d calls, %+v", calls, res)
+		}
+		trigger(t, h, "a")
+		f.stop()
+	})
+}
+
+// Draining ends a wait at once, whatever is left of it, and the run as its last attempt ended. Until then, in PreStopDelay, retries
+// go on. An attempt that fails while draining is the last.
+//
+// Fails when drain does not wake those that wait (Run returns up to a second later), or when mayRetry does not look at the phase.
+func TestI8DrainEndsAWaitForARetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		long := timer.Retry{MaxAttempts: 3, FirstWait: 30 * time.Minute}
+		waits, quick := &attempts{script: []error{errFlaky}}, &attempts{script: []error{errFlaky}}
+		busy := 0
+		h := f.start(timer.Config{PreStopDelay: 10 * time.Second},
+			timer.Timer{Name: "waits", Retry: long, Run: waits.handle},
+			timer.Timer{Name: "quick", Retry: timer.Retry{MaxAttempts: 1000, FirstWait: 2 * time.Second, MaxWait: 2 * time.Second}, Run: quick.handle},
+			timer.Timer{Name: "busy", Retry: timer.Retry{MaxAttempts: 3}, Run: func(ctx context.Context) error {
+				busy++
+				_ = sleep(ctx, 12300*time.Millisecond)
+				return errFlaky
+			}})
+		trigger(t, h, "waits", "quick")
+		time.Sleep(300 * time.Millisecond)
+		trigger(t, h, "busy")
+		stopped := time.Now()
+		h.stop()
+		time.Sleep(10*time.Second - time.Millisecond)
+		if n := quick.calls(); n < 5 {
+			t.Errorf("%d attempts in PreStopDelay", n)
+		}
+		time.Sleep(2 * time.Millisecond)
+		for _, name := range []string{"waits", "quick"} {
+			st, _ := h.Status().Timer(name)
+			if len(st.Running) != 0 {
+				t.Errorf("%s: still waits while draining", name)
+			}
+		}
+		if err := <-h.done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(stopped); took < 12*time.Second || took > 12301*time.Millisecond {
+			t.Errorf("Run returned %v after it was told to, want as soon as the last handler did", took)
+		}
+		for name, want := range map[string]int{"waits": 1, "quick": quick.calls(), "busy": 1} {
+			if res := last(t, h, name); res.Attempts != want || res.Outcome != timer.Failed || res.Err != errFlaky {
+				t.Errorf("%s: %+v, want %d attempts, and failed", name, res, want)
+			}
+			if list, _ := f.store.List(t.Context(), "timer:"+name, 1); len(list) != 0 {
+				t.Errorf("%s: slot still held: %+v", name, list)
+			}
+		}
+		if waits.calls() != 1 || busy != 1 {
+			t.Errorf("%d and %d calls", waits.calls(), busy)
+		}
+	})
+}
+
+// MaxRunTime is that of all attempts and waits together: an attempt is cut off by it, a wait that would outlast it is not begun, and
+// nothing comes after.
+//
+// Fails when every attempt gets a MaxRunTime of its own, when again does not look at the deadline (the slot is held for nothing), or when
+// mayRetry does not look at the context.
+func TestRetryKeepsToMaxRunTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		slow := 0
+		fails := &attempts{script: []error{errFlaky}}
+		began := time.Now()
+		h := f.start(timer.Config{},
+			timer.Timer{Name: "slow", MaxRunTime: 10 * time.Second, Retry: timer.Retry{MaxAttempts: 9}, Run: func(ctx context.Context) error {
+				slow++
+				_ = sleep(ctx, 6*time.Second)
+				return errFlaky
+			}},
+			timer.Timer{Name: "fails", MaxRunTime: 10 * time.Second, Run: fails.handle,
+				Retry: timer.Retry{MaxAttempts: 9, FirstWait: 4 * time.Second, MaxWait: 40 * time.Second}}) // 2 to 4 s, 4 to 8 s, 8 to 16 s
+		trigger(t, h, "slow", "fails")
+		time.Sleep(20 * time.Second)
+		if res := last(t, h, "slow"); slow != 2 || res.Attempts != 2 || res.Outcome != timer.TimedOut || res.Took != 10*time.Second {
+			t.Errorf("slow: %d calls, %+v", slow, res)
+		}
+		res := last(t, h, "fails")
+		end := fails.at[len(fails.at)-1]
+		if res.Outcome != timer.Failed || res.Attempts != len(fails.at) || res.Attempts < 2 || res.Took != end.Sub(fails.at[0]) || end.Sub(began) >= 10*time.Second {
+			t.Errorf("fails: attempts at %v, %+v; want it to end with the last attempt that MaxRunTime has room for", fails.at, res)
+		}
+		f.stop()
+	})
+}
+
+// A run that loses its slot while it waits is not retried, and ends at once; one that may go on without the store is.
+//
+// Fails when the wait does not end with the context, or when waitToRetry takes a degraded run for one that is not valid, or
+// gives up in the instant in which its lease is in doubt.
+func TestRetryAfterALostLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		retry := timer.Retry{MaxAttempts: 2, FirstWait: 20 * time.Minute}
+		saw := map[string]*attempts{}
+		var timers []timer.Timer
+		for name, policy := range map[string]timer.StoreDownPolicy{"skips": timer.Skip, "goes on": timer.RunLocal, "revoked": timer.RunLocal} {
+			saw[name] = &attempts{script: []error{errFlaky}}
+			timers = append(timers, timer.Timer{Name: name, OnStoreDown: policy, Retry: retry, Run: saw[name].handle})
+		}
+		h := f.start(timer.Config{}, timers...)
+		trigger(t, h, "skips", "goes on", "revoked")
+		if err := f.store.Revoke(t.Context(), "timer:revoked", 0, saw["revoked"].runs[0].fence, dlock.Order{By: "ann", Note: "it hangs"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(dlock.DefaultTTL)
+		if res := last(t, h, "revoked"); res.Outcome != timer.LeaseLost || res.Attempts != 1 || res.Err != errFlaky {
+			t.Errorf("revoked: %+v", res)
+		}
+		h.link.Inject(dlocktest.Hang)
+		time.Sleep(dlock.DefaultTTL + 2*dlock.DefaultStoreTimeout) // the release is tried in vain
+		if res := last(t, h, "skips"); res.Outcome != timer.LeaseLost || res.Attempts != 1 || res.Took > 2*dlock.DefaultTTL {
+			t.Errorf("skips: %+v", res)
+		}
+		time.Sleep(time.Hour)
+		if res := last(t, h, "goes on"); res.Outcome != timer.Failed || res.Attempts != 2 || !saw["goes on"].runs[1].degraded {
+			t.Errorf("goes on: %+v, %+v", res, saw["goes on"].runs)
+		}
+		for _, name := range []string{"skips", "revoked"} {
+			if n := saw[name].calls(); n != 1 {
+				t.Errorf("%s: %d calls", name, n)
+			}
+		}
+		trigger(t, h, "goes on") // starts without the store, and is retried without it
+		time.Sleep(time.Hour)
+		if r := saw["goes on"].runs; len(r) != 4 || r[3].number != 2 || r[3].slot != -1 || !r[3].degraded {
+			t.Errorf("without the store: %+v", r)
+		}
+		h.link.Heal()
+		f.stop()
+	})
+}
+
+// A run of a timer that is removed while it waits is not retried, and Remove need not wait for its wait.
+//
+// Fails when mayRetry does not look at gone, or when the wait does not look around.
+func TestRemoveEndsAWaitForARetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		f := newFleet(t)
+		a := &attempts{script: []error{errFlaky}}
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Retry: timer.Retry{MaxAttempts: 3, FirstWait: 30 * time.Minute}, Run: a.handle})
+		trigger(t, h, "a")
+		began := time.Now()
+		if err := h.Remove(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Remove took %v", took)
+		}
+		time.Sleep(time.Hour)
+		if a.calls() != 1 {
+			t.Errorf("%d calls", a.calls())
+		}
+		if _, there := values(t, reg)["tickslot_retries_total a"]; there {
+			t.Error("retries_total is left of a timer that was removed")
+		}
+		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 0 {
+			t.Errorf("slot still held: %+v", list)
+		}
+		f.stop()
+	})
+}
+
+// A run that waits keeps its slot, renewed, and its place: nobody else starts, on any host. It costs no goroutine beyond its own.
+//
+// Fails when the lease is released between attempts, or when a wait starts a goroutine (time.AfterFunc does not; a helper would).
+func TestWaitForARetryKeepsItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // not in parallel, because it counts goroutines
+		f := newFleet(t)
+		const n = 50
+		gate := make(chan struct{})
+		var timers []timer.Timer
+		for i := range n {
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Retry: timer.Retry{MaxAttempts: 2, FirstWait: 50 * time.Minute}, Run: func(context.Context) error {
+				<-gate
+				return errFlaky
+			}})
+		}
+		h := f.start(timer.Config{}, timers...)
+		other := f.start(timer.Config{}, timers...)
+		for _, tm := range timers {
+			trigger(t, h, tm.Name)
+		}
+		running := runtime.NumGoroutine()
+		close(gate)
+		synctest.Wait()
+		if waiting := runtime.NumGoroutine(); waiting > running {
+			t.Errorf("%d goroutines while %d runs wait, %d while their handlers ran", waiting, n, running)
+		}
+		time.Sleep(20 * time.Minute)
+		if err := h.Trigger(t.Context(), "0"); !refused(err, timer.LimitLocal) {
+			t.Errorf("on the same host: %v", err)
+		}
+		if err := other.Trigger(t.Context(), "0"); !refused(err, timer.LimitGlobal) {
+			t.Errorf("on another host: %v", err)
+		}
+		if st, _ := h.Status().Timer("0"); len(st.Running) != 1 || !st.Running[0].Valid {
+			t.Errorf("%+v", st.Running)
+		}
+		f.stop()
+	})
+}
+
+// With retries, too, every tick is accounted for once, no tick starts more than MaxPerTick runs, and no more than MaxConcurrency go on
+// at once, waits included; while the store fails now and then.
+//
+// Fails when again counts a retry as a start (d.started++), or when the place is left during the wait.
+func TestI9RetriesAreNoTicks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var mu sync.Mutex
+		firsts, now, most := map[string]int{}, map[string]map[*timer.Run]bool{}, map[string]int{}
+		flaky := func(ctx context.Context) error {
+			r, _ := timer.RunFromContext(ctx)
+			mu.Lock()
+			if r.Attempt() == 1 {
+				firsts[r.Timer()+r.Tick().String()]++
+			}
+			if now[r.Timer()] == nil {
+				now[r.Timer()] = map[*timer.Run]bool{}
+			}
+			now[r.Timer()][r] = true
+			for other := range now[r.Timer()] {
+				if !other.Valid() {
+					delete(now[r.Timer()], other)
+				}
+			}
+			most[r.Timer()] = max(most[r.Timer()], len(now[r.Timer()]))
+			mu.Unlock()
+			if err := sleep(ctx, rand.N(time.Second)); err != nil {
+				return err
+			}
+			if rand.IntN(3) == 0 {
+				panic("now and then")
+			}
+			return errFlaky
+		}
+		var timers []timer.Timer
+		for i := range 20 {
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: timer.Every(time.Duration(1+i%4) * 700 * time.Millisecond), MaxConcurrency: 1 + i%3,
+				OnStoreDown: timer.Skip, MaxRunTime: 20 * time.Second, Run: flaky,
+				Retry: timer.Retry{MaxAttempts: 1 + i%4, FirstWait: time.Second, If: func(error) bool { return true }}})
+		}
+		for range 3 {
+			f.start(timer.Config{DrainTimeout: time.Second}, timers...)
+		}
+		for i := range 9 {
+			h := f.hosts[i%len(f.hosts)]
+			h.link.Inject([]dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply, dlocktest.Error(errors.New("refused"))}[i%3])
+			time.Sleep(12 * time.Second)
+			h.link.Heal()
+			time.Sleep(5 * time.Second)
+		}
+		f.stop()
+		retried := 0
+		for i, h := range f.hosts {
+			for _, st := range h.Status().Timers {
+				var skipped uint64
+				for _, n := range st.Skipped {
+					skipped += n
+				}
+				if st.Ticks != st.Started+skipped || st.Ticks < 50 {
+					t.Errorf("host %d, timer %s: %d ticks, %d started, %d skipped", i, st.Name, st.Ticks, st.Started, skipped)
+				}
+				if st.Last != nil && st.Last.Attempts > 1 {
+					retried++
+				}
+			}
+		}
+		if retried == 0 {
+			t.Error("nothing was retried")
+		}
+		for i, tm := range timers {
+			for tick, n := range firsts {
+				if strings.HasPrefix(tick, tm.Name+"2") && n > tm.MaxConcurrency {
+					t.Errorf("tick %s started %d runs, MaxPerTick %d", tick, n, tm.MaxConcurrency)
+				}
+			}
+			if n := most[tm.Name]; n > 1+i%3 {
+				t.Errorf("timer %s: %d valid runs at once, MaxConcurrency %d", tm.Name, n, 1+i%3)
+			}
+		}
+	})
+}
+
+// A policy that cannot be meant is a fault of the registration, beside all others.
+//
+// Fails when a check is taken out: each has a row.
+func TestI11RetryFaults(t *testing.T) {
+	for want, tm := range map[string]timer.Timer{
+		`timer "a": Retry.MaxAttempts: -1 is negative: use 1 to 1000, or 0 for no retry`: {Retry: timer.Retry{MaxAttempts: -1}},
+		`timer "a": Retry.MaxAttempts: 1001 is more than 1000`:                           {Retry: timer.Retry{MaxAttempts: 1001}},
+		`timer "a": Retry.MaxAttempts: it is not set`:                                    {Retry: timer.Retry{FirstWait: time.Second}},
+		`timer "a": Retry.FirstWait: -2ns is negative`:                                   {Retry: timer.Retry{MaxAttempts: 2, FirstWait: -2}},
+		`timer "a": Retry.MaxWait: -3ns is negative`:                                     {Retry: timer.Retry{MaxAttempts: 2, MaxWait: -3}},
+		`timer "a": Retry.MaxWait: 2562047h47m16.854775807s is more than 24h0m0s`:        {Retry: timer.Retry{MaxAttempts: 2, MaxWait: timer.NoLimit}},
+		`timer "a": Retry.MaxWait: 1s is less than FirstWait (2s)`:                       {Retry: timer.Retry{MaxAttempts: 2, FirstWait: 2 * time.Second, MaxWait: time.Second}},
+		`timer "a": Retry.FirstWait: 1s is not shorter than MaxRunTime (1s)`:             {Retry: timer.Retry{MaxAttempts: 2}, MaxRunTime: time.Second},
+		`timer "a": Retry.FirstWait: 1h0m0s is not shorter than MaxRunTime (1h0m0s)`:     {Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Hour}},
+	} {
+		tm.Name, tm.Run = "a", nop
+		tm.AlarmAfter = -7
+		_, err := timer.New(timer.Config{}, tm)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "AlarmAfter: -7") {
+			t.Errorf("err %v\nwant %s", err, want)
+		}
+	}
+	for _, retry := range []timer.Retry{
+		{}, {MaxAttempts: 1}, {MaxAttempts: 1, FirstWait: 2 * time.Hour}, {MaxAttempts: 1000}, {MaxAttempts: 2, FirstWait: 2 * time.Minute},
+		{MaxAttempts: 2, MaxWait: time.Millisecond}, {MaxAttempts: 2, FirstWait: 1, MaxWait: 24 * time.Hour},
+	} {
+		if _, err := timer.New(timer.Config{}, timer.Timer{Name: "a", Run: nop, Retry: retry}); err != nil {
+			t.Error(err)
+		}
+	}
+}
