@@ -408,7 +408,7 @@ func TestRetryKeepsToMaxRunTime(t *testing.T) {
 
 // A run that loses its slot while it waits is not retried, and ends at once; one that may go on without the store is.
 //
-// Fails when the wait does not end with the context, or when waitToRetry takes a degraded run for one that is not valid, or
+// Fails when mayRetry does not look at the context, when waitToRetry takes a degraded run for one that is not valid, or
 // gives up in the instant in which its lease is in doubt.
 func TestRetryAfterALostLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
