@@ -41,7 +41,7 @@
 //   - Redis replicates asynchronously. After a failover the quarantine protects the leases that the old master
 //     granted, unless the very first grant of a name is among the writes that were lost: then the new master does not know
 //     that there is anything to wait for. A master that was cut off together with some hosts goes on granting to those hosts; then
-//     each side keeps its own limit. min-replicas-to-write 1 narrows that window.
+//     each side keeps its own limit. min-replicas-to-write 1 narrows that window to two or three seconds and the trust window (min-replicas-max-lag 1).
 //   - Options.Embedded turns the quarantine off.
 //   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends
 //     early for the server while its holder still trusts it.
