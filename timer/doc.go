@@ -26,14 +26,25 @@
 //   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take all slots.
 //
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick passes these
-// doors: due, local limit, one call to the store for tick and slot together, run, release. It is counted at the
-// door that stops it.
+// doors: due, blackout, local limit, one call to the store for pause, tick and slot together, run, release. It is counted at the
+// door that stops it, and Explain tells which that was.
 //
 // # A run
 //
 // A run holds a slot, a lease in the store that is renewed until the handler returns. If the lease is lost, the
 // handler's context ends (context.Cause matches dlock.ErrLost) before the slot can go to another host.
 // [RunFromContext] tells the handler its tick, slot and fence, and whether it is still valid.
+//
+// # Schedules
+//
+// Every is a grid of real time; Cron and Daily follow the clocks of a zone, also through the nights in which these are changed; At is a list; Except
+// takes ticks out; and anything with a Next method will do. OnMissed decides about ticks that came due while nobody was there, Retry about runs
+// that fail. SpreadStart, SpreadHosts and Jitter move the start of a tick, not the tick.
+//
+// # Orders
+//
+// A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and ends runs, at run time and through the store. The store
+// itself obeys, so a host that was stopped meanwhile is bound, too.
 //
 // # When the store fails
 //
