@@ -147,7 +147,7 @@ type retrying struct {
 	alarm *time.Timer // goes off when the run should look whether its wait is over
 }
 
-// lookAround is how often a run that waits looks whether its timer was removed, which nobody tells it.
+// lookAround is when a run whose lease is in doubt looks again.
 const lookAround = time.Second
 
 // again waits after a failed attempt, and reports whether another is to be made. That is counted then.
@@ -171,7 +171,7 @@ func (s *Scheduler) again(ctx context.Context, e *entry, r *Run, err error) bool
 	}
 	if r.retrying == nil {
 		s.lock()
-		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(lookAround)}
+		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(time.Hour)}
 		s.unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
@@ -205,7 +205,7 @@ func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until tim
 			s.unlock()
 			return true
 		}
-		r.retrying.alarm.Reset(min(left, lookAround))
+		r.retrying.alarm.Reset(left)
 		s.unlock()
 		select {
 		case <-ctx.Done():

@@ -455,7 +455,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 
 // A run of a timer that is removed while it waits is not retried, and Remove need not wait for its wait.
 //
-// Fails when mayRetry does not look at gone, or when the wait does not look around.
+// Fails when mayRetry does not look at gone, or when Remove does not end waits.
 func TestRemoveEndsAWaitForARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -467,7 +467,7 @@ func TestRemoveEndsAWaitForARetry(t *testing.T) {
 		if err := h.Remove(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 0 {
 			t.Errorf("Remove took %v", took)
 		}
 		time.Sleep(time.Hour)
@@ -486,7 +486,7 @@ func TestRemoveEndsAWaitForARetry(t *testing.T) {
 
 // A run that waits keeps its slot, renewed, and its place: nobody else starts, on any host. It costs no goroutine beyond its own.
 //
-// Fails when the lease is released between attempts, or when a wait starts a goroutine (time.AfterFunc does not; a helper would).
+// Fails when the lease is released or the place left between attempts, or when a wait has a goroutine of its own.
 func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // not in parallel, because it counts goroutines
 		f := newFleet(t)
@@ -527,17 +527,21 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 // With retries, too, every tick is accounted for once, no tick starts more than MaxPerTick runs, and no more than MaxConcurrency go on
 // at once, waits included; while the store fails now and then.
 //
-// Fails when again counts a retry as a start (d.started++), or when the place is left during the wait.
+// Fails when again counts a retry as a start (d.started++).
 func TestI9RetriesAreNoTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var mu sync.Mutex
-		firsts, now, most := map[string]int{}, map[string]map[*timer.Run]bool{}, map[string]int{}
+		type start struct {
+			timer string
+			tick  time.Time
+		}
+		firsts, now, most := map[start]int{}, map[string]map[*timer.Run]bool{}, map[string]int{}
 		flaky := func(ctx context.Context) error {
 			r, _ := timer.RunFromContext(ctx)
 			mu.Lock()
 			if r.Attempt() == 1 {
-				firsts[r.Timer()+r.Tick().String()]++
+				firsts[start{r.Timer(), r.Tick()}]++
 			}
 			if now[r.Timer()] == nil {
 				now[r.Timer()] = map[*timer.Run]bool{}
@@ -594,9 +598,9 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 			t.Error("nothing was retried")
 		}
 		for i, tm := range timers {
-			for tick, n := range firsts {
-				if strings.HasPrefix(tick, tm.Name+"2") && n > tm.MaxConcurrency {
-					t.Errorf("tick %s started %d runs, MaxPerTick %d", tick, n, tm.MaxConcurrency)
+			for first, n := range firsts {
+				if first.timer == tm.Name && n > tm.MaxConcurrency {
+					t.Errorf("%v started %d runs, MaxPerTick %d", first, n, tm.MaxConcurrency)
 				}
 			}
 			if n := most[tm.Name]; n > 1+i%3 {

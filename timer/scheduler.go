@@ -225,6 +225,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	}
 	delete(s.entries, name)
 	e.gone = true
+	e.endWaits()
 	for _, t := range s.heap.removeAll(e) {
 		s.skip(e, t.at, t.overtaken(), nil)
 	}
