@@ -28,7 +28,7 @@ func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 
 // What a holder is called, or what an order says, is never taken for a revocation or a fence.
 //
-// Fails when extend.lua looks for ,"revoked": anywhere in the value; when the order is put in as it is.
+// Fails when extend.lua looks for the word anywhere in the value; when the order is put in as it is; when revoke.lua takes the last fence in the value.
 func TestTextsAreNoRevocation(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("texts"))

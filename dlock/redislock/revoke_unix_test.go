@@ -85,7 +85,9 @@ func TestRevokedWhileStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe)
+	whole, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(whole, exe)
 	cmd.Env = append(os.Environ(), revokedEnv+"="+server.Addr())
 	in, err := cmd.StdinPipe()
 	if err != nil {
