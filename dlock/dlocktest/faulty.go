@@ -233,6 +233,30 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Held
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
+// Order implements dlock.Controller; without one beneath it returns errors.ErrUnsupported, as do Orders and Revoke. They never go wrong.
+func (f *Faulty) Order(ctx context.Context, name string, change dlock.Change) error {
+	if c, ok := f.store.(dlock.Controller); ok {
+		return c.Order(ctx, name, change)
+	}
+	return fmt.Errorf("order for %s: %w", name, errors.ErrUnsupported)
+}
+
+// Orders implements dlock.Controller.
+func (f *Faulty) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	if c, ok := f.store.(dlock.Controller); ok {
+		return c.Orders(ctx, names...)
+	}
+	return nil, fmt.Errorf("orders: %w", errors.ErrUnsupported)
+}
+
+// Revoke implements dlock.Controller.
+func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+	if c, ok := f.store.(dlock.Controller); ok {
+		return c.Revoke(ctx, name, slot, fence, order)
+	}
+	return fmt.Errorf("revoke %s: %w", name, errors.ErrUnsupported)
+}
+
 // MaxTTL implements dlock.TTLBounder; without one beneath it there is no bound.
 func (f *Faulty) MaxTTL() time.Duration {
 	if b, ok := f.store.(dlock.TTLBounder); ok {
