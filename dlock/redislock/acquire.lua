@@ -170,22 +170,20 @@ local function candidate()
 end
 
 -- Within a limit that was ordered there is room while fewer than so many are held, in whatever slots: it may have been lowered. Leases that
--- the index has lost are not counted. Deleting it by hand therefore costs at most that, until they end, as many are held as there are slots below
--- the limit and leases in the slots above it.
+-- the index has lost are not counted: after it was deleted by hand as many may be held, until they end, as there are leases in the slots above the
+-- limit, and the limit.
 local function room()
-  local held = redis.call('ZCOUNT', index, int(now), '+inf')
-  if held < n then return true end
+  local function nth() return #redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'LIMIT', int(n - 1), 1) > 0 end
+  if not nth() then return true end
   local first = redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'LIMIT', 0, 8)
   for _, member in ipairs(first) do -- those that end first may be gone: see candidate
     if not string.match(member, '^%d+$') or tonumber(member) >= 10000 then
       redis.call('ZREM', index, member)
-      held = held - 1
     elseif not get(member) then
       redis.call('ZADD', index, member, member)
-      held = held - 1
     end
   end
-  return held < n
+  return not nth()
 end
 local function choose()
   local slot = candidate()
