@@ -24,6 +24,30 @@ type mutant struct {
 	extend  func(context.Context, time.Duration, []dlock.Grant) ([]dlock.Result, error)
 	release func(context.Context, []dlock.Grant) ([]dlock.Result, error)
 	list    func(context.Context, string, int) ([]dlock.Held, error)
+	order   func(context.Context, string, dlock.Change) error
+	orders  func(context.Context, []string) ([]dlock.Orders, error)
+	revoke  func(context.Context, string, int, dlock.Fence, dlock.Order) error
+}
+
+func (m *mutant) Order(ctx context.Context, name string, change dlock.Change) error {
+	if m.order != nil {
+		return m.order(ctx, name, change)
+	}
+	return m.Store.Order(ctx, name, change)
+}
+
+func (m *mutant) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	if m.orders != nil {
+		return m.orders(ctx, names)
+	}
+	return m.Store.Orders(ctx, names...)
+}
+
+func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+	if m.revoke != nil {
+		return m.revoke(ctx, name, slot, fence, order)
+	}
+	return m.Store.Revoke(ctx, name, slot, fence, order)
 }
 
 func (m *mutant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -558,6 +582,228 @@ var mutants = []struct {
 			return list, err
 		}
 	}},
+	{"a pause is ignored", []string{"orders/a paused name", "orders/are their name's own", "orders/a pause is not missed"}, func(m *mutant) {
+		m.changes(func(c *dlock.Change) { c.Pause = nil })
+	}},
+	{"a pause has no end", []string{"orders/a pause ends"}, func(m *mutant) {
+		m.changes(func(c *dlock.Change) {
+			if c.Pause != nil && c.Pause.For > 0 {
+				c.Pause.For = dlock.MaxPause
+			}
+		})
+	}},
+	{"a pause ends early", []string{"orders/a pause ends"}, func(m *mutant) {
+		m.changes(func(c *dlock.Change) {
+			if c.Pause != nil {
+				c.Pause.For /= 2
+			}
+		})
+	}},
+	{"a pause cannot be taken back", []string{"orders/a paused name", "orders/read back"}, func(m *mutant) {
+		m.changes(func(c *dlock.Change) {
+			if c.Pause != nil && c.Pause.For <= 0 {
+				c.Pause = nil
+			}
+		})
+	}},
+	{"a pause ends leases", []string{"orders/a pause leaves"}, func(m *mutant) {
+		granted := m.remember()
+		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+			if change.Pause != nil {
+				for _, g := range granted[name] {
+					_, _ = m.Store.Release(ctx, g)
+				}
+			}
+			return m.Store.Order(ctx, name, change)
+		}
+	}},
+	{"a pause counts for the mutex of that name", []string{"orders/are their name's own"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if req.Slots == 0 && req.Validate() == nil {
+				if list, err := m.Store.Orders(ctx, req.Name); err == nil && list[0].Pause != nil {
+					return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Paused}
+				}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"who paused is not told", []string{"orders/a paused name", "orders/a limit of nothing", "orders/a pause is not missed"}, func(m *mutant) {
+		m.refusal(func(no *dlock.NotAcquiredError) { no.Order = dlock.Order{} })
+	}},
+	{"a limit is ignored", []string{"orders/a limit that was raised", "orders/a limit that was lowered", "orders/a limit of nothing", "orders/outlive"}, func(m *mutant) {
+		m.changes(func(c *dlock.Change) { c.Limit = nil })
+	}},
+	{"a limit is never more than what is declared", []string{"orders/a limit that was raised"}, func(m *mutant) {
+		m.slotLimit(func(declared, limit int) int { return min(declared, limit) })
+	}},
+	{"a lowered limit looks at the number of the slot alone", []string{"orders/a limit that was lowered"}, func(m *mutant) {
+		m.slotLimit(func(_, limit int) int { return limit })
+	}},
+	{"a limit of nothing is no limit", []string{"orders/a limit of nothing", "orders/read back"}, func(m *mutant) {
+		m.changes(func(c *dlock.Change) {
+			if c.Limit != nil && c.Limit.Slots == 0 {
+				c.Limit.Slots = -1
+			}
+		})
+	}},
+	{"a release forgets the orders", []string{"orders/outlive"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Release(ctx, grants...)
+			for _, g := range grants {
+				_ = m.Store.Order(ctx, g.Name, dlock.Change{Pause: &dlock.Pause{Order: ann}, Limit: &dlock.Limit{Order: ann, Slots: -1}})
+			}
+			return results, err
+		}
+	}},
+	{"the version of the orders stays", []string{"orders/every answer"}, func(m *mutant) {
+		first := make(map[string]int64)
+		m.successes(func(req dlock.Request, _ error, news *dlock.News) {
+			if first[req.Name] == 0 {
+				first[req.Name] = news.Orders
+			}
+			news.Orders = first[req.Name]
+		})
+	}},
+	{"a heartbeat does not tell of orders", []string{"orders/every answer"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Extend(ctx, ttl, grants...)
+			for i := range results {
+				results[i].News.Orders = 0
+			}
+			return results, err
+		}
+	}},
+	{"the orders of another name", []string{"orders/read back"}, func(m *mutant) {
+		m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
+			list, err := m.Store.Orders(ctx, names...)
+			slices.Reverse(list)
+			for i := range list {
+				list[i].Name = names[i]
+			}
+			return list, err
+		}
+	}},
+	{"a name twice is told once", []string{"orders/read back"}, func(m *mutant) {
+		m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
+			names = slices.Clone(names)
+			slices.Sort(names)
+			return m.Store.Orders(ctx, slices.Compact(names)...)
+		}
+	}},
+	{"each order takes the place of all", []string{"orders/read back", "orders/a trigger has"}, func(m *mutant) {
+		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+			err := m.Store.Order(ctx, name, change)
+			if err == nil && change.Trigger == nil {
+				m.untriggered(name, true)
+			} else if err == nil {
+				m.untriggered(name, false)
+			}
+			return err
+		}
+	}},
+	{"a trigger is always now", []string{"orders/a trigger has"}, func(m *mutant) {
+		m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
+			list, err := m.Store.Orders(ctx, names...)
+			for i := range list {
+				if t := list[i].Trigger; t != nil {
+					t.At, t.Ago = time.Now(), 0
+				}
+			}
+			time.Sleep(time.Millisecond) // a bubble's clock would stand still
+			return list, err
+		}
+	}},
+	{"orders put together with quotes", []string{"orders/a paused name", "orders/read back", "orders/a trigger has"}, func(m *mutant) {
+		cut := func(o *dlock.Order) { o.Note, _, _ = strings.Cut(o.Note, "'") }
+		m.changes(func(c *dlock.Change) {
+			if c.Pause != nil {
+				cut(&c.Pause.Order)
+			}
+			if c.Trigger != nil {
+				cut(c.Trigger)
+			}
+		})
+	}},
+	{"any order is accepted", []string{"orders/nonsense"}, func(m *mutant) {
+		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+			if change.Validate() != nil {
+				return nil
+			}
+			return m.Store.Order(ctx, name, change)
+		}
+	}},
+	{"who had the tick first is told", []string{"orders/who has a tick"}, func(m *mutant) {
+		first := make(map[string]dlock.Holder)
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			g, err := m.Store.TryAcquire(ctx, req)
+			if _, known := first[req.Name]; !known && err == nil && req.Tick != nil {
+				first[req.Name] = req.Holder
+			}
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.TickTaken {
+				no.Holder = first[req.Name]
+			}
+			return g, err
+		}
+	}},
+	{"who was refused has the tick", []string{"orders/who has a tick"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			g, err := m.Store.TryAcquire(ctx, req)
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.TickTaken {
+				no.Holder = req.Holder
+			}
+			return g, err
+		}
+	}},
+	{"a new name has missed a tick", []string{"orders/missed"}, func(m *mutant) { m.missed(dlock.TickFirst) }},
+	{"a tick that ran was missed", []string{"orders/missed"}, func(m *mutant) { m.missed(dlock.TickTaken) }},
+	{"a tick within a pause was missed", []string{"orders/a pause is not missed"}, func(m *mutant) { m.missed(dlock.Paused) }},
+	{"revoke frees the slot", []string{"revoke/the slot stays", "revoke/the holder is told"}, func(m *mutant) {
+		granted := m.remember()
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+			err := m.Store.Revoke(ctx, name, slot, fence, order)
+			for _, g := range granted[name] {
+				if err == nil && g.Slot == slot && g.Fence == fence {
+					_, _ = m.Store.Release(ctx, g)
+				}
+			}
+			return err
+		}
+	}},
+	{"a heartbeat forgets who was revoked", []string{"revoke/the holder is told"}, func(m *mutant) {
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, _ dlock.Order) error {
+			_, err := m.held(ctx, name, slot, fence)
+			return err
+		}
+	}},
+	{"a heartbeat says lost and not by whom", []string{"revoke/the holder is told"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Extend(ctx, ttl, grants...)
+			for i := range results {
+				results[i].Revoked = nil
+			}
+			return results, err
+		}
+	}},
+	{"who revoked last is told", []string{"revoke/the holder is told"}, func(m *mutant) { m.revocations(true, false) }},
+	{"revoke does not look at the fence", []string{"revoke/the lease that is meant"}, func(m *mutant) {
+		m.revoke = func(ctx context.Context, name string, slot int, _ dlock.Fence, order dlock.Order) error {
+			h, err := m.held(ctx, name, slot, 0)
+			if err != nil {
+				return err
+			}
+			return m.Store.Revoke(ctx, name, slot, h.Fence, order)
+		}
+	}},
+	{"revoke of nothing is fine", []string{"revoke/the lease that is meant"}, func(m *mutant) {
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+			if err := m.Store.Revoke(ctx, name, slot, fence, order); !errors.Is(err, dlock.ErrNotHeld) {
+				return err
+			}
+			return nil
+		}
+	}},
+	{"what is revoked is still extended", []string{"revoke/ends with"}, func(m *mutant) { m.revocations(false, true) }},
+	{"what is revoked is extended when asked again", []string{"revoke/ends with"}, func(m *mutant) { m.revocations(false, false) }},
 	{"a look, and then a write", []string{"hammer/N=5", "hammer/mutex"}, nil},
 	{"full, now and then", []string{"hammer/N=16", "random/operations"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -567,6 +813,136 @@ var mutants = []struct {
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
+}
+
+// changes spoils every order.
+func (m *mutant) changes(spoil func(*dlock.Change)) {
+	m.order = func(ctx context.Context, name string, change dlock.Change) error {
+		if change.Validate() == nil {
+			if p := change.Pause; p != nil {
+				clone := *p
+				change.Pause = &clone
+			}
+			if l := change.Limit; l != nil {
+				clone := *l
+				change.Limit = &clone
+			}
+			if t := change.Trigger; t != nil {
+				clone := *t
+				change.Trigger = &clone
+			}
+			spoil(&change)
+		}
+		return m.Store.Order(ctx, name, change)
+	}
+}
+
+// slotLimit keeps limits in place of the store: as another number of slots to ask for.
+func (m *mutant) slotLimit(slots func(declared, limit int) int) {
+	limits := make(map[string]int)
+	m.order = func(ctx context.Context, name string, change dlock.Change) error {
+		if l := change.Limit; l != nil && l.Slots != 0 && change.Validate() == nil {
+			limits[name] = max(0, l.Slots)
+			change.Limit = nil
+		}
+		return m.Store.Order(ctx, name, change)
+	}
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		asked, limit := req.Slots, limits[req.Name]
+		if asked > 0 && limit > 0 {
+			req.Slots = slots(asked, limit)
+		}
+		g, err := m.Store.TryAcquire(ctx, req)
+		g.Slots, g.News.Limit = asked, limit
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			no.News.Limit = limit
+		}
+		return g, as(err, asked)
+	}
+}
+
+// remember returns what was granted, by name.
+func (m *mutant) remember() map[string][]dlock.Grant {
+	granted := make(map[string][]dlock.Grant)
+	m.grant(func(g *dlock.Grant) {
+		if g.Slots > 0 {
+			granted[g.Name] = append(granted[g.Name], *g)
+		}
+	})
+	return granted
+}
+
+// untriggered has the name told of no trigger from now on, or again.
+func (m *mutant) untriggered(name string, gone bool) {
+	m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
+		list, err := m.Store.Orders(ctx, names...)
+		for i := range list {
+			if gone && list[i].Name == name {
+				list[i].Trigger = nil
+			}
+		}
+		return list, err
+	}
+}
+
+// missed grants the tick all the same when it was refused for that reason, as missed.
+func (m *mutant) missed(why dlock.Reason) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if req.Tick != nil && req.Tick.Missed && reason(err) == why {
+			req.Tick = &dlock.Tick{At: req.Tick.At, Max: req.Tick.Max}
+			return m.Store.TryAcquire(ctx, req)
+		}
+		return g, err
+	}
+}
+
+// held returns who holds a slot with that fence, or with any.
+func (m *mutant) held(ctx context.Context, name string, slot int, fence dlock.Fence) (dlock.Held, error) {
+	list, err := m.Store.List(ctx, name, 1)
+	if err != nil {
+		return dlock.Held{}, err
+	}
+	for _, h := range list {
+		if h.Slot == slot && (fence == 0 || h.Fence == fence) {
+			return h, nil
+		}
+	}
+	return dlock.Held{}, dlock.ErrNotHeld
+}
+
+// revocations keeps them in place of the store, which therefore extends what is revoked when it is asked for again, and if it is to, with each heartbeat.
+func (m *mutant) revocations(last, extends bool) {
+	revoked := make(map[dlock.Fence]dlock.Order)
+	m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+		if err := order.Validate(); err != nil {
+			return err
+		}
+		if _, err := m.held(ctx, name, slot, fence); err != nil {
+			return err
+		}
+		if _, twice := revoked[fence]; !twice || last {
+			revoked[fence] = order
+		}
+		return nil
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		results := make([]dlock.Result, len(grants))
+		for i, g := range grants {
+			order, gone := revoked[g.Fence]
+			if !gone || extends {
+				one, err := m.Store.Extend(ctx, ttl, g)
+				if err != nil {
+					return nil, err
+				}
+				results[i] = one[0]
+			}
+			if gone {
+				results[i].Outcome, results[i].Revoked = dlock.Lost, &order
+			}
+		}
+		return results, nil
+	}
 }
 
 // as makes a refusal speak of the number of slots that was asked for.

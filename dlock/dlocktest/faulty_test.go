@@ -214,12 +214,35 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	if _, err := f.List(t.Context(), "m", 0); err != nil {
 		t.Error(err)
 	}
+	ann := dlock.Order{By: "ann"}
+	if err := f.Order(t.Context(), "s", dlock.Change{Trigger: &ann}); err != nil {
+		t.Error(err)
+	}
+	if list, err := f.Orders(t.Context(), "s"); err != nil || list[0].Trigger == nil {
+		t.Errorf("orders %+v, %v", list, err)
+	}
+	g, err := f.TryAcquire(t.Context(), dlock.Request{Name: "s", Slots: 1, Token: "t", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Revoke(t.Context(), "s", g.Slot, g.Fence, ann); err != nil {
+		t.Error(err)
+	}
+	if r, err := f.Extend(t.Context(), time.Minute, g); err != nil || r[0].Revoked == nil {
+		t.Errorf("extend what is revoked: %+v, %v", r, err)
+	}
 	if f.String() != memlock.New().String() {
 		t.Errorf("String %q", f)
 	}
 	f = dlocktest.NewFaulty(bare{memlock.New()})
 	if _, err := f.List(t.Context(), "m", 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("List without a Lister: %v", err)
+	}
+	_, err = f.Orders(t.Context(), "s")
+	for _, err := range []error{err, f.Order(t.Context(), "s", dlock.Change{}), f.Revoke(t.Context(), "s", 0, 1, ann)} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("without a Controller: %v", err)
+		}
 	}
 	if f.MaxTTL() != math.MaxInt64 {
 		t.Errorf("MaxTTL without a bound: %v", f.MaxTTL())

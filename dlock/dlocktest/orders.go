@@ -475,6 +475,12 @@ func revokeEnds(c *check) {
 		}
 		c.skip("the lease had ended before it could be revoked")
 	}
+	until(g.sent.Add(c.h.TTL / 2))
+	if again := a.try(req); !again.got.Before(g.heldUntil()) {
+		c.skip("the lease had ended before it could be asked for again")
+	} else if again.err == nil && again.grant.Fence != g.grant.Fence {
+		c.errorf("asked again for a revoked lease: granted another, fence %d after %d", again.grant.Fence, g.grant.Fence)
+	}
 	for time.Now().Before(g.heldUntil()) {
 		a.extend(c.long, g.grant)
 		time.Sleep(c.step())

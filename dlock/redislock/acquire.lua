@@ -2,10 +2,12 @@
 -- has to be remembered: the first sight of a restarted server, and where the index was wrong.
 --
 -- KEYS[1] state   hash: what is known of the name. fence, tick, starts, slots, run, ready, form, success (µs: when a grant was last
---                 released as succeeded); of a mutex also released: 0 from a grant to its release
+--                 released as succeeded), claimer (JSON members: whose start of the tick was the last); of a mutex also released: 0 from a
+--                 grant to its release
 -- KEYS[2] index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that
 --                 the lowest released slot comes first. It is a hint. The slot's own key decides.
 -- KEYS[3] tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant. A release takes the token out
+-- KEYS[4] orders  hash: what people ordered, see order.lua. Only read, and not of a mutex
 -- ARGV[1] base    key of slot i is base..i; of a mutex, base itself
 -- ARGV[2] slots   0: mutex
 -- ARGV[3] token
@@ -18,14 +20,19 @@
 -- ARGV[10] idle   ms after which what belongs to an unused name may go
 -- ARGV[11] ahead  µs that a tick may lie ahead of the clock
 -- ARGV[12] form   of the keys: plain or tagged
+-- ARGV[13] missed 1: the tick is claimed as one that nobody was there for
 --
--- Returns {'ok', slots as declared before, µs since the last success or 0, slot, fence, 1 if whoever had the slot before did not release it}
---      or {reason, slots as declared before, µs since the last success or 0, now ms, end ms, value of the holder}
+-- Returns {'ok', NEWS, slot, fence, 1 if whoever had the slot before did not release it}
+--      or {'full' or 'quarantine', NEWS, now ms, end ms, value of the holder}
+--      or {'paused', NEWS, µs left or 0, order (JSON)}
+--      or {'tick_taken', NEWS, claimer}
+--      or {another reason, NEWS}
+-- where NEWS is: slots as declared before, µs since the last success or 0, version of the orders or 0, limit that was ordered or 0
 
-local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
+local state, index, tokens, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local base, slots, token, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local mutex = slots == 0
-local n = mutex and 1 or slots
+local n = mutex and 1 or slots -- slots that may be granted
 
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -46,7 +53,7 @@ local function get(slot)
   return value
 end
 
-local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'run', 'ready', 'success', 'released')
+local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'run', 'ready', 'success', 'released', 'claimer')
 if known.err then
   return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
 end
@@ -59,26 +66,51 @@ local fence, tick, starts = count(known[1]), count(known[2]), count(known[3])
 local declared, run, ready = known[4] or '0', known[5], count(known[6])
 local success = count(known[7]) > 0 and int(math.max(1, micros - count(known[7]))) or '0'
 
+local ordered = mutex and {} or redis.pcall('HMGET', orders, 'version', 'until', 'limit')
+if ordered.err then
+  return redis.error_reply('TICKSLOT key ' .. orders .. ' does not hold the orders for a lock: ' .. ordered.err)
+end
+local version, paused, limit = int(count(ordered[1])), count(ordered[2]), tonumber(ordered[3] or '-1')
+if not limit or limit ~= math.floor(limit) or limit < -1 or limit > 10000 then
+  return redis.error_reply('TICKSLOT key ' .. orders .. ' has a limit that is none: order another')
+end
+if limit > 0 then n = limit end
+
+-- Every answer tells the news.
+local function answer(verdict, ...)
+  return {verdict, declared, success, version, int(math.max(0, limit)), ...}
+end
+
 -- 1. The same attempt, asked again because its reply was lost.
 local again = mutex and '0' or redis.call('ZSCORE', tokens, token)
 if again then
   local value = get(again)
   if is_mine(value) then
-    redis.call('PEXPIRE', key(again), int(ttl))
-    if not mutex then redis.call('ZADD', index, int(now + ttl), again) end
-    return {'ok', declared, success, tonumber(again), string.match(value, '"fence":(%d+)'), 0}
+    local revoked = string.sub(value, #mine + 1, #mine + 11) == ',"revoked":'
+    if not revoked then -- its holder learns of that with the next heartbeat
+      redis.call('PEXPIRE', key(again), int(ttl))
+      if not mutex then redis.call('ZADD', index, int(now + ttl), again) end
+    end
+    return answer('ok', tonumber(again), string.match(value, '"fence":(%d+)'), 0)
   end
 end
 
--- 2. The tick: a scheduled instant, claimed at most max times, never after a later one.
-local wanted = tonumber(ARGV[6])
+-- 2. Orders. What lies before the end of a pause was not missed.
+local wanted, missed = tonumber(ARGV[6]), ARGV[13] == '1'
+if micros < paused or missed and wanted < paused then
+  return answer('paused', int(math.max(0, paused - micros)), redis.call('HGET', orders, 'pause') or '')
+end
+if limit == 0 then return answer('paused', '0', redis.call('HGET', orders, 'limit_order') or '') end
+
+-- 3. The tick: a scheduled instant, claimed at most max times, never after a later one.
 if wanted then
-  if wanted > micros + tonumber(ARGV[11]) then return {'tick_ahead', declared, success} end
-  if wanted < tick then return {'tick_late', declared, success} end
-  if wanted == tick and starts >= tonumber(ARGV[7]) then return {'tick_taken', declared, success} end
+  if wanted > micros + tonumber(ARGV[11]) then return answer('tick_ahead') end
+  if wanted < tick then return answer('tick_late') end
+  if wanted == tick and (missed or starts >= tonumber(ARGV[7])) then return answer('tick_taken', known[9] or '') end
+  if missed and tick == 0 then return answer('tick_first') end
 end
 
--- 3. A slot that looks free: the lowest that was released, then those that expired, then new ones.
+-- 4. A slot that looks free: the lowest that was released, then those that expired, then new ones.
 local gap = 0 -- below it the index misses nothing
 local function candidate()
   if mutex then
@@ -137,7 +169,29 @@ local function candidate()
   return nil
 end
 
-local slot = candidate()
+-- Within a limit that was ordered there is room while fewer than so many are held, in whatever slots: it may have been lowered. Leases that
+-- the index has lost are not counted: after it was deleted by hand as many may be held, until they end, as there are leases in the slots above the
+-- limit, and the limit.
+local function room()
+  local function nth() return #redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'LIMIT', int(n - 1), 1) > 0 end
+  if not nth() then return true end
+  local first = redis.call('ZRANGEBYSCORE', index, int(now), '+inf', 'LIMIT', 0, 8)
+  for _, member in ipairs(first) do -- those that end first may be gone: see candidate
+    if not string.match(member, '^%d+$') or tonumber(member) >= 10000 then
+      redis.call('ZREM', index, member)
+    elseif not get(member) then
+      redis.call('ZADD', index, member, member)
+    end
+  end
+  return not nth()
+end
+local function choose()
+  local slot = candidate()
+  if slot and limit > 0 and not room() then return nil end
+  return slot
+end
+
+local slot = choose()
 if not slot then
   local value, ends
   if mutex then
@@ -148,16 +202,16 @@ if not slot then
     value = first[1] and get(first[1])
     ends = tonumber(first[2])
   end
-  return {'full', declared, success, int(now), int(ends or now), value or ''}
+  return answer('full', int(now), int(ends or now), value or '')
 end
 
--- 4. Do other hosts use the other form of the keys? Then they and we would not see each other. (On a Cluster that key is elsewhere,
+-- 5. Do other hosts use the other form of the keys? Then they and we would not see each other. (On a Cluster that key is elsewhere,
 -- but there the plain form does not work at all: its keys are on different nodes.)
 if ARGV[9] ~= '' and not known[1] and (redis.call('HGET', ARGV[9], 'form') or ARGV[12]) ~= ARGV[12] then
   return redis.error_reply('TICKSLOT key ' .. ARGV[9] .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key')
 end
 
--- 5. May this server be believed? One that came back without its data would grant what others still hold.
+-- 6. May this server be believed? One that came back without its data would grant what others still hold.
 local quarantine = tonumber(ARGV[8])
 if quarantine > 0 then
   local info = redis.pcall('INFO', 'server')
@@ -181,10 +235,10 @@ if quarantine > 0 then
     if uptime < quarantine then ready = now + quarantine - uptime end
     run = id
   end
-  if now < ready then return {'quarantine', declared, success, int(now), int(ready), ''} end
+  if now < ready then return answer('quarantine', int(now), int(ready), '') end
 end
 
--- 6. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on. Each round puts
+-- 7. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on. Each round puts
 -- one slot off, so there are at most n; after the loss of the index this is what rebuilds it.
 fence = math.max(fence + 1, micros)
 local value = mine .. ',"fence":' .. int(fence) .. ',"since":' .. int(now) .. ',' .. ARGV[5] .. '}'
@@ -197,8 +251,8 @@ while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl)) do
   -- A key without an end is not ours; look at it again in a second.
   redis.call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), int(slot))
   redis.call('PEXPIRE', index, ARGV[10])
-  slot = candidate()
-  if not slot then return {'full', declared, success, int(now), int(now), ''} end
+  slot = choose()
+  if not slot then return answer('full', int(now), int(now), '') end
 end
 local abandoned
 if mutex then
@@ -221,7 +275,9 @@ if wanted then
   changes[#changes + 1] = int(wanted)
   changes[#changes + 1] = 'starts'
   changes[#changes + 1] = int(wanted == tick and starts + 1 or 1)
+  changes[#changes + 1] = 'claimer'
+  changes[#changes + 1] = ARGV[5]
 end
 redis.call('HSET', state, unpack(changes))
 redis.call('PEXPIRE', state, ARGV[10])
-return {'ok', declared, success, slot, int(fence), abandoned and 1 or 0}
+return answer('ok', slot, int(fence), abandoned and 1 or 0)

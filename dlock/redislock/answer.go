@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,25 +14,34 @@ import (
 // What a server answers is checked like any input: nonsense is an error of the store, not a panic.
 
 func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
-	if len(a) < 3 {
+	if len(a) < 5 {
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
 	}
-	news := dlock.News{Slots: int(number(a[1])), Success: microseconds(number(a[2]))}
+	news := dlock.News{Slots: int(number(a[1])), Success: microseconds(number(a[2])), Orders: number(a[3]), Limit: int(number(a[4]))}
+	if news.Orders < 0 || news.Limit < 0 || news.Limit > dlock.MaxSlots {
+		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
+	}
+	a = slices.Delete(slices.Clone(a), 1, 5)
 	verdict, _ := a[0].(string)
 	switch reason := dlock.Reason(verdict); {
-	case verdict == "ok" && len(a) == 6:
-		slot, fence := number(a[3]), number(a[4])
-		if slot < 0 || slot >= int64(max(req.Slots, 1)) || fence <= 0 {
+	case verdict == "ok" && len(a) == 4:
+		slot, fence := number(a[1]), number(a[2])
+		if slot < 0 || slot >= int64(max(req.Slots, news.Limit, 1)) || fence <= 0 {
 			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
 		}
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence),
-			News: news, Abandoned: number(a[5]) == 1}, nil
-	case reason == dlock.TickTaken || reason == dlock.TickLate || reason == dlock.TickAhead:
+			News: news, Abandoned: number(a[3]) == 1}, nil
+	case reason == dlock.TickLate || reason == dlock.TickAhead || reason == dlock.TickFirst:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
-	case (reason == dlock.Full || reason == dlock.Quarantine) && len(a) == 6:
-		now, ends := number(a[3]), number(a[4])
+	case reason == dlock.TickTaken && len(a) == 2:
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: parseClaimer(a[1]), News: news}
+	case reason == dlock.Paused && len(a) == 3:
+		order, _ := parseOrder(a[2]) // whatever stands there, it is paused all the same
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Ends: microseconds(number(a[1])), Order: order, News: news}
+	case (reason == dlock.Full || reason == dlock.Quarantine) && len(a) == 4:
+		now, ends := number(a[1]), number(a[2])
 		no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Ends: milliseconds(ends - now), News: news}
-		if value, _ := a[5].(string); value != "" {
+		if value, _ := a[3].(string); value != "" {
 			if held, err := parseValue(value); err == nil { // a text that is no lease holds the slot all the same
 				no.Holder, no.Since = held.holder(), milliseconds(now-held.Since)
 			}
@@ -42,18 +52,78 @@ func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
 }
 
 func parseEach(a []any, members []int, results []dlock.Result) error {
-	if len(a) != len(members)+1 {
+	if len(a) != len(members)+2 {
 		return fmt.Errorf("%w: %d values for %d leases", errAnswer, len(a), len(members))
 	}
-	news := dlock.News{Slots: int(number(a[0]))}
+	news := dlock.News{Slots: int(number(a[0])), Orders: max(0, number(a[1]))}
 	for i, m := range members {
-		outcome := dlock.Lost
-		if number(a[i+1]) == 1 {
-			outcome = dlock.OK
+		r := dlock.Result{Outcome: dlock.Lost, News: news}
+		if order, ok := a[i+2].(string); ok {
+			revoked, err := parseOrder(order)
+			if err != nil {
+				return fmt.Errorf("%w: a lease was revoked: %w", errAnswer, err)
+			}
+			r.Revoked = &revoked
+		} else if number(a[i+2]) == 1 {
+			r.Outcome = dlock.OK
 		}
-		results[m] = dlock.Result{Outcome: outcome, News: news}
+		results[m] = r
 	}
 	return nil
+}
+
+// parseOrders reads what orders.lua returns.
+func parseOrders(name string, a []any) (dlock.Orders, error) {
+	if len(a) != 10 {
+		return dlock.Orders{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
+	}
+	now, o := number(a[0]), dlock.Orders{Name: name, Version: max(0, number(a[1]))}
+	var fault error
+	order := func(v any) dlock.Order {
+		order, err := parseOrder(v)
+		fault = cmp.Or(fault, err)
+		return order
+	}
+	if until := number(a[2]); until > now {
+		o.Pause = &dlock.Pause{Order: order(a[3]), For: microseconds(until - now)}
+	}
+	if slots := number(a[4]); slots > dlock.MaxSlots {
+		fault = cmp.Or(fault, fmt.Errorf("a limit of %d", slots))
+	} else if a[4] != "" && slots >= 0 {
+		o.Limit = &dlock.Limit{Order: order(a[5]), Slots: int(slots)}
+	}
+	if at := number(a[7]); at > 0 {
+		o.Trigger = &dlock.Trigger{Order: order(a[6]), At: time.UnixMicro(at), Ago: microseconds(now - at)}
+	}
+	if tick := number(a[8]); tick > 0 {
+		o.Tick, o.Holder = time.UnixMicro(tick), parseClaimer(a[9])
+	}
+	if fault != nil {
+		return dlock.Orders{}, fmt.Errorf("redislock: %w: the orders for %s make no sense (order anew, or delete that key): %w", dlock.ErrFault, name, fault)
+	}
+	return o, nil
+}
+
+// parseOrder reads who ordered something, and why.
+func parseOrder(v any) (o dlock.Order, err error) {
+	text, _ := v.(string)
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return dlock.Order{}, err
+	}
+	if err := o.Validate(); err != nil {
+		return dlock.Order{}, err
+	}
+	return o, nil
+}
+
+// parseClaimer reads the members that tell whose start of a tick was the last; none if they are not there or make no sense.
+func parseClaimer(v any) dlock.Holder {
+	text, _ := v.(string)
+	held, err := parseValue("{" + text + "}")
+	if err != nil {
+		return dlock.Holder{}
+	}
+	return held.holder()
 }
 
 func parseList(name string, a []any) ([]dlock.Held, error) {

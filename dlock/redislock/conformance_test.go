@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Listing: true}
+var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true}
 
 // suiteTTL bounds the leases of the suite: long enough for a thousand calls on a machine that has much else to do. It is also
 // how long a server that has just started is waited for.

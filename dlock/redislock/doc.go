@@ -11,10 +11,11 @@
 //	shop:timer:orders:slot:0       the lease: {"token":…,"fence":…,"since":…,"host":…,"pid":…,"id":…}, with its time to live
 //	shop:timer:orders:slot:index   which slot ends when, so that a free one is found without asking for each
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, so that a repeated attempt finds its grant
-//	shop:timer:orders:slot:state   the last fence, tick and success, and which server run granted them
+//	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, and which server run granted them
+//	shop:timer:orders:slot:orders  what people ordered: see dlock.Controller. Only there when something was
 //
-// The key of a lease decides. The other three go with a name that is idle for seven days; if they are
-// lost sooner, the next acquire rebuilds them from the leases. On Redis Cluster the part before
+// The key of a lease decides. The index, the tokens and the state go with a name that is idle for seven days; if they are
+// lost sooner, the next acquire rebuilds them from the leases. The orders stay until they are changed. On Redis Cluster the part before
 // :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of one name live on one node.
 //
 // # A server that lost its data
@@ -41,7 +42,11 @@
 //   - Redis replicates asynchronously. After a failover the quarantine protects the leases that the old master
 //     granted, unless the very first grant of a name is among the writes that were lost: then the new master does not know
 //     that there is anything to wait for. A master that was cut off together with some hosts goes on granting to those hosts; then
-//     each side keeps its own limit. min-replicas-to-write 1 narrows that window to two or three seconds and the trust window (min-replicas-max-lag 1).
+//     each side keeps its own limit. min-replicas-to-write 1 with min-replicas-max-lag 1 narrows that window to two or three seconds and
+//     the trust window.
+//   - Without the index, an ordered limit that was lowered does not count the leases in the slots above it, until they end.
+//   - An order that a failover loses is not given any more: Controller.Orders tells what stands. Hosts whose version of this package knows no orders do not
+//     obey them.
 //   - Options.Embedded turns the quarantine off.
 //   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends
 //     early for the server while its holder still trusts it.

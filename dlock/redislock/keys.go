@@ -27,6 +27,7 @@ type keys struct {
 	state  string
 	index  string
 	tokens string
+	orders string
 	other  string // state in the other form
 }
 
@@ -40,15 +41,28 @@ func (s *Store) keys(name string, mutex bool) keys {
 	}
 	if mutex {
 		const state = ":slot:mutex"
-		return keys{base: b, state: b + state, index: b + state, tokens: b + state, other: other + state}
+		return keys{base: b, state: b + state, index: b + state, tokens: b + state, orders: b + state, other: other + state}
 	}
 	return keys{
 		base:   b + ":slot:",
 		state:  b + ":slot:state",
 		index:  b + ":slot:index",
 		tokens: b + ":slot:tokens",
+		orders: b + ":slot:orders",
 		other:  other + ":slot:state",
 	}
+}
+
+// form returns what a script needs to see whether other hosts use the other form of the keys: their state, if it can be reached, and our form.
+func (s *Store) form(k keys) (other, form string) {
+	form = "plain"
+	if s.tagged {
+		form = "tagged"
+	}
+	if s.reachOther {
+		other = k.other
+	}
+	return other, form
 }
 
 // checkKey finds what is wrong with a name that is fine by itself, once the prefix stands before it.

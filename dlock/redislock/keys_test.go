@@ -48,7 +48,7 @@ func FuzzKeys(f *testing.F) {
 
 func allKeys(s *Store, name string) []string {
 	k := s.keys(name, false)
-	all := []string{k.state, k.index, k.tokens}
+	all := []string{k.state, k.index, k.tokens, k.orders}
 	for i := range 12 {
 		all = append(all, k.base+strconv.Itoa(i))
 	}
@@ -72,23 +72,47 @@ func hashTag(key string) string {
 func FuzzAnswers(f *testing.F) {
 	f.Add("ok", int64(0), "1", "3", "")
 	f.Add("full", int64(3), "5", "9", `{"token":"t","host":"h","pid":1}`)
+	f.Add("paused", int64(3), "5", "9", `{"by":"ann","note":"why"}`)
+	f.Add("9", int64(math.MaxInt64), "-5", `{"by":"ann"}`, `"host":"h","pid":1`)
+	f.Add("tick_first", int64(10_001), "1", `{"by":""}`, "}")
 	f.Add("quarantine", int64(3), "", "x", "")
 	f.Add("tick_taken", int64(math.MinInt64), "-1", "-1", "{")
 	f.Fuzz(func(t *testing.T, verdict string, n int64, x, y, z string) {
 		answers := [][]any{nil, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y},
-			{verdict, n, x, y, x, n}, {verdict, x, y, n, n, n}, {verdict, x, n, y, x, z}, {verdict, n, n, n, n, z}}
+			{verdict, n, x, y, x, n}, {verdict, x, y, n, n, n}, {verdict, x, n, y, x, z}, {verdict, n, n, n, n, z},
+			{verdict, x, x, x, x}, {verdict, n, x, y, x, z}, {verdict, x, n, n, n, x, z}, {verdict, n, n, x, n, x, y, n}, {verdict, x, x, n, n, n, x, z}, {verdict, x, x, x, x, x, y, z},
+			{n, z, z}, {x, n, z, n, n}, {verdict, n, x, y, n, y, z, x, y, z}, {verdict, x, n, z, x, z, z, n, n, z}, {x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n}}
 		for _, a := range answers {
 			req := dlock.Request{Name: "a", Slots: 3, Token: "t"}
 			g, err := parseAcquire(req, a)
-			if err == nil && (g.Slot < 0 || g.Slot > 2 || g.Fence <= 0 || g.Token != "t" || g.News.Success < 0) {
+			sane := func(news dlock.News) bool {
+				return news.Success >= 0 && news.Orders >= 0 && news.Limit >= 0 && news.Limit <= dlock.MaxSlots
+			}
+			if err == nil && (g.Slot < 0 || g.Slot > max(2, g.News.Limit-1) || g.Fence <= 0 || g.Token != "t" || !sane(g.News)) {
 				t.Errorf("%v: %+v", a, g)
 			}
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.Ends < 0 || no.Since < 0 || no.News.Success < 0) {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.Ends < 0 || no.Since < 0 || !sane(no.News) || no.Order != (dlock.Order{}) && no.Order.Validate() != nil) {
 				t.Errorf("%v: %+v", a, no)
 			}
 			results := make([]dlock.Result, 3)
-			if err := parseEach(a, []int{0, 1, 2}, results); err == nil && len(a) != 4 {
+			if err := parseEach(a, []int{0, 1, 2}, results); err == nil && len(a) != 5 {
 				t.Errorf("%v: %v", a, results)
+			} else if err == nil {
+				for _, r := range results {
+					if r.Revoked != nil && (r.Outcome != dlock.Lost || r.Revoked.Validate() != nil) || !sane(r.News) {
+						t.Errorf("%v: %+v", a, r)
+					}
+				}
+			}
+			if o, err := parseOrders("a", a); err == nil {
+				if len(a) != 10 || o.Name != "a" || o.Version < 0 ||
+					o.Pause != nil && (o.Pause.For <= 0 || o.Pause.Validate() != nil) ||
+					o.Limit != nil && (o.Limit.Slots < 0 || o.Limit.Slots > dlock.MaxSlots || o.Limit.Validate() != nil) ||
+					o.Trigger != nil && (o.Trigger.Ago < 0 || o.Trigger.Validate() != nil) {
+					t.Errorf("%v: %+v", a, o)
+				}
+			} else if !errors.Is(err, errAnswer) && !errors.Is(err, dlock.ErrFault) {
+				t.Errorf("%v: %v", a, err)
 			}
 			if _, err := parseList("a", a); err == nil && len(a)%3 != 1 {
 				t.Errorf("%v: no error", a)

@@ -27,6 +27,9 @@ import (
 //   - The clock of this host, not of a server, says that a tick is too far ahead, or late. Late means more than half
 //     an hour ago; of two ticks younger than that, the older may start after the newer. Clocks must agree to 25 minutes.
 //     Each start leaves a key for one hour.
+//   - No tick was ever missed: the servers keep the ticks that were started, not which was the last. A claim of one as missed is refused (TickFirst).
+//   - Nobody can pause a name, change its limit or revoke a lease: a Quorum is no dlock.Controller. A revocation says by its fence which lease
+//     it means, and there are none; a limit that was lowered counts what is held in all slots, in one step with the grant, and no step spans two servers.
 //   - The slots of a name are several mutexes, not one semaphore. When many hosts ask in the same instant, each may get some
 //     votes and nobody a majority; they ask again after a random pause of milliseconds, ten times at most. In a long
 //     crush a request may be refused as Full while a slot is free; never is one granted too many for it.

@@ -44,6 +44,8 @@ func (q *Quorum) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 			return dlock.Grant{}, refusal(req, dlock.TickAhead)
 		case ahead < -tickMemory/2:
 			return dlock.Grant{}, refusal(req, dlock.TickLate)
+		case req.Tick.Missed: // which tick was the last, nobody knows here
+			return dlock.Grant{}, refusal(req, dlock.TickFirst)
 		}
 	}
 	if err := ctx.Err(); err != nil {

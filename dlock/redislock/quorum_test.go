@@ -336,6 +336,28 @@ func TestQuorumTick(t *testing.T) {
 	quorumRefuses(t, q, ask(5, now, 2), dlock.TickTaken)
 }
 
+// A tick that ran is not run again as missed, whoever asks: what the quorum cannot tell, it refuses.
+//
+// Fails when a claim of a missed tick is taken for one of a tick that is due: it may start three times, so it starts again.
+func TestQuorumKnowsNoMissedTick(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	at := time.Now().Add(-time.Minute)
+	req := quorumRequest(3)
+	req.Tick = &dlock.Tick{At: at, Max: 3}
+	quorumRelease(t, q, dlock.OK, quorumTake(t, q, req))
+	missed := quorumRequest(3)
+	for _, when := range []time.Time{at, at.Add(time.Second)} {
+		missed.Tick = &dlock.Tick{At: when, Max: 3, Missed: true}
+		quorumRefuses(t, q, missed, dlock.TickFirst)
+	}
+	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, Missed: true}
+	quorumRefuses(t, q, missed, dlock.TickLate)
+	if _, ok := dlock.DistributedLock(q).(dlock.Controller); ok {
+		t.Error("a quorum has no fences to revoke by")
+	}
+}
+
 func TestQuorumGivesTheTickBack(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)

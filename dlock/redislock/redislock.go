@@ -164,20 +164,17 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return dlock.Grant{}, err
 	}
 	k := s.keys(req.Name, req.Slots == 0)
-	other, form := "", "plain"
-	if s.reachOther {
-		other = k.other
-	}
-	if s.tagged {
-		form = "tagged"
-	}
-	tick, most := "", 0
+	other, form := s.form(k)
+	tick, most, missed := "", 0, 0
 	if req.Tick != nil {
 		tick, most = strconv.FormatInt(req.Tick.At.UnixMicro(), 10), req.Tick.Max
+		if req.Tick.Missed {
+			missed = 1
+		}
 	}
-	answer, err := acquireScript.Run(ctx, s.client, []string{k.state, k.index, k.tokens},
+	answer, err := acquireScript.Run(ctx, s.client, []string{k.state, k.index, k.tokens, k.orders},
 		k.base, req.Slots, req.Token, millis(req.TTL), s.holderJSON(req.Holder), tick, most,
-		millis(s.quarantine), other, millis(idle), dlock.MaxTickAhead.Microseconds(), form).Slice()
+		millis(s.quarantine), other, millis(idle), dlock.MaxTickAhead.Microseconds(), form, missed).Slice()
 	if err != nil {
 		return dlock.Grant{}, s.failed(ctx, err)
 	}
@@ -235,7 +232,7 @@ func (s *Store) each(ctx context.Context, script script, grants []dlock.Grant, o
 		gr := groups[id]
 		if gr == nil {
 			k := s.keys(id.name, id.mutex)
-			gr = &group{call: call{keys: []string{k.state, k.index, k.tokens}}}
+			gr = &group{call: call{keys: []string{k.state, k.index, k.tokens, k.orders}}}
 			gr.args = append(append(gr.args, k.base, min(g.Slots, 1)), args...)
 			groups[id] = gr
 			calls = append(calls, &gr.call)

@@ -4,11 +4,11 @@
 -- ARGV[1] base   ARGV[2] slots, 0: mutex   ARGV[3] idle, ms
 -- ARGV[4…] slot, token, 1 if the work ended well, slot, token …   slot -1: whichever the token holds
 --
--- Returns {slots as declared, 1 or 0 per lease}
+-- Returns {slots as declared, 0, 1 or 0 per lease}
 
 local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
 local base, mutex = ARGV[1], ARGV[2] == '0'
-local result = {redis.call('HGET', state, 'slots') or '0'}
+local result = {redis.call('HGET', state, 'slots') or '0', 0} -- as extend.lua answers
 local changes = {}
 for i = 4, #ARGV, 3 do
   local slot, token = ARGV[i], ARGV[i + 1]

@@ -17,6 +17,12 @@ var (
 	releaseLua string
 	//go:embed list.lua
 	listLua string
+	//go:embed order.lua
+	orderLua string
+	//go:embed orders.lua
+	ordersLua string
+	//go:embed revoke.lua
+	revokeLua string
 )
 
 // script sends only the digest of a script; a server that does not know it (a new one, or after
@@ -33,6 +39,9 @@ var (
 	extendScript  = newScript(extendLua)
 	releaseScript = newScript(releaseLua)
 	listScript    = newScript(listLua)
+	orderScript   = newScript(orderLua)
+	ordersScript  = newScript(ordersLua)
+	revokeScript  = newScript(revokeLua)
 )
 
 // call is one run of a script within a pipeline.

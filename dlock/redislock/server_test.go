@@ -36,6 +36,15 @@ func cycle(t *testing.T, store *redislock.Store) {
 		if list, err := store.List(ctx, req.Name, slots); err != nil || len(list) != 1 {
 			t.Error(list, err)
 		}
+		if err := store.Order(ctx, req.Name, dlock.Change{Limit: &dlock.Limit{Order: dlock.Order{By: "ann"}, Slots: 2}}); err != nil {
+			t.Error(err)
+		}
+		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, dlock.Order{By: "ann"}); (err == nil) != (slots > 0) {
+			t.Error(err)
+		}
+		if list, err := store.Orders(ctx, req.Name); err != nil || list[0].Limit == nil {
+			t.Error(list, err)
+		}
 		g.Slot = dlock.AnySlot
 		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
 			t.Error(r, err)
@@ -110,6 +119,18 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 		}
 		if _, err := store.List(ctx, "a", slots); err != nil {
 			return err
+		}
+		if slots > 0 {
+			ann := dlock.Order{By: "ann"}
+			if err := store.Order(ctx, "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
+				return err
+			}
+			if _, err := store.Orders(ctx, "a"); err != nil {
+				return err
+			}
+			if err := store.Revoke(ctx, "a", g.Slot, g.Fence, ann); err != nil {
+				return err
+			}
 		}
 		// The index is only a hint: without it, every slot is looked at. And it may not know of a grant.
 		if err := server.Client().Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens").Err(); err != nil {

@@ -83,6 +83,19 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	if list, err := store.List(ctx, "a", 2); err != nil || len(list) != 1 {
 		t.Errorf("list: %v, %v", list, err)
 	}
+	ann := dlock.Order{By: "ann"}
+	forget()
+	if err := store.Order(ctx, "a", dlock.Change{Trigger: &ann}); err != nil {
+		t.Errorf("order: %v", err)
+	}
+	forget()
+	if list, err := store.Orders(ctx, "a", "b"); err != nil || list[0].Trigger == nil {
+		t.Errorf("orders: %v, %v", list, err)
+	}
+	forget()
+	if err := store.Revoke(ctx, "a", g.Slot, g.Fence, ann); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
 	forget()
 	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
 		t.Errorf("release: %v, %v", r, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, a heartbeat of 1,000 leases 2,
-// whatever the number of slots.
+// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an order, the orders for 40 names, or a revocation 1, a
+// heartbeat of 1,000 leases 2, whatever the number of slots and whatever is ordered.
 //
-// Fails when acquire asks slot by slot, when each does not use one pipeline.
+// Fails when acquire asks slot by slot, when each does not use one pipeline, when Orders asks name by name.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -50,6 +51,15 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// It takes a while to fill 10,000 slots: the lease is extended for longer than a server that has just started would grant.
+	patient := open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Minute})
+	if err := store.Order(ctx, "warm", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}}); err != nil {
+		t.Fatal(err)
+	} else if _, err := store.Orders(ctx, "warm"); err != nil {
+		t.Fatal(err)
+	} else if err := store.Revoke(ctx, "warm", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		t.Fatal(err)
+	}
 	for _, n := range []int{0, 1, 5, 500, 10_000} {
 		name := fmt.Sprintf("n%d", n)
 		request := func(token string) dlock.Request {
@@ -61,7 +71,7 @@ func TestRoundTrips(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		count(name+" extend", 1, func() { _, err = store.Extend(ctx, time.Second, g) })
+		count(name+" extend", 1, func() { _, err = patient.Extend(ctx, time.Minute, g) })
 		fill := direct.Pipeline() // the other slots are taken, without an acquire for each
 		for i := range n {
 			fill.SetNX(ctx, fmt.Sprintf("%s%s:slot:%d", prefix, name, i), `{"token":"other"}`, time.Minute)
@@ -73,6 +83,27 @@ func TestRoundTrips(t *testing.T) {
 		count(name+" busy", 1, func() { _, err = store.TryAcquire(ctx, request("b")) })
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
 			t.Errorf("%s: %v", name, err)
+		}
+		if n > 0 {
+			change := dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: (n + 1) / 2}, Pause: &dlock.Pause{Order: ann}, Trigger: &ann}
+			count(name+" order", 1, func() { err = store.Order(ctx, name, change) })
+			if err != nil {
+				t.Error(err)
+			}
+			count(name+" busy within a limit", 1, func() { _, err = store.TryAcquire(ctx, request("c")) })
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+				t.Errorf("%s: %v", name, err)
+			}
+			count(name+" revoke", 1, func() { err = store.Revoke(ctx, name, g.Slot, g.Fence, ann) })
+			if err != nil {
+				t.Error(err)
+			}
+			count(name+" extend what is revoked", 1, func() { _, err = patient.Extend(ctx, time.Minute, g) })
+			names := slices.Repeat([]string{name, name + "x"}, 20)
+			count(name+" orders", 1, func() { _, err = store.Orders(ctx, names...) })
+			if err != nil {
+				t.Error(err)
+			}
 		}
 		count(name+" release", 1, func() { _, err = store.Release(ctx, g) })
 		if err != nil {

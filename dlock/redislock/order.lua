@@ -1,0 +1,52 @@
+-- Order: change what is ordered for a semaphore. A part that is '' stays as it is.
+--
+-- KEYS[1] orders  hash: version, until (µs: the end of the pause; it stays when that is over), pause (JSON), limit (-1: as requests
+--                 declare), limit_order (JSON), trigger (JSON), at (µs: of the trigger). It does not expire
+-- KEYS[2] state   see acquire.lua
+-- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its order
+-- ARGV[3] limit   ARGV[4] its order
+-- ARGV[5] trigger
+-- ARGV[6] other   ARGV[7] form: see acquire.lua
+--
+-- Returns the version
+
+local orders, state = KEYS[1], KEYS[2]
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2]
+local function int(x) return string.format('%.0f', tonumber(x)) end
+local function count(x)
+  x = tonumber(x)
+  return x and x >= 0 and x < 9007199254740992 and x or 0
+end
+
+local known = redis.pcall('HMGET', orders, 'version', 'until')
+if known.err then
+  return redis.error_reply('TICKSLOT key ' .. orders .. ' does not hold the orders for a lock: ' .. known.err)
+end
+-- Hosts that use the other form of the keys would never hear of it.
+if ARGV[6] ~= '' and not redis.call('HGET', state, 'form') and (redis.call('HGET', ARGV[6], 'form') or ARGV[7]) ~= ARGV[7] then
+  return redis.error_reply('TICKSLOT key ' .. ARGV[6] .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key')
+end
+local version = int(math.max(count(known[1]) + 1, micros))
+local changes = {'version', version}
+local function change(field, value)
+  changes[#changes + 1] = field
+  changes[#changes + 1] = value
+end
+if ARGV[1] ~= '' then
+  local length = tonumber(ARGV[1])
+  if length > 0 or micros < count(known[2]) then
+    change('until', int(micros + length))
+    change('pause', ARGV[2])
+  end
+end
+if ARGV[3] ~= '' then
+  change('limit', ARGV[3])
+  change('limit_order', ARGV[4])
+end
+if ARGV[5] ~= '' then
+  change('trigger', ARGV[5])
+  change('at', int(micros))
+end
+redis.call('HSET', orders, unpack(changes))
+return version

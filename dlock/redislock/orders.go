@@ -1,0 +1,115 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Order implements dlock.Controller. What is ordered is kept beside the keys of the name, without an end. Redis replicates asynchronously, so a failover may
+// lose the latest order: Orders tells what stands.
+func (s *Store) Order(ctx context.Context, name string, change dlock.Change) error {
+	if err := s.checkOrder(name, change.Validate()); err != nil {
+		return err
+	}
+	k := s.keys(name, false)
+	other, form := s.form(k)
+	pause, pauseOrder, limit, limitOrder, trigger := "", "", "", "", ""
+	if p := change.Pause; p != nil {
+		pause, pauseOrder = strconv.FormatInt(micros(p.For), 10), orderJSON(p.Order)
+	}
+	if l := change.Limit; l != nil {
+		limit, limitOrder = strconv.Itoa(max(-1, l.Slots)), orderJSON(l.Order)
+	}
+	if change.Trigger != nil {
+		trigger = orderJSON(*change.Trigger)
+	}
+	version, err := orderScript.Run(ctx, s.client, []string{k.orders, k.state}, pause, pauseOrder, limit, limitOrder, trigger, other, form).Result()
+	switch {
+	case err != nil:
+		return s.failed(ctx, err)
+	case number(version) <= 0:
+		return errAnswer
+	}
+	return nil
+}
+
+// Orders implements dlock.Controller, in one pipeline, which on a Cluster is one per node.
+func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	if s.fault != nil {
+		return nil, s.fault
+	}
+	calls := make([]*call, len(names))
+	for i, name := range names {
+		if err := s.checkOrder(name, nil); err != nil {
+			return nil, err
+		}
+		k := s.keys(name, false)
+		calls[i] = &call{keys: []string{k.orders, k.state}}
+	}
+	unmade := ordersScript.runAll(ctx, s.client, calls)
+	list := make([]dlock.Orders, len(names))
+	for i, c := range calls {
+		answer, err := c.cmd.Slice()
+		if c.cmd.Err() == nil && c.cmd.Val() == nil {
+			err = cmp.Or(unmade, errAnswer)
+		}
+		if err == nil {
+			list[i], err = parseOrders(names[i], answer)
+		}
+		if err != nil {
+			return nil, s.failed(ctx, err)
+		}
+	}
+	return list, nil
+}
+
+// Revoke implements dlock.Controller. The order stands in the lease's own key, and goes with it.
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+	if err := s.checkOrder(name, order.Validate()); err != nil {
+		return err
+	}
+	if slot < 0 || slot >= dlock.MaxSlots {
+		return dlock.ErrNotHeld
+	}
+	k := s.keys(name, false)
+	done, err := revokeScript.Run(ctx, s.client, []string{k.state}, k.base+strconv.Itoa(slot), int64(fence), orderJSON(order)).Result()
+	switch {
+	case err != nil:
+		return s.failed(ctx, err)
+	case done == int64(1):
+		return nil
+	case done == int64(0):
+		return dlock.ErrNotHeld
+	}
+	return errAnswer
+}
+
+func (s *Store) checkOrder(name string, invalid error) error {
+	if s.fault != nil {
+		return s.fault
+	}
+	if err := errors.Join(dlock.CheckName(name), invalid); err != nil {
+		return fmt.Errorf("redislock: %w", err)
+	}
+	return s.checkKey(name)
+}
+
+func orderJSON(o dlock.Order) string {
+	b, _ := json.Marshal(o) // two strings always marshal
+	return string(b)
+}
+
+// micros rounds up; 0 is no time, or less.
+func micros(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Microsecond) + 1
+}

@@ -1,0 +1,317 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+var _ dlock.Controller = (*redislock.Store)(nil)
+
+var ann = dlock.Order{By: "ann", Note: "why"}
+
+func limit(t *testing.T, store *redislock.Store, name string, slots int) {
+	t.Helper()
+	if err := store.Order(t.Context(), name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a holder is called, or what an order says, is never taken for a revocation or a fence.
+//
+// Fails when extend.lua looks for the word anywhere in the value; when the order is put in as it is; when revoke.lua takes the last fence in the value.
+func TestTextsAreNoRevocation(t *testing.T) {
+	t.Parallel()
+	_, store := shared(t, unique("texts"))
+	ctx := t.Context()
+	nasty := `x","revoked":{"by":"nobody"},"fence":1,"y":"`
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second, Holder: dlock.Holder{Host: nasty, PID: 1, ID: nasty}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("%+v, %v: nobody has revoked it", r, err)
+	}
+	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		t.Errorf("revoked by a fence in the holder's name: %v", err)
+	}
+	order := dlock.Order{By: nasty, Note: `{"by":"x"},"fence":1,` + nasty}
+	if err := store.Revoke(ctx, "a", 0, g.Fence, order); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		t.Errorf("revoked by a fence in the order: %v", err)
+	}
+	r, err := store.Extend(ctx, time.Second, g)
+	if err != nil || r[0].Outcome != dlock.Lost || r[0].Revoked == nil || *r[0].Revoked != order {
+		t.Errorf("%+v, %v: want %+v", r, err, order)
+	}
+	again, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+	if err != nil || again.Fence != g.Fence {
+		t.Errorf("asked again: %+v, %v; want fence %d", again, err, g.Fence)
+	}
+	if list, err := store.List(ctx, "a", 1); err != nil || len(list) != 1 || list[0].Holder.Host != nasty || list[0].Fence != g.Fence {
+		t.Errorf("the list: %+v, %v", list, err)
+	}
+}
+
+// A limit that was lowered holds whatever happens to keys that are deleted by hand: that of a lease frees its place at once, and without the
+// index only slots below the limit are granted.
+//
+// Fails when the slot alone decides (one more is granted for each that is released below the limit), and when the index is believed (it is full
+// until the leases would have ended).
+func TestLimitAndDeletedKeys(t *testing.T) {
+	t.Parallel()
+	for round := range 20 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			prefix := unique("limit")
+			ctx := t.Context()
+			random := rand.New(rand.NewPCG(2, uint64(round)))
+			client, store := lasting(t, prefix, "a", 8)
+			held := map[int]dlock.Grant{}
+			tries, lower := 0, 8
+			acquire := func() error {
+				tries++
+				g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 8, Token: fmt.Sprint("t", tries), TTL: time.Hour})
+				if err == nil {
+					if _, taken := held[g.Slot]; taken || g.Slot >= lower {
+						t.Fatalf("slot %d was granted twice, or is beyond the limit of %d", g.Slot, lower)
+					}
+					held[g.Slot] = g
+				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+					t.Fatal(err)
+				}
+				return err
+			}
+			for range 8 {
+				if err := acquire(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lower = 1 + random.IntN(7)
+			limit(t, store, "a", lower)
+			for range 60 {
+				slot := random.IntN(8)
+				if g, ok := held[slot]; ok {
+					switch random.IntN(3) {
+					case 0:
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+							t.Fatal(r, err)
+						}
+						delete(held, slot)
+					case 1:
+						client.Del(ctx, fmt.Sprintf("%sa:slot:%d", prefix, slot))
+						delete(held, slot)
+					}
+				}
+				before := len(held)
+				if err := acquire(); (err == nil) != (before < lower) {
+					t.Fatalf("%d were held within a limit of %d: %v", before, lower, err)
+				}
+			}
+			// Without the index: what is in the slots above is not counted.
+			limited := lower
+			lower = 8
+			limit(t, store, "a", lower)
+			for len(held) < 8 {
+				if err := acquire(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lower = limited
+			limit(t, store, "a", lower)
+			client.Del(ctx, prefix+"a:slot:index")
+			for range 30 {
+				for slot, g := range held {
+					if slot < lower {
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+							t.Fatal(r, err)
+						}
+						delete(held, slot)
+					}
+					break
+				}
+				_ = acquire()
+			}
+		})
+	}
+}
+
+// Orders have no end, other than all else that belongs to a name, and leave no key where nothing was ordered.
+//
+// Fails when order.lua sets an expiry, or when acquire.lua or orders.lua writes.
+func TestOrdersDoNotExpire(t *testing.T) {
+	t.Parallel()
+	prefix := unique("stay")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Orders(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if n := client.Exists(ctx, prefix+"a:slot:orders").Val(); n != 0 {
+		t.Error("there is a key for orders, and none was given")
+	}
+	limit(t, store, "a", 2)
+	if _, err := store.Extend(ctx, time.Second, g); err != nil {
+		t.Fatal(err)
+	}
+	if ttl := client.PTTL(ctx, prefix+"a:slot:orders").Val(); ttl != -1 {
+		t.Errorf("the orders end in %v", ttl)
+	}
+	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl <= 0 {
+		t.Errorf("the state ends in %v", ttl)
+	}
+	// Loss of everything else loses no order, and the version goes on even when the orders are lost.
+	client.Del(ctx, prefix+"a:slot:state", prefix+"a:slot:index", prefix+"a:slot:tokens", prefix+"a:slot:0")
+	first, err := store.Orders(ctx, "a")
+	if err != nil || first[0].Limit == nil || first[0].Limit.Slots != 2 {
+		t.Errorf("%+v, %v", first, err)
+	}
+	client.Del(ctx, prefix+"a:slot:orders")
+	limit(t, store, "a", 2)
+	second, err := store.Orders(ctx, "a")
+	if err != nil || second[0].Version <= first[0].Version {
+		t.Errorf("version %d after %d, %v", second[0].Version, first[0].Version, err)
+	}
+}
+
+// What stands at the key of the orders and is none: a pause is one whoever ordered it, and what makes no sense is an error that says where.
+//
+// Fails when a pause counts only with its order; when Orders makes up orders by nobody.
+func TestForeignOrders(t *testing.T) {
+	t.Parallel()
+	prefix := unique("foreign")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	key := prefix + "a:slot:orders"
+	far := time.Now().Add(time.Hour).UnixMicro()
+	for _, fields := range [][]any{
+		{"until", far},
+		{"until", far, "pause", "[]"},
+		{"until", far, "pause", `{"by":""}`},
+		{"until", far, "pause", `{"by":"a\nb"}`},
+		{"limit", 0},
+	} {
+		client.Del(ctx, key)
+		client.HSet(ctx, key, fields...)
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Paused || no.Order != (dlock.Order{}) {
+			t.Errorf("%v: %v; want paused by nobody", fields, err)
+		}
+		if list, err := store.Orders(ctx, "a"); !errors.Is(err, dlock.ErrFault) {
+			t.Errorf("%v: %+v, %v; want a fault", fields, list, err)
+		}
+		if err := store.Order(ctx, "a", dlock.Change{Pause: &dlock.Pause{Order: ann}, Limit: &dlock.Limit{Order: ann, Slots: -1}}); err != nil {
+			t.Errorf("%v: ordered anew: %v", fields, err)
+		}
+		if list, err := store.Orders(ctx, "a"); err != nil || list[0].Pause != nil || list[0].Limit != nil {
+			t.Errorf("%v: ordered anew: %+v, %v", fields, list, err)
+		}
+	}
+	client.Del(ctx, key)
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Set(ctx, key, "x", 0)
+	_, acquireErr := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
+	_, extendErr := store.Extend(ctx, time.Second, g)
+	_, ordersErr := store.Orders(ctx, "b", "a")
+	for what, err := range map[string]error{"acquire": acquireErr, "extend": extendErr, "orders": ordersErr, "order": store.Order(ctx, "a", dlock.Change{})} {
+		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s: %v; want a fault that names %s", what, err, key)
+		}
+	}
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("release: %+v, %v", r, err)
+	}
+	client.LPush(ctx, prefix+"c:slot:0", "x")
+	if err := store.Revoke(ctx, "c", 0, 1, ann); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), prefix+"c:slot:0") {
+		t.Errorf("revoke: %v", err)
+	}
+	client.Set(ctx, prefix+"c:slot:1", "hello", 0)
+	if err := store.Revoke(ctx, "c", 1, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		t.Errorf("revoke what is no lease: %v", err)
+	}
+}
+
+// An order in the other form of the keys would be heard by nobody.
+//
+// Fails when order.lua does not look.
+func TestOrdersInTheOtherFormAreRefused(t *testing.T) {
+	t.Parallel()
+	prefix := unique("form")
+	client, store := shared(t, prefix)
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	other := open(t, client, redislock.Options{Prefix: prefix, Keys: redislock.Tagged})
+	if err := other.Order(t.Context(), "a", dlock.Change{Trigger: &ann}); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "same Options.Keys") {
+		t.Error(err)
+	}
+}
+
+// Orders and leases survive what the settings of the server let survive; the quarantine does not hide a pause.
+//
+// Fails when the quarantine comes before the orders.
+func TestPausedWhileQuarantined(t *testing.T) {
+	t.Parallel()
+	prefix := unique("quarantine")
+	client, store := shared(t, prefix)
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	client.HSet(t.Context(), prefix+"a:slot:state", "run", "another")
+	refused := func(want dlock.Reason) {
+		t.Helper()
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != want {
+			t.Errorf("%v: want %s", err, want)
+		}
+	}
+	if err := store.Order(t.Context(), "a", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}}); err != nil {
+		t.Fatal(err)
+	}
+	refused(dlock.Paused)
+	if err := store.Order(t.Context(), "a", dlock.Change{Pause: &dlock.Pause{Order: ann}}); err != nil {
+		t.Fatal(err)
+	}
+	refused(dlock.Quarantine)
+}
+
+// A call that does not reach the server is an error, never "not held" and never nothing ordered.
+//
+// Fails when the error of one call in a pipeline is not looked at.
+func TestOrdersOfNobody(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	faulty := redislock.New(nil, redislock.Options{})
+	for what, store := range map[string]*redislock.Store{"gone": open(t, client, redislock.Options{}), "faulty": faulty} {
+		if list, err := store.Orders(ctx, "a", "b"); err == nil {
+			t.Errorf("%s: %+v", what, list)
+		}
+		if err := store.Order(ctx, "a", dlock.Change{}); err == nil {
+			t.Errorf("%s: ordered", what)
+		}
+		if err := store.Revoke(ctx, "a", 0, 1, ann); err == nil || errors.Is(err, dlock.ErrNotHeld) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
