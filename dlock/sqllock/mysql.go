@@ -128,7 +128,7 @@ func (m *mysql) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = m.call(ctx, m.acquires, []any{
 		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(),
 		cut(c.holder.Host), c.holder.PID, cut(c.holder.ID), min(c.wait, longestWait),
-	}, v.scan()...)
+	}, v.scan()[:11]...)
 	return v, err
 }
 
@@ -219,6 +219,14 @@ func (m *mysql) read(ctx context.Context, query string, args []any, row func(*sq
 		}
 		return rows.Err()
 	})
+}
+
+func (m *mysql) order(context.Context, change) error { return errors.ErrUnsupported }
+
+func (m *mysql) orders(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+
+func (m *mysql) revoke(context.Context, string, int, int64, string) (bool, error) {
+	return false, errors.ErrUnsupported
 }
 
 func (m *mysql) cleanup(ctx context.Context, retention int64, after row, limit int) (p page, err error) {

@@ -94,7 +94,7 @@ func (p *postgres) close() error { return p.Close() }
 func (p *postgres) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = p.QueryRow(ctx, p.acquires, []any{
 		c.resource, c.slots, c.token, c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
-	}, v.scan()...)
+	}, v.scan()[:11]...)
 	return v, err
 }
 
@@ -111,6 +111,14 @@ func (p *postgres) release(ctx context.Context, grants string) (answers string, 
 func (p *postgres) list(ctx context.Context, resource string) (held string, err error) {
 	err = p.QueryRow(ctx, p.lists, []any{resource}, &held)
 	return held, err
+}
+
+func (p *postgres) order(context.Context, change) error { return errors.ErrUnsupported }
+
+func (p *postgres) orders(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+
+func (p *postgres) revoke(context.Context, string, int, int64, string) (bool, error) {
+	return false, errors.ErrUnsupported
 }
 
 func (p *postgres) cleanup(ctx context.Context, retention int64, after row, limit int) (pg page, err error) {

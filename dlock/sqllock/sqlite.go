@@ -150,9 +150,9 @@ func (s *sqlite) each(ctx context.Context, query, grants string, args ...any) (a
 	}
 	list := make([]answerJSON, len(wanted))
 	for i, w := range wanted {
-		list[i] = answerJSON{w.Index}
+		list[i] = answerJSON{index: w.Index}
 		if r, ok := held[key{w.Resource, w.Token}]; ok {
-			list[i] = answerJSON{w.Index, 1, r.declared}
+			list[i] = answerJSON{index: w.Index, held: 1, declared: r.declared}
 		}
 	}
 	text, err := json.Marshal(list)
@@ -163,6 +163,14 @@ func (s *sqlite) list(ctx context.Context, resource string) (held string, err er
 	return inTime(ctx, func(ctx context.Context) (string, error) {
 		return read(ctx, s.sqliteFile, s.lists, []any{resource}, func(held *string) []any { return []any{held} })
 	})
+}
+
+func (s *sqlite) order(context.Context, change) error { return errors.ErrUnsupported }
+
+func (s *sqlite) orders(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+
+func (s *sqlite) revoke(context.Context, string, int, int64, string) (bool, error) {
+	return false, errors.ErrUnsupported
 }
 
 func (s *sqlite) cleanup(ctx context.Context, retention int64, after row, limit int) (page, error) {

@@ -67,7 +67,7 @@ func (m *sqlserver) close() error { return m.Close() }
 func (m *sqlserver) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = m.QueryRow(ctx, m.file("acquire", c.wait), []any{
 		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
-	}, v.scan()...)
+	}, v.scan()[:11]...)
 	return v, err
 }
 
@@ -104,6 +104,14 @@ func sqlserverGrants(text string) (string, error) {
 func (m *sqlserver) list(ctx context.Context, resource string) (held string, err error) {
 	err = m.QueryRow(ctx, m.file("list", 0), []any{[]byte(resource)}, &held)
 	return held, err
+}
+
+func (m *sqlserver) order(context.Context, change) error { return errors.ErrUnsupported }
+
+func (m *sqlserver) orders(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+
+func (m *sqlserver) revoke(context.Context, string, int, int64, string) (bool, error) {
+	return false, errors.ErrUnsupported
 }
 
 func (m *sqlserver) cleanup(ctx context.Context, retention int64, after row, limit int) (p page, err error) {
