@@ -198,7 +198,7 @@ func TestBadSchemaPostgres(t *testing.T) {
 
 	// The table of a version whose functions are not there yet.
 	s.migrated(t)
-	s.exec(t, "DROP FUNCTION distributed_locks_acquire_v1")
+	s.exec(t, "DROP FUNCTION distributed_locks_acquire_v2")
 	old := s.open(t, sqllock.Options{})
 	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "functions") {
 		t.Errorf("old schema: %v", err)
