@@ -63,8 +63,8 @@ func TestAuditPostgres(t *testing.T) {
 	for _, c := range []struct{ what, do, undo, want string }{
 		{"no DELETE", "REVOKE DELETE ON distributed_locks FROM $", "GRANT DELETE ON distributed_locks TO $", "so Cleanup fails: GRANT DELETE ON \"distributed_locks\" TO " + name},
 		{"no INSERT and UPDATE", "REVOKE INSERT, UPDATE ON distributed_locks FROM $", "GRANT INSERT, UPDATE ON distributed_locks TO $", "lacks INSERT, UPDATE on"},
-		{"no EXECUTE", "REVOKE EXECUTE ON FUNCTION distributed_locks_extend_v1 FROM PUBLIC", "GRANT EXECUTE ON FUNCTION distributed_locks_extend_v1 TO PUBLIC",
-			"may not execute \"distributed_locks_extend_v1\""},
+		{"no EXECUTE", "REVOKE EXECUTE ON FUNCTION distributed_locks_extend_v2 FROM PUBLIC", "GRANT EXECUTE ON FUNCTION distributed_locks_extend_v2 TO PUBLIC",
+			"may not execute \"distributed_locks_extend_v2\""},
 		{"read-only", "ALTER ROLE $ SET default_transaction_read_only = on", "ALTER ROLE $ RESET default_transaction_read_only", "read-only"},
 		{"serializable", "ALTER ROLE $ SET default_transaction_isolation = 'serializable'", "ALTER ROLE $ RESET default_transaction_isolation", "transactions are serializable here"},
 	} {

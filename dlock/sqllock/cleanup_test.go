@@ -15,7 +15,7 @@ import (
 // cleans shows that Cleanup takes what has been idle for longer than the retention, and nothing else, and that fences go on growing.
 // ago is an expression of the dialect for the time so many days ago.
 //
-// Fails when rows in use, rows above a slot in use, or rows whose fence is ahead of the clock go; and when only one batch is done.
+// Fails when rows in use, rows above a slot in use, rows whose fence is ahead of the clock, or orders go; and when only one batch is done.
 func cleans(t *testing.T, s subject, ago func(days int) string) {
 	t.Helper()
 	ctx := t.Context()
@@ -69,6 +69,9 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	release(wide[3])
 	ahead := acquire("ahead", "a", 1)
 	release(ahead)
+	if err := store.Order(ctx, "ordered", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Millisecond}}); err != nil {
+		t.Fatal(err)
+	}
 	idle(31, "resource_name = 'old:slot:'")
 	idle(29, "resource_name = 'recent:slot:'")
 	idle(31, "resource_name = 'shrunk:slot:' AND slot IN (0, 3, 4)")
@@ -89,6 +92,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	for where, want := range map[string]int{
 		"resource_name = 'old:slot:'":                 0,
 		"resource_name LIKE '_-many-%'":               0,
+		"resource_name = 'ordered:slot:'":             1, // orders stay
 		"resource_name = 'recent:slot:'":              2, // one slot and what concerns all
 		"resource_name = 'in use:slot:'":              2,
 		"resource_name = 'shrunk:slot:'":              4, // 0, 1, 2 and what concerns all: a gap below a slot in use would hide a slot

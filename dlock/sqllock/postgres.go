@@ -47,7 +47,10 @@ var postgresFiles embed.FS
 
 // postgresVersion is part of the names of the functions: hosts of two versions of this package can then share a table while they are
 // replaced, each with functions of its own.
-const postgresVersion = "_v1"
+const postgresVersion = "_v2"
+
+// postgresFunctions are the functions; each has a file.
+var postgresFunctions = []string{"acquire", "extend", "release", "order", "revoke"}
 
 type postgres struct {
 	Driver
@@ -55,6 +58,9 @@ type postgres struct {
 	acquires string
 	extends  string
 	releases string
+	decrees  string
+	revokes  string
+	reads    string
 	lists    string
 	cleans   string
 	verifies string
@@ -67,13 +73,18 @@ func newPostgres(d Driver, o Options) *postgres {
 	in := func(suffix string) string { return qualified(o.Schema, o.TableName+suffix, quoted) }
 	p := &postgres{Driver: d, names: map[string]string{
 		"table": in(""), "ends": quoted(o.TableName + "_ends"), "holders": quoted(o.TableName + "_holders"),
-		"acquire": in("_acquire" + postgresVersion), "extend": in("_extend" + postgresVersion), "release": in("_release" + postgresVersion),
 		"ends_in": in("_ends"), "holders_in": in("_holders"),
 	}}
-	p.acquires = fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
-		" $8::text, $9::bigint, $10::text, $11::bigint)", p.names)
+	for _, function := range postgresFunctions {
+		p.names[function] = in("_" + function + postgresVersion)
+	}
+	p.acquires = fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::boolean,"+
+		" $8::bigint, $9::text, $10::bigint, $11::text, $12::bigint)", p.names)
 	p.extends = fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.releases = fill("SELECT {release}($1::text, $2::bigint)", p.names)
+	p.decrees = fill("SELECT {order}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
+	p.revokes = fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
+	p.reads = p.file("orders")
 	p.lists, p.cleans, p.verifies = p.file("list"), p.file("cleanup"), p.file("verify")
 	p.audits, p.lacks = p.file("audit"), p.file("rights")
 	return p
@@ -93,7 +104,8 @@ func (p *postgres) close() error { return p.Close() }
 
 func (p *postgres) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = p.QueryRow(ctx, p.acquires, []any{
-		c.resource, c.slots, c.token, c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
+		c.resource, c.slots, c.token, c.ttl, c.tick, c.max, c.missed, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID,
+		c.wait,
 	}, v.scan()...)
 	return v, err
 }
@@ -113,13 +125,42 @@ func (p *postgres) list(ctx context.Context, resource string) (held string, err 
 	return held, err
 }
 
+func (p *postgres) order(ctx context.Context, c change) error {
+	var version int64
+	return p.QueryRow(ctx, p.decrees, []any{
+		c.resource, c.pause, orNull(c.paused), c.limit, orNull(c.limited), orNull(c.trigger), patience(ctx),
+	}, &version)
+}
+
+// orNull is null for an empty text.
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (p *postgres) orders(ctx context.Context, resources string) (answers string, err error) {
+	err = p.QueryRow(ctx, p.reads, []any{resources}, &answers)
+	return answers, err
+}
+
+func (p *postgres) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (held bool, err error) {
+	err = p.QueryRow(ctx, p.revokes, []any{resource, slot, fence, order, patience(ctx)}, &held)
+	return held, err
+}
+
 func (p *postgres) cleanup(ctx context.Context, retention int64, after row, limit int) (pg page, err error) {
 	err = p.QueryRow(ctx, p.cleans, []any{after.resource, after.slot, limit, retention}, &pg.seen, &pg.deleted, &pg.last.resource, &pg.last.slot)
 	return pg, err
 }
 
 func (p *postgres) schema() []string {
-	return append(statements(p.file("schema")), strings.TrimSpace(p.file("acquire")), strings.TrimSpace(p.file("extend")), strings.TrimSpace(p.file("release")))
+	list := statements(p.file("schema"))
+	for _, function := range postgresFunctions {
+		list = append(list, strings.TrimSpace(p.file(function)))
+	}
+	return list
 }
 
 // migrate executes all in one transaction. Postgres' own IF NOT EXISTS and OR REPLACE are not safe when several do it at once.
@@ -135,16 +176,17 @@ func (p *postgres) migrate(ctx context.Context) error {
 var postgresColumns = []wantedColumn{
 	{"resource_name", "text"}, {"slot", "integer"}, {"lock_id", "text"}, {"fence", "bigint"},
 	{"acquired_at", "timestamp with time zone"}, {"expires_at", "timestamp with time zone"}, {"released_at", "timestamp with time zone"},
-	{"host_name", "text"}, {"process_id", "bigint"}, {"process_tag", "text"},
+	{"host_name", "text"}, {"process_id", "bigint"}, {"process_tag", "text"}, {"revoked", "text"},
 	{"tick", "bigint"}, {"tick_starts", "integer"}, {"slots", "integer"}, {"succeeded_at", "timestamp with time zone"},
+	{"orders_version", "bigint"}, {"paused_until", "timestamp with time zone"}, {"pause_order", "text"}, {"slot_limit", "integer"}, {"limit_order", "text"},
+	{"triggered_at", "bigint"}, {"trigger_order", "text"},
 }
 
 func (p *postgres) verify(ctx context.Context) error {
 	var kind, columns, key string
 	var indexes, functions bool
 	n := p.names
-	err := p.QueryRow(ctx, p.verifies, []any{n["table"], n["ends_in"], n["holders_in"], n["acquire"], n["extend"], n["release"]},
-		&kind, &columns, &key, &indexes, &functions)
+	err := p.QueryRow(ctx, p.verifies, append([]any{n["table"], n["ends_in"], n["holders_in"]}, p.functions()...), &kind, &columns, &key, &indexes, &functions)
 	if err != nil {
 		return err
 	}
@@ -199,11 +241,19 @@ func (p *postgres) audit(ctx context.Context, now func() time.Time) (warnings []
 	return append(warnings, missing...), err
 }
 
+// functions are their names.
+func (p *postgres) functions() (list []any) {
+	for _, function := range postgresFunctions {
+		list = append(list, p.names[function])
+	}
+	return list
+}
+
 // rights tells what the role lacks.
 func (p *postgres) rights(ctx context.Context, role string) (warnings []string, err error) {
 	n := p.names
 	var table, functions string
-	err = p.QueryRow(ctx, p.lacks, []any{n["table"], n["acquire"], n["extend"], n["release"]}, &table, &functions)
+	err = p.QueryRow(ctx, p.lacks, append([]any{n["table"]}, p.functions()...), &table, &functions)
 	if sqlState(err) == insufficientPrivilege {
 		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA … TO %s", role, n["table"], role)}, nil
 	}

@@ -215,7 +215,7 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "SELECT * FROM distributed_locks_acquire_v1('a:slot:', 1, 't', 60000000, NULL, 0, 5000000, 'h', 1, 'i', 10000::bigint)"); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT * FROM distributed_locks_acquire_v2('a:slot:', 1, 't', 60000000, NULL, 0, false, 5000000, 'h', 1, 'i', 10000::bigint)"); err != nil {
 		t.Fatal(err)
 	}
 	released := make(chan []dlock.Result, 1)

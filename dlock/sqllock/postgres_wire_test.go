@@ -141,6 +141,27 @@ func TestRoundTripsPostgres(t *testing.T) {
 		one("extend", func() error { _, err := s.Extend(t.Context(), time.Minute, grants...); return err })
 		one("release", func() error { _, err := s.Release(t.Context(), grants...); return err })
 		one("acquire of a slot that was released", acquire("again", nil))
+		if n == 0 {
+			continue
+		}
+		name := "n" + strconv.Itoa(n)
+		again := grants[len(grants)-1]
+		one("revoke", func() error { return s.Revoke(t.Context(), name, again.Slot, again.Fence, ann) })
+		one("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, again); return err })
+		one("order", func() error {
+			return s.Order(t.Context(), name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 3}, Trigger: &ann})
+		})
+		one("acquire within a limit", acquire("limited", nil))
+		one("pause", func() error {
+			return s.Order(t.Context(), name, dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}})
+		})
+		one("acquire when paused", func() error {
+			if err := acquire("paused", nil)(); !errors.Is(err, dlock.ErrNotAcquired) {
+				return errors.Join(err, errors.New("must be refused"))
+			}
+			return nil
+		})
+		one("orders", func() error { _, err := s.Orders(t.Context(), name, "none", "n5"); return err })
 	}
 }
 

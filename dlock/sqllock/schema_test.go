@@ -77,6 +77,15 @@ func everything(t testing.TB, store *sqllock.Store) {
 	if held, err := store.List(ctx, name, 2); err != nil || len(held) != 1 {
 		t.Errorf("list: %v, %v", held, err)
 	}
+	if err := store.Order(ctx, name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}}); err != nil {
+		t.Errorf("order: %v", err)
+	}
+	if o, err := store.Orders(ctx, name); err != nil || o[0].Limit == nil || o[0].Limit.Order != ann {
+		t.Errorf("orders: %+v, %v", o, err)
+	}
+	if err := store.Revoke(ctx, name, g.Slot, g.Fence, ann); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
 	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
 		t.Errorf("release: %v, %v", r, err)
 	}
@@ -103,6 +112,9 @@ func noTable(t *testing.T, s subject) {
 		"release": func() error { _, err := store.Release(ctx, g); return err },
 		"list":    func() error { _, err := store.List(ctx, "a", 1); return err },
 		"cleanup": func() error { return store.Cleanup(ctx) },
+		"order":   func() error { return store.Order(ctx, "a", dlock.Change{}) },
+		"orders":  func() error { _, err := store.Orders(ctx, "a"); return err },
+		"revoke":  func() error { return store.Revoke(ctx, "a", 0, 1, ann) },
 	} {
 		if err := call(); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("%s: %v: must say that Migrate is to be called", what, err)
@@ -198,7 +210,7 @@ func TestBadSchemaPostgres(t *testing.T) {
 
 	// The table of a version whose functions are not there yet.
 	s.migrated(t)
-	s.exec(t, "DROP FUNCTION distributed_locks_acquire_v1")
+	s.exec(t, "DROP FUNCTION distributed_locks_acquire_v2")
 	old := s.open(t, sqllock.Options{})
 	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "functions") {
 		t.Errorf("old schema: %v", err)

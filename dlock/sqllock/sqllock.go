@@ -39,7 +39,7 @@ type Options struct {
 	Retention time.Duration
 }
 
-// Store implements dlock.DistributedLock on a table of an SQL database.
+// Store implements dlock.DistributedLock, and dlock.Controller, on a table of an SQL database.
 type Store struct {
 	db        database
 	prefix    string
@@ -59,6 +59,13 @@ type database interface {
 	release(ctx context.Context, grants string) (answers string, err error)
 	// list answers with the leases that have not ended, as JSON: see heldJSON.
 	list(ctx context.Context, resource string) (held string, err error)
+
+	// order changes what is ordered for a name, in one atomic step.
+	order(ctx context.Context, c change) error
+	// orders takes a JSON list of resources, and answers about those it knows, as JSON: see ordersJSON.
+	orders(ctx context.Context, resources string) (answers string, err error)
+	// revoke marks the lease of a slot, unless it is marked. It returns false if no lease with that fence is held.
+	revoke(ctx context.Context, resource string, slot int, fence int64, order string) (held bool, err error)
 
 	// schema is what Migrate executes, statement by statement.
 	schema() []string
@@ -80,6 +87,7 @@ type claim struct {
 	ttl      int64
 	tick     *int64
 	max      int
+	missed   bool
 	holder   dlock.Holder
 	wait     int64 // how long the caller will wait, in milliseconds: no lock in the database is waited for any longer
 }
@@ -91,17 +99,23 @@ type verdict struct {
 	fence    int64  // ok
 	declared int    // slots, as the latest grant declared them
 	success  int64  // µs since a grant was last released as succeeded; 0: unknown
-	// full: who has the lease that ends first
+	// full: who has the lease that ends first. tick_taken: who claimed the tick last
 	holder dlock.Holder
 	since  int64 // µs: how long the holder has had it
-	ends   int64 // µs: how long until it ends
+	ends   int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
 	// ok: whoever had the slot before did not release it
 	abandoned bool
+	version   int64  // of what is ordered; 0: nothing ever was
+	limit     int    // slots, as ordered; 0: not
+	order     string // paused: by whose order, see orderText
 }
 
-// scan returns where the eleven columns of a verdict go.
+// scan returns where the fourteen columns of a verdict go.
 func (v *verdict) scan() []any {
-	return []any{&v.reason, &v.slot, &v.fence, &v.declared, &v.success, &v.holder.Host, &v.holder.PID, &v.holder.ID, &v.since, &v.ends, &v.abandoned}
+	return []any{
+		&v.reason, &v.slot, &v.fence, &v.declared, &v.success, &v.holder.Host, &v.holder.PID, &v.holder.ID, &v.since, &v.ends, &v.abandoned,
+		&v.version, &v.limit, &v.order,
+	}
 }
 
 // newStore checks what all databases have in common.
@@ -194,7 +208,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	c := claim{resource: resource, slots: req.Slots, token: req.Token, ttl: micros(req.TTL), holder: holder, wait: patience(ctx)}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
-		c.tick, c.max = &at, min(req.Tick.Max, 1<<31-1)
+		c.tick, c.max, c.missed = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Missed
 	}
 	v, err := s.db.acquire(ctx, c)
 	if err != nil {
@@ -205,17 +219,27 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 // grant checks the answer like any input: nonsense is an error of the store.
 func (v verdict) grant(req dlock.Request) (dlock.Grant, error) {
-	news := dlock.News{Slots: v.declared, Success: duration(v.success)}
+	news := dlock.News{Slots: v.declared, Success: duration(v.success), Orders: v.version, Limit: v.limit}
 	switch reason := dlock.Reason(v.reason); reason {
 	case "ok":
-		if v.slot < 0 || v.slot >= max(req.Slots, 1) || v.fence <= 0 {
+		n := max(req.Slots, 1)
+		if v.version > 0 { // the limit may be larger, or have been when the reply was lost
+			n = dlock.MaxSlots
+		}
+		if v.slot < 0 || v.slot >= n || v.fence <= 0 {
 			return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
 		}
 		return dlock.Grant{
 			Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), News: news, Abandoned: v.abandoned,
 		}, nil
-	case dlock.TickTaken, dlock.TickLate, dlock.TickAhead:
+	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+	case dlock.TickTaken:
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, News: news}
+	case dlock.Paused:
+		return dlock.Grant{}, &dlock.NotAcquiredError{
+			Name: req.Name, Reason: reason, Slots: req.Slots, Ends: duration(v.ends), Order: readOrder(v.order), News: news,
+		}
 	case dlock.Full:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
 			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, Since: duration(v.since), Ends: duration(v.ends), News: news,
@@ -233,8 +257,33 @@ type grantJSON struct {
 	Well     int    `json:"w"` // release: 1 if the work ended well
 }
 
-// answerJSON is their answer: [index, 1 if it was held, slots declared].
-type answerJSON [3]int
+// answerJSON is their answer: [index, 1 if it is held, slots declared, version of what is ordered, who revoked it]. Release leaves out
+// the last two.
+type answerJSON struct {
+	index, held, declared int
+	version               int64
+	revoked               *string // by whose order, see orderText
+}
+
+func (a *answerJSON) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&a.index, &a.held, &a.declared, &a.version, &a.revoked})
+}
+
+func (a answerJSON) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{a.index, a.held, a.declared, a.version, a.revoked})
+}
+
+func (a answerJSON) result() dlock.Result {
+	r := dlock.Result{Outcome: dlock.Lost, News: dlock.News{Slots: a.declared, Orders: a.version}}
+	switch {
+	case a.held == 1:
+		r.Outcome = dlock.OK
+	case a.revoked != nil:
+		order := readOrder(*a.revoked)
+		r.Revoked = &order
+	}
+	return r
+}
 
 // Extend implements dlock.DistributedLock.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
@@ -288,14 +337,10 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 	}
 	results := make([]dlock.Result, len(grants))
 	for _, a := range answers {
-		if a[0] < 0 || a[0] >= len(results) || results[a[0]].Outcome != dlock.Unknown {
-			return nil, fmt.Errorf("%w: an answer about lease %d of %d", errAnswer, a[0], len(grants))
+		if a.index < 0 || a.index >= len(results) || results[a.index].Outcome != dlock.Unknown {
+			return nil, fmt.Errorf("%w: an answer about lease %d of %d", errAnswer, a.index, len(grants))
 		}
-		outcome := dlock.Lost
-		if a[1] == 1 {
-			outcome = dlock.OK
-		}
-		results[a[0]] = dlock.Result{Outcome: outcome, News: dlock.News{Slots: a[2]}}
+		results[a.index] = a.result()
 	}
 	return results, nil
 }

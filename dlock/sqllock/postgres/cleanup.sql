@@ -12,6 +12,7 @@ WITH page AS MATERIALIZED (
 			AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot > l.slot
 				AND greatest(s.acquired_at, s.expires_at, s.released_at) >= clock_timestamp() - $4::bigint * interval '1 microsecond')
 		ELSE coalesce(l.tick, 0) < extract(epoch FROM clock_timestamp()) * 1000000 - $4::bigint
+			AND l.orders_version IS NULL -- orders stay
 			AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
 		END
 	RETURNING 1

@@ -1,4 +1,4 @@
--- Makes each lease that is still held by its token last p_ttl from now. The rows are locked in one order, so that two calls
+-- Makes each lease that is still held by its token, and was not revoked, last p_ttl from now. The rows are locked in one order, so that two calls
 -- with the same leases do not block each other.
 CREATE OR REPLACE FUNCTION {extend}(p_ttl bigint, p_grants text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
@@ -21,11 +21,12 @@ BEGIN
 		ORDER BY l.resource_name, l.slot
 		FOR UPDATE OF l
 	), done AS (
-		UPDATE {table} AS l SET expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
+		UPDATE {table} AS l SET expires_at = CASE WHEN l.revoked IS NULL THEN clock_timestamp() + p_ttl * interval '1 microsecond' ELSE l.expires_at END
 		FROM held WHERE l.resource_name = held.resource_name AND l.slot = held.slot AND l.expires_at > clock_timestamp() -- after a wait
-		RETURNING held.i
+		RETURNING held.i, l.revoked
 	)
-	SELECT json_agg(json_build_array(wanted.i, CASE WHEN done.i IS NULL THEN 0 ELSE 1 END, coalesce(head.slots, 0)))
+	SELECT json_agg(json_build_array(wanted.i, CASE WHEN done.i IS NULL OR done.revoked IS NOT NULL THEN 0 ELSE 1 END, coalesce(head.slots, 0),
+		coalesce(head.orders_version, 0), done.revoked))
 	INTO o_answers
 	FROM wanted LEFT JOIN done ON done.i = wanted.i
 	LEFT JOIN {table} AS head ON head.resource_name = wanted.n AND head.slot = -1;

@@ -12,10 +12,18 @@ CREATE TABLE IF NOT EXISTS {table} (
 	host_name     text,
 	process_id    bigint,
 	process_tag   text,
-	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970,
+	revoked       text,                        -- by whose order this lease is not extended
+	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970; host_name and so on tell by whom,
 	tick_starts   integer,                     --          how often it was started,
 	slots         integer,                     --          how many slots the latest grant declared,
-	succeeded_at  timestamptz,                 --          and when a grant was last released as succeeded
+	succeeded_at  timestamptz,                 --          when a grant was last released as succeeded,
+	orders_version bigint,                     --          what people ordered: it grows with every order,
+	paused_until  timestamptz,
+	pause_order   text,                        --          by whose order,
+	slot_limit    integer,                     --          how many slots there are, whatever grants declare,
+	limit_order   text,
+	triggered_at  bigint,                      --          and when one run was asked for, in µs since 1970
+	trigger_order text,
 	PRIMARY KEY (resource_name, slot)
 );
 

@@ -6,3 +6,4 @@ SELECT
 		WHERE indrelid = to_regclass($1::text) AND indisprimary), ''),
 	to_regclass($2::text) IS NOT NULL AND to_regclass($3::text) IS NOT NULL,
 	to_regproc($4::text) IS NOT NULL AND to_regproc($5::text) IS NOT NULL AND to_regproc($6::text) IS NOT NULL
+		AND to_regproc($7::text) IS NOT NULL AND to_regproc($8::text) IS NOT NULL

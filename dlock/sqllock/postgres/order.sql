@@ -1,0 +1,50 @@
+-- Changes what people order for a name. What is null stays as it is. It returns the new version.
+CREATE OR REPLACE FUNCTION {order}(
+	p_resource text,
+	p_pause bigint,       -- µs from now; 0: resume
+	p_pause_order text,   -- by whose order
+	p_limit integer,      -- slots; -1: as grants declare
+	p_limit_order text,
+	p_trigger_order text, -- ask for a run
+	p_wait bigint,        -- ms to wait for a lock
+	OUT o_version bigint
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan
+AS $tickslot$
+DECLARE
+	clock timestamptz;
+	clock_us bigint;
+BEGIN
+	PERFORM set_config('lock_timeout', p_wait::text, true);
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true); -- an order must survive a crash of the server
+	END IF;
+	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
+	-- Grants that are being made without that lock have locked the row of a slot, and do not know of this limit. They are waited for, so
+	-- that those who know it count them. Later ones find the rows locked, or find that the version has grown.
+	IF p_limit IS NOT NULL THEN
+		PERFORM FROM {table} WHERE resource_name = p_resource AND slot >= 0 ORDER BY resource_name, slot FOR UPDATE;
+	END IF;
+	clock := clock_timestamp();
+	clock_us := extract(epoch FROM clock) * 1000000;
+	INSERT INTO {table} AS head (resource_name, slot, orders_version, paused_until, pause_order, slot_limit, limit_order, triggered_at, trigger_order)
+	VALUES (p_resource, -1, clock_us,
+		CASE WHEN p_pause > 0 THEN clock + p_pause * interval '1 microsecond' END, CASE WHEN p_pause > 0 THEN p_pause_order END,
+		CASE WHEN p_limit >= 0 THEN p_limit END, p_limit_order,
+		CASE WHEN p_trigger_order IS NOT NULL THEN clock_us END, p_trigger_order)
+	ON CONFLICT (resource_name, slot) DO UPDATE SET
+		orders_version = greatest(head.orders_version + 1, clock_us),
+		paused_until = CASE
+			WHEN p_pause > 0 THEN EXCLUDED.paused_until
+			WHEN p_pause = 0 AND head.paused_until > clock THEN clock
+			ELSE head.paused_until END,
+		pause_order = CASE WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > clock THEN p_pause_order ELSE head.pause_order END,
+		slot_limit = CASE WHEN p_limit IS NULL THEN head.slot_limit ELSE EXCLUDED.slot_limit END,
+		limit_order = coalesce(p_limit_order, head.limit_order),
+		triggered_at = coalesce(EXCLUDED.triggered_at, head.triggered_at),
+		trigger_order = coalesce(p_trigger_order, head.trigger_order)
+	RETURNING orders_version INTO o_version;
+END
+$tickslot$;
