@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,16 +20,13 @@ import (
 
 var ann = dlock.Order{By: "ann", Note: "grün 世界 \U0001F512"}
 
-// limitsWhileGranting has a limit of 1 ordered and taken back, again and again, while workers take, extend and release the slots of that name and
-// others order other things. From when the order is back until the next one is sent, no grant may be made beside another lease. Nothing may fail: a
+// limitsWhileGranting has a limit of 2 ordered and taken back, again and again, while workers take, extend and release the slots of that name and
+// others order other things. From when the order is back until the next one is sent, no grant may be made beside two other leases. Nothing may fail: a
 // deadlock in the database would be an error.
 func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips int) {
 	t.Helper()
-	const slots, workers, name = 8, 10, "flip"
-	var mu sync.Mutex
-	limited := 0             // the number of the order that limits now, 0: there is none
-	grants := 0              // made since then
-	held := map[string]int{} // by token, with what limited was when it was asked for
+	const slots, workers, limit, name = 8, 10, 2, "flip"
+	c := limitCheck{held: map[string]int{}}
 	over := make(chan struct{})
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -42,44 +41,34 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 					return
 				default:
 				}
-				token := rand.Text()
-				req := dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute, Holder: dlock.Holder{Host: "h", PID: w}}
-				if w == 0 { // these take another way
-					req.Tick = &dlock.Tick{At: time.Now(), Max: 100}
-				}
-				mu.Lock()
-				asked := limited
-				mu.Unlock()
-				g, err := store.TryAcquire(ctx, req)
-				if errors.Is(err, dlock.ErrNotAcquired) {
-					continue
-				}
-				if err != nil {
-					t.Errorf("acquire: %v", err)
-					return
-				}
-				mu.Lock()
-				held[token] = asked
-				grants++
-				if limited != 0 && len(held) > 1 {
-					for _, other := range held {
-						if other == limited {
-							t.Errorf("with a limit of 1, %d are held, and one of them was asked for within the limit", len(held))
-							break
-						}
+				var grants []dlock.Grant
+				for len(grants) <= round%2 { // every other round two at once
+					req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute, Holder: dlock.Holder{Host: "h", PID: w}}
+					if w == 0 { // this one takes another way
+						req.Tick = &dlock.Tick{At: time.Now(), Max: 100}
 					}
-				}
-				mu.Unlock()
-				if round%2 == 0 {
-					if _, err := store.Extend(ctx, time.Minute, g); err != nil {
-						t.Errorf("extend: %v", err)
+					asked := c.asks()
+					g, err := store.TryAcquire(ctx, req)
+					if errors.Is(err, dlock.ErrNotAcquired) {
+						break
 					}
+					if err != nil {
+						t.Errorf("acquire: %v", err)
+						return
+					}
+					if n := c.granted(g.Token, asked); n > limit {
+						t.Errorf("with a limit of %d, %d are held, and one of them was asked for within the limit", limit, n)
+					}
+					grants = append(grants, g)
 				}
-				mu.Lock()
-				delete(held, token)
-				mu.Unlock()
-				g.Succeeded = round%3 == 0
-				if _, err := store.Release(ctx, g); err != nil {
+				if _, err := store.Extend(ctx, time.Minute, grants...); err != nil {
+					t.Errorf("extend: %v", err)
+				}
+				for i := range grants {
+					c.gives(grants[i].Token)
+					grants[i].Succeeded = round%3 == 0
+				}
+				if _, err := store.Release(ctx, grants...); err != nil {
 					t.Errorf("release: %v", err)
 				}
 			}
@@ -106,41 +95,73 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 			t.Errorf("order: %v", err)
 		}
 	}
-	granted := func(n int) func(context.Context) error {
-		return func(context.Context) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if grants < n {
-				return errors.New("too few grants")
-			}
-			return nil
+	several := func(context.Context) error {
+		if c.count() < 10 {
+			return errors.New("too few grants")
 		}
+		return nil
 	}
 	for flip := 1; flip <= flips && !t.Failed(); flip++ {
-		set(-1)
-		mu.Lock()
-		grants = 0
-		mu.Unlock()
-		if err := servertest.Poll(30*time.Second, "grants without a limit", granted(10)); err != nil {
-			t.Error(err)
+		for _, phase := range []struct{ limit, number int }{{-1, 0}, {limit, flip}} {
+			set(phase.limit)
+			c.begins(phase.number)
+			if err := servertest.Poll(30*time.Second, "grants", several); err != nil {
+				t.Error(err)
+			}
+			c.begins(0)
 		}
-		set(1)
-		mu.Lock()
-		limited, grants = flip, 0
-		mu.Unlock()
-		if err := servertest.Poll(30*time.Second, "grants within the limit", granted(3)); err != nil {
-			t.Error(err)
-		}
-		mu.Lock()
-		limited = 0
-		mu.Unlock()
 	}
 	close(over)
 	all.Wait()
 }
 
-// Fails when an order of a limit does not wait for the grants that are being made, when these do not look whether one has come meanwhile, and when a
-// grant within a limit does without the lock on the name.
+// A limitCheck knows who holds what.
+type limitCheck struct {
+	mu      sync.Mutex
+	limited int            // the number of the order that limits now; 0: there is none
+	grants  int            // made since then
+	held    map[string]int // by token, with what limited was when it was asked for
+}
+
+func (c *limitCheck) begins(limited int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limited, c.grants = limited, 0
+}
+
+func (c *limitCheck) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.grants
+}
+
+func (c *limitCheck) asks() (limited int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.limited
+}
+
+// granted returns how many are held, if a limit is in force and one of them was asked for within it.
+func (c *limitCheck) granted(token string, asked int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[token] = asked
+	c.grants++
+	for _, asked := range c.held {
+		if asked != 0 && asked == c.limited {
+			return len(c.held)
+		}
+	}
+	return 0
+}
+
+func (c *limitCheck) gives(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, token)
+}
+
+// Fails when leases beyond a limit that was lowered are not counted, and when an order locks rows in another order than an extension does.
 func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -165,11 +186,134 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	}
 	defer pool.Close()
 	request := func(token string) dlock.Request {
-		return dlock.Request{Name: "a", Slots: 2, Token: token, TTL: time.Hour}
+		return dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour}
 	}
 	var grants []dlock.Grant
-	for _, token := range []string{"0", "1"} { // rows that are there are taken without the lock on the name
+	for _, token := range []string{"0", "1", "2"} {
 		g, err := s.TryAcquire(t.Context(), request(token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	release := func(g dlock.Grant) {
+		t.Helper()
+		if r, err := s.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+	}
+	release(grants[1]) // a row that is there is taken without the lock on the name
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), acquireAsT); err != nil {
+		t.Fatal(err)
+	}
+	release(grants[0]) // which the next attempt would take
+	release(grants[2])
+	ordered, second := make(chan error, 1), make(chan error, 1)
+	go func() {
+		err := s.Order(context.Background(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}})
+		ordered <- err
+		_, err = s.TryAcquire(context.Background(), request("u"))
+		second <- err
+	}()
+	if err := servertest.Poll(10*time.Second, "the order waits", somebodyWaits(pool)); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ordered; err != nil {
+		t.Error(err)
+	}
+	no, _ := errors.AsType[*dlock.NotAcquiredError](<-second)
+	if no == nil || no.Reason != dlock.Full || no.Holder.Host != "h" || no.News.Limit != 1 {
+		t.Errorf("%+v: must be full, of the grant that was being made", no)
+	}
+}
+
+// With a lease beyond a limit that was lowered, grants within it wait for each other.
+//
+// Fails when a grant within a limit does without the lock on the name: each counts one lease only, and there are three within a limit of two.
+func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	dsn := server.DSN("", "", server.NewDatabase(t))
+	s := viaPgx(t, dsn)(t, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	acquire := func(token string) (dlock.Grant, error) {
+		return s.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})
+	}
+	var grants []dlock.Grant
+	for i := range 3 {
+		g, err := acquire(strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	if _, err := s.Release(t.Context(), grants[:2]...); err != nil { // that of slot 2 stays
+		t.Fatal(err)
+	}
+	if err := s.Order(t.Context(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), acquireAsT); err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error, 1)
+	go func() {
+		_, err := acquire("u")
+		second <- err
+	}()
+	if err := servertest.Poll(10*time.Second, "the second attempt waits", somebodyWaits(pool)); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; !errors.Is(err, dlock.ErrNotAcquired) {
+		t.Errorf("%v: must be refused: two are held", err)
+	}
+}
+
+// acquireAsT is what TryAcquire sends, with a token t and a host h, for a test that has it in a transaction of its own.
+const acquireAsT = "SELECT * FROM distributed_locks_acquire_v2('a:slot:', 3, 't', 60000000, NULL, 0, false, 5000000, 'h', 1, 'i', 10000)"
+
+// A grant that was decided on before a limit was ordered, and is made after that, keeps to it.
+//
+// Fails when it does not look again whether something has been ordered: there are two within a limit of one.
+func TestLimitOvertakesGrantPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	dsn := server.DSN("", "", server.NewDatabase(t))
+	s := viaPgx(t, dsn)(t, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var grants []dlock.Grant
+	for _, token := range []string{"0", "1", "2"} {
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,17 +327,37 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "SELECT * FROM distributed_locks_acquire_v2('a:slot:', 2, 't', 60000000, NULL, 0, false, 5000000, 'h', 1, 'i', 10000::bigint)"); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE distributed_locks IN EXCLUSIVE MODE"); err != nil { // one may look, and not take
 		t.Fatal(err)
 	}
-	ordered, second := make(chan error, 1), make(chan error, 1)
+	overtaken := make(chan error, 1)
 	go func() {
-		err := s.Order(context.Background(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}})
-		ordered <- err
-		_, err = s.TryAcquire(context.Background(), request("u"))
-		second <- err
+		_, err := s.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Hour})
+		overtaken <- err
 	}()
-	waits := func(ctx context.Context) error {
+	if err := servertest.Poll(10*time.Second, "the attempt waits", somebodyWaits(pool)); err != nil {
+		t.Error(err)
+	}
+	for _, statement := range []string{
+		"SELECT distributed_locks_order_v2('a:slot:', NULL, NULL, 1, '{}', NULL, 10000)",
+		strings.Replace(acquireAsT, "'t'", "'first'", 1),
+	} {
+		if _, err := tx.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	no, _ := errors.AsType[*dlock.NotAcquiredError](<-overtaken)
+	if no == nil || no.Reason != dlock.Full || no.Holder.Host != "h" || no.News.Limit != 1 {
+		t.Errorf("%+v: must be full", no)
+	}
+}
+
+// somebodyWaits is nil when somebody waits for a lock in the database.
+func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
+	return func(ctx context.Context) error {
 		var n int
 		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)
 		if err == nil && n == 0 {
@@ -201,18 +365,28 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 		}
 		return err
 	}
-	if err := servertest.Poll(10*time.Second, "the order waits", waits); err != nil {
-		t.Error(err)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
+}
+
+// A revoked lease does not last longer because its holder asks for it again.
+//
+// Fails when it does: its slot would be taken for another TTL.
+func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
+	req := dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute}
+	g, err := s.TryAcquire(t.Context(), req)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ordered; err != nil {
-		t.Error(err)
+	if err := s.Revoke(t.Context(), "a", g.Slot, g.Fence, ann); err != nil {
+		t.Fatal(err)
 	}
-	no, _ := errors.AsType[*dlock.NotAcquiredError](<-second)
-	if no == nil || no.Reason != dlock.Full || no.Holder.Host != "h" || no.News.Limit != 1 {
-		t.Errorf("%+v: must be full, of the grant that was being made", no)
+	req.TTL = time.Hour
+	if again, err := s.TryAcquire(t.Context(), req); err != nil || again.Fence != g.Fence {
+		t.Errorf("asked again: %+v, %v: must be the same grant", again, err)
+	}
+	if held, err := s.List(t.Context(), "a", 1); err != nil || len(held) != 1 || held[0].Ends > time.Minute {
+		t.Errorf("%+v, %v: must end within the minute", held, err)
 	}
 }
 

@@ -350,4 +350,11 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 	if err := acquire(translating, "世", "t"); !errors.Is(err, dlock.ErrFault) {
 		t.Errorf("a name that the database cannot store: %v", err)
 	}
+	// What people write is kept as ASCII.
+	if err := translating.Order(t.Context(), "a", dlock.Change{Trigger: &ann}); err != nil {
+		t.Errorf("an order: %v", err)
+	}
+	if o, err := store.Orders(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Order != ann {
+		t.Errorf("an order: %+v, %v", o, err)
+	}
 }

@@ -21,9 +21,8 @@ BEGIN
 	IF current_setting('synchronous_commit') = 'off' THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an order must survive a crash of the server
 	END IF;
-	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
-	-- Grants that are being made without that lock have locked the row of a slot, and do not know of this limit. They are waited for, so
-	-- that those who know it count them. Later ones find the rows locked, or find that the version has grown.
+	-- Grants that are being made do not know of this limit. Those that have the name locked are waited for by whoever knows it, and then counted.
+	-- The others have locked the row of a slot, and are waited for here. Later ones find the rows locked, or that the version has grown.
 	IF p_limit IS NOT NULL THEN
 		PERFORM FROM {table} WHERE resource_name = p_resource AND slot >= 0 ORDER BY resource_name, slot FOR UPDATE;
 	END IF;
