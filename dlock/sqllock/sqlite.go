@@ -70,7 +70,7 @@ type sqlite struct {
 	remoteKind          func(path string) string // see remoteKind
 	creates             []string
 
-	looks, takes, gaps, repeats, heads, extends, releases, succeeds, lists, pages, cleans, verifies string
+	looks, takes, gaps, repeats, heads, extends, releases, succeeds, decrees, reads, revokes, lists, pages, cleans, verifies string
 }
 
 func newSQLite(db sqlDB, o Options) *sqlite {
@@ -78,7 +78,8 @@ func newSQLite(db sqlDB, o Options) *sqlite {
 	in := func(name string) string { return qualified("main", name, quoted) } // not a temporary table of that name
 	s := &sqlite{sqliteFile: newSQLiteFile(db), name: o.TableName, ends: o.TableName + "_ends", holders: o.TableName + "_holders", remoteKind: remoteKind}
 	s.table = in(s.name)
-	names := map[string]string{"table": s.table, "name": quoted(s.name), "ends_in": in(s.ends), "holders_in": in(s.holders), "now": sqliteNow}
+	names := map[string]string{"table": s.table, "name": quoted(s.name), "ends_in": in(s.ends), "holders_in": in(s.holders), "now": sqliteNow,
+		"n": "(CASE WHEN head.slot_limit > 0 THEN head.slot_limit ELSE ?2 END)"}
 	file := func(name string) string {
 		text, err := sqliteFiles.ReadFile("sqlite/" + name + ".sql")
 		if err != nil {
@@ -89,6 +90,7 @@ func newSQLite(db sqlDB, o Options) *sqlite {
 	s.creates = statements(file("schema"))
 	s.looks, s.takes, s.gaps, s.repeats, s.heads = file("look"), file("take"), file("gap"), file("again"), file("head")
 	s.extends, s.releases, s.succeeds, s.lists = file("extend"), file("release"), file("succeed"), file("list")
+	s.decrees, s.reads, s.revokes = file("order"), file("orders"), file("revoke")
 	s.pages, s.cleans, s.verifies = file("page"), file("cleanup"), file("verify")
 	return s
 }
@@ -116,6 +118,8 @@ func (s *sqlite) each(ctx context.Context, query, grants string, args ...any) (a
 	type row struct {
 		key
 		declared int
+		version  int64
+		revoked  *string
 	}
 	var wanted []grantJSON
 	if err := json.Unmarshal([]byte(grants), &wanted); err != nil {
@@ -123,7 +127,7 @@ func (s *sqlite) each(ctx context.Context, query, grants string, args ...any) (a
 	}
 	held, err := inTime(ctx, func(ctx context.Context) (held map[key]row, err error) {
 		err = s.write(ctx, query, func(conn *sql.Conn, statement *sql.Stmt) error {
-			rows, err := scan(func(r *row) []any { return []any{&r.resource, &r.token, &r.declared} })(statement.QueryContext(local, args...))
+			rows, err := scan(func(r *row) []any { return []any{&r.resource, &r.token, &r.declared, &r.version, &r.revoked} })(statement.QueryContext(local, args...))
 			if err != nil {
 				return err
 			}
@@ -152,7 +156,10 @@ func (s *sqlite) each(ctx context.Context, query, grants string, args ...any) (a
 	for i, w := range wanted {
 		list[i] = answerJSON{index: w.Index}
 		if r, ok := held[key{w.Resource, w.Token}]; ok {
-			list[i] = answerJSON{index: w.Index, held: 1, declared: r.declared}
+			list[i] = answerJSON{index: w.Index, declared: r.declared, version: r.version, revoked: r.revoked}
+			if r.revoked == nil {
+				list[i].held = 1
+			}
 		}
 	}
 	text, err := json.Marshal(list)
@@ -165,12 +172,39 @@ func (s *sqlite) list(ctx context.Context, resource string) (held string, err er
 	})
 }
 
-func (s *sqlite) order(context.Context, change) error { return errors.ErrUnsupported }
+func (s *sqlite) order(ctx context.Context, c change) error {
+	if c.pause != nil {
+		left := sqliteTTL(*c.pause)
+		c.pause = &left
+	}
+	_, err := s.change(ctx, s.decrees, c.resource, c.pause, orNull(c.paused), c.limit, orNull(c.limited), orNull(c.trigger))
+	return err
+}
 
-func (s *sqlite) orders(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+func (s *sqlite) orders(ctx context.Context, resources string) (answers string, err error) {
+	return inTime(ctx, func(ctx context.Context) (string, error) {
+		return read(ctx, s.sqliteFile, s.reads, []any{resources}, func(answers *string) []any { return []any{answers} })
+	})
+}
 
-func (s *sqlite) revoke(context.Context, string, int, int64, string) (bool, error) {
-	return false, errors.ErrUnsupported
+func (s *sqlite) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (bool, error) {
+	rows, err := s.change(ctx, s.revokes, resource, slot, fence, order)
+	return rows > 0, err
+}
+
+// change executes a statement that writes, and returns how many rows it wrote.
+func (s *sqlite) change(ctx context.Context, query string, args ...any) (int64, error) {
+	return inTime(ctx, func(ctx context.Context) (rows int64, err error) {
+		err = s.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
+			result, err := statement.ExecContext(local, args...)
+			if err != nil {
+				return err
+			}
+			rows, err = result.RowsAffected()
+			return err
+		})
+		return rows, err
+	})
 }
 
 func (s *sqlite) cleanup(ctx context.Context, retention int64, after row, limit int) (page, error) {
@@ -218,8 +252,10 @@ func (s *sqlite) migrate(ctx context.Context) error {
 var sqliteColumns = []wantedColumn{
 	{"resource_name", "TEXT"}, {"slot", "INTEGER"}, {"lock_id", "TEXT"}, {"fence", "INTEGER"},
 	{"acquired_at", "INTEGER"}, {"expires_at", "INTEGER"}, {"released_at", "INTEGER"},
-	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"},
+	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"}, {"revoked", "TEXT"},
 	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"slots", "INTEGER"}, {"succeeded_at", "INTEGER"},
+	{"orders_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_order", "TEXT"}, {"slot_limit", "INTEGER"}, {"limit_order", "TEXT"},
+	{"triggered_at", "INTEGER"}, {"trigger_order", "TEXT"},
 }
 
 func (s *sqlite) verify(ctx context.Context) error {

@@ -15,17 +15,31 @@ type sqliteLook struct {
 	starts  sql.Null[int]   // of it
 	slots   sql.Null[int]   // as the latest grant declared them
 	success sql.Null[int64] // when a grant was last released as succeeded
-	first   sql.Null[int]   // the slot whose lease ends, or ended, before all others
-	ends    int64           // when that is
-	since   int64           // when it began
-	holder  dlock.Holder    // who has it
-	last    sql.Null[int]   // the highest slot that has a row
-	present int             // rows in the window
-	again   bool            // the token has a slot
+	claimer dlock.Holder    // of the tick, the last
+
+	version    int64         // of what is ordered
+	paused     int64         // until when; it stays when that is over
+	pauseOrder string        // by whose order
+	limit      sql.Null[int] // how many slots were ordered
+	limitOrder string
+
+	first   sql.Null[int] // the slot whose lease ends, or ended, before all others
+	ends    int64         // when that is
+	left    int64         // when the first lease ends of those that are held
+	since   int64         // when that one began
+	holder  dlock.Holder  // who has it
+	held    int           // leases of all slots, if a limit is ordered
+	last    sql.Null[int] // the highest slot that has a row
+	present int           // rows in the window
+	again   bool          // the token has a slot
 }
 
 func (l *sqliteLook) dest() []any {
-	return []any{&l.now, &l.tick, &l.starts, &l.slots, &l.success, &l.first, &l.ends, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.last, &l.present, &l.again}
+	return []any{
+		&l.now, &l.tick, &l.starts, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
+		&l.version, &l.paused, &l.pauseOrder, &l.limit, &l.limitOrder,
+		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present, &l.again,
+	}
 }
 
 // successAge is how long ago the last success was, 0 if none is known.
@@ -36,48 +50,79 @@ func (l sqliteLook) successAge() int64 {
 	return max(1, l.now-l.success.V)
 }
 
+// n is the number of slots.
+func (l sqliteLook) n(c claim) int {
+	if l.limit.V > 0 {
+		return l.limit.V
+	}
+	return max(c.slots, 1)
+}
+
 // gap stands for the first slot in the window that has no row, because somebody deleted it.
 const gap = -1
 
 // decide returns the verdict if it is a refusal. If not, the token has a slot already, or else the slot returned is free.
-func (l sqliteLook) decide(c claim, window int) (v verdict, free int) {
-	v.declared, v.success = l.slots.V, l.successAge()
-	switch n := max(c.slots, 1); {
+func (l sqliteLook) decide(c claim, window window) (v verdict, free int) {
+	v = l.news()
+	before, last := window.of(l.n(c))
+	switch {
 	case l.again: // the same attempt, asked again because its reply was lost
+	case l.paused >= l.now:
+		v.reason, v.ends, v.order = string(dlock.Paused), max(1, l.paused-l.now), l.pauseOrder
+	case l.limit.Valid && l.limit.V == 0:
+		v.reason, v.order = string(dlock.Paused), l.limitOrder
+	case c.missed && *c.tick < l.paused:
+		v.reason, v.order = string(dlock.Paused), l.pauseOrder
 	case c.tick != nil && *c.tick > l.now+dlock.MaxTickAhead.Microseconds():
 		v.reason = string(dlock.TickAhead)
 	case c.tick != nil && l.tick.Valid && *c.tick < l.tick.V:
 		v.reason = string(dlock.TickLate)
-	case c.tick != nil && l.tick.Valid && *c.tick == l.tick.V && l.starts.V >= c.max:
-		v.reason = string(dlock.TickTaken)
+	case c.tick != nil && l.tick.Valid && *c.tick == l.tick.V && (l.starts.V >= c.max || c.missed):
+		v.reason, v.holder = string(dlock.TickTaken), l.claimer
+	case c.missed && !l.tick.Valid:
+		v.reason = string(dlock.TickFirst)
+	case l.limit.V > 0 && l.held >= l.limit.V: // of any slot: when it was lowered, there may be more than it allows
+		v.reason, v.holder, v.since, v.ends = string(dlock.Full), l.holder, l.now-l.since, l.left-l.now
 	case !l.first.Valid: // nobody has ever had one
 	case l.ends < l.now:
 		free = l.first.V
-	case l.last.V < n-1:
+	case l.last.V < l.n(c)-1:
 		free = l.last.V + 1
-	case l.present < window:
+	case l.present < last-before:
 		free = gap
 	default:
-		v.reason, v.holder, v.since, v.ends = string(dlock.Full), l.holder, l.now-l.since, l.ends-l.now
+		v.reason, v.holder, v.since, v.ends = string(dlock.Full), l.holder, l.now-l.since, l.left-l.now
 	}
 	return v, free
+}
+
+// news is what every answer tells.
+func (l sqliteLook) news() verdict {
+	return verdict{declared: l.slots.V, success: l.successAge(), version: l.version, limit: max(0, l.limit.V)}
 }
 
 // windowSize is the number of slots among which one attempt, if all that have a row are held, notices those that have none.
 const windowSize = 64
 
+// A window is the number of one, modulo how many there are.
+type window int
+
+// of returns the slot before the window, and its last one.
+func (w window) of(n int) (before, last int) {
+	before = int(w)%((n+windowSize-1)/windowSize)*windowSize - 1
+	return before, min(before+windowSize, n-1)
+}
+
 // acquire looks without a lock first, so that a refusal is one statement. If a slot is free it looks again when it has the lock.
 func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 	return inTime(ctx, func(ctx context.Context) (v verdict, err error) {
-		n := max(c.slots, 1)
-		before := rand.IntN((n+windowSize-1)/windowSize)*windowSize - 1
-		last := min(before+windowSize, n-1)
-		args := []any{c.resource, n, c.token, before, last}
+		in := window(rand.IntN(1 << 30))
+		args := []any{c.resource, max(c.slots, 1), c.token, int(in), windowSize}
 		look, err := read(ctx, s.sqliteFile, s.looks, args, (*sqliteLook).dest)
 		if err != nil {
 			return v, err
 		}
-		if v, _ = look.decide(c, last-before); v.reason != "" {
+		if v, _ = look.decide(c, in); v.reason != "" {
 			return v, nil
 		}
 		err = s.write(ctx, s.looks, func(conn *sql.Conn, statement *sql.Stmt) error {
@@ -86,10 +131,11 @@ func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 				return err
 			}
 			var free int
-			if v, free = look.decide(c, last-before); v.reason != "" {
+			if v, free = look.decide(c, in); v.reason != "" {
 				return nil
 			}
 			if free == gap {
+				before, last := in.of(look.n(c))
 				if err := conn.QueryRowContext(local, s.gaps, c.resource, before, last).Scan(&free); err != nil {
 					return err
 				}
@@ -104,17 +150,18 @@ func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 // grant gives a slot that is free to the token, or makes the one last that it has. The transaction has the lock.
 func (s *sqlite) grant(conn *sql.Conn, look sqliteLook, c claim, free int) (verdict, error) {
 	granted := scan(func(v *verdict) []any {
-		v.reason, v.declared, v.success = "ok", look.slots.V, look.successAge()
+		*v = look.news()
+		v.reason = "ok"
 		return []any{&v.slot, &v.fence}
 	})
 	if look.again {
-		return one(granted(conn.QueryContext(local, s.repeats, c.resource, max(c.slots, 1), c.token, sqliteTTL(c.ttl))))
+		return one(granted(conn.QueryContext(local, s.repeats, c.resource, c.token, sqliteTTL(c.ttl))))
 	}
 	v, err := one(granted(conn.QueryContext(local, s.takes, c.resource, free, c.token, sqliteTTL(c.ttl), c.holder.Host, c.holder.PID, c.holder.ID)))
 	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted that.
 	v.abandoned = look.first.Valid && free == look.first.V && look.ends > 0
 	if err == nil && (c.tick != nil || !look.slots.Valid || look.slots.V != c.slots) {
-		_, err = conn.ExecContext(local, s.heads, c.resource, c.tick, c.slots)
+		_, err = conn.ExecContext(local, s.heads, c.resource, c.tick, c.slots, c.holder.Host, c.holder.PID, c.holder.ID)
 	}
 	return v, err
 }

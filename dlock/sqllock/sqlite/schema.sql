@@ -12,10 +12,18 @@ CREATE TABLE IF NOT EXISTS {table} (
 	host_name     TEXT,
 	process_id    INTEGER,
 	process_tag   TEXT,
-	tick          INTEGER,                     -- slot -1: the latest tick claimed,
+	revoked       TEXT,                        -- by whose order this lease is not extended
+	tick          INTEGER,                     -- slot -1: the latest tick claimed; host_name and so on tell by whom,
 	tick_starts   INTEGER,                     --          how often it was started,
 	slots         INTEGER,                     --          how many slots the latest grant declared,
-	succeeded_at  INTEGER,                     --          and when a grant was last released as succeeded
+	succeeded_at  INTEGER,                     --          when a grant was last released as succeeded,
+	orders_version INTEGER,                    --          what people ordered: it grows with every order,
+	paused_until  INTEGER,
+	pause_order   TEXT,                        --          by whose order,
+	slot_limit    INTEGER,                     --          how many slots there are, whatever grants declare,
+	limit_order   TEXT,
+	triggered_at  INTEGER,                     --          and when one run was asked for
+	trigger_order TEXT,
 	PRIMARY KEY (resource_name, slot)
 ) STRICT, WITHOUT ROWID;
 

@@ -1,0 +1,15 @@
+-- Changes what people order for name ?1: a pause for ?2, 0 to resume, by order ?3; a limit of ?4 slots, -1 for none, by order ?5; a run, by order ?6. What
+-- is null stays as it is. A pause ends when the clock shows more than paused_until, as a lease does.
+INSERT INTO {table} (resource_name, slot, orders_version, paused_until, pause_order, slot_limit, limit_order, triggered_at, trigger_order)
+VALUES (?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5, CASE WHEN ?6 IS NOT NULL THEN {now} END, ?6)
+ON CONFLICT (resource_name, slot) DO UPDATE SET
+	orders_version = max(coalesce(orders_version, 0) + 1, excluded.orders_version),
+	paused_until = CASE
+		WHEN ?2 > 0 THEN excluded.paused_until
+		WHEN ?2 = 0 AND paused_until >= {now} THEN {now} - 1
+		ELSE paused_until END,
+	pause_order = CASE WHEN ?2 > 0 OR ?2 = 0 AND paused_until >= {now} THEN ?3 ELSE pause_order END,
+	slot_limit = CASE WHEN ?4 IS NULL THEN slot_limit ELSE excluded.slot_limit END,
+	limit_order = coalesce(?5, limit_order),
+	triggered_at = coalesce(excluded.triggered_at, triggered_at),
+	trigger_order = coalesce(?6, trigger_order)
