@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func mysqlName(what, name string) error {
 var mysqlFiles embed.FS
 
 // mysqlVersion is part of the names of the procedures: see postgresVersion.
-const mysqlVersion = "_v1"
+const mysqlVersion = "_v2"
 
 type mysql struct {
 	sqlDB
@@ -75,13 +76,16 @@ type mysql struct {
 	acquires string
 	extends  string
 	releases string
+	decrees  string
+	revokes  string
+	reads    string
 	cleans   string
 	lists    string
 	verifies string
 }
 
 // mysqlRoutines are the procedures; each has a file.
-var mysqlRoutines = []string{"acquire", "extend", "release", "cleanup"}
+var mysqlRoutines = []string{"acquire", "extend", "release", "cleanup", "order", "revoke"}
 
 func newMySQL(d sqlDB, o Options) *mysql {
 	in := func(suffix string) string {
@@ -91,11 +95,13 @@ func newMySQL(d sqlDB, o Options) *mysql {
 	for _, routine := range mysqlRoutines {
 		m.names[routine] = in("_" + routine + mysqlVersion)
 	}
-	m.acquires = fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.acquires = fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.extends = fill("CALL {extend}(?, ?, ?)", m.names)
 	m.releases = fill("CALL {release}(?, ?)", m.names)
 	m.cleans = fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
-	m.lists, m.verifies = m.file("list"), m.file("verify")
+	m.decrees = fill("CALL {order}(?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.revokes = fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
+	m.lists, m.reads, m.verifies = m.file("list"), m.file("orders"), m.file("verify")
 	return m
 }
 
@@ -126,9 +132,9 @@ func (m *mysql) call(ctx context.Context, query string, args []any, dest ...any)
 // Text is passed as bytes: what the server would make of it depends on the character set of the connection.
 func (m *mysql) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = m.call(ctx, m.acquires, []any{
-		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(),
+		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, c.missed, dlock.MaxTickAhead.Microseconds(),
 		cut(c.holder.Host), c.holder.PID, cut(c.holder.ID), min(c.wait, longestWait),
-	}, v.scan()[:11]...)
+	}, v.scan()...)
 	return v, err
 }
 
@@ -221,12 +227,48 @@ func (m *mysql) read(ctx context.Context, query string, args []any, row func(*sq
 	})
 }
 
-func (m *mysql) order(context.Context, change) error { return errors.ErrUnsupported }
+func (m *mysql) order(ctx context.Context, c change) error {
+	var done int
+	return m.call(ctx, m.decrees, []any{
+		[]byte(c.resource), c.pause, orNull(c.paused), c.limit, orNull(c.limited), orNull(c.trigger), min(patience(ctx), longestWait),
+	}, &done)
+}
 
-func (m *mysql) orders(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+func (m *mysql) orders(ctx context.Context, resources string) (string, error) {
+	names, err := hexNames(resources)
+	if err != nil {
+		return "", err
+	}
+	known := []ordersJSON{}
+	err = m.read(ctx, m.reads, []any{names}, func(rows *sql.Rows) error {
+		var o ordersJSON
+		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Ago, &o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
+		known = append(known, o)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(known)
+	return string(text), err
+}
 
-func (m *mysql) revoke(context.Context, string, int, int64, string) (bool, error) {
-	return false, errors.ErrUnsupported
+// hexNames writes a list of names in hex, so that neither a character set nor a collation can change them.
+func hexNames(resources string) (string, error) {
+	var list []string
+	if err := json.Unmarshal([]byte(resources), &list); err != nil {
+		return "", err
+	}
+	for i, name := range list {
+		list[i] = hex.EncodeToString([]byte(name))
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+func (m *mysql) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (held bool, err error) {
+	err = m.call(ctx, m.revokes, []any{[]byte(resource), slot, fence, order, min(patience(ctx), longestWait)}, &held)
+	return held, err
 }
 
 func (m *mysql) cleanup(ctx context.Context, retention int64, after row, limit int) (p page, err error) {
@@ -270,8 +312,10 @@ func (m *mysql) migrate(ctx context.Context) error {
 var mysqlColumns = []wantedColumn{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime(6)"}, {"expires_at", "datetime(6)"}, {"released_at", "datetime(6)"},
-	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"},
+	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"}, {"revoked", "text utf8mb4"},
 	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"}, {"succeeded_at", "datetime(6)"},
+	{"orders_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_order", "text utf8mb4"}, {"slot_limit", "int"}, {"limit_order", "text utf8mb4"},
+	{"triggered_at", "bigint"}, {"trigger_order", "text utf8mb4"},
 }
 
 // mysqlIndexes are those that the procedures name, and what they have to begin with.

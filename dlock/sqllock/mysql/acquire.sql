@@ -12,6 +12,7 @@ CREATE PROCEDURE {acquire}(
 	p_ttl BIGINT,              -- microseconds
 	p_tick BIGINT,             -- microseconds since 1970, or NULL
 	p_max INT,                 -- starts allowed of this tick
+	p_missed BOOLEAN,          -- nobody was there for this tick
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
 	p_wait BIGINT              -- milliseconds to wait for a lock
@@ -19,18 +20,16 @@ CREATE PROCEDURE {acquire}(
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
 BEGIN
-	DECLARE v_n INT DEFAULT GREATEST(p_slots, 1);
-	-- Rows that somebody deleted are looked for in one window of slots at a time.
-	DECLARE v_low INT DEFAULT FLOOR(RAND() * ((v_n + 15) DIV 16)) * 16;
-	DECLARE v_high INT DEFAULT LEAST(v_low + 16, v_n);
+	DECLARE v_random DOUBLE DEFAULT RAND();
 	DECLARE v_epoch DATETIME(6) DEFAULT TIMESTAMP'1970-01-01 00:00:00';
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_lock BOOLEAN DEFAULT FALSE;
-	DECLARE v_head, v_starts, v_declared, v_again, v_first, v_last, v_present, v_free INT;
-	DECLARE v_tick, v_clock_us, v_fence, v_again_fence, v_pid BIGINT;
-	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded DATETIME(6);
-	DECLARE v_abandoned BOOLEAN;
-	DECLARE v_host, v_tag VARBINARY(1020);
+	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free INT;
+	DECLARE v_tick, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
+	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
+	DECLARE v_abandoned, v_revoked BOOLEAN;
+	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
+	DECLARE v_pause_order, v_limit_order BLOB;
 	DECLARE v_verdict VARCHAR(16);
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
@@ -54,18 +53,27 @@ BEGIN
 		START TRANSACTION READ WRITE;
 
 		-- 1. One look at everything. The first read without a lock makes the snapshot, after the lock was had.
-		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_declared = NULL, v_succeeded = NULL, v_abandoned = FALSE, v_again = NULL, v_first = NULL;
+		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_declared = NULL, v_succeeded = NULL, v_abandoned = FALSE, v_again = NULL, v_first = NULL,
+			v_version = NULL, v_paused = NULL, v_limit = NULL, v_tick_host = NULL, v_tick_pid = NULL, v_tick_tag = NULL;
 		IF v_lock THEN
-			SELECT slot, tick, tick_starts, slots, succeeded_at INTO v_head, v_tick, v_starts, v_declared, v_succeeded
+			SELECT slot, tick, tick_starts, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
+				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
+			INTO v_head, v_tick, v_starts, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
+				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE;
 			IF v_head IS NULL THEN -- it was deleted, and what is locked now is the gap
 				SET v_lock = FALSE;
 				ITERATE attempt;
 			END IF;
 		ELSE
-			SELECT slot, tick, tick_starts, slots, succeeded_at INTO v_head, v_tick, v_starts, v_declared, v_succeeded
+			SELECT slot, tick, tick_starts, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
+				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
+			INTO v_head, v_tick, v_starts, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
+				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
+		-- Rows that somebody deleted are looked for in one window of slots at a time.
+		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16, v_high = LEAST(v_low + 16, v_n);
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the name was locked for too long'; -- or others were faster again and again
 		END IF;
@@ -73,33 +81,50 @@ BEGIN
 		INTO v_first, v_fence, v_acquired, v_expires, v_host, v_pid, v_tag
 		FROM {table} FORCE INDEX (ends)
 		WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT 1;
-		SELECT slot, fence INTO v_again, v_again_fence FROM {table} FORCE INDEX (holders)
-		WHERE lock_id = p_token AND resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
+		SELECT slot, fence, revoked IS NOT NULL INTO v_again, v_again_fence, v_revoked FROM {table} FORCE INDEX (holders)
+		WHERE lock_id = p_token AND resource_name = p_resource AND slot >= 0 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
 		-- Within a statement the time stands still. This is later than the snapshot, so what it finds held was all held at one moment.
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock), v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
 
-		-- 2. The same attempt, asked again because its reply was lost.
+		-- 2. The same attempt, asked again because its reply was lost. If it was revoked it has it, but for no longer.
 		IF v_again IS NOT NULL THEN
-			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
-			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
-			IF ROW_COUNT() = 0 THEN -- it ended at the last moment
-				ITERATE attempt;
+			IF NOT v_revoked THEN
+				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
+				WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND revoked IS NULL AND expires_at > UTC_TIMESTAMP(6);
+				IF ROW_COUNT() = 0 THEN -- it ended, or was revoked, at the last moment
+					ITERATE attempt;
+				END IF;
 			END IF;
 			SET v_verdict = 'ok', v_free = v_again, v_fence = v_again_fence;
 			LEAVE attempt;
 		END IF;
 
-		-- 3. The tick: a scheduled instant, started at most p_max times, never after a later one.
+		-- 3. What is ordered; and the tick: a scheduled instant, started at most p_max times, never after a later one.
 		SET v_verdict = CASE
+			WHEN v_paused > v_clock OR v_limit = 0 THEN 'paused'
+			WHEN p_missed AND p_tick < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused) THEN 'paused'
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_tick THEN 'tick_late'
-			WHEN p_tick = v_tick AND v_starts >= p_max THEN 'tick_taken'
+			WHEN p_tick = v_tick AND (v_starts >= p_max OR p_missed) THEN 'tick_taken'
+			WHEN p_missed AND v_tick IS NULL THEN 'tick_first'
 		END;
 		IF v_verdict IS NOT NULL THEN
 			LEAVE attempt;
 		END IF;
 
-		-- 4. A slot that is free: one that ended, a new one, or one whose row is missing.
+		-- 4. A limit counts leases of every slot: when it was lowered, there may be more than it allows.
+		IF v_limit > 0 THEN
+			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock;
+			IF v_held >= v_limit THEN
+				SELECT acquired_at, expires_at, COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
+				INTO v_acquired, v_expires, v_host, v_pid, v_tag FROM {table} FORCE INDEX (ends)
+				WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock ORDER BY expires_at, slot LIMIT 1;
+				SET v_verdict = 'full';
+				LEAVE attempt;
+			END IF;
+		END IF;
+
+		-- 5. A slot that is free: one that ended, a new one, or one whose row is missing.
 		IF v_first IS NULL THEN
 			SET v_free = 0;
 		ELSEIF v_expires <= v_clock THEN
@@ -121,17 +146,18 @@ BEGIN
 			END IF;
 		END IF;
 		IF v_head IS NULL THEN
-			-- The first grant of this name. Nobody can have been granted a slot since the look, because he would have made this row.
+			-- The first grant of this name. Nobody can have been granted a slot since the look, because he would have made this row, nor
+			-- ordered anything.
 			INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1);
 		ELSEIF NOT v_lock THEN
 			SET v_lock = TRUE;
 			ITERATE attempt;
 		END IF;
 
-		-- 5. Take it.
+		-- 6. Take it.
 		IF v_free = v_first THEN
 			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_abandoned = v_expires > v_epoch;
-			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock, expires_at = v_ends, released_at = NULL,
+			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock, expires_at = v_ends, released_at = NULL, revoked = NULL,
 				host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid, process_tag = CONVERT(p_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
 				AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_abandoned;
@@ -145,7 +171,11 @@ BEGIN
 		END IF;
 		IF p_tick IS NOT NULL OR COALESCE(v_declared, 0) <> p_slots THEN
 			SET v_starts = CASE WHEN p_tick IS NULL THEN v_starts WHEN p_tick = v_tick THEN v_starts + 1 ELSE 1 END;
-			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts, slots = p_slots
+			IF p_tick IS NOT NULL THEN
+				SET v_tick_host = p_host, v_tick_pid = p_pid, v_tick_tag = p_tag;
+			END IF;
+			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts, slots = p_slots,
+				host_name = CONVERT(v_tick_host USING utf8mb4), process_id = v_tick_pid, process_tag = CONVERT(v_tick_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = -1;
 		END IF;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
@@ -158,11 +188,21 @@ BEGIN
 	COMMIT;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
-	IF v_verdict = 'full' THEN
-		SELECT v_verdict, 0, 0, COALESCE(v_declared, 0), COALESCE(GREATEST(1, TIMESTAMPDIFF(MICROSECOND, v_succeeded, v_clock)), 0), v_host, v_pid, v_tag,
-			TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock), TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires), 0;
-	ELSE
-		SELECT v_verdict, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),
-			COALESCE(GREATEST(1, TIMESTAMPDIFF(MICROSECOND, v_succeeded, v_clock)), 0), '', 0, '', 0, 0, v_verdict = 'ok' AND v_abandoned;
-	END IF;
+	SELECT v_verdict, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),
+		COALESCE(GREATEST(1, TIMESTAMPDIFF(MICROSECOND, v_succeeded, v_clock)), 0),
+		CASE v_verdict WHEN 'full' THEN v_host WHEN 'tick_taken' THEN v_tick_host ELSE '' END,
+		CASE v_verdict WHEN 'full' THEN v_pid WHEN 'tick_taken' THEN v_tick_pid ELSE 0 END,
+		CASE v_verdict WHEN 'full' THEN v_tag WHEN 'tick_taken' THEN v_tick_tag ELSE '' END,
+		CASE v_verdict WHEN 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock) ELSE 0 END,
+		CASE
+			WHEN v_verdict = 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires)
+			WHEN v_verdict = 'paused' AND v_paused > v_clock THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_paused)
+			ELSE 0
+		END,
+		v_verdict = 'ok' AND v_abandoned, COALESCE(v_version, 0), GREATEST(0, COALESCE(v_limit, 0)),
+		CASE
+			WHEN v_verdict <> 'paused' THEN ''
+			WHEN v_paused > v_clock OR COALESCE(v_limit, 1) > 0 THEN COALESCE(v_pause_order, '')
+			ELSE COALESCE(v_limit_order, '')
+		END;
 END

@@ -1,0 +1,64 @@
+-- Changes what people order for a name. What is NULL stays as it is.
+CREATE PROCEDURE {order}(
+	p_resource VARBINARY(544),
+	p_pause BIGINT,       -- microseconds from now; 0: resume
+	p_pause_order BLOB,   -- by whose order
+	p_limit INT,          -- slots; -1: as grants declare
+	p_limit_order BLOB,
+	p_trigger_order BLOB, -- ask for a run
+	p_wait BIGINT         -- milliseconds to wait for a lock
+)
+MODIFIES SQL DATA
+SQL SECURITY INVOKER
+BEGIN
+	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
+	DECLARE v_clock DATETIME(6);
+	DECLARE v_clock_us BIGINT;
+	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
+	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
+
+	-- The caller closes the connection then: its settings are not set back.
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION
+	BEGIN
+		ROLLBACK;
+		RESIGNAL;
+	END;
+	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+
+	attempt: LOOP BEGIN
+		-- Two waited for each other, or a row changed after the snapshot (innodb_snapshot_isolation).
+		DECLARE EXIT HANDLER FOR 1213, 1020
+		BEGIN
+			ROLLBACK;
+			IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
+				RESIGNAL;
+			END IF;
+		END;
+		-- About transactions see the procedure that acquires.
+		ROLLBACK;
+		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+		START TRANSACTION READ WRITE;
+		-- The row is locked when it is there, and nobody grants a slot then: who grants one later knows of the order.
+		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1) ON DUPLICATE KEY UPDATE orders_version = orders_version;
+		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);
+		-- MySQL assigns from left to right, and what has been assigned is what the next one sees.
+		UPDATE {table} FORCE INDEX (PRIMARY) SET
+			orders_version = GREATEST(COALESCE(orders_version, 0) + 1, v_clock_us),
+			pause_order = IF(p_pause > 0 OR p_pause = 0 AND paused_until > v_clock, CONVERT(p_pause_order USING utf8mb4), pause_order),
+			paused_until = CASE
+				WHEN p_pause > 0 THEN v_clock + INTERVAL p_pause MICROSECOND
+				WHEN p_pause = 0 AND paused_until > v_clock THEN v_clock
+				ELSE paused_until
+			END,
+			slot_limit = IF(p_limit IS NULL, slot_limit, NULLIF(p_limit, -1)),
+			limit_order = IF(p_limit IS NULL, limit_order, CONVERT(p_limit_order USING utf8mb4)),
+			triggered_at = IF(p_trigger_order IS NULL, triggered_at, v_clock_us),
+			trigger_order = IF(p_trigger_order IS NULL, trigger_order, CONVERT(p_trigger_order USING utf8mb4))
+		WHERE resource_name = p_resource AND slot = -1;
+		COMMIT;
+		LEAVE attempt;
+	END; END LOOP;
+
+	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
+	SELECT 1;
+END

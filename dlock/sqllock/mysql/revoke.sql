@@ -1,0 +1,51 @@
+-- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second order changes nothing.
+CREATE PROCEDURE {revoke}(
+	p_resource VARBINARY(544),
+	p_slot INT,
+	p_fence BIGINT,
+	p_order BLOB,
+	p_wait BIGINT -- milliseconds to wait for a lock
+)
+MODIFIES SQL DATA
+SQL SECURITY INVOKER
+BEGIN
+	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
+	DECLARE v_held INT;
+	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
+	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
+
+	-- The caller closes the connection then: its settings are not set back.
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION
+	BEGIN
+		ROLLBACK;
+		RESIGNAL;
+	END;
+	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+
+	attempt: LOOP BEGIN
+		-- Two waited for each other, or a row changed after the snapshot (innodb_snapshot_isolation).
+		DECLARE EXIT HANDLER FOR 1213, 1020
+		BEGIN
+			ROLLBACK;
+			IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
+				RESIGNAL;
+			END IF;
+		END;
+		-- About transactions see the procedure that acquires.
+		ROLLBACK;
+		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+		START TRANSACTION READ WRITE;
+		UPDATE {table} FORCE INDEX (PRIMARY) SET revoked = CONVERT(p_order USING utf8mb4)
+		WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NULL AND expires_at > UTC_TIMESTAMP(6);
+		SET v_held = ROW_COUNT();
+		IF v_held = 0 THEN
+			SELECT COUNT(*) INTO v_held FROM {table}
+			WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NOT NULL AND expires_at > UTC_TIMESTAMP(6);
+		END IF;
+		COMMIT;
+		LEAVE attempt;
+	END; END LOOP;
+
+	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
+	SELECT v_held;
+END
