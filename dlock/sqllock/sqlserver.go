@@ -66,8 +66,9 @@ func (m *sqlserver) close() error { return m.Close() }
 
 func (m *sqlserver) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = m.QueryRow(ctx, m.file("acquire", c.wait), []any{
-		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
-	}, v.scan()[:11]...)
+		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, c.missed, dlock.MaxTickAhead.Microseconds(),
+		c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
+	}, v.scan()...)
 	return v, err
 }
 
@@ -106,12 +107,40 @@ func (m *sqlserver) list(ctx context.Context, resource string) (held string, err
 	return held, err
 }
 
-func (m *sqlserver) order(context.Context, change) error { return errors.ErrUnsupported }
+func (m *sqlserver) order(ctx context.Context, c change) error {
+	wait, done := patience(ctx), 0
+	return m.QueryRow(ctx, m.file("order", wait), []any{
+		[]byte(c.resource), c.pause, orNull(c.paused), c.limit, orNull(c.limited), orNull(c.trigger), wait,
+	}, &done)
+}
 
-func (m *sqlserver) orders(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+func (m *sqlserver) orders(ctx context.Context, resources string) (answers string, err error) {
+	names, err := hexNames(resources)
+	if err != nil {
+		return "", err
+	}
+	if err := m.QueryRow(ctx, m.file("orders", 0), []any{names}, &answers); err != nil {
+		return "", err
+	}
+	var known []ordersJSON
+	if err := json.Unmarshal([]byte(answers), &known); err != nil {
+		return "", fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	for i := range known {
+		name, err := hex.DecodeString(known[i].Resource)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", errAnswer, err)
+		}
+		known[i].Resource = string(name)
+	}
+	text, err := json.Marshal(known)
+	return string(text), err
+}
 
-func (m *sqlserver) revoke(context.Context, string, int, int64, string) (bool, error) {
-	return false, errors.ErrUnsupported
+func (m *sqlserver) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (bool, error) {
+	rows := 0
+	err := m.QueryRow(ctx, m.file("revoke", patience(ctx)), []any{[]byte(resource), slot, fence, order}, &rows)
+	return rows > 0, err
 }
 
 func (m *sqlserver) cleanup(ctx context.Context, retention int64, after row, limit int) (p page, err error) {
@@ -133,8 +162,10 @@ func (m *sqlserver) migrate(ctx context.Context) error {
 var sqlserverColumns = []wantedColumn{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
-	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"},
+	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"}, {"revoked", "nvarchar(4000)"},
 	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"}, {"succeeded_at", "datetime2(6)"},
+	{"orders_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_order", "nvarchar(4000)"}, {"slot_limit", "int"}, {"limit_order", "nvarchar(4000)"},
+	{"triggered_at", "bigint"}, {"trigger_order", "nvarchar(4000)"},
 }
 
 func (m *sqlserver) verify(ctx context.Context) error {

@@ -118,18 +118,18 @@ func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000, Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
-		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2}}
-	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, News: dlock.News{Slots: 5, Success: 6 * time.Second}, Abandoned: true}
+		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2, Missed: true}}
+	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, News: dlock.News{Slots: 5, Success: 6 * time.Second, Orders: 12, Limit: 4}, Abandoned: true}
 
 	t.Run("acquire", func(t *testing.T) {
-		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), int64(6e6), "", int64(0), "", int64(0), int64(0), int64(1))
+		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), int64(6e6), "", int64(0), "", int64(0), int64(0), int64(1), int64(12), int64(4), "")
 		got, err := s.store(t, sqllock.Options{Prefix: "shop:"}).TryAcquire(ctx, req)
 		if err != nil || got != grant {
 			t.Errorf("%+v, %v, want %+v", got, err, grant)
 		}
 		text, args := s.last()
 		wellFormed(t, text, len(args))
-		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "5000000", "h", "7", "i"} {
+		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "true", "5000000", "h", "7", "i"} {
 			if got := asText(args[i].Value); got != want {
 				t.Errorf("parameter %d is %s, want %s", i+1, got, want)
 			}
@@ -139,25 +139,32 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 	})
 	t.Run("refusals", func(t *testing.T) {
-		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead"} {
-			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x", int64(2e6), int64(3e6), int64(0))
+		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead", "tick_first", "paused"} {
+			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x", int64(2e6), int64(3e6), int64(0), int64(12), int64(4), `{"by":"ann"}`)
 			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
 			no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-			if !ok || string(no.Reason) != reason || no.News.Slots != 5 || no.News.Success != 6*time.Second {
+			if !ok || string(no.Reason) != reason || no.News.Slots != 5 || no.News.Success != 6*time.Second || no.News.Orders != 12 || no.News.Limit != 4 {
 				t.Errorf("%s: %v", reason, err)
 			}
 			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} || no.Since != 2*time.Second || no.Ends != 3*time.Second) {
+				t.Errorf("%+v", no)
+			}
+			if ok && reason == "tick_taken" && no.Holder != (dlock.Holder{Host: "other", PID: 8, ID: "x"}) {
+				t.Errorf("%+v", no)
+			}
+			if ok && reason == "paused" && (no.Order != dlock.Order{By: "ann"} || no.Ends != 3*time.Second) {
 				t.Errorf("%+v", no)
 			}
 		}
 	})
 	t.Run("nonsense", func(t *testing.T) {
 		for _, answer := range [][]driver.Value{
-			{"", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
-			{"ok", int64(3), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
-			{"ok", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
-			{"paused", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
-			{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
+			{"", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
+			{"ok", int64(3), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
+			{"ok", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
+			{"asleep", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
+			{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
+			{"ok", int64(0), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
 			{"ok"},
 		} {
 			_, err := (&scripted{}).will(answer...).store(t, sqllock.Options{}).TryAcquire(ctx, req)
@@ -168,7 +175,7 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("extend and release", func(t *testing.T) {
 		other := dlock.Grant{Name: "m", Token: "else", Slot: dlock.AnySlot}
-		s := (&scripted{}).will(`[[1,0,0],[0,1,5]]`).will(`[[0,1,5],[1,0,0]]`).will(`[[0,1,5]]`).will(`nonsense`)
+		s := (&scripted{}).will(`[[1,0,0,13,"{\"by\":\"ann\"}"],[0,1,5,12,null]]`).will(`[[0,1,5],[1,0,0]]`).will(`[[0,1,5]]`).will(`nonsense`)
 		store := s.store(t, sqllock.Options{})
 		check := func(well int, r []dlock.Result, err error) {
 			t.Helper()
@@ -184,6 +191,9 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 		r, err := store.Extend(ctx, time.Second, grant, other)
 		check(0, r, err)
+		if r[0].News.Orders != 12 || r[0].Revoked != nil || r[1].News.Orders != 13 || r[1].Revoked == nil || *r[1].Revoked != (dlock.Order{By: "ann"}) {
+			t.Errorf("extend: %+v: the second lease was revoked by ann", r)
+		}
 		well := grant
 		well.Succeeded = true
 		r, err = store.Release(ctx, well, other)
@@ -192,6 +202,59 @@ func TestSQLServerStatements(t *testing.T) {
 			if r, err := store.Release(ctx, grant, other); err == nil {
 				t.Errorf("%v: an answer that makes no sense was taken", r)
 			}
+		}
+	})
+	t.Run("orders", func(t *testing.T) {
+		s := (&scripted{}).will(int64(1)).will(int64(1)).
+			will(`[{"n":"73686F703A613A736C6F743A","version":3,"left":2000000,"paused":"{\"by\":\"ann\"}","limited":"","at":42,"ago":1000,"trigger":"me","tick":7,"host":"h","pid":1,"id":"i"},` +
+				`{"n":"73686F703A623A736C6F743A","version":4,"left":0,"paused":"","limit":0,"limited":"{\"by\":\"bob\"}","ago":0,"trigger":"","host":"","pid":0,"id":""}]`).
+			will(`[{"n":"no hex"}]`).will(int64(1)).will(int64(0))
+		store := s.store(t, sqllock.Options{Prefix: "shop:"})
+		sent := func(what string, want ...string) {
+			t.Helper()
+			text, args := s.last()
+			wellFormed(t, text, len(args))
+			for i, w := range want {
+				if got := asText(args[i].Value); got != w {
+					t.Errorf("%s: parameter %d is %s, want %s", what, i+1, got, w)
+				}
+			}
+		}
+		err := store.Order(ctx, "a", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Second}, Limit: &dlock.Limit{Order: dlock.Order{By: "bob"}, Slots: -7}})
+		if err != nil {
+			t.Error(err)
+		}
+		sent("order", "shop:a:slot:", "1000000", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`, "-1", `{"by":"bob"}`, "<nil>")
+		if err := store.Order(ctx, "a", dlock.Change{Trigger: &ann}); err != nil {
+			t.Error(err)
+		}
+		sent("trigger", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`)
+		o, err := store.Orders(ctx, "none", "a", "b")
+		if err != nil || o[0] != (dlock.Orders{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
+			t.Fatalf("%+v, %v", o, err)
+		}
+		if p := o[1].Pause; p == nil || *p != (dlock.Pause{Order: dlock.Order{By: "ann"}, For: 2 * time.Second}) || o[1].Limit != nil || o[2].Pause != nil {
+			t.Errorf("%+v", o)
+		}
+		if l := o[2].Limit; l == nil || *l != (dlock.Limit{Order: dlock.Order{By: "bob"}}) {
+			t.Errorf("limit %+v", l)
+		}
+		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Order: dlock.Order{By: "me"}, At: time.UnixMicro(42), Ago: time.Millisecond}) || o[2].Trigger != nil {
+			t.Errorf("trigger %+v", tr)
+		}
+		if !o[1].Tick.Equal(time.UnixMicro(7)) || o[1].Holder != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) || !o[2].Tick.IsZero() {
+			t.Errorf("ticks of %+v", o)
+		}
+		sent("orders", `["73686f703a6e6f6e653a736c6f743a","73686f703a613a736c6f743a","73686f703a623a736c6f743a"]`)
+		if o, err := store.Orders(ctx, "a"); err == nil {
+			t.Errorf("%+v: an answer that makes no sense was taken", o)
+		}
+		if err := store.Revoke(ctx, "a", 2, 9, dlock.Order{By: "bob"}); err != nil {
+			t.Error(err)
+		}
+		sent("revoke", "shop:a:slot:", "2", "9", `{"by":"bob"}`)
+		if err := store.Revoke(ctx, "a", 2, 9, ann); !errors.Is(err, dlock.ErrNotHeld) {
+			t.Errorf("%v: must be ErrNotHeld", err)
 		}
 	})
 	t.Run("the others", func(t *testing.T) {

@@ -6,11 +6,12 @@
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 DECLARE @resource varbinary(544) = @p1, @slots int = @p2, @token varbinary(64) = @p3, @ttl bigint = @p4, @tick bigint = @p5, @max int = @p6,
-	@ahead bigint = @p7, @host nvarchar(255) = @p8, @pid bigint = @p9, @tag nvarchar(255) = @p10, @wait int = @p11;
-DECLARE @n int = CASE WHEN @slots > 0 THEN @slots ELSE 1 END;
+	@missed bit = @p7, @ahead bigint = @p8, @host nvarchar(255) = @p9, @pid bigint = @p10, @tag nvarchar(255) = @p11, @wait int = @p12;
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
 DECLARE @verdict varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
 DECLARE @first int, @ends datetime2(6), @since datetime2(6), @who nvarchar(255), @who_pid bigint, @who_tag nvarchar(255);
+DECLARE @head int, @version bigint, @paused datetime2(6), @pause_order nvarchar(4000), @limit int, @limit_order nvarchar(4000), @order nvarchar(4000),
+	@claimer nvarchar(255), @claimer_pid bigint, @claimer_tag nvarchar(255);
 SET LOCK_TIMEOUT {wait};
 BEGIN TRANSACTION;
 EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = @wait;
@@ -21,28 +22,45 @@ DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
 -- DATEADD takes an int: milliseconds, rounded up, last for 24 days.
 DECLARE @until datetime2(6) = DATEADD(MILLISECOND, (@ttl + 999) / 1000, @clock);
-SELECT @last_tick = tick, @starts = tick_starts, @declared = slots, @succeeded = succeeded_at FROM {table} WHERE resource_name = @resource AND slot = -1;
+SELECT @head = slot, @last_tick = tick, @starts = tick_starts, @declared = slots, @succeeded = succeeded_at,
+	@version = orders_version, @paused = paused_until, @pause_order = pause_order, @limit = slot_limit, @limit_order = limit_order,
+	@claimer = host_name, @claimer_pid = process_id, @claimer_tag = process_tag
+FROM {table} WHERE resource_name = @resource AND slot = -1;
+DECLARE @n int = CASE WHEN @limit > 0 THEN @limit WHEN @slots > 0 THEN @slots ELSE 1 END;
 SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id, @who_tag = process_tag
 FROM {table} WITH (INDEX (ends)) WHERE resource_name = @resource AND slot >= 0 AND slot < @n ORDER BY expires_at;
 
--- The same attempt, asked again because its reply was lost.
-UPDATE {table} SET expires_at = @until, @slot = slot, @fence = fence
-WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND slot < @n AND expires_at > SYSUTCDATETIME();
+-- The same attempt, asked again because its reply was lost. If it was revoked it has it, but for no longer.
+UPDATE {table} SET expires_at = CASE WHEN revoked IS NULL THEN @until ELSE expires_at END, @slot = slot, @fence = fence
+WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
 	SET @verdict = 'ok';
+-- What is ordered.
+ELSE IF @paused > @clock OR @limit = 0 OR @missed = 1 AND @tick < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
+	SELECT @verdict = 'paused', @order = CASE WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_order ELSE @pause_order END;
 -- The tick: a scheduled instant, started at most @max times, never after a later one.
 ELSE IF @tick > @clock_us + @ahead
 	SET @verdict = 'tick_ahead';
 ELSE IF @tick < @last_tick
 	SET @verdict = 'tick_late';
-ELSE IF @tick = @last_tick AND @starts >= @max
-	SET @verdict = 'tick_taken';
+ELSE IF @tick = @last_tick AND (@starts >= @max OR @missed = 1)
+	SELECT @verdict = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
+ELSE IF @missed = 1 AND @last_tick IS NULL
+	SET @verdict = 'tick_first';
+-- A limit counts leases of every slot: when it was lowered, there may be more than it allows.
+ELSE IF @limit > 0 AND @limit <= (
+	SELECT COUNT(DISTINCT slot) FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0 AND expires_at > @clock)
+BEGIN
+	SET @verdict = 'full';
+	SELECT TOP (1) @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id, @who_tag = process_tag
+	FROM {table} WITH (INDEX (ends)) WHERE resource_name = @resource AND slot >= 0 AND expires_at > @clock ORDER BY expires_at;
+END
 ELSE
 BEGIN
 	-- A slot that ended. It is looked at again: it may have been extended at the last moment.
 	IF @ends <= @clock
 		UPDATE {table} SET lock_id = @token, @fence = fence = CASE WHEN fence + 1 > @clock_us THEN fence + 1 ELSE @clock_us END,
-			acquired_at = @clock, expires_at = @until, released_at = NULL, host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot,
+			acquired_at = @clock, expires_at = @until, released_at = NULL, revoked = NULL, host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot,
 			@before = expires_at -- what it was
 		WHERE resource_name = @resource AND slot = @first AND expires_at <= SYSUTCDATETIME();
 	-- A new one, or one whose row somebody deleted.
@@ -64,19 +82,26 @@ BEGIN
 	ELSE
 	BEGIN
 		SET @verdict = 'ok';
-		IF @declared IS NULL
-			INSERT INTO {table} (resource_name, slot, tick, tick_starts, slots) VALUES (@resource, -1, @tick, 1, @slots);
-		ELSE IF @tick IS NOT NULL OR @declared <> @slots
+		IF @tick IS NOT NULL
+			SELECT @claimer = @host, @claimer_pid = @pid, @claimer_tag = @tag;
+		IF @head IS NULL
+			INSERT INTO {table} (resource_name, slot, tick, tick_starts, slots, host_name, process_id, process_tag)
+			VALUES (@resource, -1, @tick, 1, @slots, @claimer, @claimer_pid, @claimer_tag);
+		ELSE IF @tick IS NOT NULL OR @declared IS NULL OR @declared <> @slots
 			UPDATE {table} SET tick = COALESCE(@tick, tick), slots = @slots,
-				tick_starts = CASE WHEN @tick IS NULL THEN tick_starts WHEN @tick = tick THEN tick_starts + 1 ELSE 1 END
+				tick_starts = CASE WHEN @tick IS NULL THEN tick_starts WHEN @tick = tick THEN tick_starts + 1 ELSE 1 END,
+				host_name = @claimer, process_id = @claimer_pid, process_tag = @claimer_tag
 			WHERE resource_name = @resource AND slot = -1;
 	END
 END
 COMMIT TRANSACTION;
 SELECT @verdict, COALESCE(@slot, 0), COALESCE(@fence, 0), COALESCE(@declared, 0),
 	CASE WHEN @succeeded IS NULL THEN 0 WHEN @succeeded >= @clock THEN 1 ELSE DATEDIFF_BIG(MICROSECOND, @succeeded, @clock) END,
-	CASE @verdict WHEN 'full' THEN COALESCE(@who, N'') ELSE N'' END, CASE @verdict WHEN 'full' THEN COALESCE(@who_pid, 0) ELSE 0 END,
-	CASE @verdict WHEN 'full' THEN COALESCE(@who_tag, N'') ELSE N'' END,
+	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who, N'') ELSE N'' END,
+	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who_pid, 0) ELSE 0 END,
+	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who_tag, N'') ELSE N'' END,
 	CASE @verdict WHEN 'full' THEN DATEDIFF_BIG(MICROSECOND, @since, @clock) ELSE 0 END,
-	CASE @verdict WHEN 'full' THEN DATEDIFF_BIG(MICROSECOND, @clock, @ends) ELSE 0 END,
-	CASE WHEN @before > '1970-01-01' THEN 1 ELSE 0 END;
+	CASE WHEN @verdict = 'full' THEN DATEDIFF_BIG(MICROSECOND, @clock, @ends)
+		WHEN @verdict = 'paused' AND @paused > @clock THEN DATEDIFF_BIG(MICROSECOND, @clock, @paused) ELSE 0 END,
+	CASE WHEN @before > '1970-01-01' THEN 1 ELSE 0 END,
+	COALESCE(@version, 0), CASE WHEN @limit > 0 THEN @limit ELSE 0 END, COALESCE(@order, N'');

@@ -1,4 +1,4 @@
--- Makes each lease that is still held by its token last @p1 µs from now.
+-- Makes each lease that is still held by its token, and was not revoked, last @p1 µs from now.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
@@ -10,9 +10,12 @@ DECLARE @held TABLE (resource_name varbinary(544), slot int, lock_id varbinary(6
 UPDATE l SET expires_at = DATEADD(MILLISECOND, (@ttl + 999) / 1000, SYSUTCDATETIME())
 OUTPUT inserted.resource_name, inserted.slot, inserted.lock_id INTO @held
 FROM {table} AS l JOIN @wanted AS w ON l.resource_name = w.n AND l.slot = w.s AND l.lock_id = w.t
-WHERE l.expires_at > SYSUTCDATETIME();
-SELECT @answers = STRING_AGG(CAST(CONCAT('[', w.i, ',', CASE WHEN h.slot IS NULL THEN 0 ELSE 1 END, ',', COALESCE(head.slots, 0), ']') AS nvarchar(max)), ',')
+WHERE l.expires_at > SYSUTCDATETIME() AND l.revoked IS NULL;
+SELECT @answers = STRING_AGG(CAST(CONCAT('[', w.i, ',', CASE WHEN h.slot IS NULL THEN 0 ELSE 1 END, ',', COALESCE(head.slots, 0), ',',
+	COALESCE(head.orders_version, 0), ',', COALESCE(N'"' + STRING_ESCAPE(r.revoked, 'json') + N'"', N'null'), ']') AS nvarchar(max)), ',')
 FROM @wanted AS w
 LEFT JOIN @held AS h ON h.resource_name = w.n AND h.lock_id = w.t
+LEFT JOIN {table} AS r WITH (READCOMMITTEDLOCK) ON r.resource_name = w.n AND r.slot = w.s AND r.lock_id = w.t AND r.expires_at > SYSUTCDATETIME()
+	AND h.slot IS NULL
 LEFT JOIN {table} AS head ON head.resource_name = w.n AND head.slot = -1;
 SELECT CONCAT('[', @answers, ']');

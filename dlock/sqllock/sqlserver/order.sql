@@ -1,0 +1,31 @@
+-- Changes what people order for a name. What is NULL stays as it is: @p2 µs of pause, 0 to resume, by order @p3; @p4 slots, -1 for as grants declare, by
+-- order @p5; one run, by order @p6.
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET LOCK_TIMEOUT {wait};
+DECLARE @resource varbinary(544) = @p1, @pause bigint = @p2, @pause_order nvarchar(4000) = @p3, @limit int = @p4, @limit_order nvarchar(4000) = @p5,
+	@trigger_order nvarchar(4000) = @p6, @wait int = @p7, @locked int;
+DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
+BEGIN TRANSACTION;
+EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = @wait;
+IF @locked < 0
+	THROW 51222, 'tickslot: the name was locked for too long', 1;
+DECLARE @clock datetime2(6) = SYSUTCDATETIME();
+DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
+IF NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = @resource AND slot = -1)
+	INSERT INTO {table} (resource_name, slot) VALUES (@resource, -1);
+-- What is on the right of an assignment is what was there before.
+UPDATE {table} SET
+	orders_version = CASE WHEN orders_version >= @clock_us THEN orders_version + 1 ELSE @clock_us END,
+	paused_until = CASE
+		WHEN @pause > 0 THEN DATEADD(MICROSECOND, @pause % 1000000, DATEADD(SECOND, @pause / 1000000, @clock)) -- DATEADD takes an int
+		WHEN @pause = 0 AND paused_until > @clock THEN @clock
+		ELSE paused_until END,
+	pause_order = CASE WHEN @pause > 0 OR @pause = 0 AND paused_until > @clock THEN @pause_order ELSE pause_order END,
+	slot_limit = CASE WHEN @limit IS NULL THEN slot_limit WHEN @limit >= 0 THEN @limit END,
+	limit_order = COALESCE(@limit_order, limit_order),
+	triggered_at = CASE WHEN @trigger_order IS NULL THEN triggered_at ELSE @clock_us END,
+	trigger_order = COALESCE(@trigger_order, trigger_order)
+WHERE resource_name = @resource AND slot = -1;
+COMMIT TRANSACTION;
+SELECT 1;

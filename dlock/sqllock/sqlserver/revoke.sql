@@ -1,0 +1,7 @@
+-- Marks the lease of slot @p2 as revoked by order @p4, if it has fence @p3. Who was first is told: a second order changes nothing.
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET LOCK_TIMEOUT {wait};
+UPDATE {table} SET revoked = COALESCE(revoked, @p4)
+WHERE resource_name = @p1 AND slot = @p2 AND fence = @p3 AND expires_at > SYSUTCDATETIME();
+SELECT @@ROWCOUNT;
