@@ -72,7 +72,7 @@ func within(d time.Duration, call func(context.Context) error) (took time.Durati
 func TestI7LocksOfOthersMySQL(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string][]string{
-		"name":  {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'free' AND slot = -1 FOR UPDATE"},
+		"name":  {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name IN ('free', 'free:slot:') AND slot = -1 FOR UPDATE"},
 		"slot":  {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name IN ('free', 'held:slot:') AND slot = 0 FOR UPDATE"},
 		"table": {"LOCK TABLES distributed_locks WRITE"},
 	} {
@@ -91,6 +91,9 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			if _, err := store.Release(t.Context(), free); err != nil {
 				t.Fatal(err)
 			}
+			if err := store.Order(t.Context(), "free", dlock.Change{Trigger: &ann}); err != nil {
+				t.Fatal(err)
+			}
 			other.does(lock...)
 			calls := map[string]func(context.Context) error{
 				"acquire": func(ctx context.Context) error { _, err := store.TryAcquire(ctx, request("free", 0)); return err },
@@ -99,10 +102,16 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 					_, err := store.Release(ctx, dlock.Grant{Name: "held", Slots: 2, Token: "nobodys"})
 					return err
 				},
+				"order":  func(ctx context.Context) error { return store.Order(ctx, "free", dlock.Change{Trigger: &ann}) },
+				"revoke": func(ctx context.Context) error { return store.Revoke(ctx, "held", held.Slot, held.Fence, ann) },
 			}
-			if name == "name" { // which leases that are held do not need
+			switch name {
+			case "name": // which leases that are held do not need
 				delete(calls, "extend")
 				delete(calls, "release")
+				delete(calls, "revoke")
+			case "slot": // which is not what orders concern
+				delete(calls, "order")
 			}
 			for what, call := range calls {
 				for range 3 {
@@ -264,6 +273,8 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 		"acquire": func(ctx context.Context) error { _, err := store.TryAcquire(ctx, request("b", 0)); return err },
 		"extend":  func(ctx context.Context) error { _, err := store.Extend(ctx, time.Minute, g); return err },
 		"release": func(ctx context.Context) error { _, err := store.Release(ctx, g); return err },
+		"order":   func(ctx context.Context) error { return store.Order(ctx, "a", dlock.Change{Trigger: &ann}) },
+		"revoke":  func(ctx context.Context) error { return store.Revoke(ctx, "a", g.Slot, g.Fence, ann) },
 	} {
 		if took, err := within(300*time.Millisecond, call); err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 250*time.Millisecond || took > time.Second {
 			t.Errorf("%s: %v after %v", what, err, took)

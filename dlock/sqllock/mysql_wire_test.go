@@ -110,6 +110,18 @@ func TestRoundTripsMySQL(t *testing.T) {
 				}
 				return err
 			})
+			if n == 0 { // a mutex
+				continue
+			}
+			name := "n" + strconv.Itoa(n)
+			order := func(c dlock.Change) func() error { return func() error { return s.Order(t.Context(), name, c) } }
+			count("order", order(dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 3}, Trigger: &ann}))
+			count("acquire within a limit", acquire("limited", nil))
+			limited := grants[len(grants)-1]
+			count("revoke", func() error { return s.Revoke(t.Context(), name, limited.Slot, limited.Fence, ann) })
+			count("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, limited); return err })
+			count("pause", order(dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}}))
+			count("acquire when paused", refused(nil))
 		}
 	}
 }

@@ -61,8 +61,9 @@ func TestBadSchemaSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t))
 	noTable(t, s)
-	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT COLLATE NOCASE, slot TEXT, lock_id BLOB, fence REAL, host_name TEXT, PRIMARY KEY (resource_name, slot))",
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT COLLATE NOCASE, slot TEXT, lock_id BLOB, fence REAL, host_name TEXT, revoked BLOB, slot_limit REAL, PRIMARY KEY (resource_name, slot))",
 		`column slot of "main"."wrong" is TEXT, and has to be INTEGER`, "lock_id of \"main\".\"wrong\" is BLOB", "fence of \"main\".\"wrong\" is REAL",
+		"revoked of \"main\".\"wrong\" is BLOB", "slot_limit of \"main\".\"wrong\" is REAL",
 		"has no column expires_at", "is (resource_name NOCASE, slot BINARY), and has to be", "an index is missing")
 	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT, slot INTEGER)", `primary key of "main"."wrong" is ()`)
 	s.exec(t, "CREATE TABLE t (x INTEGER)")
