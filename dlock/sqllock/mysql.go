@@ -29,7 +29,7 @@ import (
 // locked. With interpolateParams=true that is one round trip, without it two, because the driver prepares each call. Databases that only speak
 // like MySQL, and have no stored procedures, will not do.
 //
-// Grants of one name are made one after the other, each with a commit. A release that says that its work succeeded waits for the one that is just
+// Grants of one name, and orders for it, are made one after the other, each with a commit. A release that says that its work succeeded waits for the one that is just
 // being made, or for another such release; refusals, extensions and other releases wait for nobody. A lock that some other session has on a
 // row, or on the table, is waited for until the context ends, at most a minute, and then for a second by what is left in the server.
 //

@@ -34,8 +34,7 @@ func TestMissingOrderColumns(t *testing.T) {
 	}
 }
 
-// Fails when a grant within a limit does not look again once it has the lock on the name (two find the last place free), and when it does not
-// count the leases of all slots.
+// Fails when a grant within a limit does not count the leases of all slots.
 func TestLimitsWhileGrantingMySQL(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -138,6 +137,18 @@ func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
 		}
 	}
 	order("limited", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}})
+	var grants []dlock.Grant
+	for _, token := range []string{"c", "d", "e"} {
+		g, err := acquire("lowered", token, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	order("lowered", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}})
+	if _, err := store.Release(t.Context(), grants[0]); err != nil {
+		t.Fatal(err)
+	}
 	order("resumed", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}}, dlock.Change{Pause: &dlock.Pause{Order: ann}})
 	lock()
 	for name, want := range map[string]struct {
@@ -151,10 +162,12 @@ func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
 		"first":   {dlock.TickFirst, &dlock.Tick{At: begun, Max: 1, Missed: true}, ""},
 		"run":     {dlock.TickTaken, &dlock.Tick{At: begun, Max: 3, Missed: true}, "h-t"},
 		"limited": {dlock.Full, nil, "h-a"},
+		"lowered": {dlock.Full, nil, "h-d"}, // slot 0 is free, and one too many is held
 	} {
 		_, err := acquire(name, "u", want.tick)
 		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.Paused && no.Order != ann {
+		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.Paused && no.Order != ann ||
+			want.reason == dlock.Full && (no.Ends < 30*time.Minute || no.Since > time.Minute) {
 			t.Errorf("%s: %+v, %v: must be refused with %s", name, no, err, want.reason)
 		}
 	}
@@ -163,14 +176,14 @@ func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
 	}
 }
 
-// Fails when the first look is left out, or locks something.
+// Fails when the first look is left out, or locks something; and when the holder that a limit names is one of the slots within it.
 func TestOrdersRefuseWithoutALockMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := sceneMySQL(t, oneTrip)
 	refusedByOrder(t, store, func() { other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE") })
 }
 
-// Fails when the first look is left out.
+// Fails when the first look is left out; and when the holder that a limit names is one of the slots within it.
 func TestOrdersRefuseWithoutALockSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t)).migrated(t)
