@@ -1,0 +1,388 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// orderColumns are those that orders came with.
+var orderColumns = []string{
+	"revoked", "orders_version", "paused_until", "pause_order", "slot_limit", "limit_order", "triggered_at", "trigger_order",
+}
+
+// Fails when one of them is not among those that are wanted.
+func TestMissingOrderColumns(t *testing.T) {
+	for _, column := range orderColumns {
+		t.Run("MySQL "+column, func(t *testing.T) {
+			t.Parallel()
+			withoutColumn(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip), column)
+		})
+		t.Run("SQLite "+column, func(t *testing.T) {
+			t.Parallel()
+			withoutColumn(t, sqliteOn(sqlitePath(t)), column)
+		})
+	}
+}
+
+// Fails when a grant within a limit does not count the leases of all slots.
+func TestLimitsWhileGrantingMySQL(t *testing.T) {
+	long(t)
+	t.Parallel()
+	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
+	limitsWhileGranting(t, s.hosts(t), 60)
+}
+
+// Fails when the second look, which the transaction makes, is left out.
+func TestLimitsWhileGrantingSQLite(t *testing.T) {
+	long(t)
+	brisk(t)
+	t.Parallel()
+	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 60)
+}
+
+// firstOrders has many use a name for the first time, all at once: some order, the others want a slot. None may fail, and nothing may be forgotten.
+func firstOrders(t *testing.T, open func() dlock.DistributedLock, names int) {
+	t.Helper()
+	hosts := []*sqllock.Store{open().(*sqllock.Store), open().(*sqllock.Store)}
+	for i := range names {
+		name := "new" + strconv.Itoa(i)
+		at := time.Now()
+		changes := []dlock.Change{
+			{Limit: &dlock.Limit{Order: ann, Slots: 1}}, {Trigger: &ann}, {Pause: &dlock.Pause{Order: ann}},
+		}
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		granted := 0
+		for c, change := range changes {
+			all.Go(func() {
+				if err := hosts[c%len(hosts)].Order(context.Background(), name, change); err != nil {
+					t.Errorf("order: %v", err)
+				}
+			})
+		}
+		for h := range 5 {
+			all.Go(func() {
+				req := dlock.Request{Name: name, Slots: 4, Token: fmt.Sprint(name, "-", h), TTL: time.Hour, Tick: &dlock.Tick{At: at, Max: 1}}
+				_, err := hosts[h%len(hosts)].TryAcquire(context.Background(), req)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					granted++
+				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+					t.Errorf("acquire: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		o, err := hosts[0].Orders(t.Context(), name)
+		if err != nil || granted != 1 || o[0].Limit == nil || o[0].Trigger == nil || !o[0].Tick.Equal(time.UnixMicro(at.UnixMicro())) {
+			t.Errorf("%d granted; orders %+v, %v", granted, o, err)
+		}
+		_, err = hosts[1].TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 4, Token: "late", TTL: time.Hour})
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full || no.News.Limit != 1 {
+			t.Errorf("%v: must be full, by the limit", err)
+		}
+	}
+}
+
+// Fails when the row of a name, which an order makes, too, may be made once only.
+func TestFirstOrdersAtTheSameTime(t *testing.T) {
+	t.Run("MySQL", func(t *testing.T) {
+		t.Parallel()
+		firstOrders(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).hosts(t), 30)
+	})
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		brisk(t)
+		firstOrders(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 15)
+	})
+}
+
+// refusedByOrder orders what refuses requests, calls lock, which locks whatever can be locked, and expects that all are refused all the same.
+func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
+	t.Helper()
+	order := func(name string, changes ...dlock.Change) {
+		for _, change := range changes {
+			if err := store.Order(t.Context(), name, change); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	acquire := func(name, token string, tick *dlock.Tick) (dlock.Grant, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		req := dlock.Request{Name: name, Slots: 3, Token: token, TTL: time.Hour, Tick: tick, Holder: dlock.Holder{Host: "h-" + token, PID: 1, ID: "i"}}
+		return store.TryAcquire(ctx, req)
+	}
+	begun := time.Now().Add(-time.Minute)
+	if _, err := acquire("run", "t", &dlock.Tick{At: begun, Max: 3}); err != nil {
+		t.Fatal(err)
+	}
+	order("paused", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}})
+	order("none", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 0}})
+	order("first", dlock.Change{Trigger: &ann})
+	for _, token := range []string{"a", "b"} {
+		if _, err := acquire("limited", token, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order("limited", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}})
+	var grants []dlock.Grant
+	for _, token := range []string{"c", "d", "e"} {
+		g, err := acquire("lowered", token, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	order("lowered", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}})
+	if _, err := store.Release(t.Context(), grants[0]); err != nil {
+		t.Fatal(err)
+	}
+	order("resumed", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}}, dlock.Change{Pause: &dlock.Pause{Order: ann}})
+	lock()
+	for name, want := range map[string]struct {
+		reason dlock.Reason
+		tick   *dlock.Tick
+		holder string
+	}{
+		"paused":  {dlock.Paused, nil, ""},
+		"none":    {dlock.Paused, nil, ""},
+		"resumed": {dlock.Paused, &dlock.Tick{At: begun, Max: 1, Missed: true}, ""},
+		"first":   {dlock.TickFirst, &dlock.Tick{At: begun, Max: 1, Missed: true}, ""},
+		"run":     {dlock.TickTaken, &dlock.Tick{At: begun, Max: 3, Missed: true}, "h-t"},
+		"limited": {dlock.Full, nil, "h-a"},
+		"lowered": {dlock.Full, nil, "h-d"}, // slot 0 is free, and one too many is held
+	} {
+		_, err := acquire(name, "u", want.tick)
+		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.Paused && no.Order != ann ||
+			want.reason == dlock.Full && (no.Ends < 30*time.Minute || no.Since > time.Minute) {
+			t.Errorf("%s: %+v, %v: must be refused with %s", name, no, err, want.reason)
+		}
+	}
+	if o, err := store.Orders(t.Context(), "paused", "none"); err != nil || o[0].Pause == nil || o[1].Limit == nil {
+		t.Errorf("orders: %+v, %v", o, err)
+	}
+}
+
+// Fails when the first look is left out, or locks something; and when the holder that a limit names is one of the slots within it.
+func TestOrdersRefuseWithoutALockMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, _ := sceneMySQL(t, oneTrip)
+	refusedByOrder(t, store, func() { other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE") })
+}
+
+// Fails when the first look is left out; and when the holder that a limit names is one of the slots within it.
+func TestOrdersRefuseWithoutALockSQLite(t *testing.T) {
+	t.Parallel()
+	s := sqliteOn(sqlitePath(t)).migrated(t)
+	refusedByOrder(t, s.open(t, sqllock.Options{}), func() { s.exec(t, "BEGIN IMMEDIATE") })
+}
+
+// A lease that is revoked while it is being extended is lost by that order, whatever the transaction has seen before.
+//
+// Fails when the order is read from the snapshot of the transaction: then the lease is lost, and nobody knows why.
+func TestRevokedWhileExtendedMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, server := sceneMySQL(t, oneTrip)
+	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
+	var grants []dlock.Grant
+	for _, token := range []string{"t0", "t1"} {
+		req := request("a", 2)
+		req.Token = token
+		g, err := store.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = 1 FOR UPDATE")
+	type answer struct {
+		results []dlock.Result
+		err     error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		r, err := store.Extend(context.Background(), time.Minute, grants...)
+		done <- answer{r, err}
+	}()
+	for waiting, began := 0, time.Now(); waiting == 0; {
+		if time.Since(began) > 4*time.Second {
+			t.Fatal("the extension does not wait: the test shows nothing")
+		}
+		err := watcher.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND info LIKE '%expires_at%' AND command <> 'Sleep'",
+			database).Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	other.does(`UPDATE distributed_locks SET revoked = '{"by":"ann"}' WHERE resource_name = 'a:slot:' AND slot = 1`, "COMMIT")
+	got := <-done
+	if got.err != nil || got.results[0].Outcome != dlock.OK || got.results[1].Outcome != dlock.Lost || got.results[1].Revoked == nil || got.results[1].Revoked.By != "ann" {
+		t.Errorf("%+v, %v: the second must be lost, by order of ann", got.results, got.err)
+	}
+}
+
+// byHand has somebody write orders into the table, who need not know how they are kept.
+func byHand(t *testing.T, s subject, inAnHour string) {
+	t.Helper()
+	store := s.migrated(t).open(t, sqllock.Options{})
+	acquire := func(token string) (dlock.Grant, error) {
+		return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: token, TTL: time.Hour})
+	}
+	g, err := acquire("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := " WHERE resource_name = 'a:slot:' AND slot = -1"
+	for text, want := range map[string]dlock.Order{
+		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"}, "'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"}, "'5'": {By: "5"}, "''": {},
+	} {
+		s.exec(t, "UPDATE "+s.table+" SET paused_until = "+inAnHour+", pause_order = "+text+head)
+		_, err := acquire("u")
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Paused || no.Order != want {
+			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
+		}
+		if o, err := store.Orders(t.Context(), "a"); err != nil || o[0].Pause == nil || o[0].Pause.Order != want {
+			t.Errorf("%s: %+v, %v: must be paused by %+v", text, o, err, want)
+		}
+		s.exec(t, "UPDATE "+s.table+" SET revoked = "+text+" WHERE resource_name = 'a:slot:' AND slot = 0")
+		r, err := store.Extend(t.Context(), time.Hour, g)
+		switch {
+		case err != nil:
+			t.Errorf("%s: extend: %v", text, err)
+		case text == "NULL" && r[0].Outcome != dlock.OK:
+			t.Errorf("%s: extend: %+v", text, r)
+		case text != "NULL" && (r[0].Outcome != dlock.Lost || r[0].Revoked == nil || *r[0].Revoked != want):
+			t.Errorf("%s: extend: %+v: must be revoked by %+v", text, r, want)
+		}
+	}
+	// A number of slots that makes no sense is none.
+	s.exec(t, "UPDATE "+s.table+" SET paused_until = NULL, slot_limit = -5"+head)
+	second, err := acquire("v")
+	if err != nil || second.Slot == g.Slot || second.News.Limit != 0 {
+		t.Errorf("%+v, %v: must be the other slot", second, err)
+	}
+	if _, err := acquire("w"); !errors.Is(err, dlock.ErrNotAcquired) {
+		t.Errorf("%v: must be full", err)
+	}
+}
+
+// Fails when the text has to be JSON, when the character set of a connection changes it, and when a limit below nothing hides the leases.
+func TestOrdersByHand(t *testing.T) {
+	for way, params := range map[string]string{"one trip": oneTrip, "latin1": oneTrip + "&charset=latin1", "prepared": ""} {
+		t.Run("MySQL "+way, func(t *testing.T) {
+			t.Parallel()
+			byHand(t, mysqlOn(t, sqltest.SharedMariaDB(t), params), "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
+		})
+	}
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		byHand(t, sqliteOn(sqlitePath(t)), "(CAST(strftime('%s', 'now') AS INTEGER) + 3600) * 1000000")
+	})
+}
+
+// askedAgain has attempts asked again whose answer was lost: while they were under way the number of slots was changed, or the lease revoked.
+func askedAgain(t *testing.T, store *sqllock.Store) {
+	t.Helper()
+	limit := func(slots int) {
+		if err := store.Order(t.Context(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acquire := func(token string, ttl time.Duration) (dlock.Grant, error) {
+		return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: token, TTL: ttl})
+	}
+	limit(3)
+	var grants []dlock.Grant
+	for _, token := range []string{"t0", "t1", "t2"} {
+		g, err := acquire(token, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	for _, slots := range []int{1, 0, -1} {
+		limit(slots)
+		for i, want := range grants {
+			if g, err := acquire(fmt.Sprint("t", i), time.Minute); err != nil || g.Slot != want.Slot || g.Fence != want.Fence {
+				t.Errorf("asked again, with a limit of %d: %+v, %v: must be %+v", slots, g, err, want)
+			}
+		}
+	}
+	if err := store.Revoke(t.Context(), "a", grants[2].Slot, grants[2].Fence, ann); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := acquire("t2", time.Hour); err != nil || g.Fence != grants[2].Fence {
+		t.Errorf("a lease that was revoked, asked again: %+v, %v: it is held", g, err)
+	}
+	if g, err := acquire("t1", time.Hour); err != nil || g.Fence != grants[1].Fence {
+		t.Errorf("asked again: %+v, %v", g, err)
+	}
+	held, err := store.List(t.Context(), "a", 1)
+	if err != nil || len(held) != 3 || held[1].Ends < 30*time.Minute || held[2].Ends > time.Minute {
+		t.Errorf("%+v, %v: slot 1 must last for an hour, and slot 2, which was revoked, for no longer than before", held, err)
+	}
+}
+
+// Fails when a token is looked for in the slots that are declared only, and when asking again extends what was revoked.
+func TestAskedAgainAfterOrders(t *testing.T) {
+	t.Run("MySQL", func(t *testing.T) {
+		t.Parallel()
+		askedAgain(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).open(t, sqllock.Options{}))
+	})
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		askedAgain(t, sqliteOn(sqlitePath(t)).migrated(t).open(t, sqllock.Options{}))
+	})
+}
+
+// What is ordered is one transaction, and so is what is told of many names.
+func TestStatementsOfOrdersSQLite(t *testing.T) {
+	brisk(t)
+	t.Parallel()
+	h := &hook{}
+	store := sqllock.SQLite(h.open(t, sqliteDSN(sqlitePath(t))), sqllock.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = "a" + strconv.Itoa(i)
+	}
+	var g dlock.Grant
+	var err error
+	write := func(statement string) []string {
+		return []string{"PRAGMA busy_timeout", "BEGIN IMMEDIATE", statement, "COMMIT"}
+	}
+	for _, c := range []struct {
+		what string
+		want []string
+		call func()
+	}{
+		{"order", write("INSERT"), func() {
+			err = store.Order(t.Context(), "a1", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}, Pause: &dlock.Pause{Order: ann}, Trigger: &ann})
+		}},
+		{"orders", []string{"SELECT"}, func() { _, err = store.Orders(t.Context(), names...) }},
+		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "INSERT", "COMMIT"}, func() {
+			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a1", Slots: 1, Token: "t", TTL: time.Hour})
+		}},
+		{"revoke", write("UPDATE"), func() { err = store.Revoke(t.Context(), "a1", g.Slot, g.Fence, ann) }},
+		{"extend what was revoked", write("UPDATE"), func() { _, err = store.Extend(t.Context(), time.Hour, g) }},
+	} {
+		if got := h.statements(c.call); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q; %v", c.what, got, c.want, err)
+		}
+	}
+}
