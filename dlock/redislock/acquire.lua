@@ -3,18 +3,17 @@
 --
 -- KEYS[1] state   hash: what is known of the name. fence, tick, starts, slots, run, ready, form, success (µs: when a grant was last
 --                 released as succeeded), claimer (JSON members: whose start of the tick was the last); of a mutex also released: 0 from a
---                 grant to its release
+--                 grant to its release; of a semaphore also what people ordered, see order.lua
 -- KEYS[2] index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that
 --                 the lowest released slot comes first. It is a hint. The slot's own key decides.
 -- KEYS[3] tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant. A release takes the token out
--- KEYS[4] orders  hash: what people ordered, see order.lua. Only read, and not of a mutex
 -- ARGV[1] base    key of slot i is base..i; of a mutex, base itself
 -- ARGV[2] slots   0: mutex
 -- ARGV[3] token
 -- ARGV[4] ttl     ms
 -- ARGV[5] holder  JSON members to store, readable with redis-cli
 -- ARGV[6] tick    µs, or '' for none
--- ARGV[7] max     starts of the tick allowed
+-- ARGV[7] max     starts of the tick allowed; 0: as many as there are slots
 -- ARGV[8] quarantine  ms; 0: none, the store is embedded
 -- ARGV[9] other   the state key in the other form of the keys, or '' where it cannot be reached
 -- ARGV[10] idle   ms after which what belongs to an unused name may go
@@ -29,7 +28,7 @@
 --      or {another reason, NEWS}
 -- where NEWS is: slots as declared before, µs since the last success or 0, version of the orders or 0, limit that was ordered or 0
 
-local state, index, tokens, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
 local base, slots, token, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local mutex = slots == 0
 local n = mutex and 1 or slots -- slots that may be granted
@@ -53,7 +52,7 @@ local function get(slot)
   return value
 end
 
-local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'run', 'ready', 'success', 'released', 'claimer')
+local known = redis.pcall('HMGET', state, 'fence', 'tick', 'starts', 'slots', 'run', 'ready', 'success', 'released', 'claimer', 'version', 'until', 'limit')
 if known.err then
   return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
 end
@@ -66,15 +65,16 @@ local fence, tick, starts = count(known[1]), count(known[2]), count(known[3])
 local declared, run, ready = known[4] or '0', known[5], count(known[6])
 local success = count(known[7]) > 0 and int(math.max(1, micros - count(known[7]))) or '0'
 
-local ordered = mutex and {} or redis.pcall('HMGET', orders, 'version', 'until', 'limit')
-if ordered.err then
-  return redis.error_reply('TICKSLOT key ' .. orders .. ' does not hold the orders for a lock: ' .. ordered.err)
-end
-local version, paused, limit = int(count(ordered[1])), count(ordered[2]), tonumber(ordered[3] or '-1')
+local version, paused, limit = int(count(known[10])), count(known[11]), tonumber(known[12] or '-1')
 if not limit or limit ~= math.floor(limit) or limit < -1 or limit > 10000 then
-  return redis.error_reply('TICKSLOT key ' .. orders .. ' has a limit that is none: order another')
+  return redis.error_reply('TICKSLOT key ' .. state .. ' has a limit that is none: order another')
 end
 if limit > 0 then n = limit end
+
+-- A name that nobody uses may go after a while, unless something is ordered for it.
+local function forget()
+  if version == '0' then redis.call('PEXPIRE', state, ARGV[10]) end
+end
 
 -- Every answer tells the news.
 local function answer(verdict, ...)
@@ -98,15 +98,17 @@ end
 -- 2. Orders. What lies before the end of a pause was not missed.
 local wanted, missed = tonumber(ARGV[6]), ARGV[13] == '1'
 if micros < paused or missed and wanted < paused then
-  return answer('paused', int(math.max(0, paused - micros)), redis.call('HGET', orders, 'pause') or '')
+  return answer('paused', int(math.max(0, paused - micros)), redis.call('HGET', state, 'pause') or '')
 end
-if limit == 0 then return answer('paused', '0', redis.call('HGET', orders, 'limit_order') or '') end
+if limit == 0 then return answer('paused', '0', redis.call('HGET', state, 'limit_order') or '') end
 
 -- 3. The tick: a scheduled instant, claimed at most max times, never after a later one.
 if wanted then
   if wanted > micros + tonumber(ARGV[11]) then return answer('tick_ahead') end
   if wanted < tick then return answer('tick_late') end
-  if wanted == tick and (missed or starts >= tonumber(ARGV[7])) then return answer('tick_taken', known[9] or '') end
+  local most = tonumber(ARGV[7])
+  if most == 0 then most = n end
+  if wanted == tick and (missed or starts >= most) then return answer('tick_taken', known[9] or '') end
   if missed and tick == 0 then return answer('tick_first') end
 end
 
@@ -228,7 +230,7 @@ if quarantine > 0 then
     -- Everything granted before ends within the quarantine.
     run, ready = id, now + quarantine
     redis.call('HSET', state, 'run', run, 'ready', int(ready))
-    redis.call('PEXPIRE', state, ARGV[10])
+    forget()
   elseif not run then
     -- The uptime is the difference of two whole seconds: it may say almost one too many.
     uptime = math.max(0, uptime - 1) * 1000
@@ -279,5 +281,5 @@ if wanted then
   changes[#changes + 1] = ARGV[5]
 end
 redis.call('HSET', state, unpack(changes))
-redis.call('PEXPIRE', state, ARGV[10])
+forget()
 return answer('ok', slot, int(fence), abandoned and 1 or 0)

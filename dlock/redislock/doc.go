@@ -11,11 +11,11 @@
 //	shop:timer:orders:slot:0       the lease: {"token":…,"fence":…,"since":…,"host":…,"pid":…,"id":…}, with its time to live
 //	shop:timer:orders:slot:index   which slot ends when, so that a free one is found without asking for each
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, so that a repeated attempt finds its grant
-//	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, and which server run granted them
-//	shop:timer:orders:slot:orders  what people ordered: see dlock.Controller. Only there when something was
+//	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, which server run granted them, and what people
+//	                               ordered: see dlock.Controller
 //
 // The key of a lease decides. The index, the tokens and the state go with a name that is idle for seven days; if they are
-// lost sooner, the next acquire rebuilds them from the leases. The orders stay until they are changed. On Redis Cluster the part before
+// lost sooner, the next acquire rebuilds them from the leases. The state stays once something was ordered. On Redis Cluster the part before
 // :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of one name live on one node.
 //
 // # A server that lost its data

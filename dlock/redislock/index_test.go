@@ -156,9 +156,8 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 		{"%s", 0, func(key string) { client.SAdd(ctx, key, "x") }},
 		{"%s:slot:state", 1, func(key string) { client.Set(ctx, key, "x", 0) }},
 		{"%s:slot:mutex", 0, func(key string) { client.LPush(ctx, key, "x") }},
-		{"%s:slot:orders", 2, func(key string) { client.Set(ctx, key, "x", 0) }},
-		{"%s:slot:orders", 1, func(key string) { client.HSet(ctx, key, "limit", "many") }},
-		{"%s:slot:orders", 1, func(key string) { client.HSet(ctx, key, "limit", "1.5") }},
+		{"%s:slot:state", 1, func(key string) { client.HSet(ctx, key, "limit", "many") }},
+		{"%s:slot:state", 1, func(key string) { client.HSet(ctx, key, "limit", "1.5") }},
 	} {
 		name := fmt.Sprintf("name%d", i)
 		key := prefix + fmt.Sprintf(c.key, name)

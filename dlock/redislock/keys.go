@@ -27,7 +27,6 @@ type keys struct {
 	state  string
 	index  string
 	tokens string
-	orders string
 	other  string // state in the other form
 }
 
@@ -41,14 +40,13 @@ func (s *Store) keys(name string, mutex bool) keys {
 	}
 	if mutex {
 		const state = ":slot:mutex"
-		return keys{base: b, state: b + state, index: b + state, tokens: b + state, orders: b + state, other: other + state}
+		return keys{base: b, state: b + state, index: b + state, tokens: b + state, other: other + state}
 	}
 	return keys{
 		base:   b + ":slot:",
 		state:  b + ":slot:state",
 		index:  b + ":slot:index",
 		tokens: b + ":slot:tokens",
-		orders: b + ":slot:orders",
 		other:  other + ":slot:state",
 	}
 }

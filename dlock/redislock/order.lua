@@ -1,8 +1,8 @@
 -- Order: change what is ordered for a semaphore. A part that is '' stays as it is.
 --
--- KEYS[1] orders  hash: version, until (µs: the end of the pause; it stays when that is over), pause (JSON), limit (-1: as requests
---                 declare), limit_order (JSON), trigger (JSON), at (µs: of the trigger). It does not expire
--- KEYS[2] state   see acquire.lua
+-- KEYS[1] state   see acquire.lua. Of orders it has: version, until (µs: the end of the pause; it stays when that is over), pause (JSON),
+--                 limit (-1: as requests declare), limit_order (JSON), trigger (JSON), at (µs: of the trigger). From the first order on
+--                 it does not expire
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its order
 -- ARGV[3] limit   ARGV[4] its order
 -- ARGV[5] trigger
@@ -10,7 +10,7 @@
 --
 -- Returns the version
 
-local orders, state = KEYS[1], KEYS[2]
+local state = KEYS[1]
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local function int(x) return string.format('%.0f', tonumber(x)) end
@@ -19,9 +19,9 @@ local function count(x)
   return x and x >= 0 and x < 9007199254740992 and x or 0
 end
 
-local known = redis.pcall('HMGET', orders, 'version', 'until')
+local known = redis.pcall('HMGET', state, 'version', 'until')
 if known.err then
-  return redis.error_reply('TICKSLOT key ' .. orders .. ' does not hold the orders for a lock: ' .. known.err)
+  return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
 end
 -- Hosts that use the other form of the keys would never hear of it.
 if ARGV[6] ~= '' and not redis.call('HGET', state, 'form') and (redis.call('HGET', ARGV[6], 'form') or ARGV[7]) ~= ARGV[7] then
@@ -48,5 +48,6 @@ if ARGV[5] ~= '' then
   change('trigger', ARGV[5])
   change('at', int(micros))
 end
-redis.call('HSET', orders, unpack(changes))
+redis.call('HSET', state, unpack(changes))
+redis.call('PERSIST', state)
 return version

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Order implements dlock.Controller. What is ordered is kept beside the keys of the name, without an end. Redis replicates asynchronously, so a failover may
+// Order implements dlock.Controller. What is ordered is kept in the state of the name, which has no end from then on. Redis replicates asynchronously, so a failover may
 // lose the latest order: Orders tells what stands.
 func (s *Store) Order(ctx context.Context, name string, change dlock.Change) error {
 	if err := s.checkOrder(name, change.Validate()); err != nil {
@@ -30,7 +30,7 @@ func (s *Store) Order(ctx context.Context, name string, change dlock.Change) err
 	if change.Trigger != nil {
 		trigger = orderJSON(*change.Trigger)
 	}
-	version, err := orderScript.Run(ctx, s.client, []string{k.orders, k.state}, pause, pauseOrder, limit, limitOrder, trigger, other, form).Result()
+	version, err := orderScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger, other, form).Result()
 	switch {
 	case err != nil:
 		return s.failed(ctx, err)
@@ -51,7 +51,7 @@ func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, er
 			return nil, err
 		}
 		k := s.keys(name, false)
-		calls[i] = &call{keys: []string{k.orders, k.state}}
+		calls[i] = &call{keys: []string{k.state}}
 	}
 	unmade := ordersScript.runAll(ctx, s.client, calls)
 	list := make([]dlock.Orders, len(names))

@@ -659,7 +659,7 @@ func TestQuorumRefusesInvalidRequests(t *testing.T) {
 		"slots": func(r *dlock.Request) { r.Slots = -1 },
 		"token": func(r *dlock.Request) { r.Token = "" },
 		"ttl":   func(r *dlock.Request) { r.TTL = 0 },
-		"tick":  func(r *dlock.Request) { r.Tick = &dlock.Tick{At: time.Now()} },
+		"tick":  func(r *dlock.Request) { r.Tick = &dlock.Tick{At: time.Now(), Max: -1} },
 	} {
 		req := quorumRequest(1)
 		spoil(&req)

@@ -172,7 +172,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			missed = 1
 		}
 	}
-	answer, err := acquireScript.Run(ctx, s.client, []string{k.state, k.index, k.tokens, k.orders},
+	answer, err := acquireScript.Run(ctx, s.client, []string{k.state, k.index, k.tokens},
 		k.base, req.Slots, req.Token, millis(req.TTL), s.holderJSON(req.Holder), tick, most,
 		millis(s.quarantine), other, millis(idle), dlock.MaxTickAhead.Microseconds(), form, missed).Slice()
 	if err != nil {
@@ -232,7 +232,7 @@ func (s *Store) each(ctx context.Context, script script, grants []dlock.Grant, o
 		gr := groups[id]
 		if gr == nil {
 			k := s.keys(id.name, id.mutex)
-			gr = &group{call: call{keys: []string{k.state, k.index, k.tokens, k.orders}}}
+			gr = &group{call: call{keys: []string{k.state, k.index, k.tokens}}}
 			gr.args = append(append(gr.args, k.base, min(g.Slots, 1)), args...)
 			groups[id] = gr
 			calls = append(calls, &gr.call)

@@ -8,7 +8,11 @@
 
 local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
 local base, mutex = ARGV[1], ARGV[2] == '0'
-local result = {redis.call('HGET', state, 'slots') or '0', 0} -- as extend.lua answers
+local known = redis.pcall('HMGET', state, 'slots', 'version')
+if known.err then
+  return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
+end
+local result = {known[1] or '0', 0} -- as extend.lua answers
 local changes = {}
 for i = 4, #ARGV, 3 do
   local slot, token = ARGV[i], ARGV[i + 1]
@@ -40,6 +44,6 @@ for i = 4, #ARGV, 3 do
 end
 for field, value in pairs(changes) do
   redis.call('HSET', state, field, value)
-  redis.call('PEXPIRE', state, ARGV[3])
+  if not known[2] then redis.call('PEXPIRE', state, ARGV[3]) end
 end
 return result

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"math/rand/v2"
@@ -77,7 +78,7 @@ func (l sqliteLook) decide(c claim, window window) (v verdict, free int) {
 		v.reason = string(dlock.TickAhead)
 	case c.tick != nil && l.tick.Valid && *c.tick < l.tick.V:
 		v.reason = string(dlock.TickLate)
-	case c.tick != nil && l.tick.Valid && *c.tick == l.tick.V && (l.starts.V >= c.max || c.missed):
+	case c.tick != nil && l.tick.Valid && *c.tick == l.tick.V && (l.starts.V >= cmp.Or(c.max, l.n(c)) || c.missed):
 		v.reason, v.holder = string(dlock.TickTaken), l.claimer
 	case c.missed && !l.tick.Valid:
 		v.reason = string(dlock.TickFirst)

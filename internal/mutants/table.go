@@ -72,8 +72,8 @@ var mutants = []mutant{
 	{
 		name: "anyone may extend",
 		edits: []edit{{"dlock/redislock/extend.lua",
-			"if value and string.sub(value, 1, #mine) == mine then",
-			"if value then"}},
+			"local held = value and string.sub(value, 1, #mine) == mine",
+			"local held = value"}},
 		layer: redis("^TestConformanceSingle$/^extend$/^only"),
 		says:  "extend by a stranger",
 	},
@@ -87,7 +87,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "N+1",
-		edits: []edit{{"timer/timer.go",
+		edits: []edit{{"timer/limits.go",
 			"func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }",
 			"func (t Timer) slots() int { return min(t.MaxConcurrency+1, dlock.MaxSlots) }"}},
 		layer: timers("^TestI1ValidRunsNeverExceedMaxConcurrency$"),

@@ -11,7 +11,7 @@ CREATE PROCEDURE {acquire}(
 	p_token VARBINARY(64),
 	p_ttl BIGINT,              -- microseconds
 	p_tick BIGINT,             -- microseconds since 1970, or NULL
-	p_max INT,                 -- starts allowed of this tick
+	p_max INT,                 -- starts allowed of this tick, 0: as many as there are slots
 	p_missed BOOLEAN,          -- nobody was there for this tick
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
@@ -105,7 +105,7 @@ BEGIN
 			WHEN p_missed AND p_tick < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused) THEN 'paused'
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_tick THEN 'tick_late'
-			WHEN p_tick = v_tick AND (v_starts >= p_max OR p_missed) THEN 'tick_taken'
+			WHEN p_tick = v_tick AND (v_starts >= COALESCE(NULLIF(p_max, 0), v_n) OR p_missed) THEN 'tick_taken'
 			WHEN p_missed AND v_tick IS NULL THEN 'tick_first'
 		END;
 		IF v_verdict IS NOT NULL THEN

@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_token text,
 	p_ttl bigint,         -- µs
 	p_tick bigint,        -- µs since 1970, or null
-	p_max integer,        -- starts allowed of this tick
+	p_max integer,        -- starts allowed of this tick, 0: as many as there are slots
 	p_missed boolean,     -- nobody was there for this tick
 	p_ahead bigint,       -- µs that a tick may be ahead of the clock
 	p_host text, p_pid bigint, p_tag text,
@@ -126,7 +126,7 @@ BEGIN
 		o_verdict := CASE
 			WHEN p_tick > clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < seen.tick THEN 'tick_late'
-			WHEN p_tick = seen.tick AND (seen.tick_starts >= p_max OR p_missed) THEN 'tick_taken'
+			WHEN p_tick = seen.tick AND (seen.tick_starts >= coalesce(nullif(p_max, 0), n) OR p_missed) THEN 'tick_taken'
 			WHEN p_missed AND seen.tick IS NULL THEN 'tick_first'
 		END;
 		IF o_verdict = 'tick_taken' THEN

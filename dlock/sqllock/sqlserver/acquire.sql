@@ -43,7 +43,7 @@ ELSE IF @tick > @clock_us + @ahead
 	SET @verdict = 'tick_ahead';
 ELSE IF @tick < @last_tick
 	SET @verdict = 'tick_late';
-ELSE IF @tick = @last_tick AND (@starts >= @max OR @missed = 1)
+ELSE IF @tick = @last_tick AND (@starts >= ISNULL(NULLIF(@max, 0), @n) OR @missed = 1)
 	SELECT @verdict = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
 ELSE IF @missed = 1 AND @last_tick IS NULL
 	SET @verdict = 'tick_first';
