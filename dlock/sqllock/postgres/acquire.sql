@@ -139,11 +139,12 @@ BEGIN
 		free := CASE
 			WHEN ended THEN seen.first
 			WHEN coalesce(seen.last, -1) < n - 1 THEN coalesce(seen.last, -1) + 1
-			WHEN seen.present < high - low THEN (
-				SELECT min(i) FROM generate_series(low, high - 1) AS i
-				WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = p_resource AND slot = i))
 		END;
-		CONTINUE WHEN free IS NULL AND seen.present < high - low; -- somebody has just put that row back
+		IF free IS NULL AND seen.present < high - low THEN
+			free := (SELECT min(i) FROM generate_series(low, high - 1) AS i
+				WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = p_resource AND slot = i));
+			CONTINUE WHEN free IS NULL; -- somebody has just put that row back
+		END IF;
 		IF seen.slot_limit IS NOT NULL AND free IS NOT NULL THEN
 			-- Leases of any slot count: there are more than the limit after it was lowered.
 			SELECT count(*) OVER () AS held, host_name, process_id, process_tag, acquired_at, expires_at INTO leases FROM {table}
