@@ -495,6 +495,7 @@ func (s *Scheduler) skipMany(e *entry, c decision, n uint64) {
 	if c.reason != Missed {
 		d.silence.reason = c.reason
 	}
+	c.said = time.Now().UnixMicro()
 	d.history.add(c)
 	if m := s.metricsOf(e); m != nil {
 		m.skipped(e.timer.Name, c.reason, n)
