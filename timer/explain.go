@@ -229,6 +229,9 @@ func (x *Explanation) why(w wording) string {
 		}
 		return text
 	}
+	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == StoreDown && x.Err != nil && !failed {
+		return fmt.Sprintf("the store did not answer: %v", x.Err) // it was somebody else whom it did not answer: ticks do not ask
+	}
 	if x.Err != nil {
 		return x.Err.Error()
 	}

@@ -8,12 +8,12 @@ func SetSkew(s *Scheduler, d time.Duration) { s.skew.Store(int64(d)) }
 // Poke has the scheduling goroutine look at its clock at once.
 func Poke(s *Scheduler) { s.poke() }
 
-// Remembered is how many ticks of a timer the ring has room for at this moment; -1: there is nothing but the timer.
+// Remembered is how many ticks of a timer the ring has; -1: there is nothing but the timer.
 func Remembered(s *Scheduler, name string) int {
 	s.lock()
 	defer s.unlock()
 	if e := s.entries[name]; e.detail != nil {
-		return cap(e.detail.history.decisions)
+		return len(e.detail.history.decisions)
 	}
 	return -1
 }
