@@ -58,14 +58,6 @@ func (h *history) find(tick int64) *decision {
 	return nil
 }
 
-// latest returns the latest decision, or nil.
-func (h *history) latest() *decision {
-	if len(h.decisions) == 0 {
-		return nil
-	}
-	return &h.decisions[(h.oldest+len(h.decisions)-1)%len(h.decisions)]
-}
-
 // An Explanation is why a tick ran, or did not, as this host and the store know it.
 type Explanation struct {
 	Timer string
