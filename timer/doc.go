@@ -26,8 +26,9 @@
 //   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take all slots.
 //
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick passes these
-// doors: due, blackout, local limit, one call to the store for pause, tick and slot together, run, release. It is counted at the
-// door that stops it, and Explain tells which that was.
+// doors: due, blackout, local limit, one call to the store for tick and slot together, run, release. It is counted at the
+// door that stops it, and Scheduler.Explain tells which one that was. A pause that was ordered is the store's door, or, for a timer
+// without limits, which does not ask, this host's, after the blackout.
 //
 // # A run
 //

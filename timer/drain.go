@@ -63,7 +63,8 @@ func (s *Scheduler) start(base context.Context) error {
 	// What came due between New and now was nobody's tick yet. Schedules are asked without the lock.
 	now := s.now()
 	for _, e := range entries {
-		next, err := s.first(e, now)
+		next, err := s.first(e, now, time.Time{})
+		next.missed = s.lastMissed(e, now)
 		s.lock()
 		s.take(e, next, err)
 		s.unlock()
@@ -94,7 +95,7 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.line = nil
 	for _, it := range s.heap {
 		if it.again.at != 0 {
-			s.skip(it.e, it.again.at, it.again.overtaken(), nil)
+			s.skip(it.e, it.again.at, it.again.abandoned(), nil)
 		}
 	}
 	s.heap = nil

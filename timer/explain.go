@@ -21,10 +21,12 @@ type history struct {
 // A decision is what became of one tick, or of several that were missed together.
 type decision struct {
 	tick    int64  // µs
-	through int64  // µs, the last of several; 0: one tick
+	through int64  // µs, until just before the tick that came after several; 0: one tick
 	reason  Reason // "": it ran
 	why     error
-	run     *Run
+	said    int64 // µs, when
+	slot    int   // of a run that has ended
+	run     *Run  // that goes on
 	result  *RunResult
 }
 
@@ -37,6 +39,14 @@ func (h *history) add(c decision) {
 	h.oldest = (h.oldest + 1) % historyLen
 }
 
+// said is when a decision was made.
+func said(c *decision) time.Time {
+	if c == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(c.said)
+}
+
 // find returns the latest decision about a tick, or nil.
 func (h *history) find(tick int64) *decision {
 	for i := len(h.decisions) - 1; i >= 0; i-- {
@@ -46,14 +56,6 @@ func (h *history) find(tick int64) *decision {
 		}
 	}
 	return nil
-}
-
-// latest returns the latest decision, or nil.
-func (h *history) latest() *decision {
-	if len(h.decisions) == 0 {
-		return nil
-	}
-	return &h.decisions[(h.oldest+len(h.decisions)-1)%len(h.decisions)]
 }
 
 // An Explanation is why a tick ran, or did not, as this host and the store know it.
@@ -89,34 +91,40 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		return Explanation{}, fmt.Errorf("%w: %q", ErrUnknown, timer)
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
-	at := ceilMicro(tick).UnixMicro()
-	var found *decision
-	if d := e.detail; d != nil {
-		found = d.history.find(at)
-		if tick.IsZero() {
-			found = d.history.latest()
-		}
+	x.Tick = ceilMicro(tick).UTC()
+	if tick.IsZero() && e.due != 0 {
+		x.Tick = time.UnixMicro(e.due).UTC()
 	}
-	switch {
-	case found == nil:
-		x.Tick = ceilMicro(tick).UTC()
-	case tick.IsZero():
-		x.Tick = time.UnixMicro(max(found.tick, found.through)).UTC()
-	default:
-		x.Tick = time.UnixMicro(at).UTC()
+	var found *decision
+	if d := e.detail; d != nil && !x.Tick.IsZero() {
+		found = d.history.find(x.Tick.UnixMicro())
 	}
 	if found != nil {
-		x.Known, x.Reason, x.Err, x.Result = true, found.reason, found.why, found.result
+		x.Known, x.Reason, x.Err, x.Slot, x.Result = true, found.reason, found.why, found.slot, found.result
 		if found.run != nil {
 			x.Slot = found.run.Slot()
 		}
+		if found.reason != "" {
+			x.Slot = -1
+		}
 	}
-	next, schedule, shared := e.next, e.timer.Schedule, s.shared(e)
+	several := found != nil && found.through != 0
+	w := wording{next: e.next, said: said(found), due: e.due, window: e.missedWindow(), shared: s.shared(e), timer: e.timer, perHost: e.hostLimit()}
 	s.unlock()
-	if shared {
+	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without the lock
+		w.isTick = isTick(e.timer.Schedule, x.Tick)
+		x.Known = x.Known && w.isTick // what lies between those that were missed is none
+		if w.isTick {
+			w.left = s.comes(e, x.Tick).Sub(s.now())
+		}
+	}
+	if !x.Known {
+		x.Reason = ""
+	}
+	if w.shared {
 		s.askStore(ctx, &x)
 	}
-	x.Text = x.words(schedule, next, s.now())
+	x.Text = x.words(w)
 	return x, nil
 }
 
@@ -132,20 +140,34 @@ func (s *Scheduler) askStore(ctx context.Context, x *Explanation) {
 	}
 }
 
-func (x *Explanation) words(schedule Schedule, next int64, now time.Time) string {
-	at := x.Tick.Format(time.RFC3339Nano)
-	text := fmt.Sprintf("%s at %s: ", x.Timer, at)
-	switch {
+// A wording is what else an Explanation is put into words with.
+type wording struct {
+	timer   Timer
+	next    int64 // µs
+	due     int64 // µs, the latest
+	said    time.Time
+	left    time.Duration
+	window  time.Duration
+	perHost int
+	isTick  bool
+	shared  bool
+}
+
+func (x *Explanation) words(w wording) string {
+	text := fmt.Sprintf("%s at %s: ", x.Timer, x.Tick.Format(time.RFC3339Nano))
+	switch at := x.Tick.UnixMicro(); {
 	case x.Known:
-		text += x.here()
+		text += x.here(w)
 	case x.Tick.IsZero():
 		return fmt.Sprintf("%s: no tick has come due on this host yet", x.Timer)
-	case !isTick(schedule, x.Tick):
+	case !w.isTick:
 		return text + "not a tick of its schedule"
-	case next != 0 && x.Tick.UnixMicro() >= next && x.Tick.After(now):
-		return text + fmt.Sprintf("not due yet, for another %v", x.Tick.Sub(now).Round(time.Millisecond))
+	case w.next != 0 && at >= w.next && w.left > 0:
+		return text + fmt.Sprintf("not due yet on %s, for another %v", x.Host, w.left.Round(time.Millisecond))
+	case at == w.due:
+		text += fmt.Sprintf("being tried on %s, or waiting to be", x.Host)
 	default:
-		text += "this host does not remember it (it keeps the last 16 ticks since it was started)"
+		text += fmt.Sprintf("%s does not remember it (it keeps the last %d since it was started)", x.Host, historyLen)
 	}
 	switch {
 	case x.Known && x.Reason == "":
@@ -165,23 +187,64 @@ func (x *Explanation) words(schedule Schedule, next int64, now time.Time) string
 }
 
 // here says what became of the tick on this host.
-func (x *Explanation) here() string {
-	no, refused := errors.AsType[*dlock.NotAcquiredError](x.Err)
-	switch {
-	case x.Reason == "" && x.Result == nil:
-		return fmt.Sprintf("runs here, on %s, in slot %d", x.Host, x.Slot)
-	case x.Reason == "" && x.Result.Err != nil:
-		return fmt.Sprintf("ran here, on %s, in slot %d, from %s for %v: %s: %v", x.Host, x.Slot,
-			x.Result.Started.UTC().Format(time.RFC3339Nano), x.Result.Took.Round(time.Millisecond), x.Result.Outcome, x.Result.Err)
-	case x.Reason == "":
-		return fmt.Sprintf("ran here, on %s, in slot %d, from %s for %v: %s", x.Host, x.Slot,
-			x.Result.Started.UTC().Format(time.RFC3339Nano), x.Result.Took.Round(time.Millisecond), x.Result.Outcome)
-	case refused:
-		return fmt.Sprintf("did not run here, on %s: %s: %v", x.Host, x.Reason, no)
-	case x.Err != nil:
-		return fmt.Sprintf("did not run here, on %s: %s: %v", x.Host, x.Reason, x.Err)
+func (x *Explanation) here(w wording) string {
+	if x.Reason != "" {
+		return fmt.Sprintf("did not run here, on %s: %s: %s", x.Host, x.Reason, x.why(w))
+	}
+	slot := "without a slot of the store's" // it began, and ended, while that did not answer
+	if x.Slot >= 0 {
+		slot = fmt.Sprintf("in slot %d", x.Slot)
+	}
+	if x.Result == nil {
+		return fmt.Sprintf("runs here, on %s, %s", x.Host, slot)
+	}
+	text := fmt.Sprintf("ran here, on %s, %s, from %s for %v: %s", x.Host, slot,
+		x.Result.Started.UTC().Format(time.RFC3339Nano), x.Result.Took.Round(time.Millisecond), x.Result.Outcome)
+	if x.Result.Attempts > 1 {
+		text += fmt.Sprintf(" after %d attempts", x.Result.Attempts)
+	}
+	if x.Result.Err != nil {
+		text += fmt.Sprintf(": %v", x.Result.Err)
+	}
+	return text
+}
+
+// why says what a person needs to know of the door that stopped the tick: what the store said, if it was the store.
+func (x *Explanation) why(w wording) string {
+	if no, refused := errors.AsType[*dlock.NotAcquiredError](x.Err); refused {
+		text := no.Error()
+		switch {
+		case no.Reason == dlock.Full && no.Holder != (dlock.Holder{}):
+			text += ": since " + w.said.Add(-no.Since).UTC().Format(time.RFC3339Nano)
+		case no.Reason == dlock.Paused && no.Ends > 0:
+			text += ": until " + w.said.Add(no.Ends).UTC().Format(time.RFC3339Nano)
+		}
+		return text
+	}
+	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == StoreDown && x.Err != nil && !failed {
+		return fmt.Sprintf("the store did not answer: %v", x.Err) // it was somebody else whom it did not answer: ticks do not ask
+	}
+	if x.Err != nil {
+		return x.Err.Error()
+	}
+	switch x.Reason {
+	case Missed:
+		if w.window == 0 {
+			return "this host came to it late, or a later one was due already, and OnMissed says to skip it"
+		}
+		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than MissedWindow (%v)", w.window)
+	case LimitLocal:
+		return fmt.Sprintf("as many runs went on here as may (MaxPerHost %d)", w.perHost)
+	case StoreDown:
+		return "the store did not answer"
+	case Quarantine:
+		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was shutting down"
+	case Rejoining:
+		return "the store was back, and a run that went on here without it held no slot yet"
+	case Draining:
+		return "the host was shutting down, or the timer was removed"
 	default:
-		return fmt.Sprintf("did not run here, on %s: %s", x.Host, x.Reason)
+		return "no more is known"
 	}
 }
 

@@ -214,7 +214,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	d.fullUntil = time.Time{} // a slot is free
 	if !r.tick.IsZero() {
 		if c := d.history.find(r.tick.UnixMicro()); c != nil && c.run == r {
-			c.result = d.last
+			c.result, c.slot, c.run = d.last, r.Slot(), nil // the ring must not keep its contexts alive
 		}
 	}
 	s.letGo(e, r)

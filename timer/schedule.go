@@ -11,8 +11,9 @@ import (
 // they are.
 //
 // Next returns the first instant after t at which the timer is due, or the zero time if there is none. Every host must
-// get the same answer, because the instant is the identity of a tick in the fleet. It is called from the one
-// goroutine that schedules all timers, so it must not block. Instants are rounded up to the microsecond.
+// get the same answer, because the instant is the identity of a tick in the fleet. It must not block, because one goroutine
+// schedules all timers; Register and Explain call it, too, so it must bear to be called by several at once. Instants are rounded up
+// to the microsecond.
 //
 // A Schedule may also be a Checker, and a fmt.Stringer, which is how people get to see it.
 type Schedule interface {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,6 +35,7 @@ type Scheduler struct {
 	prodded chan struct{} // the store is back: the prober should look at once
 	born    time.Time
 	fired   time.Time    // when the heap was last looked at; the scheduling goroutine's own
+	shown   time.Time    // what the wall clock showed then
 	wakeBy  atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
 	mu         sync.Mutex
@@ -59,7 +59,7 @@ type Scheduler struct {
 	ordered    int64 // version of the orders that this host has heard of
 	learnt     int64 // version that it has read
 
-	skew time.Duration // of this host's clock; for tests
+	skew atomic.Int64 // of this host's clock; for tests
 }
 
 type phase uint8
@@ -109,6 +109,8 @@ type detail struct {
 	ranLast   uint64    // ticks, when this host last ran one
 	orders    orders
 	history   history
+
+	darkBroken bool // the blackouts did not say until when, the last time
 }
 
 func (e *entry) more() *detail {
@@ -177,7 +179,8 @@ func (s *Scheduler) Register(timers ...Timer) error {
 			continue
 		}
 		e := &entry{timer: t.withDefaults(), asks: t.leftOpen()}
-		first, err := s.first(e, now)
+		first, err := s.first(e, now, time.Time{})
+		first.missed = s.lastMissed(e, now)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
 			continue
@@ -227,7 +230,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	e.gone = true
 	e.endWaits()
 	for _, t := range s.heap.removeAll(e) {
-		s.skip(e, t.at, t.overtaken(), nil)
+		s.skip(e, t.at, t.abandoned(), nil)
 	}
 	if e.detail != nil && e.detail.waits.at != 0 {
 		s.line = slices.DeleteFunc(s.line, func(waiting *entry) bool { return waiting == e })
@@ -288,15 +291,15 @@ func (s *Scheduler) loop(until <-chan struct{}) {
 func (s *Scheduler) awakeIn(wait time.Duration) { s.wakeBy.Store(int64(time.Since(s.born) + wait)) }
 
 // now is the time by which ticks come due.
-func (s *Scheduler) now() time.Time { return time.Now().Add(s.skew) }
+func (s *Scheduler) now() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
 
 // fire dispatches what is due and returns how long nothing else is. More may come due than it can dispatch, so it looks
 // for its end, and shows that it is alive, at every item.
 func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
-	before, now := s.fired, time.Now()
-	s.fired = now
-	if !before.IsZero() && steppedBack(now.Sub(before), now.Round(0).Sub(before.Round(0))) {
-		s.replan(s.now())
+	before, shown := s.fired, s.shown
+	s.fired, s.shown = time.Now(), s.now().Round(0)
+	if !before.IsZero() && steppedBack(s.fired.Sub(before), s.shown.Sub(shown)) {
+		s.replan(s.shown)
 	}
 	for {
 		select {
@@ -321,7 +324,7 @@ func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 
 		// Schedules and blackouts are the user's code: they run without the lock, because they may call us.
 		if it.again.at != 0 {
-			dark := s.blackout(e, now)
+			dark := s.darkAgain(e, it.again, now)
 			s.lock()
 			s.retry(it, dark)
 			s.unlock()
@@ -340,17 +343,25 @@ func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.Second }
 
 // replan asks all schedules again: what was planned by a clock that was ahead would leave the timers silent until the clock
-// gets there again.
+// gets there again. A tick that this host has come to comes due no second time if the clock went back by less than the time
+// between two: a nightly run must not be repeated because of a second. Otherwise those that lie ahead again do, and the store knows them.
 func (s *Scheduler) replan(now time.Time) {
 	s.lock()
 	s.say(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
 	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.again.at == 0 })
-	s.heap.order()
-	entries := slices.Collect(maps.Values(s.entries))
+	for i := range s.heap {
+		s.heap[i].when = now.UnixMicro() // a tick that waits does so by the clock that was ahead: look again
+	}
+	after := make(map[*entry]time.Time, len(s.entries))
+	for _, e := range s.entries {
+		after[e] = time.Time{}
+		if due := time.UnixMicro(e.due); e.due != 0 && due.Sub(now) < e.interval() {
+			after[e] = due
+		}
+	}
 	s.unlock()
-	for _, e := range entries {
-		next, err := s.first(e, now)
-		next.missed = time.Time{} // this host was there
+	for e, done := range after {
+		next, err := s.first(e, now, done)
 		s.lock()
 		s.take(e, next, err)
 		s.unlock()
@@ -370,6 +381,7 @@ func (s *Scheduler) due(e *entry, c coming) {
 	d.ticks++
 	d.silence.ticks++
 	d.silence.reason = ""
+	s.darkness(e, c.dark)
 	switch {
 	case c.dark != nil:
 		s.skip(e, last, BlackedOut, c.dark)
@@ -386,6 +398,7 @@ func (s *Scheduler) retry(it item, dark error) {
 	case e.gone || e.due != t.at:
 		s.skip(e, t.at, t.overtaken(), nil)
 	case dark != nil:
+		s.darkness(e, dark)
 		s.skip(e, t.at, BlackedOut, dark)
 	default:
 		s.try(e, t)
@@ -413,7 +426,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		s.skip(e, t.at, Rejoining, nil)
 		return
 	case s.stillFull(e):
-		d.silence.unknown()
+		d.silence.unasked()
 		s.skip(e, t.at, LimitGlobal, d.lastNo)
 		return
 	case s.standBack(e, t):
@@ -496,6 +509,7 @@ func (s *Scheduler) skipMany(e *entry, c decision, n uint64) {
 	if c.reason != Missed {
 		d.silence.reason = c.reason
 	}
+	c.said = time.Now().UnixMicro()
 	d.history.add(c)
 	if m := s.metricsOf(e); m != nil {
 		m.skipped(e.timer.Name, c.reason, n)

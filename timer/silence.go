@@ -23,22 +23,37 @@ type silence struct {
 	success time.Time // the latest, here or elsewhere; zero: none known
 	holder  dlock.Holder
 	reason  Reason // of the latest tick that started nothing here; "": it started a run
+	open    int    // ticks for which the store was not asked, because it had just said that it is full; not in ticks
 }
 
 // succeeded takes in a success, here or elsewhere.
 func (q *silence) succeeded(at time.Time) {
-	q.ticks, q.success = 0, at
+	q.ticks, q.success, q.open = 0, at, 0
 }
 
 // unknown leaves out a tick that the store refused without telling of successes: it cannot tell, or knows of none. Then the
 // hosts that did get the tick have to know.
 func (q *silence) unknown() { q.ticks = max(0, q.ticks-1) }
 
+// unasked puts a tick off: whether there was a success meanwhile, the store's next answer tells, for which settled is called.
+func (q *silence) unasked() {
+	q.unknown()
+	q.open++
+}
+
+func (q *silence) settled(told bool) {
+	if told {
+		q.ticks += q.open
+	}
+	q.open = 0
+}
+
 // heardOfSuccess takes in what the store's answer told of a success anywhere, which is that long ago. Called with mu held.
 func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
 	q := &e.more().silence
 	// It takes a moment until an answer is here: one that seems a little later is the one that we know of.
 	if age == 0 || !q.success.IsZero() && time.Since(q.success)-age <= min(e.interval()/2, time.Second) {
+		q.settled(age != 0)
 		return
 	}
 	q.succeeded(time.Now().Add(-age))

@@ -34,9 +34,13 @@ const (
 	// SkipMissed counts them and goes on with the next.
 	SkipMissed
 	// RunOnce runs the latest of them, once in the fleet, if it is no older than MissedWindow. The store decides: it must know that an
-	// earlier tick was claimed and this one was not. So it needs a store and a MaxPerTick. A host that slept while others
-	// did not, and one that starts, find that the tick was claimed. Ticks that fell into a pause or a blackout were not missed, nor those
-	// that came due while the store was down.
+	// earlier tick was claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes up for what it slept
+	// through, and one that starts for nothing. A host that slept while others did not, and one that starts in a fleet that was there, find
+	// that the tick was claimed. If the latest fell into a pause or a blackout, nothing was missed.
+	//
+	// The store knows claims and nothing else. So a host that starts runs also what nobody claimed because every slot was held, or
+	// because the store was down, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for 7
+	// days: a tick that is more than that after the one before is never made up for.
 	RunOnce
 )
 
@@ -62,6 +66,14 @@ type dueTick struct {
 	at     int64 // µs
 	missed bool  // it came due while this host was not there
 	stood  bool  // this host has stood back for others
+}
+
+// abandoned is why a tick is skipped that waited when nothing more was to start.
+func (t dueTick) abandoned() Reason {
+	if t.missed || t.stood {
+		return Draining
+	}
+	return Quarantine
 }
 
 // overtaken is why a tick is skipped that waited, and that a later one has overtaken.
@@ -91,36 +103,84 @@ type coming struct {
 
 // comeDue asks the schedule and the blackouts about a tick that was to be tried at due. Called without mu.
 func (s *Scheduler) comeDue(e *entry, tick, due, now time.Time) (c coming) {
-	spread := e.spread(s.config.Holder)
 	var next time.Time
 	c.first = tick
-	c.last, next, c.missed, c.err = advance(e.timer.Schedule, tick, now.Add(-spread))
+	c.last, next, c.missed, c.err = advance(e.timer.Schedule, tick, now.Add(-e.spread(s.config.Holder)))
 	if !c.last.Equal(tick) {
-		due = c.last.Add(spread)
+		due = s.comes(e, c.last)
+		if due.After(now) { // its jitter still delays the last, so the one before it is tried
+			c.last, next, c.missed, c.err = advance(e.timer.Schedule, tick, c.last.Add(-time.Microsecond))
+			due = s.comes(e, c.last)
+		}
 	}
 	c.late = now.Sub(due)
-	if c.late > lateGrace {
-		due = now // what is made up for starts now
-	}
 	c.dark = s.blackout(e, due)
+	if c.dark == nil && c.late > lateGrace && c.late <= e.missedWindow() {
+		c.dark = s.blackout(e, now) // what is made up for starts now
+	}
 	c.next = s.planned(e, next)
 	return c
 }
 
-// first asks the schedule for the first tick after now.
-func (s *Scheduler) first(e *entry, now time.Time) (plan, error) {
+// darkAgain says why a tick that is tried later than it was due may not start, or nil. Called without mu.
+func (s *Scheduler) darkAgain(e *entry, t dueTick, now time.Time) error {
+	if t.stood {
+		return nil // it is only just due, and was asked about then
+	}
+	if t.missed {
+		if dark := s.blackout(e, s.comes(e, time.UnixMicro(t.at))); dark != nil {
+			return dark
+		}
+	}
+	return s.blackout(e, now)
+}
+
+// first asks the schedule for the first tick, of those after a given one, to which this host has yet to come. Called without mu.
+func (s *Scheduler) first(e *entry, now, after time.Time) (plan, error) {
 	if e.timer.Schedule == nil {
 		return plan{}, nil
 	}
-	next, err := nextTick(e.timer.Schedule, now.Add(-e.spread(s.config.Holder)))
+	next, err := nextTick(e.timer.Schedule, later(now.Add(-e.spread(s.config.Holder)), after))
 	if err != nil {
 		return plan{}, err
 	}
-	p := s.planned(e, next)
-	if window := e.missedWindow(); window > 0 && s.session != nil && !e.timer.LocalOnly && e.timer.MaxPerTick != NoLimit {
-		p.missed = lastTick(e.timer.Schedule, now.Add(-e.spread(s.config.Holder)), window)
+	if late := s.delayed(e, now, next); late.After(after) {
+		next = late
 	}
-	return p, nil
+	return s.planned(e, next), nil
+}
+
+// delayed returns the tick before next if its jitter still delays it, or the zero time.
+func (s *Scheduler) delayed(e *entry, now, next time.Time) time.Time {
+	if e.timer.Jitter == 0 || next.IsZero() {
+		return time.Time{}
+	}
+	reached := now.Add(-e.spread(s.config.Holder))
+	most := float64(next.Sub(reached)) * e.timer.Jitter / (1 - e.timer.Jitter) // how long ago it can have been
+	last := lastTick(e.timer.Schedule, reached, time.Duration(most))
+	if last.IsZero() || !s.comes(e, last).After(now) {
+		return time.Time{}
+	}
+	return last
+}
+
+// lastMissed returns the tick that is to be made up for if no host had it, as far as this host can know before it has asked the
+// store; the zero time: none. Called without mu.
+func (s *Scheduler) lastMissed(e *entry, now time.Time) time.Time {
+	window := e.missedWindow()
+	if e.timer.Schedule == nil || window == 0 || s.session == nil || e.timer.LocalOnly || e.timer.MaxPerTick == NoLimit {
+		return time.Time{}
+	}
+	reached := now.Add(-e.spread(s.config.Holder))
+	last := lastTick(e.timer.Schedule, reached, window)
+	if last.IsZero() || !s.comes(e, last).After(now) {
+		return last
+	}
+	before := last.Add(-time.Microsecond) // its jitter still delays the last
+	if window -= reached.Sub(before); window <= 0 {
+		return time.Time{}
+	}
+	return lastTick(e.timer.Schedule, before, window)
 }
 
 // planned adds when this host comes to a tick. Called without mu.
@@ -128,7 +188,12 @@ func (s *Scheduler) planned(e *entry, tick time.Time) plan {
 	if tick.IsZero() {
 		return plan{}
 	}
-	return plan{tick: tick, due: tick.Add(e.spread(s.config.Holder) + e.jitter(tick))}
+	return plan{tick: tick, due: s.comes(e, tick)}
+}
+
+// comes is when this host comes to a tick. Called without mu.
+func (s *Scheduler) comes(e *entry, tick time.Time) time.Time {
+	return tick.Add(e.spread(s.config.Holder) + e.jitter(tick))
 }
 
 // take takes in what comes next. Called with mu held.
@@ -142,15 +207,16 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 		s.say(slog.LevelError, "timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
 		return
 	}
-	if s.phase == created || p.tick.IsZero() { // Run begins with asking all schedules
-		if !p.tick.IsZero() {
-			e.next = p.tick.UnixMicro()
-		}
+	if !p.tick.IsZero() {
+		e.next = p.tick.UnixMicro()
+	}
+	if s.phase == created { // Run begins with asking all schedules
 		return
 	}
-	e.next = p.tick.UnixMicro()
-	s.heap.push(item{when: p.due.UnixMicro(), e: e})
-	if !p.missed.IsZero() && e.due == 0 {
+	if e.next != 0 {
+		s.heap.push(item{when: p.due.UnixMicro(), e: e})
+	}
+	if !p.missed.IsZero() && e.due == 0 { // also one that was the last
 		e.due = p.missed.UnixMicro()
 		e.more().ticks++
 		s.heap.push(item{when: s.now().UnixMicro(), again: dueTick{at: e.due, missed: true}, e: e})
@@ -206,12 +272,17 @@ func (e *entry) jitter(tick time.Time) time.Duration {
 	return time.Duration(chance * e.timer.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
 }
 
+// hashed is the same in every process. FNV alone leaves names that differ in their last letter close to each other (by 2^40, which is 18 minutes
+// of a day), so its bits are mixed, as MurmurHash3 does in the end.
 func hashed(a, b string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(a))
 	h.Write([]byte{0})
 	h.Write([]byte(b))
-	return h.Sum64()
+	x := h.Sum64()
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
 }
 
 // remembered is how long a "full" of the store is remembered at most, and for timers of which period: asking every time would cost
@@ -255,12 +326,33 @@ func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	return true
 }
 
+// A brokenBlackout panicked, or returned an end that is not later.
+type brokenBlackout struct{ err error }
+
+func (b *brokenBlackout) Error() string {
+	return fmt.Sprintf("nothing starts, because it does not say until when it lasts: %v", b.err)
+}
+
+// darkness takes in what the blackouts said about a tick. One that is meant is no silence that anybody has to be told of; one that is
+// broken is, and is said once. Called with mu held.
+func (s *Scheduler) darkness(e *entry, dark error) {
+	d := e.more()
+	_, broken := dark.(*brokenBlackout)
+	if dark != nil && !broken {
+		d.silence.unknown()
+	}
+	if broken && !d.darkBroken {
+		s.say(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule", "timer", e.timer.Name, "err", dark)
+	}
+	d.darkBroken = broken
+}
+
 // blackout says why nothing may start at t, or nil. Called without mu.
 func (s *Scheduler) blackout(e *entry, t time.Time) error {
 	for _, list := range [...][]Blackout{e.timer.Blackouts, s.config.Blackouts} {
 		until, by, err := blackedOut(list, t)
 		if err != nil {
-			return fmt.Errorf("a blackout that does not say until when: %w", err) // nothing starts that it may have been meant to prevent
+			return &brokenBlackout{err} // nothing starts that it may have been meant to prevent
 		}
 		if !until.IsZero() {
 			return fmt.Errorf("%s, until %s at the earliest", describe(by), until.UTC().Format(time.RFC3339Nano))

@@ -45,7 +45,8 @@ type Timer struct {
 	// renewed. It has nothing to do with how fast the slot of a dead host comes back, which is Config.TTL. Default 1 h.
 	MaxRunTime time.Duration
 
-	// Blackouts are times in which the timer starts nothing: its ticks are skipped. Config.Blackouts come on top. Default none.
+	// Blackouts are times in which the timer starts nothing by its schedule: ticks that this host comes to in one are skipped. Trigger does
+	// not obey them. One that panics lets nothing start. Config.Blackouts come on top. Default none.
 	Blackouts []Blackout
 
 	// OnMissed decides about ticks that came due while this host, or the whole fleet, was not there. Default RunOnce for calendars
@@ -74,7 +75,8 @@ type Timer struct {
 	OnStoreDown StoreDownPolicy
 
 	// AlarmAfter is how many ticks may come due without a successful run on any host before TimersSucceed complains. At least 1, or
-	// NoLimit: never. A store that does not tell of successes elsewhere (database locks) lets a host complain of its own runs only.
+	// NoLimit: never. Ticks in a blackout do not count. A store that does not tell of successes elsewhere (database locks) lets a host
+	// complain of its own runs only.
 	// Default 5.
 	AlarmAfter int
 

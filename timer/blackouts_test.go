@@ -1,0 +1,137 @@
+package timer_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// In a blackout of the timer or of the scheduler its ticks are skipped, counted once, before any other door, and the store is not asked. Trigger does not
+// obey it. The dead-man's check holds its peace.
+//
+// Fails when blackout looks at one of the lists only, when due asks for the blackout last, and when darkness does not tell the silence.
+func TestBlackoutDoor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		window := func(from, to string) []timer.Blackout { return []timer.Blackout{timer.DailyWindow(from, to, "UTC")} }
+		busy := timer.Timer{Name: "busy", Schedule: minutely(), Blackouts: window("00:10", "00:20"), Run: f.handler(14*time.Minute + 30*time.Second)}
+		own := timer.Timer{Name: "own", Schedule: minutely(), Blackouts: window("00:10", "00:20"), Run: f.handler(time.Second)}
+		other := timer.Timer{Name: "other", Schedule: minutely(), Run: f.handler(time.Second)}
+		paused := own
+		paused.Name = "paused"
+		free := own // it never asks the store: a pause is this host's own door
+		free.Name, free.MaxConcurrency, free.MaxPerTick = "free", timer.NoLimit, timer.NoLimit
+		h := f.start(timer.Config{Blackouts: window("00:30", "00:35")}, busy, own, other, paused, free)
+		time.Sleep(9*time.Minute + 30*time.Second)
+		for _, name := range []string{"paused", "free"} {
+			if err := h.Control().Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(beat)
+		asked := h.link.Calls(dlocktest.Acquire)
+		time.Sleep(10 * time.Minute) // 00:19:36
+		for name, want := range map[string]uint64{"busy": 10, "own": 10, "other": 0, "paused": 10, "free": 10} {
+			st, _ := h.Status().Timer(name)
+			if st.Skipped[timer.BlackedOut] != want || st.Skipped[timer.Paused]+want > 10 {
+				t.Errorf("%s: %+v", name, st)
+			}
+		}
+		if n := h.link.Calls(dlocktest.Acquire) - asked; n > 10+60 { // those of other, and the prober's
+			t.Errorf("the store was asked %d times", n)
+		}
+		if err := h.TimersSucceed(); err != nil {
+			t.Errorf("a blackout is no silence: %v", err)
+		}
+		if err := h.Trigger(t.Context(), "own"); err != nil {
+			t.Errorf("a trigger in a blackout: %v", err)
+		}
+		time.Sleep(20 * time.Minute) // 00:39:36
+		ran, _ := f.watch.ticks("own")
+		if ran != 9+10+5+1 { // 1 to 9, 20 to 29, 35 to 39; the trigger has no tick
+			t.Errorf("%d ticks of it ran", ran)
+		}
+		if ran, _ := f.watch.ticks("other"); ran != 29+5 {
+			t.Errorf("%d ticks of the other timer ran", ran)
+		}
+		f.ended()
+	})
+}
+
+// A tick is judged by when it was due, also if its host comes to it a little later, or stands back.
+//
+// Fails when comeDue asks about now, and when darkAgain asks about ticks that stood back.
+func TestBlackoutIsJudgedByTheTick(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f, s := newFleet(t), &sleeper{}
+		at := func(minute, second int) time.Time { return time.Date(2000, 1, 1, 0, minute, second, 0, time.UTC) }
+		dark := []timer.Blackout{timer.Between(at(15, 0), at(20, 0))}
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.At(at(14, 58), at(19, 58)), Blackouts: dark, Run: f.handler(0)}, s.timer())
+		time.Sleep(14*time.Minute + 55*time.Second)
+		s.sleep(at(15, 2))
+		time.Sleep(5 * time.Minute)
+		s.sleep(at(20, 2))
+		time.Sleep(time.Minute)
+		if st, _ := h.Status().Timer("a"); st.Started != 1 || st.Skipped[timer.BlackedOut] != 1 || f.watch.starts["a"][at(14, 58)] != 1 {
+			t.Errorf("%+v, %v", st, f.watch.starts)
+		}
+		// The hosts that ran the tick before stand back a few milliseconds into the blackout.
+		for range 3 {
+			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3, Spread: timer.LeastRecent, Run: f.handler(0),
+				Blackouts: []timer.Blackout{timer.Between(at(30, 0).Add(time.Microsecond), at(40, 0))}})
+		}
+		time.Sleep(time.Until(at(35, 0)))
+		if n := f.watch.starts["b"][at(30, 0)]; n != 3 {
+			t.Errorf("%d hosts ran the tick before the blackout, want 3", n)
+		}
+		f.ended()
+	})
+}
+
+// A blackout that panics, or whose end is not later, lets nothing start, and says so: once in the log, with every tick in Explain, and to the
+// dead-man's check.
+//
+// Fails when blackout ignores the error, when darkness logs each time, and when it takes a broken one for meant.
+func TestBrokenBlackout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var log strings.Builder
+		var broken atomic.Bool
+		panics := timer.BlackoutFunc(func(time.Time) bool {
+			if broken.Load() {
+				panic("no calendar")
+			}
+			return false
+		})
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Blackouts: []timer.Blackout{panics}, Run: f.handler(0)})
+		for range 2 {
+			time.Sleep(time.Minute)
+			broken.Store(true)
+			ran, _ := f.watch.ticks("a")
+			time.Sleep(time.Minute)
+			if after, _ := f.watch.ticks("a"); after != ran {
+				t.Errorf("%d runs started", after-ran)
+			}
+			x, err := h.Explain(t.Context(), "a", time.Time{})
+			if err != nil || x.Reason != timer.BlackedOut || !strings.Contains(x.Text, "no calendar") {
+				t.Errorf("%v, %v", x, err)
+			}
+			if err := h.TimersSucceed(); err == nil || !strings.Contains(err.Error(), "blackout") {
+				t.Errorf("the dead-man's check: %v", err)
+			}
+			broken.Store(false)
+		}
+		time.Sleep(time.Minute)
+		if err := h.TimersSucceed(); err != nil {
+			t.Error(err)
+		}
+		f.ended()
+		if n := strings.Count(log.String(), "no calendar"); n != 2 {
+			t.Errorf("logged %d times that it is broken, which it was twice:\n%s", n, log.String())
+		}
+	})
+}

@@ -1,0 +1,324 @@
+package timer_test
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+var fullClocks = flag.Bool("clocks", false, "run the tests of clocks that differ in full: 1,000 ticks of one second on real servers, 19 minutes")
+
+// A clockTest is five hosts whose clocks are apart, and how long they are watched.
+type clockTest struct {
+	period time.Duration
+	ticks  int
+	warm   time.Duration // how long hosts run before they are watched
+	apart  []float64     // the clocks, in periods
+	open   func(host int) dlock.DistributedLock
+	prefix string // of names
+}
+
+// What came of it.
+type clockResult struct {
+	starts map[string]map[time.Time]int // by timer and tick, of those that were watched
+	shares map[string][5]int
+	mu     sync.Mutex
+	slow   atomic.Int64 // the longest that a call to the store took, or that a goroutine was held up
+	books  string
+}
+
+func (r *clockResult) took(d time.Duration) {
+	for {
+		was := r.slow.Load()
+		if int64(d) <= was || r.slow.CompareAndSwap(was, int64(d)) {
+			return
+		}
+	}
+}
+
+// runs returns the number of runs and the largest number of one tick.
+func (r *clockResult) runs(name string) (runs, most int) {
+	for _, n := range r.starts[name] {
+		runs += n
+		most = max(most, n)
+	}
+	return runs, most
+}
+
+// clocked measures how long a store takes.
+type clocked struct {
+	dlock.DistributedLock
+	r *clockResult
+}
+
+func (c clocked) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	defer func(began time.Time) { c.r.took(time.Since(began)) }(time.Now())
+	return c.DistributedLock.TryAcquire(ctx, req)
+}
+
+func (c clocked) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	return c.DistributedLock.(dlock.Lister).List(ctx, name, slots)
+}
+
+// run lets five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter), until each has come to every tick that is watched.
+func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
+	r := &clockResult{starts: map[string]map[time.Time]int{}, shares: map[string][5]int{}}
+	var from, to atomic.Int64
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var hosts []*timer.Scheduler
+	var running sync.WaitGroup
+	for i := range 5 {
+		own := make([]timer.Timer, len(timers))
+		for k, job := range timers {
+			job.Schedule, job.OnStoreDown = timer.Every(c.period).Offset(0), timer.Skip
+			name := job.Name
+			job.Name = c.prefix + name
+			job.Run = func(ctx context.Context) error {
+				run, _ := timer.RunFromContext(ctx)
+				if at := run.Tick().UnixNano(); at >= from.Load() && at < to.Load() {
+					r.mu.Lock()
+					if r.starts[name] == nil {
+						r.starts[name] = map[time.Time]int{}
+					}
+					r.starts[name][run.Tick()]++
+					shares := r.shares[name]
+					shares[i]++
+					r.shares[name] = shares
+					r.mu.Unlock()
+				}
+				return sleep(ctx, min(10*time.Millisecond, c.period/5))
+			}
+			own[k] = job
+		}
+		h, err := timer.New(timer.Config{Lock: clocked{c.open(i), r}, TTL: 9 * time.Second, StoreTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
+			Holder: dlock.Holder{Host: fmt.Sprint("host", i), PID: 1, ID: rand.Text()}}, own...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		timer.SetSkew(h, time.Duration(c.apart[i]*float64(c.period)))
+		hosts = append(hosts, h)
+		running.Go(func() {
+			if err := h.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	begin := time.Now().Add(c.warm + 10*c.period).Truncate(c.period)
+	end := begin.Add(time.Duration(c.ticks) * c.period)
+	to.Store(end.UnixNano())
+	from.Store(begin.UnixNano())
+	patience := end.Add(time.Minute)
+	for done := false; !done; {
+		began := time.Now()
+		time.Sleep(c.period / 20)
+		r.took(time.Since(began) - c.period/20)
+		done = true
+		for _, h := range hosts {
+			for _, st := range h.Status().Timers {
+				done = done && st.Next.After(end)
+			}
+		}
+		if time.Now().After(patience) {
+			t.Fatal("the ticks do not come")
+		}
+	}
+	stop()
+	running.Wait()
+	for i, h := range hosts {
+		for _, st := range h.Status().Timers {
+			var skipped uint64
+			for _, n := range st.Skipped {
+				skipped += n
+			}
+			if st.Ticks != st.Started+skipped {
+				t.Errorf("host %d: %+v", i, st)
+			}
+			r.books += fmt.Sprintf("\n%s on host %d (clock %+v periods): %d ticks, %d started, skipped %v", st.Name, i, c.apart[i], st.Ticks, st.Started, st.Skipped)
+		}
+	}
+	return r
+}
+
+var (
+	farApart = []float64{-2, 2, 0, 1, -1}
+	nearby   = []float64{.4, -.4, 0, .2, -.2}
+	agreeing = []float64{0, 0, 0, 0, 0}
+)
+
+func limits() []timer.Timer {
+	return []timer.Timer{
+		{Name: "one"},
+		{Name: "three", MaxConcurrency: 3},
+		{Name: "all", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit},
+		{Name: "each", MaxConcurrency: 5, MaxPerTick: timer.NoLimit, MaxPerHost: 1},
+	}
+}
+
+// check says what must be, whatever the machine did, and what must be if it did nothing.
+func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) {
+	t.Helper()
+	for _, want := range []struct {
+		name    string
+		perTick int
+		exactly bool
+	}{{"one", 1, true}, {"three", 3, agree}, {"all", 5, true}, {"each", 5, true}} {
+		runs, most := r.runs(want.name)
+		t.Logf("%s: %d ticks, %d runs, up to %d of a tick", want.name, len(r.starts[want.name]), runs, most)
+		if most > want.perTick {
+			t.Errorf("%s: %d runs of one tick, want at most %d", want.name, most, want.perTick)
+		}
+		if want.exactly && undisturbed && runs != c.ticks*want.perTick {
+			t.Errorf("%s: %d runs, want exactly %d%s", want.name, runs, c.ticks*want.perTick, r.books)
+		}
+	}
+}
+
+// Five hosts whose clocks are up to two seconds off, and jobs much shorter than that: MaxPerTick holds for each tick, and MaxPerTick 1 runs every
+// tick. Where clocks agree within an interval every start that a tick allows is used; else those whose clock is ahead claim later
+// ticks meanwhile. Without a limit every host runs every tick.
+//
+// Fails when a tick is claimed by anything but its instant (time.Now in acquire), and when memlock does not refuse ticks that are late.
+func TestClocksThatDiffer(t *testing.T) {
+	for name, clocks := range map[string][]float64{"two seconds": farApart, "within an interval": nearby} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				store := memlock.New()
+				c := clockTest{period: time.Second, ticks: 1000, apart: clocks, open: func(host int) dlock.DistributedLock {
+					return &distant{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond, more: mathrand.New(mathrand.NewPCG(uint64(host), 1))}
+				}}
+				r := c.run(t, limits()...)
+				c.check(t, r, clocks[0] != farApart[0], true)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// The same on real servers: 50 ticks of 200 ms with clocks that are up to 400 ms off, or in full (-clocks). It also tells how evenly hosts share the
+// ticks whose clocks agree.
+//
+// Fails as the test above does.
+func TestClocksThatDifferOnServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short")
+	}
+	for name, server := range map[string]func(t *testing.T) func() dlock.DistributedLock{"redis": onRedis, "postgres": onPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			open := server(t)
+			awaitGrants(t, open())
+			for _, fleet := range []struct {
+				name   string
+				clocks []float64
+				timers []timer.Timer
+			}{
+				{"apart", farApart, limits()},
+				{"close", nearby, limits()},
+				{"equal", agreeing, append(limits(), timer.Timer{Name: "first come"}, timer.Timer{Name: "least recent", Spread: timer.LeastRecent})},
+			} {
+				t.Run(fleet.name, func(t *testing.T) {
+					t.Parallel()
+					c := clockTest{period: 200 * time.Millisecond, ticks: 50, apart: fleet.clocks, prefix: fleet.name + " ", open: func(int) dlock.DistributedLock { return open() }}
+					if *fullClocks {
+						c.period, c.ticks, c.warm = time.Second, 1000, 100*time.Second
+					}
+					for round := 1; ; round++ {
+						c.prefix = fmt.Sprintf("%s %d ", fleet.name, round)
+						r := c.run(t, fleet.timers...)
+						slow := time.Duration(r.slow.Load())
+						undisturbed := slow < c.period/4
+						t.Logf("round %d: the slowest call or pause took %v", round, slow)
+						c.check(t, r, fleet.name != "apart", undisturbed)
+						for _, name := range []string{"first come", "least recent"} {
+							if shares, ok := r.shares[name]; ok {
+								runs, most := r.runs(name)
+								t.Logf("%s: %d runs, up to %d of a tick, by hosts %v", name, runs, most, shares)
+								for i, n := range shares {
+									if *fullClocks && name == "least recent" && undisturbed && (n < c.ticks*12/100 || n > c.ticks*30/100) {
+										t.Errorf("least recent: host %d had %d of %d runs", i, n, runs)
+									}
+								}
+							}
+						}
+						if undisturbed || round == 3 || *fullClocks {
+							return
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+func onRedis(t *testing.T) func() dlock.DistributedLock {
+	server := redistest.Shared(t)
+	client := redis.NewClient(&redis.Options{Password: servertest.Canary, Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	prefix := rand.Text() + ":"
+	return func() dlock.DistributedLock {
+		store := redislock.New(client, redislock.Options{Prefix: prefix, QuarantineTTL: 9 * time.Second})
+		t.Cleanup(func() { store.Close() })
+		return store
+	}
+}
+
+func onPostgres(t *testing.T) func() dlock.DistributedLock {
+	server := sqltest.SharedPostgres(t)
+	config, err := pgxpool.ParseConfig(server.DSN("", "", server.NewDatabase(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 32
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	open := func() dlock.DistributedLock {
+		store := pgxlock.New(pool, sqllock.Options{})
+		t.Cleanup(func() { store.Close() })
+		return store
+	}
+	if err := open().(*sqllock.Store).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return open
+}
+
+// awaitGrants waits for the end of the quarantine of a server that has just started.
+func awaitGrants(t *testing.T, store dlock.DistributedLock) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: "awake", Token: rand.Text(), TTL: time.Millisecond})
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}

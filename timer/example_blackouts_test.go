@@ -1,0 +1,47 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// In a blackout nothing starts by its schedule. People may still trigger.
+func ExampleTimer_blackouts() {
+	now := time.Now()
+	runs := make(chan bool, 1)
+	timers, err := timer.New(
+		timer.Config{Blackouts: []timer.Blackout{timer.Between(now.Add(-time.Hour), now.Add(time.Hour))}}, // the database is being moved
+		timer.Timer{
+			Name:      "send-reminders",
+			Schedule:  timer.Every(10 * time.Millisecond),
+			Blackouts: []timer.Blackout{timer.DailyWindow("22:00", "06:00", "Europe/Berlin")}, // nobody is woken
+			Run: func(ctx context.Context) error {
+				run, _ := timer.RunFromContext(ctx)
+				runs <- run.Tick().IsZero()
+				return nil
+			},
+		},
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stop := start(timers)
+	defer stop()
+
+	var reminders timer.TimerStatus
+	for reminders.Skipped[timer.BlackedOut] < 3 {
+		time.Sleep(time.Millisecond)
+		reminders, _ = timers.Status().Timer("send-reminders")
+	}
+	fmt.Println("started:", reminders.Started)
+	fmt.Println("trigger:", timers.Trigger(context.Background(), "send-reminders"))
+	fmt.Println("triggered:", <-runs)
+	// Output:
+	// started: 0
+	// trigger: <nil>
+	// triggered: true
+}

@@ -1,0 +1,49 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// All hosts are down when a tick comes due. Whichever comes back first makes up for it: once, whatever the number of hosts and of ticks.
+func ExampleMissedPolicy() {
+	store := memlock.New()
+	first := time.Now().Add(50 * time.Millisecond)
+	second := first.Add(time.Second)
+	runs := make(chan time.Time, 10)
+	host := func() *timer.Scheduler {
+		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+			Name:         "close-the-books",
+			Schedule:     timer.At(first, second),
+			OnMissed:     timer.RunOnce, // the default for calendars
+			MissedWindow: 12 * time.Hour,
+			Run: func(ctx context.Context) error {
+				run, _ := timer.RunFromContext(ctx)
+				runs <- run.Tick()
+				return nil
+			},
+		})
+		if err != nil {
+			panic(err)
+		}
+		return timers
+	}
+
+	stop := start(host())
+	fmt.Println("the first ran:", (<-runs).Sub(first).Abs() < time.Millisecond)
+	stop()
+
+	<-time.After(time.Until(second)) // nobody is there
+	stop = start(host(), host(), host())
+	fmt.Println("the second ran:", (<-runs).Sub(second).Abs() < time.Millisecond)
+	stop()
+	fmt.Println("more runs:", len(runs))
+	// Output:
+	// the first ran: true
+	// the second ran: true
+	// more runs: 0
+}

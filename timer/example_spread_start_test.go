@@ -1,0 +1,74 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Timers that are due at the same instant start within SpreadStart of it, each after a delay that follows from its name: on every host, and
+// after every restart.
+func ExampleTimer_spreadStart() {
+	order := make(chan string, 10)
+	due := timer.At(time.Now().Add(50 * time.Millisecond))
+	nightly := func(name string) timer.Timer {
+		return timer.Timer{
+			Name:        name,
+			Schedule:    due,
+			SpreadStart: time.Second,
+			Run: func(context.Context) error {
+				order <- name
+				return nil
+			},
+		}
+	}
+	timers, err := timer.New(timer.Config{}, nightly("backup"), nightly("clean-up"), nightly("send-digest"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stop := start(timers)
+	defer stop()
+	for range 3 {
+		fmt.Println(<-order)
+	}
+	// Output:
+	// send-digest
+	// clean-up
+	// backup
+}
+
+// What every host does for itself needs not start on all of them at once: SpreadHosts gives each a delay of its own.
+func ExampleTimer_spreadHosts() {
+	order := make(chan string, 10)
+	due := timer.At(time.Now().Add(50 * time.Millisecond))
+	host := func(name string) *timer.Scheduler {
+		timers, err := timer.New(timer.Config{Holder: dlock.Holder{Host: name, PID: 1, ID: "x"}}, timer.Timer{
+			Name:           "warm-cache",
+			Schedule:       due,
+			MaxConcurrency: timer.NoLimit,
+			MaxPerTick:     timer.NoLimit,
+			SpreadHosts:    time.Second,
+			Run: func(context.Context) error {
+				order <- name
+				return nil
+			},
+		})
+		if err != nil {
+			panic(err)
+		}
+		return timers
+	}
+	stop := start(host("web-1"), host("web-2"), host("web-3"))
+	defer stop()
+	for range 3 {
+		fmt.Println(<-order)
+	}
+	// Output:
+	// web-1
+	// web-2
+	// web-3
+}

@@ -1,0 +1,41 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A host that ran the latest tick stands back for some milliseconds, so that the others get the next. It costs no tick.
+func ExampleSpreadPolicy() {
+	store := memlock.New()
+	ticks := make(chan time.Time, 1000)
+	host := func() *timer.Scheduler {
+		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+			Name:     "import-feeds",
+			Schedule: timer.Every(20 * time.Millisecond),
+			Spread:   timer.LeastRecent,
+			Run: func(ctx context.Context) error {
+				run, _ := timer.RunFromContext(ctx)
+				ticks <- run.Tick()
+				return nil
+			},
+		})
+		if err != nil {
+			panic(err)
+		}
+		return timers
+	}
+	stop := start(host(), host(), host())
+	defer stop()
+
+	seen := map[time.Time]bool{}
+	for range 5 {
+		seen[<-ticks] = true
+	}
+	fmt.Println("5 runs,", len(seen), "ticks")
+	// Output: 5 runs, 5 ticks
+}

@@ -1,0 +1,168 @@
+package timer_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// asks counts the acquires of one name.
+type asks struct {
+	dlock.DistributedLock
+	name string
+	n    atomic.Int64
+}
+
+func (a *asks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if req.Name == a.name {
+		a.n.Add(1)
+	}
+	return a.DistributedLock.TryAcquire(ctx, req)
+}
+
+// A timer that is due often and finds every slot held asks the store once a second, on each host. Every tick is accounted for, and
+// the dead-man's check counts all of them, when the store next answers.
+//
+// Fails when remember does nothing (600 calls), when stillFull never ends, and when unasked ticks are not counted.
+func TestFullTimerAsksRarely(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 700, Run: f.handler(0)}
+		var stores []*asks
+		for range 3 {
+			s := &asks{DistributedLock: f.store, name: "timer:a"}
+			stores = append(stores, s)
+			f.startOn(s, timer.Config{}, job)
+		}
+		time.Sleep(10 * time.Second) // runs succeed
+		occupy(f, nil)
+		before := make([]int64, 3)
+		for i, s := range stores {
+			before[i] = s.n.Load()
+		}
+		time.Sleep(time.Minute)
+		for i, s := range stores {
+			if n := s.n.Load() - before[i]; n < 50 || n > 61 {
+				t.Errorf("host %d asked %d times in a minute", i, n)
+			}
+			if st, _ := f.hosts[i].Status().Timer("a"); st.Skipped[timer.LimitGlobal] < 590 {
+				t.Errorf("host %d: %+v", i, st)
+			}
+			if err := f.hosts[i].TimersSucceed(); err != nil {
+				t.Errorf("host %d, after 600 ticks: %v", i, err)
+			}
+		}
+		time.Sleep(12 * time.Second)
+		for i, h := range f.hosts {
+			if err := h.TimersSucceed(); err == nil {
+				t.Errorf("host %d has nothing to complain of after 720 ticks", i)
+			}
+			st, _ := h.Status().Timer("a")
+			if st.Silent < 700 || st.Silent > 725 {
+				t.Errorf("host %d counts %d ticks", i, st.Silent)
+			}
+		}
+		f.ended()
+	})
+}
+
+// Runs elsewhere that succeed are heard of, though hosts seldom ask: nobody raises an alarm for a timer whose runs are longer than its period.
+//
+// Fails when unasked counts at once.
+func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 35, Run: f.handler(1500 * time.Millisecond)}
+		for range 3 {
+			f.start(timer.Config{}, job)
+		}
+		time.Sleep(5 * time.Second)
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			for i, h := range f.hosts {
+				if err := h.TimersSucceed(); err != nil {
+					t.Fatalf("host %d: %v", i, err)
+				}
+			}
+		}
+		f.ended()
+	})
+}
+
+// A "full" is remembered for a second at most, and for no longer than the lease that ends first; and not when a run of this host ends.
+//
+// Fails when remember takes the longer of both, and when finish does not forget.
+func TestFullIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)}
+		h := f.start(timer.Config{}, job)
+		take := func(ttl time.Duration, slots int) dlock.Grant {
+			t.Helper()
+			g, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "timer:a", Slots: slots, Token: "x", TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		since := func(what string, from time.Time, most time.Duration) {
+			t.Helper()
+			st, _ := h.Status().Timer("a")
+			before := st.Started
+			until(t, 3*time.Second, what, func() bool { st, _ := h.Status().Timer("a"); return st.Started > before })
+			if took := time.Since(from); took > most {
+				t.Errorf("%s: it ran again after %v", what, took)
+			}
+		}
+		time.Sleep(time.Second + 50*time.Millisecond)
+		take(230*time.Millisecond, 1) // whoever has it dies
+		since("a lease that ends soon", time.Now(), 330*time.Millisecond)
+
+		time.Sleep(time.Second)
+		g := take(15*time.Second, 1)
+		time.Sleep(3500 * time.Millisecond)
+		released := time.Now()
+		if _, err := f.store.Release(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		since("a slot that is released", released, 1100*time.Millisecond)
+		f.ended()
+
+		// Two slots, one of which somebody else has.
+		f = newFleet(t)
+		job.MaxConcurrency, job.Run = 2, f.handler(350*time.Millisecond)
+		h = f.start(timer.Config{}, job)
+		take(time.Hour, 2)
+		time.Sleep(time.Minute)
+		if st, _ := h.Status().Timer("a"); st.Started < 145 || st.Skipped[timer.LimitGlobal] < 400 { // one every 400 ms
+			t.Errorf("%+v", st)
+		}
+		f.ended()
+	})
+}
+
+// A timer that is due every ten seconds or less often asks for every tick, and so does one that is granted.
+//
+// Fails when remember does not look at the interval: not here, because a second is shorter than ten; that is why ten.
+func TestSeldomTimersAlwaysAsk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		s := &asks{DistributedLock: f.store, name: "timer:a"}
+		f.startOn(s, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(10 * time.Second), Run: f.handler(0)})
+		often := &asks{DistributedLock: f.store, name: "timer:b"}
+		f.startOn(often, timer.Config{}, timer.Timer{Name: "b", Schedule: timer.Every(10 * time.Millisecond), Run: f.handler(0)})
+		occupy(f, nil)
+		time.Sleep(10 * time.Minute)
+		if n := s.n.Load(); n != 60 {
+			t.Errorf("asked %d times for 60 ticks", n)
+		}
+		if n := often.n.Load(); n != 60_000 {
+			t.Errorf("asked %d times for 60,000 ticks that were granted", n)
+		}
+		f.ended()
+	})
+}

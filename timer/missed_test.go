@@ -1,0 +1,514 @@
+package timer_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// tenMinutes is a grid that begins at the full hour, as the time in a bubble does.
+var tenMinutes = timer.Every(10 * time.Minute).Offset(0)
+
+// ended stops all hosts, checks that their books are right, and forgets them: the fleet is down. It returns what they skipped.
+func (f *fleet) ended() map[timer.Reason]uint64 {
+	f.t.Helper()
+	f.stop()
+	sum := map[timer.Reason]uint64{}
+	for _, h := range f.hosts {
+		_, skipped := h.accounted(f.t)
+		for reason, n := range skipped {
+			sum[reason] += n
+		}
+	}
+	f.hosts = nil
+	return sum
+}
+
+// runs returns how many runs a timer has had in the fleet, and the latest tick of these.
+func (f *fleet) runs(name string) (n int, last time.Time) {
+	f.watch.mu.Lock()
+	defer f.watch.mu.Unlock()
+	for tick, starts := range f.watch.starts[name] {
+		n += starts
+		if tick.After(last) {
+			last = tick
+		}
+	}
+	return n, last
+}
+
+// A sleeper holds up the goroutine that schedules all timers of a host: it is asleep, as far as ticks are concerned.
+type sleeper struct {
+	nap   atomic.Int64
+	every time.Duration // it can fall asleep; default one second
+}
+
+func (s *sleeper) Next(t time.Time) time.Time {
+	time.Sleep(time.Duration(s.nap.Swap(0)))
+	every := max(s.every, time.Second)
+	return t.Truncate(every).Add(every)
+}
+
+// sleep lets the host miss what comes due until then.
+func (s *sleeper) sleep(until time.Time) { s.nap.Store(int64(time.Until(until))) }
+
+func (s *sleeper) timer() timer.Timer {
+	return timer.Timer{Name: "sleeper", Schedule: s, LocalOnly: true, Run: nop}
+}
+
+// Whatever the number of hosts, of ticks that were missed, and of starts that a tick may have, and however the hosts come back: an outage of the fleet is made
+// up for by one run, of the latest tick, and not again when the hosts are replaced one by one.
+//
+// Fails when the claim of a missed tick is not marked as one (acquire), when memlock lets such a claim add to others', and when lastTick
+// returns the first tick.
+func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
+	for _, c := range []struct {
+		hosts, perTick, ticks int
+		apart                 time.Duration // the hosts come back
+	}{
+		{1, 1, 1, 0}, {1, 3, 40, 0}, {3, 1, 1, 0}, {3, 3, 3, 0}, {5, 5, 40, 0}, {3, 3, 2, 20 * time.Second}, {5, 1, 7, 90 * time.Second}, {4, timer.NoLimit, 3, time.Second},
+	} {
+		t.Run(fmt.Sprintf("%d hosts, %d per tick, %d missed, %v apart", c.hosts, c.perTick, c.ticks, c.apart), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: c.perTick, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+				up := func(apart time.Duration) {
+					for range c.hosts {
+						f.start(timer.Config{}, job)
+						time.Sleep(apart)
+					}
+				}
+				time.Sleep(5 * time.Minute)
+				up(0)
+				time.Sleep(20 * time.Minute) // 00:25, the latest tick was 00:20
+				usual := min(c.hosts, c.perTick)
+				if n, _ := f.runs("job"); n != 2*usual {
+					t.Fatalf("%d runs of 2 ticks", n)
+				}
+				f.ended()
+				time.Sleep(time.Duration(c.ticks) * 10 * time.Minute)
+				down := time.Now()
+				latest := down.Truncate(10 * time.Minute)
+				up(c.apart)
+				for _, h := range slices.Clone(f.hosts) { // a rolling deploy
+					h.stopped(t)
+					h.accounted(t)
+					f.hosts = slices.DeleteFunc(f.hosts, func(other *host) bool { return other == h })
+					f.start(timer.Config{}, job)
+				}
+				for time.Since(down) < time.Duration(c.hosts)*c.apart+time.Second {
+					time.Sleep(time.Second)
+				}
+				want, wantLast := 2*usual+1, latest
+				if c.perTick == timer.NoLimit { // nobody can know
+					want = 2 * usual
+					wantLast = time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)
+				}
+				seen := time.Now().Truncate(10 * time.Minute)
+				for ; seen.After(latest); seen = seen.Add(-10 * time.Minute) { // came due while the hosts came back
+					wantLast = time.Now().Truncate(10 * time.Minute)
+					_, most := f.watch.ticks("job")
+					if most > usual {
+						t.Errorf("%d starts of one tick", most)
+					}
+				}
+				n, last := f.runs("job")
+				if wantLast.Equal(latest) && n != want || n < want || !last.Equal(wantLast) {
+					t.Errorf("%d runs, the last of %v; want %d, %v", n, last, want, wantLast)
+				}
+				if starts := f.watch.starts["job"][latest.UTC()]; c.perTick != timer.NoLimit && starts != 1 {
+					t.Errorf("the latest tick that was missed had %d runs", starts)
+				}
+				before, _ := f.runs("job")
+				time.Sleep(10 * time.Minute)
+				if after, _ := f.runs("job"); after-before != usual {
+					t.Errorf("the tick after had %d runs, want %d", after-before, usual)
+				}
+				f.ended()
+				f.watch.check(t)
+			})
+		})
+	}
+}
+
+// A timer that nobody has ever run did not miss what came before its first host; neither did one whose latest tick is older than
+// MissedWindow, and one that skips.
+//
+// Fails when memlock grants the claim of a missed tick of a name without a tick, when lastTick looks back further than the window, or when missedWindow
+// looks at MissedWindow alone.
+func TestNotMissed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		hourly := timer.Every(time.Hour).Offset(0)
+		job := func(name string, window time.Duration, policy timer.MissedPolicy) timer.Timer {
+			return timer.Timer{Name: name, Schedule: hourly, OnMissed: policy, MissedWindow: window, Run: f.handler(time.Second)}
+		}
+		old := []timer.Timer{job("narrow", 30*time.Minute, timer.RunOnce), job("wide", 31*time.Minute, timer.RunOnce), job("skip", 0, timer.SkipMissed)}
+		f.start(timer.Config{}, old...)
+		time.Sleep(90 * time.Minute) // 01:30
+		f.ended()
+		time.Sleep(time.Hour + time.Second) // 02:30:01
+		h := f.start(timer.Config{}, append(old, job("new", 0, timer.RunOnce))...)
+		time.Sleep(time.Minute)
+		for name, want := range map[string]int{"narrow": 1, "wide": 2, "skip": 1, "new": 0} {
+			if n, _ := f.runs(name); n != want {
+				t.Errorf("%s: %d runs, want %d", name, n, want)
+			}
+		}
+		if st, _ := h.Status().Timer("new"); st.Skipped[timer.TickFirst] != 1 {
+			t.Errorf("a new timer: %+v", st)
+		}
+		for _, name := range []string{"narrow", "skip"} {
+			if st, _ := h.Status().Timer(name); st.Ticks != 0 {
+				t.Errorf("%s: it has accounted for a tick that was nobody's: %+v", name, st)
+			}
+		}
+		f.ended()
+	})
+}
+
+// Calendars are made up for unless they say otherwise, also their very last tick; other schedules are not.
+//
+// Fails when take drops what was missed of a schedule that has ended, or when withDefaults leaves SkipMissed to calendars.
+func TestMissedByDefault(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		at := func(minute int) time.Time { return time.Date(2000, 1, 1, 0, minute, 0, 0, time.UTC) }
+		grid := tenMinutes
+		schedules := map[string]timer.Schedule{
+			"cron":   timer.Cron("*/10 * * * *", "UTC"),
+			"at":     timer.At(at(10), at(20)),
+			"except": timer.Except(timer.Cron("*/10 * * * *", "UTC"), timer.Weekdays("UTC", time.Sunday)),
+			"every":  grid,
+			"own":    schedule(func(t time.Time) time.Time { return grid.Next(t) }),
+		}
+		var timers []timer.Timer
+		for name, s := range schedules {
+			timers = append(timers, timer.Timer{Name: name, Schedule: s, Run: f.handler(time.Second)})
+		}
+		f.start(timer.Config{}, timers...)
+		time.Sleep(15 * time.Minute)
+		f.ended()
+		time.Sleep(10 * time.Minute)
+		f.start(timer.Config{}, timers...)
+		time.Sleep(time.Minute)
+		for name, want := range map[string]int{"cron": 20, "at": 20, "except": 20, "every": 10, "own": 10} {
+			if _, last := f.runs(name); !last.Equal(at(want)) {
+				t.Errorf("%s: its last run is of %v, want %v", name, last, at(want))
+			}
+		}
+		f.ended()
+	})
+}
+
+// A host that slept makes up for what nobody had, and for nothing that others had; without a store for what it slept through. It counts
+// all.
+//
+// Fails when comeDue takes what is late for punctual, and when first makes up for ticks without a store.
+func TestMissedBySleeping(t *testing.T) {
+	// each runs three hosts that sleep from 00:12 to 00:45, some of them, and returns the latest tick that ran and how often.
+	each := func(t *testing.T, job timer.Timer, asleep, hosts int) (starts int, skipped map[timer.Reason]uint64) {
+		f := newFleet(t)
+		job.Name, job.Run = "job", f.handler(time.Second)
+		time.Sleep(time.Second)
+		var sleepers []*sleeper
+		for range hosts {
+			s := &sleeper{}
+			sleepers = append(sleepers, s)
+			f.start(timer.Config{}, job, s.timer())
+		}
+		time.Sleep(12 * time.Minute)
+		for _, s := range sleepers[:asleep] {
+			s.sleep(time.Date(2000, 1, 1, 0, 45, 0, 0, time.UTC))
+		}
+		time.Sleep(36 * time.Minute)
+		f.watch.mu.Lock()
+		starts = f.watch.starts["job"][time.Date(2000, 1, 1, 0, 40, 0, 0, time.UTC)]
+		f.watch.mu.Unlock()
+		n, _ := f.runs("job")
+		time.Sleep(4 * time.Minute)
+		if after, _ := f.runs("job"); after == n {
+			t.Error("the tick after did not run")
+		}
+		for _, h := range f.hosts {
+			st, _ := h.Status().Timer("job")
+			if st.Ticks-st.Skipped[timer.TickFirst] != 5 { // each host began with one that nobody had missed
+				t.Errorf("%d ticks accounted for, want all 5", st.Ticks)
+			}
+			for reason, n := range st.Skipped {
+				if skipped == nil {
+					skipped = map[timer.Reason]uint64{}
+				}
+				skipped[reason] += n
+			}
+		}
+		f.ended()
+		f.watch.check(t)
+		return starts, skipped
+	}
+	for _, c := range []struct {
+		name          string
+		job           timer.Timer
+		asleep, hosts int
+		starts        int
+	}{
+		{"all", timer.Timer{OnMissed: timer.RunOnce}, 3, 3, 1},
+		{"all, three per tick", timer.Timer{OnMissed: timer.RunOnce, MaxConcurrency: 3}, 3, 3, 1},
+		{"all, skip", timer.Timer{}, 3, 3, 0},
+		{"one", timer.Timer{OnMissed: timer.RunOnce}, 1, 3, 1},
+		{"one, three per tick", timer.Timer{OnMissed: timer.RunOnce, MaxConcurrency: 3}, 1, 3, 2},
+		{"all, and long ago", timer.Timer{OnMissed: timer.RunOnce, MissedWindow: 4 * time.Minute}, 3, 3, 0},
+		{"all, without a limit per tick", timer.Timer{OnMissed: timer.RunOnce, MaxConcurrency: 9, MaxPerTick: timer.NoLimit}, 3, 3, 3},
+		{"one alone", timer.Timer{OnMissed: timer.RunOnce, LocalOnly: true}, 1, 1, 1},
+		{"one alone, skip", timer.Timer{LocalOnly: true}, 1, 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c.job.Schedule = tenMinutes
+				starts, skipped := each(t, c.job, c.asleep, c.hosts)
+				if starts != c.starts {
+					t.Errorf("%d runs of the latest tick that was missed, want %d (skipped %v)", starts, c.starts, skipped)
+				}
+				if skipped[timer.Missed] < uint64(2*c.asleep) {
+					t.Errorf("skipped %v: each that slept missed two ticks before the latest", skipped)
+				}
+			})
+		})
+	}
+}
+
+// Without a store a host that starts knows nothing of what was before, and makes up for nothing.
+//
+// Fails when lastMissed does not look for a session.
+func TestNothingIsMissedWithoutAStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		time.Sleep(15 * time.Minute)
+		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.RunOnce, LocalOnly: true, Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		if st, _ := h.Status().Timer("job"); st.Ticks != 0 || st.Started != 0 {
+			t.Errorf("%+v", st)
+		}
+		f.ended()
+	})
+}
+
+// What fell into a pause or a blackout was not missed, also when that is over, and what was missed is not made up for during one.
+//
+// Fails when the tick is judged by the moment at which it is made up for alone (comeDue, darkAgain), or by the one at which it was due alone.
+func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
+	dark := timer.DailyWindow("00:15", "00:35", "UTC")
+	for _, c := range []struct {
+		name   string
+		job    timer.Timer
+		back   int // minutes past midnight
+		sleeps bool
+		want   int
+	}{
+		{"after a blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 38, false, 1},
+		{"during a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []timer.Blackout{dark}}, 20, false, 1},
+		{"a tick after the blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 45, false, 2},
+		{"asleep until after a blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 38, true, 1},
+		{"asleep until in a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []timer.Blackout{dark}}, 20, true, 1},
+		{"asleep, a tick after the blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 45, true, 2},
+		{"after a pause", timer.Timer{}, 38, false, 1},
+		{"a tick after the pause", timer.Timer{}, 45, false, 2},
+		{"asleep until after a pause", timer.Timer{}, 38, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := c.job
+				job.Name, job.OnMissed, job.Run = "job", timer.RunOnce, f.handler(time.Second)
+				if job.Schedule == nil {
+					job.Schedule = tenMinutes
+				}
+				s := &sleeper{}
+				h := f.start(timer.Config{}, job, s.timer())
+				first := 11
+				if c.back == 20 { // its ticks are at 4, 14, 24 past
+					first = 5
+				}
+				time.Sleep(time.Duration(first) * time.Minute)
+				if job.Blackouts == nil {
+					until := time.Date(2000, 1, 1, 0, 35, 0, 0, time.UTC)
+					if err := h.Control().Pause(t.Context(), "job", until, ann); err != nil {
+						t.Fatal(err)
+					}
+				}
+				back := time.Date(2000, 1, 1, 0, c.back, 0, 0, time.UTC)
+				if c.sleeps {
+					s.sleep(back)
+				} else {
+					f.ended()
+				}
+				time.Sleep(time.Until(back) + 2*time.Second)
+				if !c.sleeps {
+					f.start(timer.Config{}, job, (&sleeper{}).timer())
+				}
+				time.Sleep(time.Minute)
+				if n, last := f.runs("job"); n != c.want {
+					t.Errorf("%d runs, the last of %v; want %d", n, last, c.want)
+				}
+				f.ended()
+			})
+		})
+	}
+}
+
+// While the store is down nothing is made up for: nobody knows whether it was run. When it is back, what is due then is.
+//
+// Fails when attempt or withoutStore run a missed tick without the store.
+func TestMissedWhileTheStoreIsDown(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		t.Run(fmt.Sprintf("breaker open %v", open), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+				f.start(timer.Config{}, job)
+				time.Sleep(15 * time.Minute)
+				f.ended()
+				time.Sleep(10 * time.Minute)
+				link := dlocktest.NewFaulty(f.store)
+				link.Inject(dlocktest.Error(errors.New("down")))
+				many := []timer.Timer{job}
+				if open { // others find out before it
+					for i := range 70 {
+						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: timer.Every(time.Second), Run: nop})
+					}
+					many = many[1:]
+				}
+				h := f.startOn(link, timer.Config{}, many...)
+				if open {
+					until(t, time.Minute, "the breaker is open", func() bool { return h.Status().Store.Open })
+					if err := h.Register(job); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Minute)
+				if st, _ := h.Status().Timer("job"); st.Started != 0 || st.Skipped[timer.StoreDown] != 1 || st.Ticks != 1 {
+					t.Errorf("%+v", st)
+				}
+				link.Heal()
+				time.Sleep(10 * time.Minute)
+				if _, last := f.runs("job"); !last.Equal(time.Date(2000, 1, 1, 0, 30, 0, 0, time.UTC)) {
+					t.Errorf("its last run is of %v", last)
+				}
+				f.ended()
+			})
+		})
+	}
+}
+
+// A store that grants nothing yet, because it restarted together with the hosts, is asked again when it does: once in the fleet, the missed tick runs.
+//
+// Fails when postpone refuses missed ticks, and when a tick that is tried again is no longer marked as missed.
+func TestMissedDuringQuarantine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+		f.start(timer.Config{}, job)
+		time.Sleep(15 * time.Minute)
+		f.ended()
+		time.Sleep(10 * time.Minute)
+		for range 3 {
+			f.startOn(&quarantine{DistributedLock: f.store, until: time.Now().Add(time.Minute)}, timer.Config{}, job)
+		}
+		time.Sleep(59 * time.Second)
+		if n, _ := f.runs("job"); n != 1 {
+			t.Fatalf("%d runs: the store was to grant nothing", n)
+		}
+		x, err := f.hosts[0].Explain(t.Context(), "job", time.Time{})
+		if err != nil || !x.Tick.Equal(time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)) || x.Known {
+			t.Errorf("%+v, %v", x, err)
+		}
+		time.Sleep(10 * time.Second)
+		if n, last := f.runs("job"); n != 2 || !last.Equal(time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)) {
+			t.Errorf("%d runs, the last of %v", n, last)
+		}
+		skipped := f.ended()
+		if skipped[timer.TickTaken] != 2 {
+			t.Errorf("skipped %v", skipped)
+		}
+	})
+}
+
+// A host that starts with a thousand timers whose tick was missed asks no more than 64 at once, and makes up for all.
+//
+// Fails when take starts attempts by itself.
+func TestManyMissedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		timers := many(1000, tenMinutes, f.handler(time.Second))
+		for i := range timers {
+			timers[i].OnMissed, timers[i].MaxConcurrency = timer.RunOnce, 1
+		}
+		f.start(timer.Config{}, timers...)
+		time.Sleep(15 * time.Minute)
+		f.ended()
+		time.Sleep(10 * time.Minute)
+		slow := &countingStore{DistributedLock: f.store}
+		h := f.startOn(slow, timer.Config{}, timers...)
+		time.Sleep(time.Minute)
+		for _, st := range h.Status().Timers {
+			if st.Started != 1 {
+				t.Fatalf("timer %s: %+v", st.Name, st)
+			}
+		}
+		if slow.most < 32 || slow.most > 65 { // and the prober's
+			t.Errorf("%d calls at once", slow.most)
+		}
+		f.ended()
+	})
+}
+
+// Hosts come and go at random for a day, some sleep, the store has hiccups: no tick of a RunOnce timer runs twice, each
+// that somebody could run within the window does, and the books of every host are right.
+//
+// Fails when take accounts for no missed tick, and as the tests above do.
+func TestMissedAtRandom(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				chance := rand.New(rand.NewPCG(seed, 0))
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.RunOnce, OnStoreDown: timer.Skip, Run: f.handler(time.Second),
+					Jitter: []float64{0, .5}[seed%2], SpreadStart: []time.Duration{0, time.Hour}[seed/2%2]}
+				naps := map[*host]*sleeper{}
+				for range 500 {
+					time.Sleep(time.Duration(chance.IntN(300)) * time.Second)
+					switch n := chance.IntN(10); {
+					case n < 3 && len(f.hosts) < 4:
+						s := &sleeper{every: time.Minute}
+						naps[f.start(timer.Config{}, job, s.timer())] = s
+					case n < 6 && len(f.hosts) > 0:
+						i := chance.IntN(len(f.hosts))
+						h := f.hosts[i]
+						f.hosts = slices.Delete(f.hosts, i, i+1)
+						h.stopped(t)
+						h.accounted(t)
+					case n < 8 && len(f.hosts) > 0:
+						naps[f.hosts[chance.IntN(len(f.hosts))]].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
+					}
+				}
+				f.start(timer.Config{}, job) // one that is awake
+				time.Sleep(time.Hour + 21*time.Minute)
+				synctest.Wait()
+				f.ended()
+				ran, most := f.watch.ticks("job")
+				if most != 1 || ran < 40 {
+					t.Errorf("%d ticks ran, up to %d times", ran, most)
+				}
+				f.watch.check(t)
+			})
+		})
+	}
+}

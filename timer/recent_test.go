@@ -1,0 +1,174 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A distant store takes a while to reach, on one host longer than on another.
+type distant struct {
+	dlock.DistributedLock
+	away time.Duration
+	mu   sync.Mutex
+	more *rand.Rand
+}
+
+func (d *distant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	d.mu.Lock()
+	way := d.away + time.Duration(d.more.Int64N(int64(time.Millisecond)))
+	d.mu.Unlock()
+	time.Sleep(way)
+	defer time.Sleep(way)
+	return d.DistributedLock.TryAcquire(ctx, req)
+}
+
+// List implements dlock.Lister: hosts are counted, and the more there are, the longer one stands back.
+func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	return d.DistributedLock.(dlock.Lister).List(ctx, name, slots)
+}
+
+// shares are how many of a timer's runs each host had, in percent.
+func (f *fleet) shares(name string) (shares []float64, sum int) {
+	for _, h := range f.hosts {
+		st, _ := h.Status().Timer(name)
+		shares = append(shares, float64(st.Started))
+		sum += int(st.Started)
+	}
+	for i := range shares {
+		shares[i] *= 100 / float64(sum)
+	}
+	return shares, sum
+}
+
+// With LeastRecent five hosts share the ticks evenly, whichever is nearest to the store; it costs no tick. FirstCome lets the nearest win.
+//
+// Fails when standBack never does.
+func TestLeastRecentIsFair(t *testing.T) {
+	for _, spread := range []timer.SpreadPolicy{timer.FirstCome, timer.LeastRecent} {
+		for _, perTick := range []int{1, 2} {
+			for period, name := range map[time.Duration]string{time.Second: "a second", 10 * time.Millisecond: "ten milliseconds"} {
+				t.Run(fmt.Sprintf("policy %d, %d per tick, every %s", spread, perTick, name), func(t *testing.T) {
+					bubble(t, func(t *testing.T) {
+						f := newFleet(t)
+						for i := range 5 {
+							store := &distant{DistributedLock: f.store, away: time.Duration(i) * 200 * time.Microsecond, more: rand.New(rand.NewPCG(uint64(i), 0))}
+							f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick, Schedule: timer.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
+								Spread: spread})
+						}
+						time.Sleep(2 * time.Minute) // the hosts have been counted
+						job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick, Schedule: timer.Every(period).Offset(0), Spread: spread, Run: f.handler(period / 10)}
+						time.Sleep(period / 2)
+						for _, h := range f.hosts {
+							if err := h.Register(job); err != nil {
+								t.Fatal(err)
+							}
+						}
+						time.Sleep(1000 * period)
+						shares, runs := f.shares("job")
+						t.Logf("%.1f %%", shares)
+						if ran, most := f.watch.ticks("job"); ran != 1000 || most != perTick || runs != 1000*perTick {
+							t.Errorf("%d ticks ran, up to %d times, %d runs", ran, most, runs)
+						}
+						for i, s := range shares {
+							if spread == timer.LeastRecent && period == time.Second && (s < 12 || s > 30) {
+								t.Errorf("host %d has %.1f %%", i, s)
+							}
+						}
+						f.ended()
+						f.watch.check(t)
+					})
+				})
+			}
+		}
+	}
+}
+
+// While the store is down nobody stands back: hosts do not compete then.
+//
+// Fails when standBack does not look at the breaker.
+func TestLeastRecentDoesNotWaitWithoutTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f, rec := newFleet(t), recorder{}
+		for i := range 3 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), Spread: timer.LeastRecent, Run: rec.handler(fmt.Sprint(i))})
+		}
+		time.Sleep(10*time.Minute + 30*time.Second)
+		for _, h := range f.hosts {
+			h.link.Inject(dlocktest.Error(errors.New("down")))
+		}
+		time.Sleep(time.Minute)
+		until(t, time.Minute, "the breakers are open", func() bool {
+			for _, h := range f.hosts {
+				if !h.Status().Store.Open {
+					return false
+				}
+			}
+			return true
+		})
+		from := time.Now()
+		time.Sleep(10 * time.Minute)
+		n := 0
+		for host, runs := range rec.runs {
+			for tick, at := range runs {
+				if tick.Before(from) {
+					continue
+				}
+				n++
+				if len(at) != 1 || !at[0].Equal(tick) {
+					t.Errorf("host %s: the run of %v began at %v", host, tick, at)
+				}
+			}
+		}
+		if n != 30 {
+			t.Errorf("%d runs, want 3 of each of 10 ticks", n)
+		}
+		for _, h := range f.hosts {
+			h.link.Heal()
+		}
+		f.ended()
+	})
+}
+
+// A tick that stands back is tried when its turn comes, or accounted for: by the shutdown, by the removal of its timer.
+//
+// Fails when drain, or Remove, forgets what stands back.
+func TestStandingBackIsAccountedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, remove := range []bool{false, true} {
+			f := newFleet(t)
+			for range 5 {
+				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, Spread: timer.LeastRecent, Run: f.handler(0)})
+			}
+			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond) // all ran the tick before, and stand back
+			st, _ := f.hosts[0].Status().Timer("a")
+			var skipped uint64
+			for _, n := range st.Skipped {
+				skipped += n
+			}
+			if st.Ticks != st.Started+skipped+1 {
+				t.Fatalf("it does not stand back: %+v", st)
+			}
+			if remove {
+				for _, h := range f.hosts {
+					if err := h.Remove(t.Context(), "a"); err != nil {
+						t.Error(err)
+					}
+				}
+				f.stop()
+				continue
+			}
+			if skipped := f.ended(); skipped[timer.Draining] != 5 {
+				t.Errorf("skipped %v", skipped)
+			}
+		}
+	})
+}

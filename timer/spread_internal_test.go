@@ -1,0 +1,40 @@
+package timer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Hosts, and timers, whose names differ by a number only are spread over the whole bound, whatever it is.
+//
+// Fails when hashed does not mix the bits of FNV: then web-1 to web-9 lie in a tenth of a day.
+func TestSpreadOfSimilarNames(t *testing.T) {
+	for _, bound := range []time.Duration{time.Second, time.Minute, 10 * time.Minute, time.Hour, 12 * time.Hour, 24 * time.Hour} {
+		var hosts, timers, nine [10]int
+		for i := range 300 {
+			e := &entry{timer: Timer{Name: "reload", SpreadHosts: bound}}
+			d := e.spread(dlock.Holder{Host: fmt.Sprint("web-", i+1)})
+			hosts[d*10/bound]++
+			if i < 9 {
+				nine[d*10/bound]++
+			}
+			e = &entry{timer: Timer{Name: fmt.Sprint("job-", i), SpreadStart: bound}}
+			timers[e.spread(dlock.Holder{})*10/bound]++
+		}
+		used := 0
+		for i := range 10 {
+			if hosts[i] < 12 || hosts[i] > 52 || timers[i] < 12 || timers[i] > 52 { // 30 ± 5
+				t.Errorf("%v: hosts %v, timers %v", bound, hosts, timers)
+			}
+			if nine[i] > 0 {
+				used++
+			}
+		}
+		if used < 4 {
+			t.Errorf("%v: nine hosts are spread over %d tenths of it: %v", bound, used, nine)
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A recorder notes when runs began, by host and tick.
+type recorder struct {
+	mu   sync.Mutex
+	runs map[string]map[time.Time][]time.Time
+}
+
+func (r *recorder) handler(host string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		run, _ := timer.RunFromContext(ctx)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.runs == nil {
+			r.runs = map[string]map[time.Time][]time.Time{}
+		}
+		if r.runs[host] == nil {
+			r.runs[host] = map[time.Time][]time.Time{}
+		}
+		r.runs[host][run.Tick()] = append(r.runs[host][run.Tick()], time.Now())
+		return nil
+	}
+}
+
+func minutely() timer.Interval { return timer.Every(time.Minute).Offset(0) }
+
+// Jitter delays a tick by up to its share of the time to the next, on every host by the same; the tick stays what it is, the delays
+// are spread evenly, and no tick is lost. There is none by default.
+//
+// Fails when jitter draws from a source that is not seeded by name and tick, and when it takes twice its share.
+func TestJitter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f, rec := newFleet(t), recorder{}
+		for _, host := range []string{"a", "b", "c"} {
+			job := timer.Timer{Name: "job", Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Jitter: .3, Run: rec.handler(host)}
+			sharp := job
+			sharp.Name, sharp.Jitter, sharp.Run = "sharp", 0, rec.handler(host+" sharp")
+			f.start(timer.Config{}, job, sharp)
+		}
+		const ticks, most = 2000, 18 * time.Second
+		time.Sleep(ticks*time.Minute + most + time.Second)
+		f.ended()
+		var buckets [9]int
+		var last time.Time
+		for i := range ticks {
+			tick := time.Date(2000, 1, 1, 0, i+1, 0, 0, time.UTC)
+			at := rec.runs["a"][tick]
+			if len(at) != 1 || at[0].Before(tick) || !at[0].Before(tick.Add(most)) || !at[0].After(last) {
+				t.Fatalf("the run of %v began at %v, the one before at %v", tick, at, last)
+			}
+			last = at[0]
+			for _, host := range []string{"b", "c"} {
+				if other := rec.runs[host][tick]; len(other) != 1 || !other[0].Equal(at[0]) {
+					t.Fatalf("%v: %v on one host, %v on another", tick, at, other)
+				}
+			}
+			if sharp := rec.runs["c sharp"][tick]; len(sharp) != 1 || !sharp[0].Equal(tick) {
+				t.Fatalf("without jitter the run of %v began at %v", tick, sharp)
+			}
+			buckets[at[0].Sub(tick)/(most/9)]++
+		}
+		for _, n := range buckets { // 222 ± 14
+			if n < 160 || n > 290 {
+				t.Errorf("delays are not spread evenly: %v", buckets)
+			}
+		}
+		t.Logf("2,000 delays in ninths of the bound: %v", buckets)
+	})
+}
+
+// A host that starts while jitter or a spread delays a tick comes to it, once: a host that is replaced all the time loses none, and repeats none.
+//
+// Fails when first forgets what jitter delays (delayed), or asks for what comes after now (without the spread).
+func TestDelayedTicksSurviveRestarts(t *testing.T) {
+	for name, job := range map[string]timer.Timer{
+		"jitter": {Jitter: .5}, "little jitter": {Jitter: .1}, "spread": {SpreadStart: time.Hour}, "both": {Jitter: .5, SpreadStart: 90 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f, rec := newFleet(t), recorder{}
+				job.Name, job.Schedule, job.LocalOnly, job.Run = "job", minutely(), true, rec.handler("a")
+				time.Sleep(3 * time.Millisecond)
+				for range 1000 {
+					h := f.start(timer.Config{}, job)
+					time.Sleep(7 * time.Second)
+					h.stopped(t)
+					h.accounted(t)
+				}
+				until := time.Now().Add(-time.Hour - time.Minute)
+				for tick := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC); tick.Before(until); tick = tick.Add(time.Minute) {
+					if at := rec.runs["a"][tick]; len(at) != 1 {
+						t.Fatalf("the tick %v ran %d times", tick, len(at))
+					}
+				}
+			})
+		})
+	}
+}
+
+// A wall clock that is set back by less than a period repeats no tick and loses none, jitter or not. By more: what lies ahead again is due again,
+// rather than nothing for long.
+//
+// Fails when replan plans from now, or when first does not look for what jitter delays; and, by more, when replan plans from the latest tick.
+func TestClockSetBack(t *testing.T) {
+	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Jitter: .5}, "spread": {SpreadStart: 10 * time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f, rec := newFleet(t), recorder{}
+				job.Name, job.Schedule, job.LocalOnly, job.Run = "job", minutely(), true, rec.handler("a")
+				h := f.start(timer.Config{}, job)
+				chance, skew := rand.New(rand.NewPCG(1, 1)), time.Duration(0)
+				step := func(d time.Duration) {
+					skew -= d
+					timer.SetSkew(h.Scheduler, skew)
+					timer.Poke(h.Scheduler)
+				}
+				for range 300 {
+					time.Sleep(time.Duration(chance.IntN(180_000)) * time.Millisecond)
+					step(1100*time.Millisecond + time.Duration(chance.IntN(28))*time.Second)
+				}
+				time.Sleep(11 * time.Minute)
+				for tick := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC); tick.Before(time.Now().Add(skew - 10*time.Minute - 30*time.Second)); tick = tick.Add(time.Minute) {
+					if at := rec.runs["a"][tick]; len(at) != 1 {
+						t.Fatalf("the tick %v ran %d times", tick, len(at))
+					}
+				}
+				before := len(rec.runs["a"])
+				step(time.Hour)
+				time.Sleep(30*time.Minute + 10*time.Second)
+				again := 0
+				for _, at := range rec.runs["a"] {
+					again += len(at) - 1
+				}
+				if again < 18 || again > 31 {
+					t.Errorf("%d runs in half an hour after the clock went back by an hour", again)
+				}
+				if n := len(rec.runs["a"]); n > before+1 {
+					t.Errorf("%d ticks ran after that, %d before", n, before)
+				}
+				f.ended()
+			})
+		})
+	}
+}
+
+// A host that was held up for a moment tries no tick before its jitter has passed.
+//
+// Fails when comeDue takes a tick that jitter still delays for due.
+func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f, rec, s := newFleet(t), recorder{}, &sleeper{}
+		job := timer.Timer{Name: "job", Schedule: timer.Every(10 * time.Second).Offset(0), LocalOnly: true, Jitter: .5, Run: rec.handler("a")}
+		f.start(timer.Config{}, job, s.timer())
+		job.Run = rec.handler("b")
+		f.start(timer.Config{}, job)
+		chance := rand.New(rand.NewPCG(2, 2))
+		for range 300 {
+			time.Sleep(time.Duration(15+chance.IntN(15)) * time.Second)
+			s.sleep(time.Now().Add(time.Duration(chance.IntN(18_000)) * time.Millisecond))
+		}
+		time.Sleep(time.Minute)
+		f.ended()
+		late := 0
+		for tick, at := range rec.runs["a"] {
+			punctual := rec.runs["b"][tick]
+			if len(at) != 1 || len(punctual) != 1 || at[0].Before(punctual[0]) {
+				t.Fatalf("the run of %v began at %v, on a host that is not held up at %v", tick, at, punctual)
+			}
+			if at[0].After(punctual[0]) {
+				late++
+			}
+		}
+		if late < 50 {
+			t.Errorf("%d runs were late: too few to tell", late)
+		}
+	})
+}
+
+// SpreadStart gives each timer a delay of its own, the same on every host and after a restart; SpreadHosts each host, too. Both are bounded, even, and keep
+// every tick also when they are longer than the time between two.
+//
+// Fails when spread is not hashed by name, or by host; when it is not bounded; and when advance asks without the spread.
+func TestSpread(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f, rec := newFleet(t), recorder{}
+		const bound, ticks, timersN = 150 * time.Second, 10, 200
+		start := func(round string) {
+			for _, host := range []string{"a", "b", "c"} {
+				var timers []timer.Timer
+				for i := range timersN {
+					job := timer.Timer{Name: fmt.Sprint("job", i), Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, SpreadStart: bound,
+						Run: rec.handler(fmt.Sprint(host, " job", i, round))}
+					both := job
+					both.Name, both.SpreadHosts, both.Run = fmt.Sprint("both", i), bound, rec.handler(fmt.Sprint(host, " both", i, round))
+					timers = append(timers, job, both)
+				}
+				f.start(timer.Config{Holder: dlock.Holder{Host: host, PID: 1, ID: host + round}}, timers...)
+			}
+		}
+		delays := func(kind, round, host string) (list [timersN]time.Duration, begin time.Time) {
+			for i := range timersN {
+				runs := rec.runs[fmt.Sprint(host, " ", kind, i, round)]
+				var first time.Time
+				for tick, at := range runs {
+					d := at[0].Sub(tick)
+					if len(at) != 1 || list[i] != 0 && d != list[i] {
+						t.Fatalf("%s %s%d: the run of %v began at %v, another %v after its tick", host, kind, i, tick, at, list[i])
+					}
+					list[i] = d
+					if first.IsZero() || tick.Before(first) {
+						first = tick
+					}
+				}
+				for k := range len(runs) {
+					if len(runs[first.Add(time.Duration(k)*time.Minute)]) != 1 {
+						t.Fatalf("%s %s%d lost a tick: %v", host, kind, i, runs)
+					}
+				}
+				if len(runs) < ticks-1 {
+					t.Fatalf("%s %s%d: %d ticks", host, kind, i, len(runs))
+				}
+			}
+			return list, begin
+		}
+		start("")
+		time.Sleep(ticks * time.Minute)
+		f.ended()
+		start(" again")
+		time.Sleep(ticks * time.Minute)
+		f.ended()
+		same, differ := 0, 0
+		for _, kind := range []string{"job", "both"} {
+			a, _ := delays(kind, "", "a")
+			again, _ := delays(kind, " again", "a")
+			b, _ := delays(kind, "", "b")
+			if a != again {
+				t.Errorf("%s: after a restart a host has other delays", kind)
+			}
+			var buckets [10]int
+			for i := range a {
+				if a[i] < 0 || kind == "job" && a[i] >= bound || a[i] >= 2*bound {
+					t.Errorf("%s%d: a delay of %v", kind, i, a[i])
+				}
+				if kind == "job" {
+					buckets[a[i]*10/bound]++
+				}
+				if a[i] == b[i] {
+					same++
+				} else {
+					differ++
+				}
+			}
+			for _, n := range buckets {
+				if kind == "job" && (n < 6 || n > 40) {
+					t.Errorf("not spread evenly: %v", buckets)
+				}
+			}
+		}
+		if same != timersN || differ != timersN {
+			t.Errorf("%d timers have the same delay on two hosts, %d have not; want %d of each", same, differ, timersN)
+		}
+	})
+}
+
+// SpreadHosts without NoLimit is refused, and so are values that make no sense; the fault says what to do.
+func TestSpreadFaults(t *testing.T) {
+	for want, job := range map[string]timer.Timer{
+		"set MaxPerTick to timer.NoLimit": {SpreadHosts: time.Minute, MaxConcurrency: 5},
+		"SpreadStart: -1ns":               {SpreadStart: -1},
+		"SpreadHosts: 25h0m0s":            {SpreadHosts: 25 * time.Hour, MaxPerTick: timer.NoLimit},
+		"Jitter: 0.6: use 0 to 0.5":       {Jitter: .6},
+		"Spread: 7 is not a policy":       {Spread: 7},
+		"OnMissed: 9 is not a policy":     {OnMissed: 9},
+		"misses nothing":                  {OnMissed: timer.RunOnce},
+		"MissedWindow: -1s is negative":   {MissedWindow: -time.Second},
+	} {
+		job.Name, job.Run = "job", nop
+		if _, err := timer.New(timer.Config{}, job); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q", err, want)
+		}
+	}
+}
