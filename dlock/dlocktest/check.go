@@ -105,13 +105,14 @@ func (c *check) brief(name string, slots int) dlock.Request {
 	return req
 }
 
-// poll asks until ok or until the time is up.
+// poll asks until ok or until the time is up, and once more then: an answer that was long under way may be of the time before.
 func (c *check) poll(within, every time.Duration, ok func() bool) bool {
 	for deadline := time.Now().Add(within); ; time.Sleep(every) {
+		up := time.Now().After(deadline)
 		if ok() {
 			return true
 		}
-		if time.Now().After(deadline) {
+		if up {
 			return false
 		}
 	}
