@@ -1,8 +1,8 @@
 SELECT l.resource_name, COALESCE(l.orders_version, 0),
-	COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), l.paused_until), 0), CAST(COALESCE(l.pause_order, '') AS BINARY),
-	l.slot_limit, CAST(COALESCE(l.limit_order, '') AS BINARY),
+	COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), l.paused_until), 0), CAST(COALESCE(l.pause_order, X'') AS BINARY),
+	l.slot_limit, CAST(COALESCE(l.limit_order, X'') AS BINARY),
 	l.triggered_at, COALESCE(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) - l.triggered_at, 0),
-	CAST(COALESCE(l.trigger_order, '') AS BINARY),
-	l.tick, CAST(COALESCE(l.host_name, '') AS BINARY), COALESCE(l.process_id, 0), CAST(COALESCE(l.process_tag, '') AS BINARY)
+	CAST(COALESCE(l.trigger_order, X'') AS BINARY),
+	l.tick, CAST(COALESCE(l.host_name, X'') AS BINARY), COALESCE(l.process_id, 0), CAST(COALESCE(l.process_tag, X'') AS BINARY)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (n VARCHAR(1088) CHARACTER SET utf8mb4 PATH '$')) AS w
-JOIN {table} AS l ON l.resource_name = UNHEX(w.n) AND l.slot = -1
+STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.resource_name = UNHEX(w.n) AND l.slot = -1
