@@ -166,3 +166,21 @@ func TestSeldomTimersAlwaysAsk(t *testing.T) {
 		f.ended()
 	})
 }
+
+// Runs that are shorter than the interval make nobody miss the next tick: what was full for a moment is asked for again.
+//
+// Fails when remember does not look at how long the slot has been held.
+func TestShortRunsAreNotRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxPerTick: timer.NoLimit, Run: f.handler(30 * time.Millisecond)}
+		s := &asks{DistributedLock: f.store, name: "timer:a"}
+		f.start(timer.Config{}, job)
+		f.startOn(s, timer.Config{}, job)
+		time.Sleep(time.Minute)
+		if n := s.n.Load(); n < 599 {
+			t.Errorf("asked for %d of 600 ticks", n)
+		}
+		f.stop()
+	})
+}

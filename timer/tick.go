@@ -292,10 +292,10 @@ const (
 	highFrequency = 10 * time.Second
 )
 
-// remember keeps a "full" in mind. A slot may become free earlier, so a tick may be skipped that would have got one; only a no is ever
-// remembered. Called with mu held.
+// remember keeps a "full" in mind, if a slot has been held for longer than an interval: such a run will hardly have ended at the next tick, a short one
+// will. A slot may become free earlier all the same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with mu held.
 func (s *Scheduler) remember(e *entry, no *dlock.NotAcquiredError) {
-	if no.Reason == dlock.Full && no.Ends > 0 && e.interval() < highFrequency {
+	if interval := e.interval(); no.Reason == dlock.Full && interval < highFrequency && no.Since >= interval {
 		e.more().fullUntil = time.Now().Add(min(no.Ends, remembered))
 	}
 }
