@@ -76,8 +76,8 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		s.sleep(at(20, 2))
 		time.Sleep(time.Minute)
-		if st, _ := h.Status().Timer("a"); st.Started != 1 || st.Skipped[timer.BlackedOut] != 1 || f.watch.starts["a"][at(14, 58)] != 1 {
-			t.Errorf("%+v, %v", st, f.watch.starts)
+		if st, _ := h.Status().Timer("a"); st.Started != 1 || st.Skipped[timer.BlackedOut] != 1 || f.watch.startsOf("a", at(14, 58)) != 1 {
+			t.Errorf("%+v", st)
 		}
 		// The hosts that ran the tick before stand back a few milliseconds into the blackout.
 		for range 3 {
@@ -85,7 +85,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 				Blackouts: []timer.Blackout{timer.Between(at(30, 0).Add(time.Microsecond), at(40, 0))}})
 		}
 		time.Sleep(time.Until(at(35, 0)))
-		if n := f.watch.starts["b"][at(30, 0)]; n != 3 {
+		if n := f.watch.startsOf("b", at(30, 0)); n != 3 {
 			t.Errorf("%d hosts ran the tick before the blackout, want 3", n)
 		}
 		f.ended()

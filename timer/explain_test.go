@@ -183,7 +183,7 @@ func TestExplainMissedTicks(t *testing.T) {
 
 // A host remembers 16 ticks, and what it does not remember the store may know. A store that does not answer costs a StoreTimeout, and no more.
 //
-// Fails when add overwrites the latest, when find looks from the wrong end, and when askStore returns the error.
+// Fails when add overwrites the same decision each time.
 func TestExplainRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -146,6 +146,13 @@ func (w *watcher) ticks(name string) (ran, most int) {
 	return len(w.starts[name]), most
 }
 
+// startsOf returns how often a tick of a timer was started.
+func (w *watcher) startsOf(name string, tick time.Time) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.starts[name][tick]
+}
+
 // handler returns a handler that takes d, or less if its context ends.
 func (f *fleet) handler(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {

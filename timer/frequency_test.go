@@ -76,7 +76,7 @@ func TestFullTimerAsksRarely(t *testing.T) {
 func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 35, Run: f.handler(1500 * time.Millisecond)}
+		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 20, Run: f.handler(1500 * time.Millisecond)}
 		for range 3 {
 			f.start(timer.Config{}, job)
 		}
@@ -139,6 +139,28 @@ func TestFullIsForgotten(t *testing.T) {
 		take(time.Hour, 2)
 		time.Sleep(time.Minute)
 		if st, _ := h.Status().Timer("a"); st.Started < 145 || st.Skipped[timer.LimitGlobal] < 400 { // one every 400 ms
+			t.Errorf("%+v", st)
+		}
+		f.ended()
+	})
+}
+
+// Only "full" is remembered: every tick of a paused timer is counted as paused, and the pause is over when it is.
+//
+// Fails when remember does not look at the reason.
+func TestOnlyFullIsRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)})
+		time.Sleep(time.Second + 50*time.Millisecond)
+		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(time.Minute), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		before, _ := h.Status().Timer("a")
+		time.Sleep(time.Second)
+		st, _ := h.Status().Timer("a")
+		if st.Skipped[timer.Paused] < 599 || st.Skipped[timer.LimitGlobal] != 0 || st.Started-before.Started < 10 {
 			t.Errorf("%+v", st)
 		}
 		f.ended()
