@@ -34,6 +34,23 @@ func (o operator) gives(what string, order func(context.Context) error) {
 	})
 }
 
+// triggers orders one run of a timer, and returns a time before that. A second order would be a second trigger: whoever gets no answer looks
+// whether the first was carried out.
+func (o operator) triggers(name string) time.Time {
+	o.f.t.Helper()
+	for ; ; time.Sleep(10 * time.Millisecond) {
+		before := time.Now()
+		err := o.Trigger(o.f.t.Context(), name, ann)
+		got, readErr := o.Orders(o.f.t.Context(), name)
+		if err == nil || readErr == nil && got.Trigger != nil && got.Trigger.Ago < time.Since(before) {
+			return before
+		}
+		if time.Since(before) > patience {
+			o.f.t.Fatal(err)
+		}
+	}
+}
+
 // hears is when every host that can be reached has heard of an order: a heartbeat, and a call to read it.
 func (f *fleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTimeout() }
 
@@ -174,19 +191,7 @@ func triggers(s *suite, t *testing.T) {
 	away.link.Inject(dlocktest.Hang)
 	op := f.operator()
 	for i := range 2 {
-		var at time.Time
-		for ; ; time.Sleep(10 * time.Millisecond) { // a second order would be a second trigger: look whether the first was carried out
-			before := time.Now()
-			err := op.Trigger(t.Context(), "a", ann)
-			o, readErr := op.Orders(t.Context(), "a")
-			if err == nil || readErr == nil && o.Trigger != nil && o.Trigger.Ago < time.Since(before) {
-				at = before
-				break
-			}
-			if time.Since(before) > patience {
-				t.Fatal(err)
-			}
-		}
+		at := op.triggers("a")
 		f.until("one host runs it", func() bool { return f.watch.runs("a", since(at)) > 0 })
 		if i == 0 {
 			away.link.Heal() // it hears of a trigger that is taken

@@ -1,0 +1,76 @@
+//go:build unix
+
+package sqllock_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/timertest"
+)
+
+// stoppedEnv has what a test binary needs that is to be a host of its own: a driver, a prefix, and where the database is.
+const stoppedEnv = "TICKSLOT_TEST_CHILD_STOPPED"
+
+func init() {
+	if words := strings.SplitN(os.Getenv(stoppedEnv), " ", 3); len(words) == 3 {
+		db, err := sql.Open(words[0], words[2])
+		if err == nil {
+			db.SetMaxOpenConns(4)
+			open := map[string]func(*sql.DB, sqllock.Options) *sqllock.Store{"pgx": sqllock.Postgres, "mysql": sqllock.MySQL, "sqlite": sqllock.SQLite}
+			err = timertest.Child(open[words[0]](db, sqllock.Options{Prefix: words[1]}), os.Stdin, os.Stdout)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// What is ordered while a host is stopped reaches it when it goes on.
+//
+// Fails as timertest.Stopped says.
+func TestOrdersWhileStoppedPostgres(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := postgres(t, "database/sql").migrated(t).app(t)
+	ordersWhileStopped(t, s, "pgx", sqltest.SharedPostgres(t).DSN("app", "", s.database))
+}
+
+func TestOrdersWhileStoppedMySQL(t *testing.T) {
+	t.Parallel()
+	long(t)
+	server := sqltest.SharedMariaDB(t)
+	s := mysqlOn(t, server, oneTrip).migrated(t).app(t)
+	ordersWhileStopped(t, s, "mysql", server.DSN("app", "", s.database)+oneTrip)
+}
+
+func TestOrdersWhileStoppedSQLite(t *testing.T) {
+	t.Parallel()
+	long(t)
+	brisk(t)
+	path := sqlitePath(t)
+	ordersWhileStopped(t, sqliteOn(path).migrated(t), "sqlite", sqliteDSN(path))
+}
+
+func ordersWhileStopped(t *testing.T, s subject, driver, dsn string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	timertest.Stopped(t, timertest.StoppedHarness{Embedded: driver == "sqlite", New: func(t testing.TB) (timertest.Store, *exec.Cmd) {
+		prefix := unique("stopped")
+		cmd := exec.Command(exe)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, driver, prefix, dsn))
+		return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }}, cmd
+	}})
+}

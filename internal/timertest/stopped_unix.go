@@ -1,0 +1,527 @@
+//go:build unix
+
+package timertest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const (
+	// StoppedTTL is the length of the leases of Stopped.
+	StoppedTTL    = 3 * time.Second
+	stoppedPeriod = 100 * time.Millisecond
+)
+
+// A StoppedHarness tells Stopped how to reach a store from two processes.
+type StoppedHarness struct {
+	// New returns a fresh, empty namespace, and a command that calls Child with a client of it.
+	New func(t testing.TB) (Store, *exec.Cmd)
+
+	// Embedded: hosts keep each other out with a lock that one which is stopped keeps. If the child turns out to have been stopped with
+	// it, it goes on for a moment and is stopped again.
+	Embedded bool
+}
+
+// Stopped shows that what is ordered reaches every host also when one of them, a process of its own, is stopped (SIGSTOP) meanwhile: the others
+// obey at once, and the one that was stopped when it goes on. Limits, fences and counts are exact; the time that it took is logged.
+//
+// Fails when the store's acquire ignores a pause or an ordered limit, also if hosts then keep to what they know themselves; when its extend
+// renews a lease that was revoked, and when it does not tell of orders; when two hosts run what was triggered once; and when a release does not compare tokens.
+func Stopped(t *testing.T, h StoppedHarness) {
+	long(t)
+	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, pulse: newPulse(t)}
+	for name, outlived := range map[string]bool{"its leases survive": false, "its leases end": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one := *s
+			var cmd *exec.Cmd
+			one.New = func(t testing.TB) (store Store) {
+				store, cmd = h.New(t)
+				return store
+			}
+			f := one.fleet(t)
+			(&standstill{fleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd), took: map[string]time.Duration{}}).show(t)
+		})
+	}
+}
+
+// A standstill is one fleet of two hosts, one of which is stopped for a while.
+type standstill struct {
+	*fleet
+	embedded bool
+	outlived bool // it is stopped for longer than its leases last
+	child    *child
+	here     *host // the host in this process, which is not stopped
+	books    book  // what that one tells
+
+	stoppedAt, resumedAt time.Time
+	took                 map[string]time.Duration
+}
+
+func (s *standstill) show(t *testing.T) {
+	let, open := s.gate()
+	s.here = s.start(timer.Config{}, members(stoppedPeriod, let, s.books.add)...)
+	for name, b := range map[string]*book{"the child": &s.child.book, "the host in this process": &s.books} {
+		s.until(name+" runs at every tick", func() bool { return b.count(began, often) >= 3 })
+	}
+	s.until("both slots are in use at once", func() bool { return together(s.runs(wide), 0) == 2 })
+	held := s.holds()
+	beat := s.stop(held)
+
+	// What is ordered while it stands still.
+	op := s.operator()
+	before := time.Now()
+	op.gives("a pause", func(ctx context.Context) error { return op.Pause(ctx, often, time.Now().Add(time.Hour), ann) })
+	pausedAt := time.Now()
+	paused := s.stamp()
+	op.gives("a limit", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, wide, 1, ann) })
+	limitedAt := time.Now()
+	limited := s.stamp()
+	op.gives("the release", func(ctx context.Context) error {
+		err := op.ForceRelease(ctx, endless, held.Slot, ann)
+		if errors.Is(err, dlock.ErrNotHeld) && time.Since(beat) >= StoppedTTL { // the machine was busy for so long
+			return nil
+		}
+		return err
+	})
+	triggered := op.triggers(manual)
+	s.took["all ordered"] = time.Since(before)
+
+	look := func() bool {
+		st := say(s.here.Scheduler, s.here.link)
+		s.note("here: pause known", pausedAt, st.Paused != nil && *st.Paused == ann)
+		s.note("here: limit known", limitedAt, st.Limit == 1)
+		s.note("trigger obeyed", triggered, s.books.count(began, manual)+s.child.count(began, manual) > 0)
+		return s.took["here: pause known"]*s.took["here: limit known"]*s.took["trigger obeyed"] != 0
+	}
+	var next *visit
+	if s.outlived {
+		s.until("the host that is not stopped obeys", look)
+		next = s.takesOver(beat)
+	}
+	s.until("it stood still for longer than a beat", func() bool { look(); return time.Since(s.stoppedAt) > StoppedTTL/3+StoppedTTL/15 })
+	failures := s.child.failures()
+	s.resume()
+
+	s.until("its run is told", func() bool { look(); return s.child.count(lost, endless) == 1 })
+	s.judge(s.child.first(lost, endless), beat)
+	s.until("the host that is not stopped obeys", look)
+	s.until("the child knows what is ordered", func() bool {
+		x := s.child.asks()
+		return x.Said.Limit == 1 && x.Said.Paused != nil && *x.Said.Paused == ann
+	})
+	s.took["child: pause and limit known"] = s.child.last(status, "").At.Sub(s.resumedAt)
+	s.until("the child has heard of the trigger", func() bool { return s.child.count(claimed, manual) > 0 })
+	s.took["child: trigger heard of"] = s.child.first(claimed, manual).At.Sub(s.resumedAt)
+
+	if next == nil {
+		next = s.takesOver(beat)
+	}
+	s.child.tells("return")
+	s.until("the child gives its slot back", func() bool { return s.child.count(released, endless) > 0 })
+	if e := s.child.first(released, endless); e.Cause == dlock.OK.String() || e.Fence != held.Fence {
+		t.Errorf("its late release of fence %d: %s; fence %d has the slot", e.Fence, e.Cause, next.Fence())
+	}
+	s.until("the next holder's beat", s.here.link.beat())
+	if !next.Valid() && !s.strained(s.here, s.resumedAt) {
+		t.Errorf("the next holder's run has ended: %v", context.Cause(next.ctx))
+	}
+	if err := s.asks(endless); next.Valid() && !refusedAs(err, dlock.Full) {
+		t.Errorf("while the next holder runs: %v, want full", err)
+	}
+
+	// It has had its chances.
+	asked, skipped := s.child.asks().Said.Asked, s.child.asks().Said.Skipped
+	s.until("the child has asked while there was a pause, and a limit", func() bool {
+		x := s.child.asks().Said
+		return x.Skipped >= skipped+3 && x.Asked >= asked+3
+	})
+	s.until("some runs with the limit", func() bool { return len(after(s.runs(wide), limited)) >= 5 })
+	if list := after(s.runs(often), paused); len(list) != 0 {
+		t.Errorf("%d runs were granted during the pause, from µs %d on: the first %+v", len(list), paused, list[0])
+	}
+
+	resumed := s.stampOf(func() {
+		op.gives("to resume", func(ctx context.Context) error { return op.Resume(ctx, often, ann) })
+	})
+	at := time.Now()
+	for name, b := range map[string]*book{"the child": &s.child.book, "the host in this process": &s.books} {
+		s.until(name+" runs again", func() bool { return len(after(b.runs(often), resumed)) > 0 })
+	}
+	s.took["both run again"] = time.Since(at)
+
+	strain := s.child.asks().Said.Failed - failures
+	open()
+	s.child.ends()
+	s.fleet.stop()
+	if n := s.books.count(began, manual) + s.child.count(began, manual); n != 1 {
+		t.Errorf("%d runs after one trigger", n)
+	}
+	if n := together(s.runs(wide), limited); n > 1 {
+		t.Errorf("%d runs at once, one of which was granted after the limit of 1 was ordered, at µs %d", n, limited)
+	}
+	for _, e := range s.child.all(failed, "") {
+		t.Errorf("the child could not: %+v", e)
+	}
+	s.inTime(strain)
+}
+
+// holds has the child run what takes long, and returns the beginning of that run. A busy machine can make an attempt fail.
+func (s *standstill) holds() event {
+	s.t.Helper()
+	for told := 0; ; told++ {
+		s.child.tells("run")
+		s.until("the child holds a slot", func() bool { return s.child.count(began, endless)+s.child.count(failed, endless) > told })
+		if s.child.count(began, endless) > 0 {
+			s.child.forget(failed)
+			return s.child.first(began, endless)
+		}
+	}
+}
+
+// stop stops the child after a beat, so that its leases are fresh, and returns when that was sent.
+func (s *standstill) stop(held event) time.Time {
+	s.t.Helper()
+	for range 20 {
+		asked := s.child.asks().At
+		s.until("a beat", func() bool { return s.child.last(beaten, endless).At.After(asked) })
+		s.child.signal(syscall.SIGSTOP)
+		s.stoppedAt = time.Now()
+		if !s.embedded || s.free() {
+			return s.child.last(beaten, endless).At
+		}
+		s.child.signal(syscall.SIGCONT)
+		if s.child.count(lost, endless) > 0 {
+			s.t.Fatalf("the run of fence %d was lost before anything was ordered", held.Fence)
+		}
+	}
+	s.t.Fatal("each time the child was stopped it kept the others out")
+	return time.Time{}
+}
+
+func (s *standstill) resume() {
+	s.resumedAt = time.Now()
+	s.child.signal(syscall.SIGCONT)
+}
+
+// free reports whether the store answers.
+func (s *standstill) free() bool {
+	ctx, cancel := context.WithTimeout(s.t.Context(), StoppedTTL/6)
+	defer cancel()
+	g, err := s.taker.TryAcquire(ctx, dlock.Request{Name: "timertest:free", Slots: 1, Token: rand.Text(), TTL: time.Second})
+	if err == nil {
+		_, err = s.taker.Release(ctx, g)
+	}
+	return err == nil
+}
+
+// takesOver has the host in this process run what the child was to run, as soon as the store lets it, which is not before the child's lease has ended.
+func (s *standstill) takesOver(beat time.Time) *visit {
+	s.t.Helper()
+	s.trigger(s.here, endless)
+	s.until("the next holder runs", func() bool { return s.watch.on(s.here, endless) != nil })
+	next := s.watch.on(s.here, endless)
+	if early := StoppedTTL - next.began.Sub(beat); early > 0 {
+		s.t.Errorf("the slot was granted %v before the lease of the one who did not give it back had ended", early)
+	}
+	return next
+}
+
+// judge looks at how the child learnt that it has lost its run.
+func (s *standstill) judge(e event, beat time.Time) {
+	s.t.Helper()
+	s.took["child: its run told"] = e.At.Sub(s.resumedAt)
+	if e.Valid {
+		s.t.Error("its run was valid after it was told")
+	}
+	window := StoppedTTL - StoppedTTL/10
+	switch {
+	case e.By != nil && *e.By != ann:
+		s.t.Errorf("it was told: %s, want %v", e.Cause, ann)
+	case e.By == nil && !s.outlived && e.At.Sub(beat) < window:
+		s.t.Errorf("it was told: %s, want who did it", e.Cause)
+	case e.By == nil && !s.outlived:
+		s.t.Logf("on this busy machine it did not ask before its lease could no longer be trusted: %s", e.Cause)
+	}
+}
+
+// stamp returns the store's time in µs, which all that is granted from now on exceeds by its fence.
+func (s *standstill) stamp() dlock.Fence {
+	return max(s.take("timertest:stamp", 1, 1)[0], dlock.Fence(time.Now().UnixMicro()))
+}
+
+// stampOf returns a stamp of before an order, which all that is granted after it exceeds.
+func (s *standstill) stampOf(order func()) dlock.Fence {
+	stamp := s.stamp()
+	order()
+	return stamp
+}
+
+// asks asks the store for a slot of a timer, and returns its answer.
+func (s *standstill) asks(name string) (err error) {
+	req := dlock.Request{Name: "timer:" + name, Slots: 1, Token: rand.Text(), TTL: StoppedTTL}
+	s.until("the store answers", func() bool {
+		_, err = call(s.t, func(ctx context.Context) (dlock.Grant, error) {
+			return s.taker.TryAcquire(ctx, req)
+		})
+		return err == nil || errors.Is(err, dlock.ErrNotAcquired)
+	})
+	return err
+}
+
+func refusedAs(err error, reason dlock.Reason) bool {
+	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+	return ok && no.Reason == reason
+}
+
+// note remembers how long something took.
+func (s *standstill) note(what string, since time.Time, is bool) {
+	if _, known := s.took[what]; is && !known {
+		s.took[what] = time.Since(since)
+	}
+}
+
+// inTime looks at how long it all took. A host whose calls failed is excused, and the child's did if it was stopped in one.
+func (s *standstill) inTime(strain int) {
+	s.t.Helper()
+	s.t.Logf("stopped for %v; %d calls of the child failed; %v", s.resumedAt.Sub(s.stoppedAt).Round(time.Millisecond), strain, s.took)
+	late := s.late(s.stoppedAt)
+	strained := s.strained(s.here, s.stoppedAt) || strain > 0
+	for what, bound := range map[string]time.Duration{
+		"here: pause known": stoppedPeriod + s.storeTimeout(), "here: limit known": stoppedPeriod + s.storeTimeout() + remembered,
+		"trigger obeyed": s.hears(), "child: its run told": s.hears(), "child: pause and limit known": s.hears(), "child: trigger heard of": s.hears(),
+	} {
+		if took := s.took[what]; took > bound+late && !strained {
+			s.t.Errorf("%s: after %v, want %v", what, took, bound)
+		}
+	}
+}
+
+// remembered is how long a host does not ask again that was told that all slots are held.
+const remembered = time.Second
+
+// runs are those of both hosts.
+func (s *standstill) runs(name string) []span {
+	return append(s.books.runs(name), s.child.runs(name)...)
+}
+
+// A span is a run as its host told of it.
+type span struct {
+	fence      dlock.Fence
+	began, end time.Time // end: zero as long as it goes on, and if it was not valid to the end
+}
+
+// after returns the runs that were granted after a stamp.
+func after(list []span, stamp dlock.Fence) []span {
+	return slices.DeleteFunc(list, func(r span) bool { return r.fence <= stamp })
+}
+
+// together returns the most runs that were valid at once when one began that was granted after a stamp. A run tells when it begins after it was granted its slot, and that
+// it returns before it gives that back, so none is counted that should not be.
+func together(list []span, stamp dlock.Fence) (most int) {
+	for _, at := range list {
+		n := 0
+		newest := dlock.Fence(0)
+		for _, r := range list {
+			if !r.began.After(at.began) && r.end.After(at.began) {
+				n++
+				newest = max(newest, r.fence)
+			}
+		}
+		if newest > stamp {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// A book has what a host told.
+type book struct {
+	mu     sync.Mutex
+	events []event
+}
+
+func (b *book) add(e event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
+
+// all returns the events of a kind, of one timer or any ("").
+func (b *book) all(w what, name string) (list []event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		if e.What == w && (name == "" || e.Timer == name) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func (b *book) count(w what, name string) int { return len(b.all(w, name)) }
+
+func (b *book) first(w what, name string) (e event) {
+	if list := b.all(w, name); len(list) > 0 {
+		return list[0]
+	}
+	return e
+}
+
+func (b *book) last(w what, name string) (e event) {
+	if list := b.all(w, name); len(list) > 0 {
+		return list[len(list)-1]
+	}
+	return e
+}
+
+// forget takes out the events of a kind.
+func (b *book) forget(w what) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = slices.DeleteFunc(b.events, func(e event) bool { return e.What == w })
+}
+
+// runs returns the runs of a timer.
+func (b *book) runs(name string) (list []span) {
+	type grant struct {
+		slot  int
+		fence dlock.Fence
+	}
+	ends := map[grant]time.Time{}
+	for _, e := range b.all(returned, name) {
+		if e.Valid {
+			ends[grant{e.Slot, e.Fence}] = e.At
+		}
+	}
+	for _, e := range b.all(began, name) {
+		list = append(list, span{e.Fence, e.At, ends[grant{e.Slot, e.Fence}]})
+	}
+	return list
+}
+
+// A child is the other process, as this one sees it.
+type child struct {
+	book
+	t      *testing.T
+	cmd    *exec.Cmd
+	in     io.Writer
+	over   chan struct{} // closed when it tells no more
+	stderr bytes.Buffer
+}
+
+func newChild(t *testing.T, cmd *exec.Cmd) *child {
+	t.Helper()
+	c := &child{t: t, cmd: cmd, over: make(chan struct{})}
+	cmd.Stderr = &c.stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(c.over)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var e event
+			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+				e = event{What: failed, At: time.Now(), Cause: fmt.Sprintf("it said %q", lines.Text())}
+			}
+			c.add(e)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // stopped or not
+		<-c.over
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the child's stderr:\n%s", c.stderr.String())
+		}
+	})
+	return c
+}
+
+func (c *child) tells(order string) {
+	c.t.Helper()
+	if _, err := fmt.Fprintln(c.in, order); err != nil {
+		c.t.Fatalf("the child cannot be told to %s: %v", order, err)
+	}
+}
+
+// asks returns what it says of itself.
+func (c *child) asks() event {
+	c.t.Helper()
+	before := c.count(status, "")
+	c.tells("status")
+	for deadline := time.Now().Add(patience); c.count(status, "") == before; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("not within %v: the child answers", patience)
+		}
+	}
+	return c.last(status, "")
+}
+
+// failures is how many calls to the store had failed when it was asked last.
+func (c *child) failures() int {
+	if e := c.last(status, ""); e.Said != nil {
+		return e.Said.Failed
+	}
+	return math.MinInt
+}
+
+// signal returns when a child that is told to stop stands still.
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+	if s != syscall.SIGSTOP {
+		return
+	}
+	var ws syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(c.cmd.Process.Pid, &ws, syscall.WUNTRACED, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || !ws.Stopped() {
+			c.t.Fatalf("the child has ended, or cannot be stopped: %v, %v", ws, err)
+		}
+		return
+	}
+}
+
+// ends tells it to stop and waits until it has.
+func (c *child) ends() {
+	c.t.Helper()
+	c.tells("stop")
+	select {
+	case <-c.over:
+	case <-time.After(patience):
+		c.t.Fatal("Run has not returned in the child")
+	}
+	if err := c.cmd.Wait(); err != nil {
+		c.t.Errorf("the child: %v", err)
+	}
+}
