@@ -78,7 +78,7 @@ type standstill struct {
 func (s *standstill) show(t *testing.T) {
 	let, open := s.gate()
 	s.here = s.start(timer.Config{}, members(stoppedPeriod, let, s.books.add)...)
-	for name, b := range map[string]*book{"the child": &s.child.book, "the host in this process": &s.books} {
+	for name, b := range s.hosts() {
 		s.until(name+" runs at every tick", func() bool { return b.count(began, often) >= 3 })
 	}
 	s.until("both slots are in use at once", func() bool { return together(s.runs(wide), 0) == 2 })
@@ -154,15 +154,17 @@ func (s *standstill) show(t *testing.T) {
 		return x.Skipped >= skipped+3 && x.Asked >= asked+3
 	})
 	s.until("some runs with the limit", func() bool { return len(after(s.runs(wide), limited)) >= 5 })
-	if list := after(s.runs(often), paused); len(list) != 0 {
-		t.Errorf("%d runs were granted during the pause, from µs %d on: the first %+v", len(list), paused, list[0])
+	for name, b := range s.hosts() {
+		if list := after(b.runs(often), paused); len(list) != 0 {
+			t.Errorf("%s began %d runs that were granted during the pause, from µs %d on, the first with fence %d", name, len(list), paused, list[0].fence)
+		}
 	}
 
 	resumed := s.stampOf(func() {
 		op.gives("to resume", func(ctx context.Context) error { return op.Resume(ctx, often, ann) })
 	})
 	at := time.Now()
-	for name, b := range map[string]*book{"the child": &s.child.book, "the host in this process": &s.books} {
+	for name, b := range s.hosts() {
 		s.until(name+" runs again", func() bool { return len(after(b.runs(often), resumed)) > 0 })
 	}
 	s.took["both run again"] = time.Since(at)
@@ -181,6 +183,11 @@ func (s *standstill) show(t *testing.T) {
 		t.Errorf("the child could not: %+v", e)
 	}
 	s.inTime(strain)
+}
+
+// hosts are what the two tell.
+func (s *standstill) hosts() map[string]*book {
+	return map[string]*book{"the child": &s.child.book, "the host in this process": &s.books}
 }
 
 // holds has the child run what takes long, and returns the beginning of that run. A busy machine can make an attempt fail.
@@ -301,7 +308,11 @@ func (s *standstill) note(what string, since time.Time, is bool) {
 // inTime looks at how long it all took. A host whose calls failed is excused, and the child's did if it was stopped in one.
 func (s *standstill) inTime(strain int) {
 	s.t.Helper()
-	s.t.Logf("stopped for %v; %d calls of the child failed; %v", s.resumedAt.Sub(s.stoppedAt).Round(time.Millisecond), strain, s.took)
+	for what, d := range s.took {
+		s.took[what] = d.Round(time.Millisecond / 10)
+	}
+	s.t.Logf("stopped for %v; %d calls of the child failed; its run was told %q; %v",
+		s.resumedAt.Sub(s.stoppedAt).Round(time.Millisecond), strain, s.child.first(lost, endless).Cause, s.took)
 	late := s.late(s.stoppedAt)
 	strained := s.strained(s.here, s.stoppedAt) || strain > 0
 	for what, bound := range map[string]time.Duration{
