@@ -56,8 +56,13 @@ func Stopped(t *testing.T, h StoppedHarness) {
 				store, cmd = h.New(t)
 				return store
 			}
-			f := one.fleet(t)
-			(&standstill{fleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd), took: map[string]time.Duration{}}).show(t)
+			for range 3 { // a machine that is very busy may not let all be ordered in time
+				f := one.fleet(t)
+				st := &standstill{fleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd), took: map[string]time.Duration{}}
+				if st.show(t) {
+					return
+				}
+			}
 		})
 	}
 }
@@ -75,7 +80,8 @@ type standstill struct {
 	took                 map[string]time.Duration
 }
 
-func (s *standstill) show(t *testing.T) {
+// show reports whether it came to what was to be shown.
+func (s *standstill) show(t *testing.T) (shown bool) {
 	let, open := s.gate()
 	s.here = s.start(timer.Config{}, members(stoppedPeriod, let, s.books.add)...)
 	for name, b := range s.hosts() {
@@ -116,12 +122,16 @@ func (s *standstill) show(t *testing.T) {
 		s.until("the host that is not stopped obeys", look)
 		next = s.takesOver(beat)
 	}
-	s.until("it stood still for longer than a beat", func() bool { look(); return time.Since(s.stoppedAt) > StoppedTTL/3+StoppedTTL/15 })
+	least := StoppedTTL/3 + StoppedTTL/15 // longer than a beat
+	if s.outlived {
+		least = StoppedTTL + StoppedTTL/15
+	}
+	s.until("it stood still for long enough", func() bool { look(); return time.Since(s.stoppedAt) > least })
 	failures := s.child.failures()
 	s.resume()
 
 	s.until("its run is told", func() bool { look(); return s.child.count(lost, endless) == 1 })
-	s.judge(s.child.first(lost, endless), beat)
+	shown = s.judge(s.child.first(lost, endless), beat)
 	s.until("the host that is not stopped obeys", look)
 	s.until("the child knows what is ordered", func() bool {
 		x := s.child.asks()
@@ -151,7 +161,7 @@ func (s *standstill) show(t *testing.T) {
 	asked, skipped := s.child.asks().Said.Asked, s.child.asks().Said.Skipped
 	s.until("the child has asked while there was a pause, and a limit", func() bool {
 		x := s.child.asks().Said
-		return x.Skipped >= skipped+3 && x.Asked >= asked+3
+		return x.Skipped >= skipped+3 && x.Asked >= asked+3 || len(after(s.runs(often), paused)) > 0
 	})
 	s.until("some runs with the limit", func() bool { return len(after(s.runs(wide), limited)) >= 5 })
 	for name, b := range s.hosts() {
@@ -183,6 +193,7 @@ func (s *standstill) show(t *testing.T) {
 		t.Errorf("the child could not: %+v", e)
 	}
 	s.inTime(strain)
+	return shown
 }
 
 // hosts are what the two tell.
@@ -206,12 +217,15 @@ func (s *standstill) holds() event {
 // stop stops the child after a beat, so that its leases are fresh, and returns when that was sent.
 func (s *standstill) stop(held event) time.Time {
 	s.t.Helper()
-	for range 20 {
+	for again := range 20 {
 		asked := s.child.asks().At
 		s.until("a beat", func() bool { return s.child.last(beaten, endless).At.After(asked) })
 		s.child.signal(syscall.SIGSTOP)
 		s.stoppedAt = time.Now()
 		if !s.embedded || s.free() {
+			if again > 0 {
+				s.t.Logf("%d times it was stopped with the lock that keeps the others out", again)
+			}
 			return s.child.last(beaten, endless).At
 		}
 		s.child.signal(syscall.SIGCONT)
@@ -251,22 +265,24 @@ func (s *standstill) takesOver(beat time.Time) *visit {
 	return next
 }
 
-// judge looks at how the child learnt that it has lost its run.
-func (s *standstill) judge(e event, beat time.Time) {
+// judge looks at how the child learnt that it has lost its run. It returns false if that had to be because it stood still for too long.
+func (s *standstill) judge(e event, beat time.Time) bool {
 	s.t.Helper()
 	s.took["child: its run told"] = e.At.Sub(s.resumedAt)
 	if e.Valid {
 		s.t.Error("its run was valid after it was told")
 	}
-	window := StoppedTTL - StoppedTTL/10
+	window := StoppedTTL - StoppedTTL/10 // in which a lease is trusted
 	switch {
 	case e.By != nil && *e.By != ann:
 		s.t.Errorf("it was told: %s, want %v", e.Cause, ann)
 	case e.By == nil && !s.outlived && e.At.Sub(beat) < window:
 		s.t.Errorf("it was told: %s, want who did it", e.Cause)
 	case e.By == nil && !s.outlived:
-		s.t.Logf("on this busy machine it did not ask before its lease could no longer be trusted: %s", e.Cause)
+		s.t.Logf("it did not ask before its lease could no longer be trusted: %s", e.Cause)
+		return false
 	}
+	return true
 }
 
 // stamp returns the store's time in µs, which all that is granted from now on exceeds by its fence.
