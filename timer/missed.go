@@ -1,0 +1,74 @@
+package timer
+
+import "time"
+
+const (
+	// lateGrace is how late a host may come to a tick before that counts as missed. It is what a step of the wall clock or a
+	// suspended machine costs (maxSleep).
+	lateGrace = maxSleep
+	// DefaultMissedWindow is how old a missed tick may be that RunOnce still runs.
+	DefaultMissedWindow = time.Hour
+)
+
+// A MissedPolicy is what a host does about ticks that it comes to more than ten seconds late, or that came due while no host was there.
+type MissedPolicy uint8
+
+const (
+	// MissedDefault is RunOnce for calendars (Cron, Daily, At, and Except of these), and SkipMissed for all other schedules.
+	MissedDefault MissedPolicy = iota
+	// SkipMissed counts them and goes on with the next.
+	SkipMissed
+	// RunOnce runs the latest of them, once in the fleet, if it is no older than MissedWindow. The store decides: it must know that an
+	// earlier tick was claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes up for what it slept
+	// through, and one that starts for nothing. A host that slept while others did not, and one that starts in a fleet that was there, find
+	// that the tick was claimed. If the latest fell into a pause or a blackout, nothing was missed.
+	//
+	// The store knows claims and nothing else. So a host that starts runs also what nobody claimed because every slot was held, or
+	// because the store was down, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for 7
+	// days: a tick that is more than that after the one before is never made up for.
+	RunOnce
+)
+
+// lastMissed returns the tick that is to be made up for if no host had it, as far as this host can know before it has asked the
+// store; the zero time: none. Called without mu.
+func (s *Scheduler) lastMissed(e *entry, now time.Time) time.Time {
+	window := e.missedWindow()
+	if e.timer.Schedule == nil || window == 0 || s.session == nil || e.timer.LocalOnly || e.timer.MaxPerTick == NoLimit {
+		return time.Time{}
+	}
+	reached := now.Add(-e.spread(s.config.Holder))
+	last := lastTick(e.timer.Schedule, reached, window)
+	if last.IsZero() || !s.comes(e, last).After(now) {
+		return last
+	}
+	before := last.Add(-time.Microsecond) // its jitter still delays the last
+	if window -= reached.Sub(before); window <= 0 {
+		return time.Time{}
+	}
+	return lastTick(e.timer.Schedule, before, window)
+}
+
+// missedWindow is how old a tick may be that is still made up for; 0: none is.
+func (e *entry) missedWindow() time.Duration {
+	switch e.timer.OnMissed {
+	case RunOnce:
+		return e.timer.MissedWindow
+	default:
+		return 0
+	}
+}
+
+// lastTick returns the latest tick up to now that is no older than window; the zero time if there is none.
+func lastTick(sched Schedule, now time.Time, window time.Duration) (last time.Time) {
+	for back := time.Second; ; back *= 4 {
+		back = min(back, window)
+		next, err := nextTick(sched, now.Add(-back-time.Microsecond))
+		for n := 0; err == nil && !next.IsZero() && !next.After(now) && n < maxMissed; n++ {
+			last = next
+			next, err = nextTick(sched, last)
+		}
+		if !last.IsZero() || back == window || err != nil {
+			return last
+		}
+	}
+}

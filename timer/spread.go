@@ -1,0 +1,90 @@
+package timer
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// maxSpread bounds SpreadStart and SpreadHosts.
+	maxSpread = 24 * time.Hour
+	// maxJitter bounds Jitter, so that ticks keep their order.
+	maxJitter = 0.5
+)
+
+// A SpreadPolicy is which hosts get a tick first.
+type SpreadPolicy uint8
+
+const (
+	// FirstCome gives a tick to whoever asks first: often the same host, whose clock is a little ahead.
+	FirstCome SpreadPolicy = iota
+	// LeastRecent has a host that ran one of the latest ticks stand back for some milliseconds, the longer the more recently it ran, so
+	// that those go first whose turn it is. It evens out the runs where clocks agree within milliseconds; it promises nothing.
+	LeastRecent
+)
+
+// standBackStep is how much longer a host stands back than the one that ran a tick earlier, maxStandBack the most.
+const (
+	standBackStep = 4 * time.Millisecond
+	maxStandBack  = 100 * time.Millisecond
+)
+
+// spread is the fixed part of a timer's delay on this host.
+func (e *entry) spread(host dlock.Holder) (d time.Duration) {
+	if e.timer.SpreadStart > 0 {
+		d = time.Duration(hashed(e.timer.Name, "") % uint64(e.timer.SpreadStart))
+	}
+	if e.timer.SpreadHosts > 0 {
+		d += time.Duration(hashed(e.timer.Name, host.Host) % uint64(e.timer.SpreadHosts))
+	}
+	return d.Truncate(time.Microsecond)
+}
+
+// jitter is the part of the delay that differs from tick to tick; it is the same on every host. Called without mu.
+func (e *entry) jitter(tick time.Time) time.Duration {
+	if e.timer.Jitter == 0 {
+		return 0
+	}
+	next, err := nextTick(e.timer.Schedule, tick)
+	if err != nil || next.IsZero() {
+		return 0
+	}
+	chance := rand.New(rand.NewPCG(hashed(e.timer.Name, ""), uint64(tick.UnixMicro()))).Float64()
+	return time.Duration(chance * e.timer.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
+}
+
+// hashed is the same in every process. FNV alone leaves names that differ in their last letter close to each other (by 2^40, which is 18 minutes
+// of a day), so its bits are mixed, as MurmurHash3 does in the end.
+func hashed(a, b string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(a))
+	h.Write([]byte{0})
+	h.Write([]byte(b))
+	x := h.Sum64()
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// standBack has a tick wait a little if this host ran one of the latest, and reports whether it does. Called with mu held.
+func (s *Scheduler) standBack(e *entry, t dueTick) bool {
+	if e.timer.Spread != LeastRecent || t.stood || !s.shared(e) || s.breaker.open {
+		return false
+	}
+	d := e.more()
+	if d.ranLast == 0 {
+		return false
+	}
+	rank := s.hosts - int(min(d.ticks-d.ranLast, uint64(s.hosts))) // 0: it has been this host's turn for long
+	if rank <= 0 {
+		return false
+	}
+	step := min(standBackStep, min(maxStandBack, e.interval()/4)/time.Duration(s.hosts))
+	t.stood = true
+	s.heap.push(item{when: s.now().Add(time.Duration(rank) * step).UnixMicro(), again: t, e: e})
+	s.poke()
+	return true
+}
