@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench fuzz torture-short torture model mutants simulate secrets quickstart lint examples ci
+.PHONY: help test short bench fuzz calendars torture-short torture model mutants simulate secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +21,9 @@ bench: ## run the benchmarks of the stores
 
 fuzz: ## run each fuzz target for 30s (FUZZTIME=5m for longer)
 	@sh scripts/fuzz.sh
+
+calendars: ## compare cron, daily times and blackouts with clocks on the wall, minute by minute for ten years
+	go test -count=1 -v -run '^(TestCron|TestDaily|TestBlackouts)' ./timer
 
 torture-short: ## torture timers on a real Redis for half a minute
 	go run ./internal/torture/fleet -store redis -for 32s $${SEED:+-seed $$SEED}
