@@ -27,7 +27,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-var fullClocks = flag.Bool("clocks", false, "run the tests of clocks that differ in full: 1,000 ticks of one second on real servers, 19 minutes")
+var fullClocks = flag.Int("clocks", 0, "ticks of one second for which clocks that differ are tested on real servers (1000: 19 minutes); 0: 50 of 200 ms")
 
 // A clockTest is five hosts whose clocks are apart, and how long they are watched.
 type clockTest struct {
@@ -189,8 +189,12 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 		if most > want.perTick {
 			t.Errorf("%s: %d runs of one tick, want at most %d", want.name, most, want.perTick)
 		}
-		if want.exactly && undisturbed && runs != c.ticks*want.perTick {
+		switch exact := runs == c.ticks*want.perTick; {
+		case !want.exactly || exact:
+		case undisturbed:
 			t.Errorf("%s: %d runs, want exactly %d%s", want.name, runs, c.ticks*want.perTick, r.books)
+		default: // a host that stood still for longer than a period misses ticks, and a slot that is released late is full
+			t.Logf("%s: %d runs instead of %d, because the machine stood still%s", want.name, runs, c.ticks*want.perTick, r.books)
 		}
 	}
 }
@@ -216,7 +220,7 @@ func TestClocksThatDiffer(t *testing.T) {
 	}
 }
 
-// The same on real servers: 50 ticks of 200 ms with clocks that are up to 400 ms off, or in full (-clocks). It also tells how evenly hosts share the
+// The same on real servers: 50 ticks of 200 ms with clocks that are up to 400 ms off, or ticks of a second with clocks that are up to two off (-clocks 1000). It also tells how evenly hosts share the
 // ticks whose clocks agree.
 //
 // Fails as the test above does.
@@ -241,8 +245,8 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 				t.Run(fleet.name, func(t *testing.T) {
 					t.Parallel()
 					c := clockTest{period: 200 * time.Millisecond, ticks: 50, apart: fleet.clocks, prefix: fleet.name + " ", open: func(int) dlock.DistributedLock { return open() }}
-					if *fullClocks {
-						c.period, c.ticks, c.warm = time.Second, 1000, 100*time.Second
+					if *fullClocks > 0 {
+						c.period, c.ticks, c.warm = time.Second, *fullClocks, 100*time.Second
 					}
 					for round := 1; ; round++ {
 						c.prefix = fmt.Sprintf("%s %d ", fleet.name, round)
@@ -256,13 +260,13 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 								runs, most := r.runs(name)
 								t.Logf("%s: %d runs, up to %d of a tick, by hosts %v", name, runs, most, shares)
 								for i, n := range shares {
-									if *fullClocks && name == "least recent" && undisturbed && (n < c.ticks*12/100 || n > c.ticks*30/100) {
+									if *fullClocks > 0 && name == "least recent" && undisturbed && (n < c.ticks*12/100 || n > c.ticks*30/100) {
 										t.Errorf("least recent: host %d had %d of %d runs", i, n, runs)
 									}
 								}
 							}
 						}
-						if undisturbed || round == 3 || *fullClocks {
+						if undisturbed || round == 3 || *fullClocks > 0 {
 							return
 						}
 					}
