@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench fuzz calendars torture-short torture model mutants simulate secrets quickstart lint examples ci
+.PHONY: help test short bench fuzz calendars clocks torture-short torture model mutants simulate secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,10 @@ fuzz: ## run each fuzz target for 30s (FUZZTIME=5m for longer)
 
 calendars: ## compare cron, daily times and blackouts with clocks on the wall, minute by minute for ten years
 	go test -count=1 -v -run '^(TestCron|TestDaily|TestBlackouts)' ./timer
+
+clocks: ## five hosts whose clocks differ, a thousand ticks of a second on Redis and Postgres: 19 minutes on a quiet machine
+	@sh scripts/servers.sh
+	go test ./timer -run '^TestClocksThatDifferOnServers$$' -clocks 1000 -timeout 40m -v
 
 torture-short: ## torture timers on a real Redis for half a minute
 	go run ./internal/torture/fleet -store redis -for 32s $${SEED:+-seed $$SEED}

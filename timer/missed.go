@@ -24,8 +24,8 @@ const (
 	// that the tick was claimed. If the latest fell into a pause or a blackout, nothing was missed.
 	//
 	// The store knows claims and nothing else. So a host that starts runs also what nobody claimed because every slot was held, or
-	// because the store was down, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for 7
-	// days: a tick that is more than that after the one before is never made up for.
+	// because the store was down, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for
+	// 40 days: a tick that is more than that after the one before is never made up for.
 	RunOnce
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// idle is how long a name that nobody uses is remembered. Its fences go on from the time of day.
-const idle = 7 * 24 * time.Hour
+// idle is how long a name that nobody uses is remembered, longer than a month. Its fences go on from the time of day.
+const idle = 40 * 24 * time.Hour
 
 // Store implements dlock.DistributedLock. The zero value is ready to use.
 type Store struct {

@@ -2,6 +2,7 @@ package memlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,9 +60,9 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 		tick := &dlock.Tick{At: start.Add(-time.Hour), Max: 1}
 		old := acquire("idle", "a", &dlock.Tick{At: start, Max: 1})
 		acquire("in use", "a", &dlock.Tick{At: start, Max: 1})
-		for day := range 8 {
+		for day := range 41 {
 			time.Sleep(24 * time.Hour)
-			if got := declared("in use", "day-"+string(rune('0'+day))); got != 2 {
+			if got := declared("in use", fmt.Sprint("day-", day)); got != 2 {
 				t.Fatalf("day %d: a name in use was forgotten: News.Slots %d", day, got)
 			}
 		}
@@ -71,7 +72,7 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 		}
 		again := acquire("idle", "b", tick)
 		if again.News.Slots != 0 {
-			t.Errorf("a name idle for 8 days was not forgotten: News.Slots %d", again.News.Slots)
+			t.Errorf("a name idle for 41 days was not forgotten: News.Slots %d", again.News.Slots)
 		}
 		if again.Fence <= old.Fence {
 			t.Errorf("fence %d after %d: must grow although the name was forgotten", again.Fence, old.Fence)

@@ -14,7 +14,7 @@
 //	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, which server run granted them, and what people
 //	                               ordered: see dlock.Controller
 //
-// The key of a lease decides. The index, the tokens and the state go with a name that is idle for seven days; if they are
+// The key of a lease decides. The index, the tokens and the state go with a name that is idle for 40 days; if they are
 // lost sooner, the next acquire rebuilds them from the leases. The state stays once something was ordered. On Redis Cluster the part before
 // :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of one name live on one node.
 //

@@ -21,8 +21,8 @@ import (
 // restarted grants nothing.
 const DefaultQuarantineTTL = 30 * time.Second
 
-// idle is how long what belongs to an unused name is kept.
-const idle = 7 * 24 * time.Hour
+// idle is how long what belongs to an unused name is kept: longer than a month, so that a monthly timer which missed a tick is known to have had one before.
+const idle = 40 * 24 * time.Hour
 
 // Options are the settings of a Store. They must be the same on every host. The zero value is fine.
 type Options struct {

@@ -17,7 +17,7 @@ import (
 const DefaultTableName = "distributed_locks"
 
 // DefaultRetention is how long Cleanup keeps rows that nobody uses.
-const DefaultRetention = 30 * 24 * time.Hour
+const DefaultRetention = 40 * 24 * time.Hour
 
 // maxTableName leaves room, within the 63 bytes that Postgres keeps of a name, for what is put behind it.
 const maxTableName = 44
@@ -35,7 +35,7 @@ type Options struct {
 	// the connection looks first.
 	Schema string
 
-	// Retention is how long Cleanup keeps rows that nobody uses. At least a day, which is the longest lease. Default 30 days.
+	// Retention is how long Cleanup keeps rows that nobody uses. At least a day, which is the longest lease. Default 40 days.
 	Retention time.Duration
 }
 
