@@ -49,7 +49,7 @@ type said struct {
 	Paused  *dlock.Order // often
 	Skipped uint64       // ticks of often, because of the pause
 	Limit   int          // wide
-	Asked   uint64       // ticks of wide that ran or were refused as full
+	Full    time.Time    // when it last asked for a slot of wide and found all of them held
 	Failed  int          // calls to the store, so far
 }
 
@@ -60,8 +60,9 @@ const (
 	manual  = "manual" // runs if it is told to
 )
 
-// members are the timers of a host of Stopped. A run of long that has lost its lease returns when let is closed.
-func members(period time.Duration, let <-chan struct{}, tell func(event)) []timer.Timer {
+// members are the timers of a host of Stopped. A run of long that has lost its lease returns when let is closed, and one of wide in its second
+// slot, unless keep is nil, when that is.
+func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) []timer.Timer {
 	report := func(w what, r *timer.Run) event {
 		return event{What: w, Timer: r.Timer(), Slot: r.Slot(), Fence: r.Fence(), At: time.Now(), Valid: r.Valid()}
 	}
@@ -76,7 +77,14 @@ func members(period time.Duration, let <-chan struct{}, tell func(event)) []time
 	}
 	return []timer.Timer{
 		{Name: often, Schedule: timer.Every(period), MaxConcurrency: 2, MaxPerHost: 1, OnStoreDown: timer.Skip, Run: told(func(context.Context, *timer.Run) {})},
-		{Name: wide, Schedule: timer.Every(period), MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: told(func(ctx context.Context, _ *timer.Run) {
+		{Name: wide, Schedule: timer.Every(period), MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: told(func(ctx context.Context, r *timer.Run) {
+			if keep != nil && r.Slot() == 1 {
+				select {
+				case <-ctx.Done():
+				case <-keep:
+				}
+				return
+			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(5 * period / 2): // the work
@@ -145,7 +153,7 @@ func say(s *timer.Scheduler, l *link) *said {
 	st := s.Status()
 	o, _ := st.Timer(often)
 	w, _ := st.Timer(wide)
-	x := &said{Skipped: o.Skipped[timer.Paused], Limit: w.MaxConcurrency, Asked: w.Started + w.Skipped[timer.LimitGlobal], Failed: l.failed(time.Time{})}
+	x := &said{Skipped: o.Skipped[timer.Paused], Limit: w.MaxConcurrency, Full: l.lastFull("timer:" + wide), Failed: l.failed(time.Time{})}
 	if o.Paused != nil {
 		x.Paused = &o.Paused.Order
 	}
@@ -165,7 +173,7 @@ func Child(store dlock.DistributedLock, in io.Reader, out io.Writer) error {
 	let := make(chan struct{})
 	l := newLink(store)
 	s, err := timer.New(timer.Config{Lock: teller{l, tell}, TTL: StoppedTTL, StoreTimeout: StoppedTTL / 3, Logger: slog.New(slog.DiscardHandler)},
-		members(stoppedPeriod, let, tell)...)
+		members(stoppedPeriod, let, nil, tell)...)
 	if err != nil {
 		return err
 	}
