@@ -42,8 +42,9 @@ type StoppedHarness struct {
 // Stopped shows that what is ordered reaches every host also when one of them, a process of its own, is stopped (SIGSTOP) meanwhile: the others
 // obey at once, and the one that was stopped when it goes on. Limits, fences and counts are exact; the time that it took is logged.
 //
-// Fails when the store's acquire ignores a pause or an ordered limit, also if hosts then keep to what they know themselves; when its extend
-// renews a lease that was revoked, and when it does not tell of orders; when two hosts run what was triggered once; and when a release does not compare tokens.
+// Fails when the store's acquire ignores a pause (also if hosts keep to one that they know of: the child then begins a run when it goes on) or an ordered
+// limit, or counts only the slots below it; when its extend renews a lease that was revoked, or does not tell of orders; when a revoked slot is free at
+// once; when a release does not compare tokens; when two hosts run what was triggered once; and when a host that stood still believes in its lease.
 func Stopped(t *testing.T, h StoppedHarness) {
 	long(t)
 	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, pulse: newPulse(t)}
@@ -249,7 +250,7 @@ func (s *standstill) stop(held event) time.Time {
 		s.stoppedAt = time.Now()
 		if !s.embedded || s.free() {
 			if again > 0 {
-				s.t.Logf("%d times it was stopped with the lock that keeps the others out", again)
+				s.t.Logf("stopped with the lock that keeps the others out before that: %d", again)
 			}
 			return s.child.last(beaten, endless).At
 		}
