@@ -45,7 +45,7 @@ mutants: ## plant ten bugs, one at a time, and see each found by the layer that 
 	go run ./internal/mutants
 
 simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
-	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 60m -v -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
+	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 120m -v -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
 
 secrets: ## look for the test servers' password in all that the short tests print (make test does so, too)
 	@sh scripts/servers.sh
