@@ -72,10 +72,10 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	if err := store.Order(ctx, "ordered", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
-	idle(31, "resource_name = 'old:slot:'")
-	idle(29, "resource_name = 'recent:slot:'")
-	idle(31, "resource_name = 'shrunk:slot:' AND slot IN (0, 3, 4)")
-	idle(31, "resource_name = 'ahead:slot:'")
+	idle(41, "resource_name = 'old:slot:'")
+	idle(39, "resource_name = 'recent:slot:'")
+	idle(41, "resource_name = 'shrunk:slot:' AND slot IN (0, 3, 4)")
+	idle(41, "resource_name = 'ahead:slot:'")
 	s.exec(t, fmt.Sprintf("UPDATE %s SET fence = %d WHERE resource_name = 'ahead:slot:' AND slot = 0", s.table, time.Now().Add(time.Hour).UnixMicro()))
 	// Idle rows enough for several batches, around the others.
 	for i := range 1200 {
