@@ -26,7 +26,7 @@ type spec struct {
 	Warm    time.Duration // how long it runs before it is measured
 	Bytes   bool          // tell how much memory each timer takes
 	Value   string        // which of the extra figures is the value, of a scheduler
-	Every   time.Duration // 0: random
+	Every   time.Duration // period of all timers, 0: random; of the heartbeat
 }
 
 // A kind sets itself up.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -37,6 +38,7 @@ const (
 	inTurns  sharing = iota // opened once; one after the other in each round
 	afresh                  // opened, measured and closed in each round, for those that load the machine just by being there
 	together                // opened once; all at the same time in each round, each in a process of its own
+	inARow                  // opened, measured in all rounds, and closed, before the next: afresh in short
 )
 
 // A Group compares cases. The first is tickslot, unless a claim says otherwise.
@@ -46,6 +48,7 @@ type Group struct {
 	Less    bool // less is better
 	Sharing sharing
 	Window  time.Duration
+	Alone   bool // without a control
 	Cases   []Case
 	Claims  []Claim
 	Begin   func() error // before the cases are opened
@@ -63,9 +66,13 @@ type Claim struct {
 	Target  float64 // of the ratio
 	AtMost  bool    // the ratio is ours divided by theirs, and Target is the most it may be
 	Pending string  // why it cannot be met yet, whatever is measured
+	OnTime  bool    // it is met only by who fires what is due
 }
 
 const again = " (again)"
+
+// leastOnTime is how much (%) of what is due has to fire. In a short window there may be a little less by chance.
+const leastOnTime = 95
 
 // A Figure is a case's, over all rounds.
 type Figure struct {
@@ -91,7 +98,7 @@ type Verdict struct {
 	Is      string  `json:"is"`
 	Min     float64 `json:"min"`     // of the ratios of the rounds
 	Max     float64 `json:"max"`     //
-	Control float64 `json:"control"` // the ratio of tickslot to itself
+	Control float64 `json:"control"` // the ratio of tickslot to itself; 0: not measured
 	Note    string  `json:"note,omitempty"`
 }
 
@@ -103,13 +110,16 @@ type Result struct {
 	Control  spread // tickslot beside itself
 	Verdicts []Verdict
 	Took     time.Duration
+	Err      error // it could not be measured
 }
 
 // run measures a group.
 func (g Group) run(rounds int, full bool) (Result, error) {
 	began := time.Now()
 	cases := slices.DeleteFunc(slices.Clone(g.Cases), func(c Case) bool { return c.Idle && !full })
-	cases = append(cases, Case{Name: cases[0].Name + again, Open: cases[0].Open})
+	if !g.Alone {
+		cases = append(cases, Case{Name: cases[0].Name + again, Open: cases[0].Open})
+	}
 	r := Result{Group: g, Rounds: rounds}
 	samples, err := g.measure(cases, rounds)
 	if err != nil {
@@ -133,7 +143,9 @@ func (g Group) run(rounds int, full bool) (Result, error) {
 	for i := range r.Figures {
 		r.Figures[i].Ratio = spreadOf(ratios(r.Figures[i].values, first.values))
 	}
-	r.Control = r.Figures[len(r.Figures)-1].Ratio
+	if !g.Alone {
+		r.Control = r.Figures[len(r.Figures)-1].Ratio
+	}
 	for _, c := range g.Claims {
 		v, err := r.judge(c)
 		if err != nil {
@@ -143,6 +155,23 @@ func (g Group) run(rounds int, full bool) (Result, error) {
 	}
 	r.Took = time.Since(began)
 	return r, nil
+}
+
+// failed is the result of a group that could not be measured: none of its claims is met.
+func (g Group) failed(err error) Result {
+	r := Result{Group: g, Err: err}
+	for _, c := range g.Claims {
+		r.Verdicts = append(r.Verdicts, Verdict{Case: cmp.Or(c.Name, g.Name), Peer: cmp.Or(c.Peer, "bound"), PeerValue: c.Bound, Unit: cmp.Or(c.Unit, g.Unit), Target: c.Target,
+			Is: c.is(), Note: "failed: " + err.Error()})
+	}
+	return r
+}
+
+func (c Claim) is() string {
+	if c.AtMost {
+		return "at most"
+	}
+	return "at least"
 }
 
 // measure returns the samples of each case, by round.
@@ -161,6 +190,14 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 			}
 		}
 	}()
+	if g.Sharing == inARow {
+		for i, c := range cases {
+			if samples[i], err = g.row(c, rounds); err != nil {
+				return nil, err
+			}
+		}
+		return samples, nil
+	}
 	if g.Sharing != afresh {
 		for i, c := range cases {
 			if players[i], err = c.Open(); err != nil {
@@ -202,6 +239,23 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 			}
 			samples[i] = append(samples[i], s)
 		}
+	}
+	return samples, nil
+}
+
+// row measures one case in all rounds.
+func (g Group) row(c Case, rounds int) (samples []sample, err error) {
+	p, err := c.Open()
+	if err != nil {
+		return nil, named(c, err)
+	}
+	defer func() { err = errors.Join(err, named(c, p.close())) }()
+	for range rounds {
+		s, err := g.once(c, p)
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, s)
 	}
 	return samples, nil
 }
@@ -248,15 +302,7 @@ func (f Figure) of(key string) ([]float64, error) {
 }
 
 func (r Result) judge(c Claim) (Verdict, error) {
-	if c.Ours == "" {
-		c.Ours = r.Figures[0].Case
-	}
-	if c.Unit == "" {
-		c.Unit = r.Group.Unit
-	}
-	if c.Name == "" {
-		c.Name = r.Group.Name
-	}
+	c.Ours, c.Unit, c.Name = cmp.Or(c.Ours, r.Figures[0].Case), cmp.Or(c.Unit, r.Group.Unit), cmp.Or(c.Name, r.Group.Name)
 	f, err := r.figure(c.Ours)
 	if err != nil {
 		return Verdict{}, err
@@ -265,7 +311,7 @@ func (r Result) judge(c Claim) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	v := Verdict{Case: c.Name, Tickslot: median(ours), Peer: c.Peer, Unit: c.Unit, Target: c.Target, Is: "at least", Control: r.Control.Median, Note: c.Pending}
+	v := Verdict{Case: c.Name, Tickslot: median(ours), Peer: c.Peer, Unit: c.Unit, Target: c.Target, Is: c.is(), Control: r.Control.Median, Note: c.Pending}
 	var all []float64
 	if c.Peer == "" {
 		v.Peer, v.PeerValue = "bound", c.Bound
@@ -292,8 +338,11 @@ func (r Result) judge(c Claim) (Verdict, error) {
 	v.Ratio, v.Min, v.Max = s.Median, s.Min, s.Max
 	v.Met = v.Ratio >= c.Target
 	if c.AtMost {
-		v.Is, v.Met = "at most", v.Ratio <= c.Target
+		v.Met = v.Ratio <= c.Target
 	}
 	v.Met = v.Met && c.Pending == ""
+	if fired := spreadOf(f.extra[onTime]); c.OnTime && !(fired.Median >= leastOnTime) {
+		v.Met, v.Note = false, fmt.Sprintf("it fired %.0f %% of what was due", fired.Median)
+	}
 	return v, nil
 }

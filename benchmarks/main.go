@@ -65,13 +65,16 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 		l.postgres.Close()
 	}()
 	var all []Result
+	var failures []error
 	for _, g := range l.groups() {
 		if !only.MatchString(g.Name) {
 			continue
 		}
 		r, err := profiled(profiles, g, func() (Result, error) { return g.run(rounds, full) })
-		if err != nil {
-			return err
+		if err != nil { // the others are worth knowing all the same
+			fmt.Fprintln(os.Stderr, "benchmarks:", err)
+			failures = append(failures, err)
+			r = g.failed(err)
 		}
 		all = append(all, r)
 		fmt.Fprint(os.Stderr, r.table())
@@ -87,15 +90,15 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 		return errors.New("-only matches no group")
 	}
 	fmt.Fprintf(os.Stderr, "%d groups in %v\n", len(all), time.Since(began).Round(time.Second))
-	if folder == "" {
-		return nil
+	if folder != "" {
+		failures = append(failures, write(folder, all, l, began))
 	}
-	return write(folder, all, l, began)
+	return errors.Join(failures...)
 }
 
 // profiled writes a profile of this process while it measures a group. Those who measure in processes of their own write theirs.
 func profiled(folder string, g Group, measure func() (Result, error)) (Result, error) {
-	if folder == "" || g.Sharing == together || g.Sharing == afresh {
+	if folder == "" || g.Sharing != inTurns {
 		return measure()
 	}
 	stop, err := profile(filepath.Join(folder, slug(g.Name)+".pprof"))

@@ -44,7 +44,9 @@ func plot(folder string, all []Result) ([]plotted, error) {
 			case "hosts":
 				byHosts.add(f.Case, number(r.Group.Name), f.Value)
 			case "timers":
-				byTimers.add(f.Case, number(after(r.Group.Name, ", ")), f.Value)
+				byTimers.add(strings.TrimSuffix(f.Case, ", metrics on"), number(after(r.Group.Name, ", ")), f.Value)
+			case "million":
+				byTimers.add("tickslot", 1_000_000, f.Extra["µs/fire"])
 			}
 		}
 	}

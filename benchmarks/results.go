@@ -46,6 +46,9 @@ func (v Verdict) rounded() Verdict {
 // table is the group in Markdown.
 func (r Result) table() string {
 	var b strings.Builder
+	if r.Err != nil {
+		return fmt.Sprintf("\n### %s\n\nIt failed: %v\n", r.Group.Name, r.Err)
+	}
 	fmt.Fprintf(&b, "\n### %s\n\n%s; the median of %d rounds (least..greatest).\n\n", r.Group.Name, r.Group.Unit, r.Rounds)
 	columns := map[string]bool{}
 	for _, f := range r.Figures {
@@ -74,7 +77,10 @@ func (r Result) table() string {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "\nControl: tickslot beside itself is %v. Took %v.\n", r.Control, r.Took.Round(100*time.Millisecond))
+	if !r.Group.Alone {
+		fmt.Fprintf(&b, "\nControl: tickslot beside itself is %v.", r.Control)
+	}
+	fmt.Fprintf(&b, "\nTook %v.\n", r.Took.Round(100*time.Millisecond))
 	return b.String()
 }
 

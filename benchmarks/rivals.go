@@ -209,6 +209,13 @@ func (a asynqV8) MakeRedisClient() any {
 // asynqOn: a semaphore takes a token for a task, so there is a real server, whose handlers lend their contexts for as long as the benchmark lasts.
 func asynqOn(r *redisServer, workers, slots int) (*cycles, error) {
 	option := asynq.RedisClientOpt{Addr: r.Addr(), Password: servertest.Canary, PoolSize: peerPool}
+	client := asynq.NewClient(option)
+	defer client.Close()
+	for range workers { // before the server starts, which otherwise looks once a second
+		if _, err := client.Enqueue(asynq.NewTask("bench", nil), asynq.Timeout(time.Hour)); err != nil {
+			return nil, err
+		}
+	}
 	server := asynq.NewServer(option, asynq.Config{Concurrency: workers, LogLevel: asynq.FatalLevel, ShutdownTimeout: 100 * time.Millisecond})
 	contexts, done := make(chan context.Context, workers), make(chan struct{})
 	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
@@ -219,16 +226,12 @@ func asynqOn(r *redisServer, workers, slots int) (*cycles, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := asynq.NewClient(option)
 	semaphore := rate.NewSemaphore(asynqV8{r.Addr()}, "bench", slots)
 	c := &cycles{workers: workers, proof: r.commands(), stop: []func() error{
-		semaphore.Close, client.Close, func() error { close(done); server.Shutdown(); return nil },
+		semaphore.Close, func() error { close(done); server.Shutdown(); return nil },
 	}}
 	tasks := make([]context.Context, workers)
 	for w := range tasks {
-		if _, err := client.Enqueue(asynq.NewTask("bench", nil), asynq.Timeout(time.Hour)); err != nil {
-			return nil, errors.Join(err, c.close())
-		}
 		select {
 		case tasks[w] = <-contexts:
 		case <-time.After(10 * time.Second):
