@@ -38,7 +38,7 @@ const (
 	inTurns  sharing = iota // opened once; one after the other in each round
 	afresh                  // opened, measured and closed in each round, for those that load the machine just by being there
 	together                // opened once; all at the same time in each round, each in a process of its own
-	inARow                  // opened, measured in all rounds, and closed, before the next: afresh in short
+	inARow                  // opened, measured in all rounds, and closed, before the next, where there is no time for afresh
 )
 
 // A Group compares cases. The first is tickslot, unless a claim says otherwise.

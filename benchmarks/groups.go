@@ -248,21 +248,20 @@ func (l *lab) heartbeat() Group {
 	return g
 }
 
-// apart is how processes share the machine that load it just by being there.
-func (l *lab) apart() sharing {
-	if l.full {
-		return afresh
-	}
-	return inARow
-}
+// warm is how long schedulers run before they are measured: until each timer has fired once, and whatever is made then is there. In short there
+// is no time for that, so what it takes is part of the figure.
+func (l *lab) warm() time.Duration { return l.window(2500*time.Millisecond, 11*time.Second) }
 
 func (l *lab) perFire(n int) Group {
 	fires := func(name, kind string) Case {
-		return Case{Name: name, Open: inChild(spec{Kind: kind, N: n, Metrics: true, Warm: l.window(1200*time.Millisecond, 2500*time.Millisecond), Value: "µs/fire"})}
+		return Case{Name: name, Open: inChild(spec{Kind: kind, N: n, Metrics: true, Warm: l.warm(), Value: "µs/fire"})}
 	}
 	g := Group{
-		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: l.apart(), Window: l.window(200*time.Millisecond, 2*time.Second), Plot: "timers",
+		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: inARow, Window: l.window(200*time.Millisecond, 2*time.Second), Plot: "timers",
 		Cases: []Case{fires("tickslot, metrics on", "tickslot"), fires("robfig/cron", "robfig"), fires("gocron", "gocron")},
+	}
+	if n == 100_000 && l.full {
+		g.Sharing = afresh
 	}
 	if n == 100_000 {
 		g.Claims = []Claim{
@@ -275,16 +274,19 @@ func (l *lab) perFire(n int) Group {
 }
 
 func (l *lab) million() Group {
-	s := spec{Kind: "tickslot", N: 1_000_000, Bytes: true, Warm: l.window(time.Second, 10*time.Second), Value: "p99 ms"}
-	return Group{
-		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: l.apart(), Alone: !l.full, Window: l.window(250*time.Millisecond, 3*time.Second), Plot: "million",
+	s := spec{Kind: "tickslot", N: 1_000_000, Bytes: true, Warm: l.warm(), Value: "p99 ms"}
+	g := Group{
+		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: inARow, Alone: !l.full, Window: l.window(200*time.Millisecond, 3*time.Second), Plot: "million",
 		Cases: []Case{{Name: "tickslot, metrics off", Open: inChild(s)}},
 		Claims: []Claim{
 			{Name: "p99 lateness, 1,000,000 timers", Bound: 10, Target: 1, AtMost: true, OnTime: true},
-			{Name: "bytes per timer, waiting, 1,000,000 timers", Key: "bytes waiting", Unit: "B", Bound: 400, Target: 1, AtMost: true},
-			{Name: "bytes per timer, having fired, 1,000,000 timers", Key: "bytes fired", Unit: "B", Bound: 400, Target: 1, AtMost: true},
+			{Name: "bytes per timer, 1,000,000 timers", Key: "bytes waiting", Unit: "B", Bound: 400, Target: 1, AtMost: true},
 		},
 	}
+	if l.full { // in short most have not
+		g.Claims = append(g.Claims, Claim{Name: "bytes per timer that has fired, 1,000,000 timers", Key: "bytes fired", Unit: "B", Bound: 400, Target: 1, AtMost: true})
+	}
+	return g
 }
 
 func (l *lab) rows() Group {

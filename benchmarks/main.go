@@ -77,7 +77,9 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 			r = g.failed(err)
 		}
 		all = append(all, r)
-		fmt.Fprint(os.Stderr, r.table())
+		if full || only.String() != "" {
+			fmt.Fprint(os.Stderr, r.table())
+		}
 		for _, v := range r.Verdicts {
 			line, err := json.Marshal(v.rounded())
 			if err != nil {
