@@ -19,6 +19,16 @@ type proof struct {
 	count   func() (float64, error)
 	attempt float64 // by how much it grows with an attempt at least
 	grant   float64 // and with a release, on top
+
+	used func() (seconds float64, err error) // CPU time of the server; nil: not known
+}
+
+// cpu returns the CPU time of the server, in seconds, or 0.
+func (p proof) cpu() (float64, error) {
+	if p.used == nil {
+		return 0, nil
+	}
+	return p.used()
 }
 
 // proofNoise is what asynchronous clients may still owe when a window ends.
@@ -50,6 +60,11 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
+	server, err := c.proof.cpu()
+	if err != nil {
+		return sample{}, err
+	}
+	client := cpu()
 	type tally struct {
 		granted int
 		took    []time.Duration
@@ -78,6 +93,11 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	}
 	all.Wait()
 	elapsed := time.Since(began).Seconds()
+	clientNow := cpu()
+	serverNow, err := c.proof.cpu()
+	if err != nil {
+		return sample{}, err
+	}
 	granted := 0
 	var took []time.Duration
 	for _, t := range tallies {
@@ -106,8 +126,12 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	slices.Sort(took)
 	p50 := float64(took[attempts/2].Nanoseconds()) / 1e3
 	s := sample{Value: float64(granted) / elapsed, Did: float64(attempts), Extra: map[string]float64{
-		"p50 µs": p50, "p99 µs": float64(took[attempts*99/100].Nanoseconds()) / 1e3, "granted %": 100 * float64(granted) / float64(attempts),
+		"client CPU µs": (clientNow - client).Seconds() * 1e6 / float64(attempts),
+		"p50 µs":        p50, "p99 µs": float64(took[attempts*99/100].Nanoseconds()) / 1e3, "granted %": 100 * float64(granted) / float64(attempts),
 	}}
+	if c.proof.used != nil {
+		s.Extra["server CPU µs"] = (serverNow - server) * 1e6 / float64(attempts)
+	}
 	if c.p50 {
 		s.Value = p50
 	}

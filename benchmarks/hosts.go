@@ -68,7 +68,7 @@ type crowd struct {
 }
 
 func (p *crowd) play(window time.Duration) (sample, error) {
-	used, err := p.used()
+	used, err := p.redis.cpu()
 	if err != nil {
 		return sample{}, err
 	}
@@ -99,7 +99,7 @@ func (p *crowd) play(window time.Duration) (sample, error) {
 		}
 		attempts += p.hosts
 	}
-	usedNow, err := p.used()
+	usedNow, err := p.redis.cpu()
 	if err != nil {
 		return sample{}, err
 	}
@@ -111,14 +111,4 @@ func (p *crowd) play(window time.Duration) (sample, error) {
 		return sample{}, fmt.Errorf("it says %d attempts, but the server knows of %.0f commands", attempts, grown)
 	}
 	return sample{Value: (usedNow - used) * 1e6 / float64(attempts), Did: float64(attempts)}, nil
-}
-
-// used is the CPU time of the server, in seconds.
-func (p *crowd) used() (float64, error) {
-	user, err := p.redis.figure("cpu", "used_cpu_user")
-	if err != nil {
-		return 0, err
-	}
-	sys, err := p.redis.figure("cpu", "used_cpu_sys")
-	return user + sys, err
 }

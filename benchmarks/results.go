@@ -107,7 +107,7 @@ const settings = `
 - Every pool of connections to Redis has 64; go-redis otherwise has its defaults, for rivals. The leases of all are 15 s long.
 - redsync: a ` + "`Mutex`" + ` per worker, kept; ` + "`TryLockContext`" + `, so that there is no retry.
 - bsm/redislock: no retry strategy and no metadata.
-- rueidislock: ` + "`KeyMajority: 1`" + ` (one server), ` + "`NoLoopTracking: true`" + `. It releases in the background: an upper bound.
+- rueidislock: ` + "`KeyMajority: 1`" + ` (one server), ` + "`NoLoopTracking: true`" + `, ` + "`TryNextAfter`" + ` 1 s, as there is no next key.
 - etcd: embedded, one member, fsync on; one session, ` + "`TryLock`" + `. It makes durable what Redis does not.
 - asynq ` + "`x/rate`" + `: the newest version that the module proxy has, which insists on go-redis v8; its script with v9 stands beside it. A token is
   taken for a task, so a real asynq server lends the contexts of tasks.

@@ -65,27 +65,29 @@ func bsmOn(r *redisServer, workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{client.Close}}, nil
 }
 
-// rueidisOn: one key instead of two of three (there is one server), NOLOOP as its documentation advises. It releases in the background, so what is
-// measured is an upper bound of its cycles.
+// rueidisOn: one key instead of two of three (there is one server), NOLOOP as its documentation advises, and, because there is no next key,
+// a second before it would try that.
 func rueidisOn(r *redisServer, workers int) (*cycles, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{r.Addr()}, Password: servertest.Canary},
 		KeyMajority:    1,
 		NoLoopTracking: true,
 		KeyValidity:    expiry,
+		TryNextAfter:   time.Second,
 	})
 	if err != nil {
 		return nil, err
 	}
-	// The release goes on when cancel has returned, so the next attempt of the same name may be refused: each has a name of its own.
-	turns := make([]int, workers)
+	names := make([]string, workers)
+	for w := range names {
+		names[w] = fmt.Sprint(w)
+	}
 	take := func(w int) (func() error, error) {
-		turns[w]++
-		_, cancel, err := locker.TryWithContext(ctx, fmt.Sprint(w, "-", turns[w]))
+		_, cancel, err := locker.TryWithContext(ctx, names[w])
 		if err != nil {
 			return nil, err
 		}
-		return func() error { cancel(); return nil }, nil
+		return func() error { cancel(); return nil }, nil // it waits until the key is gone
 	}
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{func() error { locker.Close(); return nil }}}, nil
 }

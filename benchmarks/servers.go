@@ -84,7 +84,17 @@ func (r *redisServer) figure(section, name string) (float64, error) {
 
 // commands proves what was done: each attempt and each release is one command at least.
 func (r *redisServer) commands() proof {
-	return proof{count: func() (float64, error) { return r.figure("stats", "total_commands_processed") }, attempt: 1, grant: 1}
+	return proof{count: func() (float64, error) { return r.figure("stats", "total_commands_processed") }, attempt: 1, grant: 1, used: r.cpu}
+}
+
+// cpu is what the server has used, in seconds.
+func (r *redisServer) cpu() (float64, error) {
+	user, err := r.figure("cpu", "used_cpu_user")
+	if err != nil {
+		return 0, err
+	}
+	sys, err := r.figure("cpu", "used_cpu_sys")
+	return user + sys, err
 }
 
 // longest is the longest lease of the benchmark's stores, for slots that are held all the time. A server grants a name that it has never seen
