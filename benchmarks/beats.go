@@ -21,7 +21,7 @@ import (
 
 // Heartbeats: each of N leases is renewed once in a window. The value is the CPU time (ms) that this takes per 10,000 renewals, of this process.
 
-// beatTTL is the longest lease here: tickslot renews it once a second.
+// beatTTL is the length of leases where a child holds them, in short.
 const beatTTL = 3 * time.Second
 
 // counted is a store that counts renewals.
@@ -56,7 +56,7 @@ type tickslotHeart struct {
 
 func tickslotBeats(s spec) (player, error) {
 	client := newClient(s.Redis)
-	store := &counted{Store: redislock.New(client, redislock.Options{QuarantineTTL: beatTTL, PoolSize: peerPool})}
+	store := &counted{Store: redislock.New(client, redislock.Options{QuarantineTTL: 3 * s.Every, PoolSize: peerPool})}
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 3 * s.Every, StoreTimeout: s.Every})
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (h *tickslotHeart) play(window time.Duration) (sample, error) {
 	renewed, used, began := h.store.renewed.Load(), cpu(), time.Now()
 	stop, most := watchGoroutines()
 	did := func() int { return int(h.store.renewed.Load() - renewed) }
-	for time.Since(began) < window || did() < len(h.leases) && time.Since(began) < window+beatTTL {
+	for time.Since(began) < window || did() < len(h.leases) && time.Since(began) < 4*window {
 		time.Sleep(10 * time.Millisecond)
 	}
 	usedNow, all := cpu()-used, did()

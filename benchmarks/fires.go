@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -143,7 +144,10 @@ func tickslotFires(s spec) (player, error) {
 	}
 	if s.Redis != "" {
 		config.TTL = beatTTL // a server that has just started grants such leases soon
-		config.Lock = redislock.New(newClient(s.Redis), redislock.Options{QuarantineTTL: config.TTL})
+		config.Lock = redislock.New(newClient(s.Redis), redislock.Options{
+			QuarantineTTL: config.TTL,
+			Prefix:        fmt.Sprint(os.Getpid(), ":"), // or it and its control would be a fleet, and share the ticks
+		})
 	}
 	scheduler, err := timer.New(config, timers...)
 	if err != nil {

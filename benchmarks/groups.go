@@ -229,12 +229,12 @@ func (l *lab) burst() Group {
 
 func (l *lab) heartbeat() Group {
 	const leases = 10_000
-	const beat = beatTTL / 3
+	beat := l.window(beatTTL/3, 2*beatTTL/3)
 	hearts := func(name, kind string) Case {
 		return Case{Name: name, Open: inChild(spec{Kind: kind, N: leases, Redis: l.redis.Addr(), Every: beat})}
 	}
 	g := Group{
-		Name: "heartbeats of 10,000 leases", Unit: "ms CPU per 10,000", Less: true, Sharing: together, Window: beat, Begin: l.redis.aged,
+		Name: "heartbeats of 10,000 leases", Unit: "ms CPU per 10,000", Less: true, Sharing: together, Window: beat, Begin: l.redis.aged(3 * beat),
 		Cases: []Case{
 			hearts("tickslot", "heartbeat-tickslot"),
 			hearts("bsm/redislock, a goroutine each", "heartbeat-bsm"),
@@ -308,7 +308,7 @@ func (l *lab) idle() Group {
 	stored.Redis = l.redis.Addr()
 	const local = "tickslot without a store"
 	return Group{
-		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together, Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged,
+		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together, Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged(beatTTL),
 		Cases: []Case{{Name: "tickslot on Redis", Open: inChild(stored)}, {Name: local, Open: inChild(s)}},
 		Claims: []Claim{
 			{Name: "idle with 1,000 timers of 1 min, on Redis", Bound: 0.1, Target: 1, AtMost: true},

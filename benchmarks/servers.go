@@ -54,18 +54,20 @@ func newClient(addr string) *redis.Client {
 // flush takes everything out.
 func (r *redisServer) flush() error { return r.admin.FlushAll(ctx).Err() }
 
-// aged is flush, and waits until the server has been up for long enough to grant names that it has never seen, for beatTTL.
-func (r *redisServer) aged() error {
-	if err := r.flush(); err != nil {
-		return err
-	}
-	return servertest.Poll(10*time.Second, "uptime", func(context.Context) error {
-		up, err := r.figure("server", "uptime_in_seconds")
-		if err == nil && up < beatTTL.Seconds()+2 {
-			err = fmt.Errorf("%.0f s", up)
+// aged is flush, and waits until the server has been up for long enough to grant names that it has never seen for so long.
+func (r *redisServer) aged(ttl time.Duration) func() error {
+	return func() error {
+		if err := r.flush(); err != nil {
+			return err
 		}
-		return err
-	})
+		return servertest.Poll(ttl+10*time.Second, "uptime", func(context.Context) error {
+			up, err := r.figure("server", "uptime_in_seconds")
+			if err == nil && up < ttl.Seconds()+2 {
+				err = fmt.Errorf("%.0f s", up)
+			}
+			return err
+		})
+	}
 }
 
 // figure of a section of INFO.
