@@ -73,21 +73,16 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Fails when the ratio is that of the medians (here 2) instead of the median of the ratios within a round: a machine that is slow for a
+// Fails when the ratio is that of the medians (here 3) instead of the median of the ratios within a round: a machine that is slow for a
 // round is slow for both.
 func TestRatioIsWithinARound(t *testing.T) {
-	g := Group{Cases: []Case{scripted("ours", 300, 20, 100), scripted("theirs", 100, 10, 50)}, Claims: []Claim{{Peer: "theirs", Target: 2}}}
+	g := Group{Cases: []Case{scripted("ours", 100, 20, 30), scripted("theirs", 50, 10, 10)}, Claims: []Claim{{Peer: "theirs", Target: 2}}}
 	r, err := g.run(3, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Verdicts[0]; v.Ratio != 2 || v.Min != 2 || v.Max != 3 || !v.Met || v.Tickslot != 100 || v.PeerValue != 50 {
+	if v := r.Verdicts[0]; v.Ratio != 2 || v.Min != 2 || v.Max != 3 || !v.Met || v.Tickslot != 30 || v.PeerValue != 10 {
 		t.Errorf("%+v", v)
-	}
-	g.Cases[0] = scripted("ours", 1000, 20, 10)
-	g.Cases[1] = scripted("theirs", 10, 10, 100)
-	if r, err = g.run(3, true); err != nil || r.Verdicts[0].Ratio != 2 {
-		t.Errorf("%+v %v", r.Verdicts, err)
 	}
 	if r.Control != (spread{1, 1, 1}) {
 		t.Errorf("the control of a script is %v", r.Control)
@@ -163,9 +158,22 @@ func TestCyclesWantProof(t *testing.T) {
 		return func() error { commands++; return nil }, nil
 	}
 	busy := func(int) (func() error, error) { commands++; return nil, errBusy }
-	failing := func(int) (func() error, error) { return nil, errors.New("connection refused") }
+	calls := 0 // the first is not measured
+	failing := func(int) (func() error, error) {
+		if calls++; calls > 1 {
+			return nil, errors.New("connection refused")
+		}
+		return nothing, nil
+	}
+	releases := 0
 	unreleased := func(int) (func() error, error) {
-		return func() error { return errors.New("it was lost") }, nil
+		commands += 2
+		return func() error {
+			if releases++; releases > 1 {
+				return errors.New("it was lost")
+			}
+			return nil
+		}, nil
 	}
 	for _, c := range []struct {
 		name string
