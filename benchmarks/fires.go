@@ -56,7 +56,7 @@ func newFires(s spec, list []time.Duration) *fires {
 	return f
 }
 
-// ready is called once everything is registered, and runs.
+// ready is called once everything is registered, before anything fires.
 func (f *fires) ready() {
 	if f.Bytes {
 		f.waiting = f.perTimer()
@@ -156,6 +156,7 @@ func tickslotFires(s spec) (player, error) {
 	clear(timers)
 	timers = nil
 	f.keep = []any{scheduler, names}
+	f.ready()
 	go func() {
 		if err := scheduler.Run(ctx); err != nil {
 			panic(err)
@@ -164,7 +165,6 @@ func tickslotFires(s spec) (player, error) {
 	for scheduler.Started() != nil {
 		time.Sleep(time.Millisecond)
 	}
-	f.ready()
 	return f, nil
 }
 
@@ -191,10 +191,10 @@ func robfigFires(s spec) (player, error) {
 	for _, period := range list {
 		c.Schedule(&delay{period: period, fires: f}, cron.FuncJob(func() { f.count.Add(1) }))
 	}
-	f.start = time.Now()
-	c.Start()
 	f.keep = c
 	f.ready()
+	f.start = time.Now()
+	c.Start()
 	return f, nil
 }
 
@@ -211,10 +211,10 @@ func gocronFires(s spec) (player, error) {
 			return nil, err
 		}
 	}
-	f.start = time.Now()
-	c.Start()
 	f.keep = c
 	f.ready()
+	f.start = time.Now()
+	c.Start()
 	return f, nil
 }
 

@@ -10,6 +10,7 @@ import (
 // A lab has what all groups share.
 type lab struct {
 	full     bool
+	load     float64 // of the machine, before there was any of ours
 	redis    *redisServer
 	postgres *postgresServer
 }

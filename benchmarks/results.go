@@ -126,6 +126,9 @@ round trips are cheaper here than over a network, and what saves them is underst
 func write(folder string, all []Result, l *lab, began time.Time) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Results\n\nWritten by `make bench` on %s, in %v. Ratios count; absolute figures are of this machine.\n", began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(began).Round(time.Second))
+	if l.load > float64(runtime.NumCPU())/2 {
+		fmt.Fprintf(&b, "\n**The machine was busy with something else: its load average was %.1f at the start. Take no figure from here; run it again.**\n", l.load)
+	}
 	b.WriteString(about)
 	b.WriteString("\n## Targets\n\n| what | tickslot | peer | ratio | target | met | control |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range all {
@@ -161,7 +164,7 @@ var rivals = []string{"github.com/redis/go-redis/v9", "github.com/go-redsync/red
 
 func machine(l *lab) []string {
 	list := []string{
-		fmt.Sprintf("%d × %s, %s, load average %s at the end", runtime.NumCPU(), cmp.Or(field("/proc/cpuinfo", "model name"), runtime.GOARCH), cmp.Or(field("/proc/meminfo", "MemTotal"), "?"), load()),
+		fmt.Sprintf("%d × %s, %s, load average %.1f at the start", runtime.NumCPU(), cmp.Or(field("/proc/cpuinfo", "model name"), runtime.GOARCH), cmp.Or(field("/proc/meminfo", "MemTotal"), "?"), l.load),
 		fmt.Sprintf("%s/%s, %s, GOMAXPROCS %d", runtime.GOOS, runtime.GOARCH, runtime.Version(), runtime.GOMAXPROCS(0)),
 	}
 	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {
@@ -195,11 +198,10 @@ func field(file, name string) string {
 	return ""
 }
 
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
+// load is the load average of the last minute; 0 where it is not known.
+func load() float64 {
+	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")
-	return first
+	n, _ := strconv.ParseFloat(first, 64)
+	return n
 }
