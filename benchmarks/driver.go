@@ -198,24 +198,23 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 		}
 		return samples, nil
 	}
-	if g.Sharing != afresh {
+	switch g.Sharing {
+	case inTurns:
 		for i, c := range cases {
 			if players[i], err = c.Open(); err != nil {
 				return nil, named(c, err)
 			}
+		}
+	case together:
+		if err := atOnce(cases, func(i int) (err error) { players[i], err = cases[i].Open(); return named(cases[i], err) }); err != nil {
+			return nil, err
 		}
 	}
 	for round := range rounds {
 		order := rotated(len(cases), round)
 		if g.Sharing == together {
 			got := make([]sample, len(cases))
-			errs := make([]error, len(cases))
-			var all sync.WaitGroup
-			for _, i := range order {
-				all.Go(func() { got[i], errs[i] = g.once(cases[i], players[i]) })
-			}
-			all.Wait()
-			if err := errors.Join(errs...); err != nil {
+			if err := atOnce(cases, func(i int) (err error) { got[i], err = g.once(cases[i], players[i]); return err }); err != nil {
 				return nil, err
 			}
 			for i := range cases {
@@ -241,6 +240,16 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 		}
 	}
 	return samples, nil
+}
+
+func atOnce(cases []Case, f func(i int) error) error {
+	errs := make([]error, len(cases))
+	var all sync.WaitGroup
+	for i := range cases {
+		all.Go(func() { errs[i] = f(i) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // row measures one case in all rounds.

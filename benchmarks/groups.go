@@ -25,13 +25,13 @@ func (l *lab) window(short, full time.Duration) time.Duration {
 
 // groups are the lines of the table of targets, in its order, and what goes beside them.
 func (l *lab) groups() []Group {
-	list := []Group{l.mutex(1), l.mutex(8), l.mutex(64), l.slot(8), l.slot(64), l.pipelined(), l.floor(), l.asynq(8), l.oneOfFifty()}
+	list := []Group{l.mutex(8), l.mutex(64), l.slot(8), l.slot(64), l.pipelined(), l.floor(), l.asynq(8), l.oneOfFifty()}
 	for _, percent := range []int{0, 90, 100} {
 		list = append(list, l.byN(percent))
 	}
 	list = append(list, l.burst(), l.heartbeat(), l.perFire(100_000), l.million(), l.rows(), l.idle())
 	if l.full {
-		list = append(list, l.asynq(1), l.perFire(1_000), l.perFire(10_000))
+		list = append(list, l.mutex(1), l.asynq(1), l.perFire(1_000), l.perFire(10_000))
 		for _, n := range []int{5, 50, 500} {
 			list = append(list, l.naiveByN(n))
 		}
@@ -63,7 +63,7 @@ const (
 
 func (l *lab) mutex(c int) Group {
 	g := Group{
-		Name: fmt.Sprintf("mutex, c=%d", c), Unit: perSecond, Window: l.window(40*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: fmt.Sprintf("mutex, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
 		Cases: []Case{
 			on("tickslot Mutex", func() (*cycles, error) { return ours{names: each("mutex")}.on(l.redis, c) }),
 			on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) }),
@@ -88,7 +88,7 @@ func (l *lab) slotCycle(c int) Case {
 
 func (l *lab) slot(c int) Group {
 	return Group{
-		Name: fmt.Sprintf("slot, tick, fence, holder, c=%d", c), Unit: perSecond, Window: l.window(40*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: fmt.Sprintf("slot, tick, fence, holder, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
 		Cases:  []Case{l.slotCycle(c), on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) })},
 		Claims: []Claim{{Peer: "redsync", Target: 0.75}},
 	}
@@ -98,7 +98,7 @@ func (l *lab) pipelined() Group {
 	const c = 64
 	mutex, slot := "tickslot Mutex, pipelined", "tickslot slot and tick, pipelined"
 	return Group{
-		Name: "pipelined, c=64", Unit: perSecond, Window: l.window(40*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: "pipelined, c=64", Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
 		Cases: []Case{
 			on(mutex, func() (*cycles, error) { return ours{pipe: true, names: each("mutex")}.on(l.redis, c) }),
 			on(slot, func() (*cycles, error) {
@@ -116,7 +116,7 @@ func (l *lab) pipelined() Group {
 
 func (l *lab) floor() Group {
 	return Group{
-		Name: "slot beside the floor, c=1", Unit: perSecond, Window: l.window(40*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: "slot beside the floor, c=1", Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
 		Cases:  []Case{l.slotCycle(1), on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, 1) })},
 		Claims: []Claim{{Peer: "two PINGs", Target: 0.75}},
 	}
@@ -126,7 +126,7 @@ func (l *lab) floor() Group {
 func (l *lab) asynq(c int) Group {
 	const slots = 10
 	return Group{
-		Name: fmt.Sprintf("semaphore, c=%d", c), Unit: perSecond, Window: l.window(40*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: fmt.Sprintf("semaphore, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
 		Cases: []Case{
 			on("tickslot Semaphore", func() (*cycles, error) { return ours{slots: slots, names: shared("semaphore")}.on(l.redis, c) }),
 			on("asynq x/rate", func() (*cycles, error) { return asynqOn(l.redis, c, slots) }),
@@ -251,14 +251,14 @@ func (l *lab) heartbeat() Group {
 
 // warm is how long schedulers run before they are measured: until each timer has fired once, and whatever is made then is there. In short there
 // is no time for that, so what it takes is part of the figure.
-func (l *lab) warm() time.Duration { return l.window(2500*time.Millisecond, 11*time.Second) }
+func (l *lab) warm() time.Duration { return l.window(1500*time.Millisecond, 11*time.Second) }
 
 func (l *lab) perFire(n int) Group {
 	fires := func(name, kind string) Case {
 		return Case{Name: name, Open: inChild(spec{Kind: kind, N: n, Metrics: true, Warm: l.warm(), Value: "µs/fire"})}
 	}
 	g := Group{
-		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: inARow, Window: l.window(200*time.Millisecond, 2*time.Second), Plot: "timers",
+		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: inARow, Window: l.window(120*time.Millisecond, 2*time.Second), Plot: "timers",
 		Cases: []Case{fires("tickslot, metrics on", "tickslot"), fires("robfig/cron", "robfig"), fires("gocron", "gocron")},
 	}
 	if n == 100_000 && l.full {
@@ -277,7 +277,7 @@ func (l *lab) perFire(n int) Group {
 func (l *lab) million() Group {
 	s := spec{Kind: "tickslot", N: 1_000_000, Bytes: true, Warm: l.warm(), Value: "p99 ms"}
 	g := Group{
-		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: inARow, Alone: !l.full, Window: l.window(200*time.Millisecond, 3*time.Second), Plot: "million",
+		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: inARow, Alone: !l.full, Window: l.window(120*time.Millisecond, 3*time.Second), Plot: "million",
 		Cases: []Case{{Name: "tickslot, metrics off", Open: inChild(s)}},
 		Claims: []Claim{
 			{Name: "p99 lateness, 1,000,000 timers", Bound: 10, Target: 1, AtMost: true, OnTime: true},
@@ -293,7 +293,7 @@ func (l *lab) million() Group {
 func (l *lab) rows() Group {
 	const slots, held, workers = 50, 45, 16
 	return Group{
-		Name: "Postgres, N=50, 90 % held, 16 workers", Unit: perSecond, Window: l.window(150*time.Millisecond, 500*time.Millisecond),
+		Name: "Postgres, N=50, 90 % held, 16 workers", Unit: perSecond, Window: l.window(100*time.Millisecond, 500*time.Millisecond),
 		Begin: func() error { return l.postgres.prepare(slots, held) },
 		Cases: []Case{
 			{Name: "tickslot Semaphore", Open: func() (player, error) { return l.postgres.oursOn(slots, workers) }},

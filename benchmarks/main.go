@@ -79,6 +79,8 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 		all = append(all, r)
 		if full || only.String() != "" {
 			fmt.Fprint(os.Stderr, r.table())
+		} else {
+			fmt.Fprintf(os.Stderr, "%s: %.1f s\n", g.Name, r.Took.Seconds())
 		}
 		for _, v := range r.Verdicts {
 			line, err := json.Marshal(v.rounded())
