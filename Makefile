@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench fuzz calendars clocks torture-short torture model mutants simulate secrets quickstart lint examples ci
+.PHONY: help test short bench bench-short bench-go fuzz calendars clocks torture-short torture model mutants simulate secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -14,7 +14,15 @@ test: ## run every test under -race; what was skipped is listed last
 short: ## run the short tests of the core 20 times under -race
 	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 ./dlock/... ./timer/... ./health/...
 
-bench: ## run the benchmarks of the stores
+bench: ## measure tickslot beside every rival: 20 minutes, writes benchmarks/RESULTS.md and its plots
+	@sh scripts/servers.sh
+	cd benchmarks && go run . -results .
+
+bench-short: ## the same for what has a target, in less than a minute: a line of JSON each
+	@sh scripts/servers.sh >&2
+	@cd benchmarks && go run . -short
+
+bench-go: ## run the Go benchmarks of the stores
 	@sh scripts/servers.sh
 	go test -run '^$$' -bench . -benchmem ./dlock/redislock/
 	go test -run '^$$' -bench . -benchtime 1x ./dlock/sqllock/

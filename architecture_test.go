@@ -40,6 +40,8 @@ var rules = []rule{
 	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"}, "it checks what was written down, whoever wrote it"},
 	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
 		"internal/torture", "internal/torture/linear", "github.com/redis/go-redis/", "github.com/jackc/pgx/"}, "a program of our own"},
+	{"benchmarks", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
+		"github.com/", "go.etcd.io/etcd/", "gonum.org/v1/plot"}, "it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place to borrow from"},
 	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "dlock/dlocktest", "timer", "health", "examples/testing",
 		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/", "modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"}, "examples use what a user would"},
 }

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bsm "github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	goredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+// Heartbeats: each of N leases is renewed once in a window. The value is the CPU time (ms) that this takes per 10,000 renewals, of this process.
+
+// beatTTL is the length of leases where a child holds them, in short.
+const beatTTL = 3 * time.Second
+
+// counted is a store that counts renewals.
+type counted struct {
+	*redislock.Store
+	renewed atomic.Int64
+	lost    atomic.Int64
+}
+
+func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	results, err := c.Store.Extend(ctx, ttl, grants...)
+	if err != nil {
+		c.lost.Add(1)
+	}
+	for _, r := range results {
+		if r.Outcome != dlock.OK {
+			c.lost.Add(1)
+		}
+	}
+	c.renewed.Add(int64(len(grants)))
+	return results, err
+}
+
+// leaseName is of this process: the control has leases of its own.
+func leaseName(i int) string { return fmt.Sprintf("beat-%d-%d", os.Getpid(), i) }
+
+type tickslotHeart struct {
+	store      *counted
+	leases     []*dlock.Lease
+	goroutines int
+}
+
+func tickslotBeats(s spec) (player, error) {
+	client := newClient(s.Redis)
+	store := &counted{Store: redislock.New(client, redislock.Options{QuarantineTTL: 3 * s.Every, PoolSize: peerPool})}
+	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 3 * s.Every, StoreTimeout: s.Every})
+	if err != nil {
+		return nil, err
+	}
+	h := &tickslotHeart{store: store, leases: make([]*dlock.Lease, s.N), goroutines: runtime.NumGoroutine()}
+	err = parallel(s.N, func(i int) (err error) {
+		h.leases[i], err = session.Mutex(leaseName(i)).TryAcquire(ctx)
+		return err
+	})
+	return h, err
+}
+
+// parallel calls f with 0 … n-1, 32 at a time.
+func parallel(n int, f func(int) error) error {
+	const workers = 32
+	errs := make([]error, workers)
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < n && errs[w] == nil; i += workers {
+				errs[w] = f(i)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// play lasts until every lease has been renewed, and for a window at least. Where it cuts a beat in two it has that much less to count, too.
+func (h *tickslotHeart) play(window time.Duration) (sample, error) {
+	renewed, used, began := h.store.renewed.Load(), cpu(), time.Now()
+	stop, most := watchGoroutines()
+	did := func() int { return int(h.store.renewed.Load() - renewed) }
+	for time.Since(began) < window || did() < len(h.leases) && time.Since(began) < 4*window {
+		time.Sleep(10 * time.Millisecond)
+	}
+	usedNow, all := cpu()-used, did()
+	close(stop)
+	if all < len(h.leases) {
+		return sample{}, fmt.Errorf("%d of %d leases were renewed", all, len(h.leases))
+	}
+	if n := h.store.lost.Load(); n > 0 {
+		return sample{}, fmt.Errorf("%d were not renewed", n)
+	}
+	for i, l := range h.leases {
+		if !l.Valid() {
+			return sample{}, fmt.Errorf("lease %d is not valid: %w", i, l.Err())
+		}
+	}
+	return beatSample(usedNow, float64(all), <-most-h.goroutines-1), nil // without the watcher
+}
+
+func beatSample(used time.Duration, did float64, goroutines int) sample {
+	return sample{Value: used.Seconds() * 1e3 / did * 10_000, Did: did, Extra: map[string]float64{"goroutines": float64(goroutines)}}
+}
+
+// watchGoroutines looks how many there are at most, until stop is closed.
+func watchGoroutines() (stop chan struct{}, most chan int) {
+	stop, most = make(chan struct{}), make(chan int, 1)
+	go func() {
+		n := 0
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				n = max(n, runtime.NumGoroutine())
+			case <-stop:
+				most <- max(n, runtime.NumGoroutine())
+				return
+			}
+		}
+	}()
+	return stop, most
+}
+
+// perLease has a goroutine per lease, that waits for its turn, as is usual: each renews its lease once per window, at a time of its own.
+type perLease struct {
+	n       int
+	windows []chan time.Duration
+	done    chan error
+}
+
+func newPerLease(n int, renew func(i int) error) *perLease {
+	p := &perLease{n: n, windows: make([]chan time.Duration, n), done: make(chan error, n)}
+	for i := range p.windows {
+		p.windows[i] = make(chan time.Duration, 1)
+		go func() {
+			for window := range p.windows[i] {
+				time.Sleep(rand.N(window))
+				p.done <- renew(i)
+			}
+		}()
+	}
+	return p
+}
+
+func (p *perLease) play(window time.Duration) (sample, error) {
+	for _, w := range p.windows {
+		w <- window // they sleep after this
+	}
+	used := cpu()
+	var errs []error
+	for range p.n {
+		if err := <-p.done; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	usedNow := cpu() - used
+	if len(errs) > 0 {
+		return sample{}, fmt.Errorf("%d were not renewed: %w", len(errs), errs[0])
+	}
+	return beatSample(usedNow, float64(p.n), p.n), nil
+}
+
+func (p *perLease) close() error { return nil }
+
+func (h *tickslotHeart) close() error { return nil }
+
+func redsyncBeats(s spec) (player, error) {
+	rs := redsync.New(goredis.NewPool(newClient(s.Redis)))
+	mutexes := make([]*redsync.Mutex, s.N)
+	err := parallel(s.N, func(i int) error {
+		mutexes[i] = rs.NewMutex(leaseName(i), redsync.WithExpiry(time.Minute))
+		return mutexes[i].TryLockContext(ctx)
+	})
+	return newPerLease(s.N, func(i int) error {
+		if ok, err := mutexes[i].ExtendContext(ctx); err != nil || !ok {
+			return fmt.Errorf("extend: %v %w", ok, err)
+		}
+		return nil
+	}), err
+}
+
+func bsmBeats(s spec) (player, error) {
+	locker := bsm.New(newClient(s.Redis))
+	locks := make([]*bsm.Lock, s.N)
+	err := parallel(s.N, func(i int) (err error) {
+		locks[i], err = locker.Obtain(ctx, leaseName(i), time.Minute, nil)
+		return err
+	})
+	return newPerLease(s.N, func(i int) error { return locks[i].Refresh(ctx, time.Minute, nil) }), err
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+// What has to do with the CPU time or the memory of a process has a process of its own: this program again, with a spec instead of flags.
+// It sets itself up, prints a line, and then measures for as long as each line that it reads says. It ends with its standard input.
+
+// A spec says what a child is to do.
+type spec struct {
+	Kind    string        // one of kinds
+	N       int           // timers, or leases
+	Metrics bool          // of a scheduler
+	Redis   string        // address; "": no store
+	Warm    time.Duration // how long it runs before it is measured
+	Bytes   bool          // tell how much memory each timer takes
+	Value   string        // which of the extra figures is the value, of a scheduler
+	Every   time.Duration // period of all timers, 0: random; of the heartbeat
+}
+
+// A kind sets itself up.
+var kinds = map[string]func(spec) (player, error){
+	"tickslot":           tickslotFires,
+	"robfig":             robfigFires,
+	"gocron":             gocronFires,
+	"heartbeat-tickslot": tickslotBeats,
+	"heartbeat-redsync":  redsyncBeats,
+	"heartbeat-bsm":      bsmBeats,
+}
+
+const childFlag = "child"
+
+// profiles is where CPU profiles go; "": nowhere. Children get it as a variable of their environment.
+const profilesEnv = "TICKSLOT_BENCH_PROFILES"
+
+// child is main in a child.
+func child(text string) error {
+	var s spec
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	p, err := kinds[s.Kind](s)
+	if err != nil {
+		return err
+	}
+	time.Sleep(s.Warm)
+	if dir := os.Getenv(profilesEnv); dir != "" {
+		stop, err := profile(filepath.Join(dir, fmt.Sprintf("%s-%d-%d.pprof", s.Kind, s.N, os.Getpid())))
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	out := json.NewEncoder(os.Stdout)
+	if err := out.Encode("ready"); err != nil {
+		return err
+	}
+	in := json.NewDecoder(os.Stdin)
+	for {
+		var window time.Duration
+		if err := in.Decode(&window); errors.Is(err, io.EOF) {
+			return nil // whatever still runs ends with the process
+		} else if err != nil {
+			return err
+		}
+		got, err := p.play(window)
+		if err != nil {
+			got.Error = err.Error()
+		}
+		if err := out.Encode(got); err != nil {
+			return err
+		}
+	}
+}
+
+func profile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
+}
+
+// A childPlayer is the parent's end of a child.
+type childPlayer struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// inChild is a case in a process of its own.
+func inChild(s spec) func() (player, error) {
+	return func() (player, error) {
+		text, err := json.Marshal(s)
+		if err != nil {
+			return nil, err
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		c := &childPlayer{cmd: exec.Command(self, childFlag, string(text))}
+		c.cmd.Stderr = os.Stderr
+		out, err := c.cmd.StdoutPipe()
+		if err != nil {
+			return nil, err
+		}
+		c.out = bufio.NewReader(out)
+		if c.in, err = c.cmd.StdinPipe(); err != nil {
+			return nil, err
+		}
+		if err := c.cmd.Start(); err != nil {
+			return nil, err
+		}
+		var ready string
+		if err := c.read(&ready); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+		return c, nil
+	}
+}
+
+func (c *childPlayer) read(v any) error {
+	line, err := c.out.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("its process does not answer: %w", err)
+	}
+	return json.Unmarshal(line, v)
+}
+
+func (c *childPlayer) play(window time.Duration) (s sample, err error) {
+	if err := json.NewEncoder(c.in).Encode(window); err != nil {
+		return s, err
+	}
+	err = c.read(&s)
+	return s, err
+}
+
+// childGrace is how long a child may take to end.
+const childGrace = 30 * time.Second
+
+func (c *childPlayer) close() error {
+	err := c.in.Close()
+	killer := time.AfterFunc(childGrace, func() { _ = c.cmd.Process.Kill() })
+	defer killer.Stop()
+	return errors.Join(err, c.cmd.Wait())
+}
+
+// cpu is what this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

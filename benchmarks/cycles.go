@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// errBusy is a "no" of a lock: an attempt, but nothing to release.
+var errBusy = errors.New("busy")
+
+// A taker takes a lock for a worker, and returns how to release it.
+type taker func(worker int) (release func() error, err error)
+
+// A proof is a counter of the server that grows with each thing that is done to it.
+type proof struct {
+	count   func() (float64, error)
+	attempt float64 // by how much it grows with an attempt at least
+	grant   float64 // and with a release, on top
+
+	used func() (seconds float64, err error) // CPU time of the server; nil: not known
+}
+
+// cpu returns the CPU time of the server, in seconds, or 0.
+func (p proof) cpu() (float64, error) {
+	if p.used == nil {
+		return 0, nil
+	}
+	return p.used()
+}
+
+// proofNoise is what asynchronous clients may still owe when a window ends.
+const proofNoise = 0.9
+
+// cycles has workers take and release locks.
+type cycles struct {
+	workers int
+	take    taker
+	proof   proof
+	p50     bool // the value is the median time (µs) of an attempt alone, not the grants per second
+	full    bool // every attempt is expected to be refused
+	stop    []func() error
+}
+
+func (c *cycles) close() error {
+	var err error
+	for _, stop := range slices.Backward(c.stop) {
+		err = errors.Join(err, stop())
+	}
+	return err
+}
+
+func (c *cycles) play(window time.Duration) (sample, error) {
+	if err := c.once(0); err != nil { // so that nobody is measured while he connects, or is collected
+		return sample{}, err
+	}
+	before, err := c.proof.count()
+	if err != nil {
+		return sample{}, err
+	}
+	server, err := c.proof.cpu()
+	if err != nil {
+		return sample{}, err
+	}
+	client := cpu()
+	type tally struct {
+		granted int
+		took    []time.Duration
+		err     error
+	}
+	tallies := make([]tally, c.workers)
+	var all sync.WaitGroup
+	began := time.Now()
+	for w := range c.workers {
+		all.Go(func() {
+			t := &tallies[w]
+			t.took = make([]time.Duration, 0, 1024)
+			for t.err == nil && time.Since(began) < window {
+				asked := time.Now()
+				release, err := c.take(w)
+				t.took = append(t.took, time.Since(asked))
+				switch {
+				case err == nil:
+					t.granted++
+					t.err = release()
+				case !errors.Is(err, errBusy):
+					t.err = err
+				}
+			}
+		})
+	}
+	all.Wait()
+	elapsed := time.Since(began).Seconds()
+	clientNow := cpu()
+	serverNow, err := c.proof.cpu()
+	if err != nil {
+		return sample{}, err
+	}
+	granted := 0
+	var took []time.Duration
+	for _, t := range tallies {
+		if t.err != nil {
+			return sample{}, t.err
+		}
+		granted += t.granted
+		took = append(took, t.took...)
+	}
+	after, err := c.proof.count()
+	if err != nil {
+		return sample{}, err
+	}
+	attempts := len(took)
+	owed := c.proof.attempt*float64(attempts) + c.proof.grant*float64(granted)
+	switch grown := after - before; {
+	case owed <= 0:
+		return sample{}, errors.New("nothing proves what it did")
+	case grown < proofNoise*owed:
+		return sample{}, fmt.Errorf("it says %d attempts and %d grants, but the server knows of %.0f instead of %.0f", attempts, granted, grown, owed)
+	case c.full && granted > 0:
+		return sample{}, fmt.Errorf("%d were granted though every slot is held", granted)
+	case !c.full && granted == 0:
+		return sample{}, fmt.Errorf("%d attempts, and nothing was granted", attempts)
+	}
+	slices.Sort(took)
+	p50 := float64(took[attempts/2].Nanoseconds()) / 1e3
+	s := sample{Value: float64(granted) / elapsed, Did: float64(attempts), Extra: map[string]float64{
+		"client CPU µs": (clientNow - client).Seconds() * 1e6 / float64(attempts),
+		"p50 µs":        p50, "p99 µs": float64(took[attempts*99/100].Nanoseconds()) / 1e3, "granted %": 100 * float64(granted) / float64(attempts),
+	}}
+	if c.proof.used != nil {
+		s.Extra["server CPU µs"] = (serverNow - server) * 1e6 / float64(attempts)
+	}
+	if c.p50 {
+		s.Value = p50
+	}
+	return s, nil
+}
+
+// once takes and releases once.
+func (c *cycles) once(worker int) error {
+	release, err := c.take(worker)
+	switch {
+	case errors.Is(err, errBusy):
+		return nil
+	case err != nil:
+		return err
+	}
+	return release()
+}

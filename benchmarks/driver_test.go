@@ -1,0 +1,282 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A script of values, one per round.
+type fake struct {
+	values []float64
+	did    float64
+	log    *[]string
+	name   string
+	err    error
+	closed int
+}
+
+func (f *fake) play(time.Duration) (sample, error) {
+	if f.log != nil {
+		*f.log = append(*f.log, f.name)
+	}
+	v := f.values[0]
+	f.values = append(f.values[1:], v)
+	return sample{Value: v, Did: f.did, Extra: map[string]float64{"twice": 2 * v}}, f.err
+}
+
+func (f *fake) close() error { f.closed++; return nil }
+
+func scripted(name string, values ...float64) Case {
+	return Case{Name: name, Open: func() (player, error) { return &fake{values: slices.Clone(values), did: 1}, nil }}
+}
+
+// Fails when the middle of an even number is taken for one of the two, or the list is not sorted first (or is sorted in place).
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		list []float64
+		want float64
+	}{{[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		before := slices.Clone(c.list)
+		if got := median(c.list); got != c.want {
+			t.Errorf("median of %v is %v, want %v", c.list, got, c.want)
+		}
+		if !slices.Equal(before, c.list) {
+			t.Errorf("the median has changed its list to %v", c.list)
+		}
+	}
+	if !math.IsNaN(median(nil)) {
+		t.Error("nothing has a median")
+	}
+	if got := spreadOf([]float64{2, 9, 4}); got != (spread{4, 2, 9}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Fails when a case comes first twice in n rounds, or never, or a round leaves one out.
+func TestRotation(t *testing.T) {
+	const n = 5
+	firsts := map[int]bool{}
+	for round := range n {
+		order := rotated(n, round)
+		firsts[order[0]] = true
+		if slices.Sort(order); !slices.Equal(order, []int{0, 1, 2, 3, 4}) {
+			t.Errorf("round %d has %v", round, order)
+		}
+	}
+	if len(firsts) != n {
+		t.Errorf("these came first: %v", firsts)
+	}
+}
+
+// Fails when the ratio is that of the medians (here 3) instead of the median of the ratios within a round: a machine that is slow for a
+// round is slow for both.
+func TestRatioIsWithinARound(t *testing.T) {
+	g := Group{Cases: []Case{scripted("ours", 100, 20, 30), scripted("theirs", 50, 10, 10)}, Claims: []Claim{{Peer: "theirs", Target: 2}}}
+	r, err := g.run(3, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Verdicts[0]; v.Ratio != 2 || v.Min != 2 || v.Max != 3 || !v.Met || v.Tickslot != 30 || v.PeerValue != 10 {
+		t.Errorf("%+v", v)
+	}
+	if r.Control != (spread{1, 1, 1}) {
+		t.Errorf("the control of a script is %v", r.Control)
+	}
+}
+
+// Fails when less is taken for worse where it is better, or the other way round, or a bound is not one.
+func TestVerdicts(t *testing.T) {
+	cases := []Case{scripted("ours", 10), scripted("theirs", 80)}
+	for _, c := range []struct {
+		name  string
+		less  bool
+		claim Claim
+		ratio float64
+		met   bool
+	}{
+		{"more is better", false, Claim{Peer: "theirs", Target: 1}, 0.125, false},
+		{"less is better", true, Claim{Peer: "theirs", Target: 8}, 8, true},
+		{"less, but not by so much", true, Claim{Peer: "theirs", Target: 9}, 8, false},
+		{"at most", true, Claim{Peer: "theirs", Target: 1.3, AtMost: true}, 0.125, true},
+		{"a bound that is kept", true, Claim{Bound: 20, Target: 1, AtMost: true}, 0.5, true},
+		{"a bound that is not", true, Claim{Key: "twice", Bound: 16, Target: 1, AtMost: true}, 1.25, false},
+		{"not possible yet", true, Claim{Peer: "theirs", Target: 1, Pending: "wait"}, 8, false},
+		{"fires nothing", true, Claim{Peer: "theirs", Target: 1, OnTime: true}, 8, false},
+	} {
+		r, err := Group{Less: c.less, Cases: cases, Claims: []Claim{c.claim}}.run(2, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := r.Verdicts[0]; v.Ratio != c.ratio || v.Met != c.met {
+			t.Errorf("%s: ratio %v, met %v; want %v, %v", c.name, v.Ratio, v.Met, c.ratio, c.met)
+		}
+	}
+	for _, claim := range []Claim{{Peer: "nobody", Target: 1}, {Key: "nothing", Bound: 1, Target: 1}} {
+		if _, err := (Group{Cases: cases, Claims: []Claim{claim}}).run(2, true); err == nil {
+			t.Errorf("a claim about what was not measured: %+v", claim)
+		}
+	}
+}
+
+// Fails when a case that fails, or does nothing, is taken for a fast one.
+func TestNothingIsNoWin(t *testing.T) {
+	for name, f := range map[string]*fake{
+		"did nothing":     {values: []float64{1e9}},
+		"measured 0":      {values: []float64{0}, did: 1},
+		"measured +Inf":   {values: []float64{math.Inf(1)}, did: 1},
+		"measured NaN":    {values: []float64{math.NaN()}, did: 1},
+		"a real failure ": {values: []float64{1}, did: 1, err: errors.New("a real failure ")},
+	} {
+		g := Group{Name: "g", Cases: []Case{{Name: "ours", Open: func() (player, error) { return f, nil }}, scripted("theirs", 1)}, Claims: []Claim{{Peer: "theirs", Target: 1}}}
+		_, err := g.run(2, true)
+		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "ours") {
+			t.Errorf("%s: got %v", name, err)
+			continue
+		}
+		if f.closed == 0 {
+			t.Errorf("%s: it was not closed", name)
+		}
+		if v := g.failed(err).Verdicts; len(v) != 1 || v[0].Met || v[0].Note == "" {
+			t.Errorf("%s: verdicts %+v", name, v)
+		}
+	}
+}
+
+// Fails when cycles believe a case that its server knows nothing of, or that has no proof, or is granted what is full.
+func TestCyclesWantProof(t *testing.T) {
+	var commands float64
+	server := proof{count: func() (float64, error) { return commands, nil }, attempt: 1, grant: 1}
+	nothing := func() error { return nil }
+	lazy := func(int) (func() error, error) { return nothing, nil }
+	honest := func(int) (func() error, error) {
+		commands++
+		return func() error { commands++; return nil }, nil
+	}
+	busy := func(int) (func() error, error) { commands++; return nil, errBusy }
+	calls := 0 // the first is not measured
+	failing := func(int) (func() error, error) {
+		if calls++; calls > 1 {
+			return nil, errors.New("connection refused")
+		}
+		return nothing, nil
+	}
+	releases := 0
+	unreleased := func(int) (func() error, error) {
+		commands += 2
+		return func() error {
+			if releases++; releases > 1 {
+				return errors.New("it was lost")
+			}
+			return nil
+		}, nil
+	}
+	for _, c := range []struct {
+		name string
+		c    cycles
+		want string // of the error; "": none
+	}{
+		{"honest", cycles{take: honest, proof: server}, ""},
+		{"does nothing", cycles{take: lazy, proof: server}, "the server knows of 0"},
+		{"no proof", cycles{take: lazy, proof: proof{count: server.count}}, "nothing proves"},
+		{"always busy", cycles{take: busy, proof: server}, "nothing was granted"},
+		{"busy as expected", cycles{take: busy, proof: server, full: true, p50: true}, ""},
+		{"granted though full", cycles{take: honest, proof: server, full: true}, "though every slot is held"},
+		{"fails", cycles{take: failing, proof: server}, "connection refused"},
+		{"release fails", cycles{take: unreleased, proof: server}, "it was lost"},
+	} {
+		c.c.workers = 1
+		s, err := c.c.play(5 * time.Millisecond)
+		switch {
+		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		case c.want == "" && !(s.Did > 0 && s.Value > 0):
+			t.Errorf("%s: %+v", c.name, s)
+		}
+	}
+}
+
+// Fails when cases that load the machine by being there are open at the same time, or stay open, or rounds do not take turns.
+func TestSharing(t *testing.T) {
+	const rounds = 3
+	for _, c := range []struct {
+		sharing sharing
+		order   string // of two cases, without a control
+		opened  int    // of each
+	}{
+		{inTurns, "ab ba ab", 1},
+		{afresh, "ab ba ab", rounds},
+		{inARow, "aaa bbb", 1},
+	} {
+		var log []string
+		opened := map[string]int{}
+		var open, most int
+		var players []*fake
+		one := func(name string) Case {
+			return Case{Name: name, Open: func() (player, error) {
+				opened[name]++
+				open++
+				most = max(most, open)
+				f := &fake{values: []float64{1}, did: 1, log: &log, name: name}
+				players = append(players, f)
+				return closing{f, &open}, nil
+			}}
+		}
+		if _, err := (Group{Sharing: c.sharing, Alone: true, Cases: []Case{one("a"), one("b")}}).run(rounds, true); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := strings.Join(log, ""), strings.ReplaceAll(c.order, " ", ""); got != want {
+			t.Errorf("%d: order %s, want %s", c.sharing, got, want)
+		}
+		if opened["a"] != c.opened || opened["b"] != c.opened || open != 0 {
+			t.Errorf("%d: opened %v, still open %d", c.sharing, opened, open)
+		}
+		if (c.sharing == inTurns) != (most == 2) {
+			t.Errorf("%d: %d were open at once", c.sharing, most)
+		}
+	}
+}
+
+type closing struct {
+	*fake
+	open *int
+}
+
+func (c closing) close() error { *c.open--; return c.fake.close() }
+
+// Fails when a bucket does not hold what belongs into it, or is wider than a 32nd.
+func TestHistogram(t *testing.T) {
+	for us := uint64(0); us < 1<<40; us = us*9/8 + 1 {
+		i := bucket(us)
+		if low, high := lower(i), lower(i+1); us < low || us >= high || float64(high-low) > max(1, float64(low)/32) {
+			t.Fatalf("%d µs is in the bucket from %d to %d", us, low, high)
+		}
+	}
+	var h histogram
+	for ms := range 1000 {
+		h.add(time.Duration(ms) * time.Millisecond)
+	}
+	if p99 := h.quantile(0.99); p99 < 950 || p99 > 1000 {
+		t.Errorf("p99 of 0 … 999 ms is %v ms", p99)
+	}
+	h.reset()
+	if h.quantile(0.5) != 0 {
+		t.Error("there is something left")
+	}
+}
+
+// Fails when a field of the line of JSON has another name, or is too long to read.
+func TestLineOfJSON(t *testing.T) {
+	line, err := json.Marshal(Verdict{Case: "c", Tickslot: 12345.678, Peer: "p", PeerValue: 0.012345678, Unit: "u", Ratio: 1.23456789, Target: 1, Met: true, Is: "at least"}.rounded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"case":"c","tickslot":12350,"peer":"p","peer_value":0.01235,"unit":"u","ratio":1.235,"target":1,"met":true,"is":"at least","min":0,"max":0,"control":0}`
+	if string(line) != want {
+		t.Errorf("got  %s\nwant %s", line, want)
+	}
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/bits"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/robfig/cron/v3"
+
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Every scheduler gets the same timers: periods between 1 and 10 s at random, to the millisecond, and a handler that counts.
+
+func periods(s spec) []time.Duration {
+	random := rand.New(rand.NewPCG(1, 2))
+	list := make([]time.Duration, s.N)
+	for i := range list {
+		list[i] = s.Every
+		if s.Every == 0 {
+			list[i] = time.Second + time.Duration(random.IntN(9001))*time.Millisecond
+		}
+	}
+	return list
+}
+
+// onTime is how much of what had to fire in a window did. Who fires less saves time at the wrong end.
+const onTime = "fired %"
+
+// fires counts what a scheduler does, and how late.
+type fires struct {
+	spec
+	periods  []time.Duration
+	start    time.Time // when all periods began, of schedulers that count from there; zero: ticks lie anywhere
+	count    atomic.Int64
+	late     histogram
+	waiting  float64 // bytes per timer before anything has fired
+	loaded   float64 // and after a window
+	baseline uint64
+	keep     any // alive
+}
+
+func newFires(s spec, list []time.Duration) *fires {
+	f := &fires{spec: s, periods: list}
+	f.baseline = inUse()
+	return f
+}
+
+// ready is called once everything is registered, before anything fires.
+func (f *fires) ready() {
+	if f.Bytes {
+		f.waiting = f.perTimer()
+	}
+}
+
+func (f *fires) perTimer() float64 { return (float64(inUse()) - float64(f.baseline)) / float64(f.N) }
+
+// inUse is how many bytes there are after a collection.
+func inUse() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+// expected is how many fires there are to be in a window.
+func (f *fires) expected(began time.Time, elapsed time.Duration) (n float64) {
+	for _, period := range f.periods {
+		if f.start.IsZero() {
+			n += elapsed.Seconds() / period.Seconds()
+		} else {
+			n += float64(began.Add(elapsed).Sub(f.start)/period - began.Sub(f.start)/period)
+		}
+	}
+	return n
+}
+
+func (f *fires) fired(late time.Duration) {
+	f.count.Add(1)
+	f.late.add(late)
+}
+
+func (f *fires) close() error { return nil }
+
+func (f *fires) play(window time.Duration) (sample, error) {
+	f.late.reset()
+	count, used, began := f.count.Load(), cpu(), time.Now()
+	time.Sleep(window)
+	fired, usedNow, elapsed := float64(f.count.Load()-count), cpu()-used, time.Since(began)
+	expected := f.expected(began, elapsed)
+	s := sample{Did: fired, Extra: map[string]float64{
+		"p50 ms":     f.late.quantile(0.5),
+		"p99 ms":     f.late.quantile(0.99),
+		"core %":     100 * usedNow.Seconds() / elapsed.Seconds(),
+		onTime:       100 * fired / expected,
+		"goroutines": float64(runtime.NumGoroutine()),
+	}}
+	if fired == 0 {
+		return s, fmt.Errorf("nothing fired, of %.0f", expected)
+	}
+	s.Extra["µs/fire"] = usedNow.Seconds() * 1e6 / fired
+	s.Value = s.Extra[f.Value]
+	if f.Bytes {
+		s.Extra["bytes waiting"] = f.waiting
+		if f.loaded == 0 { // it takes a while
+			f.loaded = f.perTimer()
+		}
+		s.Extra["bytes fired"] = f.loaded
+	}
+	return s, nil
+}
+
+// tickslotFires has no store unless the spec says so.
+func tickslotFires(s spec) (player, error) {
+	list := periods(s)
+	names := make([]string, s.N) // they are the user's
+	for i := range names {
+		names[i] = fmt.Sprintf("timer-%07d", i)
+	}
+	f := newFires(s, list)
+	run := func(ctx context.Context) error {
+		if r, ok := timer.RunFromContext(ctx); ok {
+			f.fired(time.Since(r.Tick()))
+		}
+		return nil
+	}
+	timers := make([]timer.Timer, s.N)
+	for i := range timers {
+		timers[i] = timer.Timer{Name: names[i], Schedule: timer.Every(list[i]), Run: run}
+	}
+	config := timer.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	if s.Metrics {
+		config.Registerer = prometheus.NewRegistry()
+	}
+	if s.Redis != "" {
+		config.TTL = beatTTL // a server that has just started grants such leases soon
+		config.Lock = redislock.New(newClient(s.Redis), redislock.Options{
+			QuarantineTTL: config.TTL,
+			Prefix:        fmt.Sprint(os.Getpid(), ":"), // or it and its control would be a fleet, and share the ticks
+		})
+	}
+	scheduler, err := timer.New(config, timers...)
+	if err != nil {
+		return nil, err
+	}
+	clear(timers)
+	timers = nil
+	f.keep = []any{scheduler, names}
+	f.ready()
+	go func() {
+		if err := scheduler.Run(ctx); err != nil {
+			panic(err)
+		}
+	}()
+	for scheduler.Started() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	return f, nil
+}
+
+// delay is robfig's constant delay, to the millisecond instead of the second. It sees how late the loop is that asks it.
+type delay struct {
+	period time.Duration
+	fires  *fires
+	due    time.Time
+}
+
+func (d *delay) Next(now time.Time) time.Time {
+	if !d.due.IsZero() && !now.Before(d.due) {
+		d.fires.late.add(now.Sub(d.due))
+	}
+	d.due = now.Add(d.period)
+	return d.due
+}
+
+// robfigFires has no wrappers around its jobs, which is the default.
+func robfigFires(s spec) (player, error) {
+	list := periods(s)
+	f := newFires(s, list)
+	c := cron.New()
+	for _, period := range list {
+		c.Schedule(&delay{period: period, fires: f}, cron.FuncJob(func() { f.count.Add(1) }))
+	}
+	f.keep = c
+	f.ready()
+	f.start = time.Now()
+	c.Start()
+	return f, nil
+}
+
+// gocronFires has the defaults. Its jobs do not know when they were due, so how late they are is not measured.
+func gocronFires(s spec) (player, error) {
+	list := periods(s)
+	f := newFires(s, list)
+	c, err := gocron.NewScheduler()
+	if err != nil {
+		return nil, err
+	}
+	for _, period := range list {
+		if _, err := c.NewJob(gocron.DurationJob(period), gocron.NewTask(func() { f.count.Add(1) })); err != nil {
+			return nil, err
+		}
+	}
+	f.keep = c
+	f.ready()
+	f.start = time.Now()
+	c.Start()
+	return f, nil
+}
+
+// A histogram of durations: exact to a 32nd.
+type histogram struct{ buckets [64 + 32*58]atomic.Int64 }
+
+func bucket(us uint64) int {
+	if us < 64 {
+		return int(us)
+	}
+	e := bits.Len64(us) - 6
+	return 64 + (e-1)*32 + int(us>>e) - 32
+}
+
+// lower is the least of a bucket.
+func lower(i int) uint64 {
+	if i < 64 {
+		return uint64(i)
+	}
+	e := (i-64)/32 + 1
+	return uint64((i-64)%32+32) << e
+}
+
+func (h *histogram) add(d time.Duration) { h.buckets[bucket(uint64(max(0, d.Microseconds())))].Add(1) }
+
+func (h *histogram) reset() {
+	for i := range h.buckets {
+		h.buckets[i].Store(0)
+	}
+}
+
+// quantile in milliseconds; 0 if nothing was added.
+func (h *histogram) quantile(q float64) float64 {
+	var total, seen int64
+	for i := range h.buckets {
+		total += h.buckets[i].Load()
+	}
+	for i := range h.buckets {
+		seen += h.buckets[i].Load()
+		if total > 0 && float64(seen) >= q*float64(total) {
+			return float64(lower(i)) / 1000
+		}
+	}
+	return 0
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+// A lab has what all groups share.
+type lab struct {
+	full     bool
+	load     float64 // of the machine, before there was any of ours
+	redis    *redisServer
+	postgres *postgresServer
+}
+
+// window is how long a case of a store is measured in a round.
+func (l *lab) window(short, full time.Duration) time.Duration {
+	if l.full {
+		return full
+	}
+	return short
+}
+
+// groups are the lines of the table of targets, in its order, and what goes beside them.
+func (l *lab) groups() []Group {
+	list := []Group{l.mutex(8), l.mutex(64), l.slot(8), l.slot(64), l.pipelined(), l.floor(), l.asynq(8), l.oneOfFifty()}
+	for _, percent := range []int{0, 90, 100} {
+		list = append(list, l.byN(percent))
+	}
+	list = append(list, l.burst(), l.heartbeat(), l.perFire(100_000), l.million(), l.rows(), l.idle())
+	if l.full {
+		list = append(list, l.mutex(1), l.asynq(1), l.perFire(1_000), l.perFire(10_000))
+		for _, n := range []int{5, 50, 500} {
+			list = append(list, l.naiveByN(n))
+		}
+		for _, n := range []int{1, 4, 16, 64} {
+			list = append(list, l.hosts(n))
+		}
+	}
+	return list
+}
+
+// on is a case of cycles on Redis.
+func on(name string, open func() (*cycles, error)) Case {
+	return Case{Name: name, Open: func() (player, error) {
+		c, err := open()
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}}
+}
+
+// beside marks a case as a rival without a target.
+func beside(c Case) Case { c.Idle = true; return c }
+
+const (
+	perSecond = "cycles/s"
+	p50       = "µs (p50)"
+)
+
+func (l *lab) mutex(c int) Group {
+	g := Group{
+		Name: fmt.Sprintf("mutex, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Cases: []Case{
+			on("tickslot Mutex", func() (*cycles, error) { return ours{names: each("mutex")}.on(l.redis, c) }),
+			on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) }),
+			on("script of SET NX and INCR", func() (*cycles, error) { return setAndFence(l.redis, c) }),
+			beside(on("SET NX PX", func() (*cycles, error) { return setNX(l.redis, c) })),
+			beside(on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, c) })),
+			beside(on("bsm/redislock", func() (*cycles, error) { return bsmOn(l.redis, c) })),
+			beside(on("rueidislock", func() (*cycles, error) { return rueidisOn(l.redis, c) })),
+			beside(on("etcd concurrency", func() (*cycles, error) { return etcdOn(c) })),
+		},
+	}
+	if c > 1 {
+		g.Claims = []Claim{{Peer: "redsync", Target: 1}}
+	}
+	return g
+}
+
+// slotCycle has a slot, a tick, a fence and a holder.
+func (l *lab) slotCycle(c int) Case {
+	return on("tickslot slot and tick", func() (*cycles, error) { return ours{slots: 5, tick: true, names: each("slot")}.on(l.redis, c) })
+}
+
+func (l *lab) slot(c int) Group {
+	return Group{
+		Name: fmt.Sprintf("slot, tick, fence, holder, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Cases:  []Case{l.slotCycle(c), on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) })},
+		Claims: []Claim{{Peer: "redsync", Target: 0.75}},
+	}
+}
+
+func (l *lab) pipelined() Group {
+	const c = 64
+	mutex, slot := "tickslot Mutex, pipelined", "tickslot slot and tick, pipelined"
+	return Group{
+		Name: "pipelined, c=64", Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Cases: []Case{
+			on(mutex, func() (*cycles, error) { return ours{pipe: true, names: each("mutex")}.on(l.redis, c) }),
+			on(slot, func() (*cycles, error) {
+				return ours{slots: 5, tick: true, pipe: true, names: each("slot")}.on(l.redis, c)
+			}),
+			on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) }),
+			beside(on("rueidislock", func() (*cycles, error) { return rueidisOn(l.redis, c) })),
+		},
+		Claims: []Claim{
+			{Name: "mutex pipelined, c=64", Peer: "redsync", Target: 2, Pending: pending()},
+			{Name: "slot, tick, fence, holder pipelined, c=64", Ours: slot, Peer: "redsync", Target: 1.2, Pending: pending()},
+		},
+	}
+}
+
+func (l *lab) floor() Group {
+	return Group{
+		Name: "slot beside the floor, c=1", Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Cases:  []Case{l.slotCycle(1), on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, 1) })},
+		Claims: []Claim{{Peer: "two PINGs", Target: 0.75}},
+	}
+}
+
+// asynq: all workers share the semaphore, as its tasks do, and there is a slot for each.
+func (l *lab) asynq(c int) Group {
+	const slots = 10
+	return Group{
+		Name: fmt.Sprintf("semaphore, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Cases: []Case{
+			on("tickslot Semaphore", func() (*cycles, error) { return ours{slots: slots, names: shared("semaphore")}.on(l.redis, c) }),
+			on("asynq x/rate", func() (*cycles, error) { return asynqOn(l.redis, c, slots) }),
+			on("its script, go-redis v9", func() (*cycles, error) { return sortedSet(l.redis, c, slots) }),
+		},
+		Claims: []Claim{{Peer: "asynq x/rate", Target: 1}},
+	}
+}
+
+// partly is tickslot's semaphore with some slots held.
+func (l *lab) partly(o ours, workers, held int, p50 bool) (*cycles, error) {
+	c, err := o.on(l.redis, workers)
+	if err != nil {
+		return nil, err
+	}
+	c.p50, c.full = p50, held == o.slots
+	for _, name := range o.nameList(workers) {
+		if err := l.holdOnce(name, o.slots, held); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// holdOnce holds slots of a name that nobody holds yet: a case and its control share them.
+func (l *lab) holdOnce(name string, slots, held int) error {
+	store := l.redis.store(redislock.Options{})
+	defer store.Close()
+	list, err := store.List(ctx, name, slots)
+	if err != nil || len(list) >= held {
+		return err
+	}
+	return hold(store, name, slots, held)
+}
+
+func (l *lab) oneOfFifty() Group {
+	const slots, held = 50, 45
+	return Group{
+		Name: "1 of 50, 90 % held, c=1", Unit: perSecond, Window: l.window(60*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Cases: []Case{
+			on("tickslot Semaphore", func() (*cycles, error) {
+				return l.partly(ours{slots: slots, names: shared("fifty")}, 1, held, false)
+			}),
+			on("naive loop", func() (*cycles, error) { return naiveLoop{slots, held, shared("fifty")}.on(l.redis, 1) }),
+		},
+		Claims: []Claim{{Peer: "naive loop", Target: 18}},
+	}
+}
+
+func (l *lab) byN(percent int) Group {
+	g := Group{
+		Name: fmt.Sprintf("p50 by N, %d %% held", percent), Unit: p50, Less: true, Window: l.window(25*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush, Plot: "n",
+		Claims: []Claim{{Name: fmt.Sprintf("p50 at N=10000 vs N=5, %d %% held", percent), Peer: "N=5", Target: 1.3, AtMost: true}},
+	}
+	for _, n := range []int{10_000, 5, 50, 500} {
+		c := on(fmt.Sprintf("N=%d", n), func() (*cycles, error) {
+			return l.partly(ours{slots: n, names: shared(fmt.Sprint("n", n))}, 1, n*percent/100, true)
+		})
+		if n == 50 || n == 500 {
+			c = beside(c)
+		}
+		g.Cases = append(g.Cases, c)
+	}
+	return g
+}
+
+// naiveByN is for the plot beside byN.
+func (l *lab) naiveByN(n int) Group {
+	name := fmt.Sprintf("N=%d", n)
+	return Group{
+		Name: fmt.Sprintf("p50 of the naive loop, N=%d, 90 %% held", n), Unit: p50, Less: true, Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "n-naive",
+		Cases: []Case{
+			on(name, func() (*cycles, error) {
+				return l.partly(ours{slots: n, names: shared("n")}, 1, n*90/100, true)
+			}),
+			on(name+" naive", func() (*cycles, error) {
+				c, err := naiveLoop{n, n * 90 / 100, shared("n")}.on(l.redis, 1)
+				if err == nil {
+					c.p50 = true
+				}
+				return c, err
+			}),
+		},
+	}
+}
+
+func (l *lab) burst() Group {
+	const timers, slots, held = 64, 50, 45
+	return Group{
+		Name: "64 due timers, N=50, 90 % held", Unit: perSecond, Window: l.window(100*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Cases: []Case{
+			on("tickslot slot and tick", func() (*cycles, error) {
+				return l.partly(ours{slots: slots, tick: true, pipe: true, names: each("burst")}, timers, held, false)
+			}),
+			on("naive loop", func() (*cycles, error) { return naiveLoop{slots, held, each("burst")}.on(l.redis, timers) }),
+			beside(on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, timers) })),
+		},
+		Claims: []Claim{{Peer: "naive loop", Target: 40}},
+	}
+}
+
+func (l *lab) heartbeat() Group {
+	const leases = 10_000
+	beat := l.window(beatTTL/3, 2*beatTTL/3)
+	hearts := func(name, kind string) Case {
+		return Case{Name: name, Open: inChild(spec{Kind: kind, N: leases, Redis: l.redis.Addr(), Every: beat})}
+	}
+	g := Group{
+		Name: "heartbeats of 10,000 leases", Unit: "ms CPU per 10,000", Less: true, Sharing: together, Window: beat, Begin: l.redis.aged(3 * beat),
+		Cases: []Case{
+			hearts("tickslot", "heartbeat-tickslot"),
+			hearts("bsm/redislock, a goroutine each", "heartbeat-bsm"),
+			beside(hearts("redsync, a goroutine each", "heartbeat-redsync")),
+		},
+		Claims: []Claim{
+			{Peer: "bsm/redislock, a goroutine each", Target: 30},
+			{Name: "goroutines of 10,000 heartbeats", Key: "goroutines", Unit: "goroutines", Bound: 1, Target: 1, AtMost: true},
+		},
+	}
+	return g
+}
+
+// warm is how long schedulers run before they are measured: until each timer has fired once, and whatever is made then is there. In short there
+// is no time for that, so what it takes is part of the figure.
+func (l *lab) warm() time.Duration { return l.window(1500*time.Millisecond, 11*time.Second) }
+
+func (l *lab) perFire(n int) Group {
+	fires := func(name, kind string) Case {
+		return Case{Name: name, Open: inChild(spec{Kind: kind, N: n, Metrics: true, Warm: l.warm(), Value: "µs/fire"})}
+	}
+	g := Group{
+		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: inARow, Window: l.window(120*time.Millisecond, 2*time.Second), Plot: "timers",
+		Cases: []Case{fires("tickslot, metrics on", "tickslot"), fires("robfig/cron", "robfig"), fires("gocron", "gocron")},
+	}
+	if n == 100_000 && l.full {
+		g.Sharing = afresh
+	}
+	if n == 100_000 {
+		g.Claims = []Claim{
+			{Peer: "robfig/cron", Target: 8, OnTime: true},
+			{Peer: "gocron", Target: 4, OnTime: true},
+			{Name: "p99 lateness, 100,000 timers", Key: "p99 ms", Unit: "ms", Bound: 3, Target: 1, AtMost: true, OnTime: true},
+		}
+	}
+	return g
+}
+
+func (l *lab) million() Group {
+	s := spec{Kind: "tickslot", N: 1_000_000, Bytes: true, Warm: l.warm(), Value: "p99 ms"}
+	g := Group{
+		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: inARow, Alone: !l.full, Window: l.window(120*time.Millisecond, 3*time.Second), Plot: "million",
+		Cases: []Case{{Name: "tickslot, metrics off", Open: inChild(s)}},
+		Claims: []Claim{
+			{Name: "p99 lateness, 1,000,000 timers", Bound: 10, Target: 1, AtMost: true, OnTime: true},
+			{Name: "bytes per timer, 1,000,000 timers", Key: "bytes waiting", Unit: "B", Bound: 400, Target: 1, AtMost: true},
+		},
+	}
+	if l.full { // in short most have not
+		g.Claims = append(g.Claims, Claim{Name: "bytes per timer that has fired, 1,000,000 timers", Key: "bytes fired", Unit: "B", Bound: 400, Target: 1, AtMost: true})
+	}
+	return g
+}
+
+func (l *lab) rows() Group {
+	const slots, held, workers = 50, 45, 16
+	return Group{
+		Name: "Postgres, N=50, 90 % held, 16 workers", Unit: perSecond, Window: l.window(100*time.Millisecond, 500*time.Millisecond),
+		Begin: func() error { return l.postgres.prepare(slots, held) },
+		Cases: []Case{
+			{Name: "tickslot Semaphore", Open: func() (player, error) { return l.postgres.oursOn(slots, workers) }},
+			{Name: "naive loop", Open: func() (player, error) { return l.postgres.naiveOn(slots, workers) }},
+		},
+		Claims: []Claim{{Peer: "naive loop", Target: 5}},
+	}
+}
+
+func (l *lab) idle() Group {
+	s := spec{Kind: "tickslot", N: 1000, Every: time.Minute, Metrics: true, Warm: time.Second, Value: "core %"}
+	stored := s
+	stored.Redis = l.redis.Addr()
+	const local = "tickslot without a store"
+	return Group{
+		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together, Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged(beatTTL),
+		Cases: []Case{{Name: "tickslot on Redis", Open: inChild(stored)}, {Name: local, Open: inChild(s)}},
+		Claims: []Claim{
+			{Name: "idle with 1,000 timers of 1 min, on Redis", Bound: 0.1, Target: 1, AtMost: true},
+			{Name: "idle with 1,000 timers of 1 min, without a store", Ours: local, Bound: 0.1, Target: 1, AtMost: true},
+		},
+	}
+}

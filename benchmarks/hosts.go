@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+// hosts is what the server pays for each attempt when so many hosts try the same ticks of one timer.
+func (l *lab) hosts(n int) Group {
+	const slots = 5
+	return Group{
+		Name: fmt.Sprintf("%d hosts, one timer, N=5", n), Unit: "µs CPU of Redis per attempt", Less: true, Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "hosts",
+		Cases: []Case{
+			{Name: "tickslot", Open: func() (player, error) { return l.oursOnHosts(n, slots) }},
+			{Name: "naive loop", Open: func() (player, error) {
+				loop, err := naiveLoop{slots: slots, names: shared("hosts")}.on(l.redis, n)
+				if err != nil {
+					return nil, err
+				}
+				return &crowd{cycles: loop, redis: l.redis, hosts: n}, nil
+			}},
+		},
+	}
+}
+
+// oursOnHosts gives each host a store and a session of its own.
+func (l *lab) oursOnHosts(n, slots int) (player, error) {
+	const name = "timer:hosts"
+	if err := l.redis.known(slots, name); err != nil {
+		return nil, err
+	}
+	c := &cycles{proof: l.redis.commands()}
+	semaphores := make([]dlock.Semaphore, n)
+	for h := range semaphores {
+		store := redislock.New(l.redis.admin, redislock.Options{QuarantineTTL: longest, PoolSize: 2})
+		session, err := dlock.NewSession(store, dlock.SessionOptions{})
+		if err != nil {
+			return nil, err
+		}
+		semaphores[h] = session.Semaphore(name, slots)
+		c.stop = append(c.stop, store.Close, func() error { return session.Close(ctx) })
+	}
+	p := &crowd{cycles: c, redis: l.redis, hosts: n}
+	c.take = func(h int) (func() error, error) {
+		lease, err := semaphores[h].TryAcquireTick(ctx, dlock.Tick{At: p.tick, Max: slots})
+		if errors.Is(err, dlock.ErrNotAcquired) {
+			return nil, errBusy
+		}
+		if err != nil {
+			return nil, err
+		}
+		return func() error { return lease.Release(ctx) }, nil
+	}
+	return p, nil
+}
+
+// A crowd of hosts comes to the same tick at the same time, again and again. Each run lasts until all have asked.
+type crowd struct {
+	*cycles
+	redis *redisServer
+	hosts int
+	tick  time.Time
+}
+
+func (p *crowd) play(window time.Duration) (sample, error) {
+	used, err := p.redis.cpu()
+	if err != nil {
+		return sample{}, err
+	}
+	before, err := p.proof.count()
+	if err != nil {
+		return sample{}, err
+	}
+	attempts := 0
+	for began := time.Now(); time.Since(began) < window; {
+		p.tick = time.Now()
+		releases, errs := make([]func() error, p.hosts), make([]error, p.hosts)
+		var all sync.WaitGroup
+		for h := range p.hosts {
+			all.Go(func() {
+				if releases[h], errs[h] = p.take(h); errors.Is(errs[h], errBusy) {
+					errs[h] = nil
+				}
+			})
+		}
+		all.Wait()
+		for h, release := range releases {
+			if release != nil {
+				errs[h] = release()
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return sample{}, err
+		}
+		attempts += p.hosts
+	}
+	usedNow, err := p.redis.cpu()
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := p.proof.count()
+	if err != nil {
+		return sample{}, err
+	}
+	if grown := after - before; grown < float64(attempts) {
+		return sample{}, fmt.Errorf("it says %d attempts, but the server knows of %.0f commands", attempts, grown)
+	}
+	return sample{Value: (usedNow - used) * 1e6 / float64(attempts), Did: float64(attempts)}, nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+// pipelined turns on what lets concurrent calls of a process share round trips. nil: the store has no such thing yet, and the
+// groups that need it count as not met.
+var pipelined func(*redislock.Options)
+
+// pending is what a claim that needs pipelining says until there is some.
+func pending() string {
+	if pipelined == nil {
+		return "redislock does not share round trips yet"
+	}
+	return ""
+}
+
+// ours is tickslot as its users have it: a Session on a store, with its heartbeat, trust window and clean-up.
+type ours struct {
+	slots int // 0: a mutex
+	tick  bool
+	pipe  bool
+	names func(worker int) string
+}
+
+func (o ours) nameList(workers int) (list []string) {
+	seen := map[string]bool{}
+	for w := range workers {
+		if name := o.names(w); !seen[name] {
+			seen[name], list = true, append(list, name)
+		}
+	}
+	return list
+}
+
+// on makes the cycles of so many workers.
+func (o ours) on(r *redisServer, workers int) (*cycles, error) {
+	if err := r.known(o.slots, o.nameList(workers)...); err != nil {
+		return nil, err
+	}
+	var opts redislock.Options
+	if o.pipe && pipelined != nil {
+		pipelined(&opts)
+	}
+	store := r.store(opts)
+	take, stop, err := o.session(store, workers)
+	if err != nil {
+		return nil, err
+	}
+	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{store.Close, stop}}, nil
+}
+
+func (o ours) session(store dlock.DistributedLock, workers int) (taker, func() error, error) {
+	session, err := dlock.NewSession(store, dlock.SessionOptions{StoreTimeout: 5 * time.Second})
+	if err != nil {
+		return nil, nil, err
+	}
+	locks := make([]func() (*dlock.Lease, error), workers)
+	for w := range workers {
+		name := o.names(w)
+		mutex, semaphore := session.Mutex(name), session.Semaphore(name, max(1, o.slots))
+		switch {
+		case o.slots == 0:
+			locks[w] = func() (*dlock.Lease, error) { return mutex.TryAcquire(ctx) }
+		case o.tick:
+			locks[w] = func() (*dlock.Lease, error) {
+				return semaphore.TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1})
+			}
+		default:
+			locks[w] = func() (*dlock.Lease, error) { return semaphore.TryAcquire(ctx) }
+		}
+	}
+	take := func(w int) (func() error, error) {
+		lease, err := locks[w]()
+		if errors.Is(err, dlock.ErrNotAcquired) {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+				return nil, err // any other reason is a mistake of the benchmark
+			}
+			return nil, errBusy
+		}
+		if err != nil {
+			return nil, err
+		}
+		return func() error { return lease.Release(ctx) }, nil
+	}
+	return take, func() error { return session.Close(ctx) }, nil
+}
+
+// each worker has a lock of its own.
+func each(kind string) func(int) string {
+	return func(worker int) string { return fmt.Sprintf("timer:%s-%d", kind, worker) }
+}
+
+// all workers share one.
+func shared(name string) func(int) string { return func(int) string { return "timer:" + name } }
