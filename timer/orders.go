@@ -2,7 +2,6 @@ package timer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -181,7 +180,11 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 		return
 	}
 	o.triggered = t.At
-	if t.Ago < staleTrigger && s.starting() && e.places < e.hostLimit() {
+	switch {
+	case t.Ago >= staleTrigger || !s.starting():
+	case e.places >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
+		s.say(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may", "timer", e.timer.Name, "by", t.By, "note", t.Note)
+	default:
 		s.active++ // Run waits for it
 		go s.obeyTrigger(e, *t)
 	}
@@ -189,6 +192,9 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 
 // triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
 const triggerLock = "tickslot:trigger:"
+
+// triggerSlots is more than one, so that a claim whose host died, or could not give it back, does not keep others from the next trigger until it ends.
+const triggerSlots = 100
 
 // obeyTrigger runs a timer that somebody triggered in the fleet, if no other host is to do it.
 func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
@@ -198,10 +204,10 @@ func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
 		s.inactive()
 	}()
 	name := e.timer.Name
-	claim, err := s.session.Semaphore(triggerLock+name, 1).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
+	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
 	if err != nil {
-		if !errors.Is(err, dlock.ErrNotAcquired) { // another host has it
-			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "err", err)
+		if r := reasonOf(err); r != TickTaken && r != TickLate { // else another host has it
+			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)
 		}
 		return
 	}

@@ -372,3 +372,28 @@ func TestControlRefuses(t *testing.T) {
 		t.Errorf("orders were kept that were refused: %+v, %v", o, err)
 	}
 }
+
+// A host that dies between the claim of a trigger and its release keeps nobody from the next trigger.
+//
+// Fails when triggerLock has one slot: whoever asks within a TTL of the crash is refused as Full.
+func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "manual", Run: f.handler(time.Second)})
+		time.Sleep(time.Minute)
+		_, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "tickslot:trigger:manual", Slots: 1, Token: "of-a-host-that-died", TTL: time.Minute,
+			Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := h.Control().Trigger(t.Context(), "manual", ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(beat)
+		if ran, _ := f.watch.ticks("manual"); ran != 1 {
+			t.Errorf("%d runs after a trigger", ran)
+		}
+		f.stop()
+	})
+}
