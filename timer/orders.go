@@ -2,6 +2,7 @@ package timer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -103,8 +104,8 @@ func (s *Scheduler) hearOrders(version int64) {
 	}
 }
 
-// learnOrders reads what is ordered for the timers of this host, if there is something new. It is the prober's.
-func (s *Scheduler) learnOrders() {
+// learnOrders reads what is ordered for the timers of this host, if there is something new. It is the prober's, and stops when until is closed.
+func (s *Scheduler) learnOrders(until <-chan struct{}) {
 	ctl, ok := s.config.Lock.(dlock.Controller)
 	s.lock()
 	version := s.ordered
@@ -123,19 +124,53 @@ func (s *Scheduler) learnOrders() {
 	const batch = 500
 	for i := 0; i < len(names); i += batch {
 		end := min(i+batch, len(names))
-		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
-		list, err := readOrders(ctx, ctl, names[i:end])
-		cancel()
+		err := s.learn(until, ctl, names[i:end], entries[i:end])
+		if errors.Is(err, dlock.ErrFault) { // something is wrong with one of them, and no other is to suffer
+			err = s.learnEach(until, ctl, names[i:end], entries[i:end])
+		}
 		if err != nil {
 			return // the next probe asks again
-		}
-		for k, o := range list {
-			s.takeOrders(entries[i+k], o)
 		}
 	}
 	s.lock()
 	defer s.unlock()
 	s.learnt = max(s.learnt, version)
+}
+
+// learn reads what is ordered for some timers, with one call.
+func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, names []string, entries []*entry) error {
+	select {
+	case <-until:
+		return context.Canceled
+	default:
+	}
+	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+	defer cancel()
+	list, err := readOrders(ctx, ctl, names)
+	if err != nil {
+		return err
+	}
+	for i, o := range list {
+		s.takeOrders(entries[i], o)
+	}
+	return nil
+}
+
+// learnEach asks for each by itself, and leaves out those that the store finds fault with. If they are many it is the store.
+func (s *Scheduler) learnEach(until <-chan struct{}, ctl dlock.Controller, names []string, entries []*entry) error {
+	faults := 0
+	for i := range names {
+		err := s.learn(until, ctl, names[i:i+1], entries[i:i+1])
+		if errors.Is(err, dlock.ErrFault) && faults < 10 {
+			faults++
+			s.log.Warn("timer: what is ordered for a timer cannot be read", "timer", entries[i].timer.Name, "err", err)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readOrders turns a panic of a store, and an answer to something else, into an error.

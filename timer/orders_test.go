@@ -3,6 +3,8 @@ package timer_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -393,6 +395,48 @@ func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
 		time.Sleep(beat)
 		if ran, _ := f.watch.ticks("manual"); ran != 1 {
 			t.Errorf("%d runs after a trigger", ran)
+		}
+		f.stop()
+	})
+}
+
+// A store one of whose names is spoilt cannot tell what is ordered for that one.
+type spoilt struct {
+	*memlock.Store
+	name string
+}
+
+func (s spoilt) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	if slices.Contains(names, s.name) {
+		return nil, fmt.Errorf("%w: something else stands there", dlock.ErrFault)
+	}
+	return s.Store.Orders(ctx, names...)
+}
+
+// A key that is spoilt keeps no other timer's orders from being obeyed.
+//
+// Fails when learnOrders gives up at the fault of one name.
+func TestOrdersBesideASpoiltKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.startOn(spoilt{f.store, "timer:bad"}, timer.Config{},
+			timer.Timer{Name: "a", Run: f.handler(time.Second)}, timer.Timer{Name: "bad", Run: f.handler(time.Second)}, timer.Timer{Name: "z", Run: f.handler(time.Second)})
+		time.Sleep(time.Minute)
+		for _, name := range []string{"a", "z"} {
+			if err := h.Control().Trigger(t.Context(), name, ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(beat)
+		for _, name := range []string{"a", "z"} {
+			if ran, _ := f.watch.ticks(name); ran != 1 {
+				t.Errorf("%s: %d runs after a trigger", name, ran)
+			}
+		}
+		asked := h.link.Calls(dlocktest.Order)
+		time.Sleep(time.Minute)
+		if n := h.link.Calls(dlocktest.Order) - asked; n != 0 {
+			t.Errorf("nothing was ordered, and it asked %d times what", n)
 		}
 		f.stop()
 	})
