@@ -77,6 +77,15 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
 	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.order.By, "note", o.order.Note)
 }
 
+// endPauses notes which pauses have ended by themselves: of timers that are not due the store says nothing. Called with mu held.
+func (s *Scheduler) endPauses() {
+	for _, e := range s.entries {
+		if e.detail != nil && e.detail.orders.paused && !e.detail.orders.inForce() {
+			s.setPause(e, nil, 0)
+		}
+	}
+}
+
 // setLimit is called with mu held.
 func (s *Scheduler) setLimit(e *entry, limit int) {
 	o := &e.more().orders

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
@@ -437,6 +440,34 @@ func TestOrdersBesideASpoiltKey(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := h.link.Calls(dlocktest.Order) - asked; n != 0 {
 			t.Errorf("nothing was ordered, and it asked %d times what", n)
+		}
+		f.stop()
+	})
+}
+
+// A pause that ends by itself is over for the metrics, too, also where no answer of the store tells so: of a timer that is not due for days.
+//
+// Fails when the prober does not call endPauses.
+func TestPauseEndsInTheMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := prometheus.NewRegistry()
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		paused := func(value int) error {
+			return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP tickslot_paused 1 while the timer is paused in the whole fleet, as far as this host has heard.\n"+
+				"# TYPE tickslot_paused gauge\ntickslot_paused{timer=\"seldom\"} %d\n", value)), "tickslot_paused")
+		}
+		time.Sleep(time.Minute)
+		if err := h.Control().Pause(t.Context(), "seldom", time.Now().Add(10*time.Minute), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(beat)
+		if err := paused(1); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(11 * time.Minute)
+		if err := paused(0); err != nil {
+			t.Error(err)
 		}
 		f.stop()
 	})

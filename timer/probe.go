@@ -88,6 +88,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	s := p.s
 	s.lock()
 	s.probed = true
+	s.endPauses()
 	s.store.heard(err)
 	well := s.breaker.well()
 	s.unlock()
