@@ -36,6 +36,10 @@ func (s *Scheduler) pausedHere(e *entry) bool {
 	return e.detail != nil && e.detail.orders.inForce() && s.session != nil && !e.timer.LocalOnly && !s.shared(e)
 }
 
+// pauseKnown reports whether the store said that a timer is paused, and that has not ended by itself. It matters when the store does not answer: who
+// pauses a timer because the database is being moved must not find it running when the database is gone. Called with mu held.
+func (e *entry) pauseKnown() bool { return e.detail != nil && e.detail.orders.inForce() }
+
 // inForce reports whether a pause has not ended by itself.
 func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.Now().Before(o.until)) }
 

@@ -472,3 +472,43 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 		f.stop()
 	})
 }
+
+// A pause that a host has heard of is kept to while the store is down, until its end: the store may be what is being moved.
+//
+// Fails when withoutStore, attempt or Trigger do not look at pauseKnown.
+func TestPauseOutlastsTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "often", Schedule: timer.Every(time.Second), Run: f.handler(time.Millisecond)},
+			timer.Timer{Name: "first", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		time.Sleep(time.Minute)
+		for _, name := range []string{"often", "first"} {
+			if err := h.Control().Pause(t.Context(), name, time.Now().Add(10*time.Minute), ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(beat)
+		h.link.Inject(dlocktest.Hang)
+		ran, _ := f.watch.ticks("often")
+		if err := h.Trigger(t.Context(), "first"); !refused(err, timer.Paused) {
+			t.Errorf("a trigger while the store is down: %v", err)
+		}
+		time.Sleep(9 * time.Minute)
+		if after, _ := f.watch.ticks("often"); after != ran {
+			t.Errorf("%d ticks of a paused timer ran while the store was down", after-ran)
+		}
+		time.Sleep(2 * time.Minute)
+		if after, _ := f.watch.ticks("often"); after == ran {
+			t.Error("nothing ran when the pause was over, and the store still down")
+		}
+		ts, _ := h.Status().Timer("often")
+		var skipped uint64
+		for _, n := range ts.Skipped {
+			skipped += n
+		}
+		if d := ts.Ticks - ts.Started - skipped; d > 1 {
+			t.Errorf("books: %+v", ts)
+		}
+		f.stop()
+	})
+}
