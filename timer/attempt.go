@@ -218,6 +218,7 @@ func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	if e.due != t.at || e.next != 0 && e.next <= when {
 		return false
 	}
+	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
 	s.heap.push(item{when: when, again: t, e: e})
 	s.poke()
 	return true
