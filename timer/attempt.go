@@ -21,6 +21,10 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 		s.skip(e, t.at, Rejoining, nil)
 		s.leave(e)
 		s.unlock()
+	case degraded && e.pauseKnown(): // the store said so before it fell silent
+		s.skip(e, t.at, Paused, e.detail.orders.refusal(e))
+		s.leave(e)
+		s.unlock()
 	case (err == nil || degraded) && s.starting() && !e.gone:
 		s.unlock()
 		s.run(e, t.at, lease, degraded)
@@ -214,6 +218,7 @@ func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	if e.due != t.at || e.next != 0 && e.next <= when {
 		return false
 	}
+	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
 	s.heap.push(item{when: when, again: t, e: e})
 	s.poke()
 	return true
@@ -293,6 +298,11 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		s.giveBack(e, lease)
 		return refuse(Draining, nil)
+	case degraded && e.pauseKnown():
+		refusal := e.detail.orders.refusal(e)
+		s.leave(e)
+		s.unlock()
+		return refuse(Paused, refusal)
 	case err == nil || degraded:
 		s.unlock()
 		go s.run(e, 0, lease, degraded)

@@ -64,7 +64,8 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 }
 
 // Trigger has one host, whichever is first, run the timer now: within a heartbeat. As Scheduler.Trigger, which runs it on this host, it obeys
-// MaxConcurrency, MaxPerHost and a pause. At most one host tries, once; its log and Explain say what came of it. Of two triggers within
+// MaxConcurrency, MaxPerHost and a pause. At most one host tries, once; its log says what came of it, as do those of hosts
+// that have no place for it. Of two triggers within
 // a heartbeat, the first may be overtaken. One that no host has heard of within a minute lapses.
 func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Order) error {
 	return c.order(ctx, timer, dlock.Change{Trigger: &by})
@@ -136,7 +137,7 @@ func (c *Control) order(ctx context.Context, timer string, change dlock.Change) 
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
 	if err := ctl.Order(ctx, hostsLock, dlock.Change{}); err != nil {
-		return fmt.Errorf("timer %q: ordered, but hosts may learn of it only with their next tick: %w", timer, err)
+		return fmt.Errorf("timer %q: the store keeps the order, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w", timer, err)
 	}
 	return nil
 }

@@ -36,6 +36,10 @@ func (s *Scheduler) pausedHere(e *entry) bool {
 	return e.detail != nil && e.detail.orders.inForce() && s.session != nil && !e.timer.LocalOnly && !s.shared(e)
 }
 
+// pauseKnown reports whether the store said that a timer is paused, and that has not ended by itself. It matters when the store does not answer: who
+// pauses a timer because the database is being moved must not find it running when the database is gone. Called with mu held.
+func (e *entry) pauseKnown() bool { return e.detail != nil && e.detail.orders.inForce() }
+
 // inForce reports whether a pause has not ended by itself.
 func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.Now().Before(o.until)) }
 
@@ -77,6 +81,15 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
 	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.order.By, "note", o.order.Note)
 }
 
+// endPauses notes which pauses have ended by themselves: of timers that are not due the store says nothing. Called with mu held.
+func (s *Scheduler) endPauses() {
+	for _, e := range s.entries {
+		if e.detail != nil && e.detail.orders.paused && !e.detail.orders.inForce() {
+			s.setPause(e, nil, 0)
+		}
+	}
+}
+
 // setLimit is called with mu held.
 func (s *Scheduler) setLimit(e *entry, limit int) {
 	o := &e.more().orders
@@ -104,8 +117,8 @@ func (s *Scheduler) hearOrders(version int64) {
 	}
 }
 
-// learnOrders reads what is ordered for the timers of this host, if there is something new. It is the prober's.
-func (s *Scheduler) learnOrders() {
+// learnOrders reads what is ordered for the timers of this host, if there is something new. It is the prober's, and stops when until is closed.
+func (s *Scheduler) learnOrders(until <-chan struct{}) {
 	ctl, ok := s.config.Lock.(dlock.Controller)
 	s.lock()
 	version := s.ordered
@@ -124,19 +137,53 @@ func (s *Scheduler) learnOrders() {
 	const batch = 500
 	for i := 0; i < len(names); i += batch {
 		end := min(i+batch, len(names))
-		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
-		list, err := readOrders(ctx, ctl, names[i:end])
-		cancel()
+		err := s.learn(until, ctl, names[i:end], entries[i:end])
+		if errors.Is(err, dlock.ErrFault) { // something is wrong with one of them, and no other is to suffer
+			err = s.learnEach(until, ctl, names[i:end], entries[i:end])
+		}
 		if err != nil {
 			return // the next probe asks again
-		}
-		for k, o := range list {
-			s.takeOrders(entries[i+k], o)
 		}
 	}
 	s.lock()
 	defer s.unlock()
 	s.learnt = max(s.learnt, version)
+}
+
+// learn reads what is ordered for some timers, with one call.
+func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, names []string, entries []*entry) error {
+	select {
+	case <-until:
+		return context.Canceled
+	default:
+	}
+	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+	defer cancel()
+	list, err := readOrders(ctx, ctl, names)
+	if err != nil {
+		return err
+	}
+	for i, o := range list {
+		s.takeOrders(entries[i], o)
+	}
+	return nil
+}
+
+// learnEach asks for each by itself, and leaves out those that the store finds fault with. If they are many it is the store.
+func (s *Scheduler) learnEach(until <-chan struct{}, ctl dlock.Controller, names []string, entries []*entry) error {
+	faults := 0
+	for i := range names {
+		err := s.learn(until, ctl, names[i:i+1], entries[i:i+1])
+		if errors.Is(err, dlock.ErrFault) && faults < 10 {
+			faults++
+			s.log.Warn("timer: what is ordered for a timer cannot be read", "timer", entries[i].timer.Name, "err", err)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readOrders turns a panic of a store, and an answer to something else, into an error.
@@ -181,7 +228,11 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 		return
 	}
 	o.triggered = t.At
-	if t.Ago < staleTrigger && s.starting() && e.places < e.hostLimit() {
+	switch {
+	case t.Ago >= staleTrigger || !s.starting():
+	case e.places >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
+		s.say(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may", "timer", e.timer.Name, "by", t.By, "note", t.Note)
+	default:
 		s.active++ // Run waits for it
 		go s.obeyTrigger(e, *t)
 	}
@@ -189,6 +240,9 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 
 // triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
 const triggerLock = "tickslot:trigger:"
+
+// triggerSlots is more than one, so that a claim whose host died, or could not give it back, does not keep others from the next trigger until it ends.
+const triggerSlots = 100
 
 // obeyTrigger runs a timer that somebody triggered in the fleet, if no other host is to do it.
 func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
@@ -198,10 +252,10 @@ func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
 		s.inactive()
 	}()
 	name := e.timer.Name
-	claim, err := s.session.Semaphore(triggerLock+name, 1).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
+	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
 	if err != nil {
-		if !errors.Is(err, dlock.ErrNotAcquired) { // another host has it
-			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "err", err)
+		if r := reasonOf(err); r != TickTaken && r != TickLate { // else another host has it
+			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)
 		}
 		return
 	}

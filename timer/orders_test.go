@@ -3,10 +3,15 @@ package timer_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
@@ -371,4 +376,139 @@ func TestControlRefuses(t *testing.T) {
 	if o, err := control.Orders(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
 		t.Errorf("orders were kept that were refused: %+v, %v", o, err)
 	}
+}
+
+// A host that dies between the claim of a trigger and its release keeps nobody from the next trigger.
+//
+// Fails when triggerLock has one slot: whoever asks within a TTL of the crash is refused as Full.
+func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "manual", Run: f.handler(time.Second)})
+		time.Sleep(time.Minute)
+		_, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "tickslot:trigger:manual", Slots: 1, Token: "of-a-host-that-died", TTL: time.Minute,
+			Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := h.Control().Trigger(t.Context(), "manual", ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(beat)
+		if ran, _ := f.watch.ticks("manual"); ran != 1 {
+			t.Errorf("%d runs after a trigger", ran)
+		}
+		f.stop()
+	})
+}
+
+// A store one of whose names is spoilt cannot tell what is ordered for that one.
+type spoilt struct {
+	*memlock.Store
+	name string
+}
+
+func (s spoilt) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	if slices.Contains(names, s.name) {
+		return nil, fmt.Errorf("%w: something else stands there", dlock.ErrFault)
+	}
+	return s.Store.Orders(ctx, names...)
+}
+
+// A key that is spoilt keeps no other timer's orders from being obeyed.
+//
+// Fails when learnOrders gives up at the fault of one name.
+func TestOrdersBesideASpoiltKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.startOn(spoilt{f.store, "timer:bad"}, timer.Config{},
+			timer.Timer{Name: "a", Run: f.handler(time.Second)}, timer.Timer{Name: "bad", Run: f.handler(time.Second)}, timer.Timer{Name: "z", Run: f.handler(time.Second)})
+		time.Sleep(time.Minute)
+		for _, name := range []string{"a", "z"} {
+			if err := h.Control().Trigger(t.Context(), name, ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(beat)
+		for _, name := range []string{"a", "z"} {
+			if ran, _ := f.watch.ticks(name); ran != 1 {
+				t.Errorf("%s: %d runs after a trigger", name, ran)
+			}
+		}
+		asked := h.link.Calls(dlocktest.Order)
+		time.Sleep(time.Minute)
+		if n := h.link.Calls(dlocktest.Order) - asked; n != 0 {
+			t.Errorf("nothing was ordered, and it asked %d times what", n)
+		}
+		f.stop()
+	})
+}
+
+// A pause that ends by itself is over for the metrics, too, also where no answer of the store tells so: of a timer that is not due for days.
+//
+// Fails when the prober does not call endPauses.
+func TestPauseEndsInTheMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := prometheus.NewRegistry()
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		paused := func(value int) error {
+			return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP tickslot_paused 1 while the timer is paused in the whole fleet, as far as this host has heard.\n"+
+				"# TYPE tickslot_paused gauge\ntickslot_paused{timer=\"seldom\"} %d\n", value)), "tickslot_paused")
+		}
+		time.Sleep(time.Minute)
+		if err := h.Control().Pause(t.Context(), "seldom", time.Now().Add(10*time.Minute), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(beat)
+		if err := paused(1); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(11 * time.Minute)
+		if err := paused(0); err != nil {
+			t.Error(err)
+		}
+		f.stop()
+	})
+}
+
+// A pause that a host has heard of is kept to while the store is down, until its end: the store may be what is being moved.
+//
+// Fails when withoutStore, attempt or Trigger do not look at pauseKnown.
+func TestPauseOutlastsTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "often", Schedule: timer.Every(time.Second), Run: f.handler(time.Millisecond)},
+			timer.Timer{Name: "first", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		time.Sleep(time.Minute)
+		for _, name := range []string{"often", "first"} {
+			if err := h.Control().Pause(t.Context(), name, time.Now().Add(10*time.Minute), ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(beat)
+		h.link.Inject(dlocktest.Hang)
+		ran, _ := f.watch.ticks("often")
+		if err := h.Trigger(t.Context(), "first"); !refused(err, timer.Paused) {
+			t.Errorf("a trigger while the store is down: %v", err)
+		}
+		time.Sleep(9 * time.Minute)
+		if after, _ := f.watch.ticks("often"); after != ran {
+			t.Errorf("%d ticks of a paused timer ran while the store was down", after-ran)
+		}
+		time.Sleep(2 * time.Minute)
+		if after, _ := f.watch.ticks("often"); after == ran {
+			t.Error("nothing ran when the pause was over, and the store still down")
+		}
+		ts, _ := h.Status().Timer("often")
+		var skipped uint64
+		for _, n := range ts.Skipped {
+			skipped += n
+		}
+		if d := ts.Ticks - ts.Started - skipped; d > 1 {
+			t.Errorf("books: %+v", ts)
+		}
+		f.stop()
+	})
 }

@@ -50,7 +50,7 @@ func (s *Scheduler) startProbing() (stop func() (leave func())) {
 	}()
 	return func() func() {
 		close(until)
-		<-done // an acquire and a release at most, each bounded by StoreTimeout
+		<-done // an acquire and a release, or one call that reads orders, at most; each bounded by StoreTimeout
 		return func() {
 			if p.host != nil {
 				_ = p.host.Release(s.base) // what the store does not answer, ends with its TTL
@@ -88,6 +88,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	s := p.s
 	s.lock()
 	s.probed = true
+	s.endPauses()
 	s.store.heard(err)
 	well := s.breaker.well()
 	s.unlock()
@@ -95,7 +96,7 @@ func (p *prober) probe(until <-chan struct{}) {
 		return
 	}
 	s.rejoin(until)
-	s.learnOrders()
+	s.learnOrders(until)
 	select {
 	case <-until:
 	default:

@@ -20,7 +20,7 @@ const (
 	TickAhead   Reason = "tick_ahead"   // this host's clock is more than five seconds ahead of the store's
 	Quarantine  Reason = "quarantine"   // the store restarted and must wait until old leases have ended
 	Paused      Reason = "paused"       // somebody paused the timer
-	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip
+	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip, or the tick was missed and nobody knows whether it ran
 	Rejoining   Reason = "rejoining"    // the store is back, and runs that went on without it hold no slot yet
 	Draining    Reason = "draining"     // the host is shutting down
 	NotRunning  Reason = "not_running"  // Trigger before Run, or after it

@@ -172,3 +172,32 @@ func TestStandingBackIsAccountedFor(t *testing.T) {
 		}
 	})
 }
+
+// A tick that stood back, and then had to wait for a store in quarantine, is tried again by the blackouts of that moment.
+//
+// Fails when postpone leaves the mark of having stood back.
+func TestStoodBackThenQuarantined(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		tick := time.Now().Truncate(time.Minute).Add(10 * time.Minute)
+		for range 5 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, Spread: timer.LeastRecent, Run: f.handler(0),
+				Blackouts: []timer.Blackout{timer.Between(tick.Add(10*time.Second), tick.Add(50*time.Second))}})
+		}
+		time.Sleep(time.Until(tick) - time.Second)
+		for _, h := range f.hosts {
+			h.link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Reason: dlock.Quarantine, Ends: 30 * time.Second}), dlocktest.Acquire)
+		}
+		time.Sleep(2 * time.Second)
+		for _, h := range f.hosts {
+			h.link.Heal()
+		}
+		time.Sleep(40 * time.Second)
+		if n := f.watch.startsOf("a", tick.UTC()); n != 0 {
+			t.Errorf("%d runs started in a blackout", n)
+		}
+		if skipped := f.ended(); skipped[timer.BlackedOut] != 5 {
+			t.Errorf("skipped %v", skipped)
+		}
+	})
+}

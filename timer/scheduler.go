@@ -449,7 +449,13 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 
 // withoutStore does at once with a tick that has a place what its timer does while the store is down. Called with mu held.
 func (s *Scheduler) withoutStore(e *entry, t dueTick) {
-	if s.down(e, s.breaker.err) && !t.missed { // nobody knows whether a missed one was run
+	goesOn := s.down(e, s.breaker.err)
+	if goesOn && e.pauseKnown() {
+		s.skip(e, t.at, Paused, e.detail.orders.refusal(e))
+		s.leave(e)
+		return
+	}
+	if goesOn && !t.missed { // nobody knows whether a missed one was run
 		go s.run(e, t.at, nil, true)
 		return
 	}

@@ -71,9 +71,10 @@ if not limit or limit ~= math.floor(limit) or limit < -1 or limit > 10000 then
 end
 if limit > 0 then n = limit end
 
--- A name that nobody uses may go after a while, unless something is ordered for it.
+-- A name that nobody uses may go after a while, unless something is ordered for it. Versions of this script that know of no orders
+-- have it expire all the same, and may have been here.
 local function forget()
-  if version == '0' then redis.call('PEXPIRE', state, ARGV[10]) end
+  if version == '0' then redis.call('PEXPIRE', state, ARGV[10]) else redis.call('PERSIST', state) end
 end
 
 -- Every answer tells the news.

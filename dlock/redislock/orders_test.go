@@ -149,7 +149,8 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 
 // Orders have no end, other than all else that belongs to a name.
 //
-// Fails when order.lua does not take the end of the state away, or when acquire.lua, extend.lua or release.lua sets it again.
+// Fails when order.lua does not take the end of the state away, when acquire.lua, extend.lua or release.lua sets it again, and when acquire.lua leaves an
+// end there that somebody else has set.
 func TestOrdersDoNotExpire(t *testing.T) {
 	t.Parallel()
 	prefix := unique("stay")
@@ -175,6 +176,14 @@ func TestOrdersDoNotExpire(t *testing.T) {
 	}
 	h.Succeeded = true
 	if _, err := store.Release(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
+		t.Errorf("the orders end in %v", ttl)
+	}
+	// A host of a version that knows of no orders has the state expire, and then there is none of that version any more.
+	client.PExpire(ctx, prefix+"a:slot:state", time.Hour)
+	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "v", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
