@@ -129,6 +129,6 @@ type Orders struct {
 // A Trigger asks for one run. Who wants to be the one claims its instant, At, as a Tick of a name that all agree on.
 type Trigger struct {
 	Order
-	At  time.Time     // the instant of the order, by the store's clock
+	At  time.Time     // the instant of the order, by the store's clock; later than that of any trigger before
 	Ago time.Duration // how long ago that was
 }

@@ -15,7 +15,7 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 	lease, err := s.acquire(s.base, e, t)
 	s.lock()
 	s.nextInLine()
-	degraded := s.heard(e, lease, err) && !t.missed // nobody knows whether a missed tick was run
+	degraded := s.heard(e, lease, err, t) && !t.missed // nobody knows whether a missed tick was run
 	switch {
 	case s.handOver(e, lease):
 		s.skip(e, t.at, Rejoining, nil)
@@ -86,7 +86,7 @@ func (s *Scheduler) nextInLine() {
 
 // heard takes in what the store's answer tells about the timer, and reports whether the run is to go on without
 // the store. Called with mu held.
-func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded bool) {
+func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (degraded bool) {
 	d := e.more()
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no, refused := errors.AsType[*dlock.NotAcquiredError](err); {
@@ -108,7 +108,9 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error) (degraded boo
 	case refused:
 		s.answered(e)
 		s.declared(e, no.News.Slots)
-		s.obey(e, no.News, no)
+		if !t.missed { // which may be refused for a pause that is over
+			s.obey(e, no.News, no)
+		}
 		s.heardOfSuccess(e, no.News.Success)
 		if no.News.Success == 0 {
 			d.silence.unknown()
@@ -284,7 +286,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	}
 	lease, err := s.acquire(ctx, e, dueTick{})
 	s.lock()
-	degraded := s.heard(e, lease, err)
+	degraded := s.heard(e, lease, err, dueTick{})
 	switch {
 	case s.handOver(e, lease):
 		s.leave(e)

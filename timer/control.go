@@ -48,7 +48,7 @@ func (c *Control) Resume(ctx context.Context, timer string, by dlock.Order) erro
 	return c.order(ctx, timer, dlock.Change{Pause: &dlock.Pause{Order: by}})
 }
 
-// SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick, 1 to 10,000, or 0: nothing starts.
+// SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing starts.
 // A MaxPerTick or MaxPerHost that the code does not state follows; one that it states stays. When n is lower, runs that go on are left
 // alone, and none starts until fewer than n go on. Unlike those of a Pause, ticks that came due while it was 0 are missed ones afterwards: see OnMissed.
 func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Order) error {

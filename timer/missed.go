@@ -3,14 +3,14 @@ package timer
 import "time"
 
 const (
-	// lateGrace is how late a host may come to a tick before that counts as missed. It is what a step of the wall clock or a
-	// suspended machine costs (maxSleep).
-	lateGrace = maxSleep
+	// lateGrace is how late a host may come to a tick before that counts as missed. A step of the wall clock or a suspended machine
+	// costs maxSleep.
+	lateGrace = maxSleep + time.Second
 	// DefaultMissedWindow is how old a missed tick may be that RunOnce still runs.
 	DefaultMissedWindow = time.Hour
 )
 
-// A MissedPolicy is what a host does about ticks that it comes to more than ten seconds late, or that came due while no host was there.
+// A MissedPolicy is what a host does about ticks that it comes to more than eleven seconds late, or that came due while no host was there.
 type MissedPolicy uint8
 
 const (

@@ -15,7 +15,8 @@ import (
 
 // orders is what this host knows to be ordered for a timer.
 type orders struct {
-	limit     int // MaxConcurrency instead of what the code says; 0: none
+	version   int64 // of what the store last told
+	limit     int   // MaxConcurrency instead of what the code says; 0: none
 	paused    bool
 	until     time.Time // of the pause; zero: open
 	order     dlock.Order
@@ -43,8 +44,21 @@ func (e *entry) pauseKnown() bool { return e.detail != nil && e.detail.orders.in
 // inForce reports whether a pause has not ended by itself.
 func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.Now().Before(o.until)) }
 
+// outdated reports whether the store has told something newer: answers overtake each other. A store that knows of no orders (any more) is always
+// believed. Called with mu held.
+func (o *orders) outdated(version int64) bool {
+	if version != 0 && version < o.version {
+		return true
+	}
+	o.version = version
+	return false
+}
+
 // obey takes in what an answer of the store tells of orders. Called with mu held.
 func (s *Scheduler) obey(e *entry, news dlock.News, no *dlock.NotAcquiredError) {
+	if e.more().orders.outdated(news.Orders) {
+		return
+	}
 	if no != nil && no.Reason == dlock.Paused {
 		s.setPause(e, &no.Order, no.Ends)
 	} else {
@@ -207,7 +221,7 @@ const staleTrigger = time.Minute
 func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 	s.lock()
 	defer s.unlock()
-	if e.gone || e.detail == nil && now.Version == 0 {
+	if e.gone || e.detail == nil && now.Version == 0 || e.more().orders.outdated(now.Version) {
 		return
 	}
 	limit := 0

@@ -84,7 +84,7 @@ func (s *Scheduler) rejoin(until <-chan struct{}) {
 			lease, err := s.acquire(s.base, e, dueTick{})
 			s.lock()
 			if lease != nil || errors.Is(err, dlock.ErrNotAcquired) {
-				s.heard(e, lease, err)
+				s.heard(e, lease, err, dueTick{})
 			}
 			given := s.handOver(e, lease)
 			s.unlock()

@@ -66,7 +66,7 @@ func (s *Store) Order(ctx context.Context, name string, change dlock.Change) err
 		}
 	}
 	if change.Trigger != nil {
-		o.trigger, o.at = *change.Trigger, now.Truncate(time.Microsecond)
+		o.trigger, o.at = *change.Trigger, time.UnixMicro(o.version) // no earlier than the last, though the clock may be
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, er
 			list[i].Limit = &limit
 		}
 		if !o.at.IsZero() {
-			list[i].Trigger = &dlock.Trigger{Order: o.trigger, At: o.at, Ago: now.Sub(o.at)}
+			list[i].Trigger = &dlock.Trigger{Order: o.trigger, At: o.at, Ago: max(0, now.Sub(o.at))}
 		}
 		if e.tick != 0 {
 			list[i].Tick, list[i].Holder = time.UnixMicro(e.tick), e.claimer

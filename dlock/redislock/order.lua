@@ -46,7 +46,7 @@ if ARGV[3] ~= '' then
 end
 if ARGV[5] ~= '' then
   change('trigger', ARGV[5])
-  change('at', int(micros))
+  change('at', version) -- no earlier than the last, though the clock may be
 end
 redis.call('HSET', state, unpack(changes))
 redis.call('PERSIST', state)

@@ -52,7 +52,7 @@ BEGIN
 			END,
 			slot_limit = IF(p_limit IS NULL, slot_limit, NULLIF(p_limit, -1)),
 			limit_order = IF(p_limit IS NULL, limit_order, CONVERT(p_limit_order USING utf8mb4)),
-			triggered_at = IF(p_trigger_order IS NULL, triggered_at, v_clock_us),
+			triggered_at = IF(p_trigger_order IS NULL, triggered_at, GREATEST(v_clock_us, COALESCE(triggered_at + 1, 0))),
 			trigger_order = IF(p_trigger_order IS NULL, trigger_order, CONVERT(p_trigger_order USING utf8mb4))
 		WHERE resource_name = p_resource AND slot = -1;
 		COMMIT;

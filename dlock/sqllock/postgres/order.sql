@@ -42,7 +42,7 @@ BEGIN
 		pause_order = CASE WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > clock THEN p_pause_order ELSE head.pause_order END,
 		slot_limit = CASE WHEN p_limit IS NULL THEN head.slot_limit ELSE EXCLUDED.slot_limit END,
 		limit_order = coalesce(p_limit_order, head.limit_order),
-		triggered_at = coalesce(EXCLUDED.triggered_at, head.triggered_at),
+		triggered_at = CASE WHEN p_trigger_order IS NULL THEN head.triggered_at ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,
 		trigger_order = coalesce(p_trigger_order, head.trigger_order)
 	RETURNING orders_version INTO o_version;
 END

@@ -11,5 +11,5 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 	pause_order = CASE WHEN ?2 > 0 OR ?2 = 0 AND paused_until >= {now} THEN ?3 ELSE pause_order END,
 	slot_limit = CASE WHEN ?4 IS NULL THEN slot_limit ELSE excluded.slot_limit END,
 	limit_order = coalesce(?5, limit_order),
-	triggered_at = coalesce(excluded.triggered_at, triggered_at),
+	triggered_at = CASE WHEN ?6 IS NULL THEN triggered_at ELSE max(excluded.triggered_at, coalesce(triggered_at + 1, 0)) END,
 	trigger_order = coalesce(?6, trigger_order)

@@ -24,7 +24,7 @@ UPDATE {table} SET
 	pause_order = CASE WHEN @pause > 0 OR @pause = 0 AND paused_until > @clock THEN @pause_order ELSE pause_order END,
 	slot_limit = CASE WHEN @limit IS NULL THEN slot_limit WHEN @limit >= 0 THEN @limit END,
 	limit_order = COALESCE(@limit_order, limit_order),
-	triggered_at = CASE WHEN @trigger_order IS NULL THEN triggered_at ELSE @clock_us END,
+	triggered_at = CASE WHEN @trigger_order IS NULL THEN triggered_at WHEN triggered_at >= @clock_us THEN triggered_at + 1 ELSE @clock_us END,
 	trigger_order = COALESCE(@trigger_order, trigger_order)
 WHERE resource_name = @resource AND slot = -1;
 COMMIT TRANSACTION;
