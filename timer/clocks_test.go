@@ -77,6 +77,11 @@ func (c clocked) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 	return c.DistributedLock.TryAcquire(ctx, req)
 }
 
+func (c clocked) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	defer func(began time.Time) { c.r.took(time.Since(began)) }(time.Now())
+	return c.DistributedLock.Release(ctx, grants...)
+}
+
 func (c clocked) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
 	return c.DistributedLock.(dlock.Lister).List(ctx, name, slots)
 }
