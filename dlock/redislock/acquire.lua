@@ -221,22 +221,25 @@ if quarantine > 0 then
   if type(info) == 'table' then
     return redis.error_reply('TICKSLOT cannot see whether this server has restarted (grant +info, or say Embedded if it is one): ' .. info.err)
   end
-  local id, uptime = string.match(info, 'run_id:(%w+)'), tonumber(string.match(info, 'uptime_in_seconds:(-?%d+)'))
   ready = math.min(ready, now + quarantine) -- the clock may have been ahead when that was written
-  if not id or not uptime then
-    return redis.error_reply('TICKSLOT this server does not tell its run_id and uptime, so a restart cannot be seen: say Embedded, and what that means')
-  end
-  if run and run ~= id or not run and uptime < 0 then
-    -- A restart, or another server took over. Or its clock was set back to before its start, so nobody knows how long it has been up.
-    -- Everything granted before ends within the quarantine.
-    run, ready = id, now + quarantine
-    redis.call('HSET', state, 'run', run, 'ready', int(ready))
-    forget()
-  elseif not run then
-    -- The uptime is the difference of two whole seconds: it may say almost one too many.
-    uptime = math.max(0, uptime - 1) * 1000
-    if uptime < quarantine then ready = now + quarantine - uptime end
-    run = id
+  -- The run that is known is looked for as it stands there, which takes a fraction of the time of the patterns below.
+  if not run or not string.find(info, 'run_id:' .. run .. '\r', 1, true) then
+    local id, uptime = string.match(info, 'run_id:(%w+)'), tonumber(string.match(info, 'uptime_in_seconds:(-?%d+)'))
+    if not id or not uptime then
+      return redis.error_reply('TICKSLOT this server does not tell its run_id and uptime, so a restart cannot be seen: say Embedded, and what that means')
+    end
+    if run and run ~= id or not run and uptime < 0 then
+      -- A restart, or another server took over. Or its clock was set back to before its start, so nobody knows how long it has been up.
+      -- Everything granted before ends within the quarantine.
+      run, ready = id, now + quarantine
+      redis.call('HSET', state, 'run', run, 'ready', int(ready))
+      forget()
+    elseif not run then
+      -- The uptime is the difference of two whole seconds: it may say almost one too many.
+      uptime = math.max(0, uptime - 1) * 1000
+      if uptime < quarantine then ready = now + quarantine - uptime end
+      run = id
+    end
   end
   if now < ready then return answer('quarantine', int(now), int(ready), '') end
 end
