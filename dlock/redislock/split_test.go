@@ -49,8 +49,13 @@ func (p *pair) store(s *redistest.Server) *redislock.Store {
 // caughtUp waits until the replica has all that the master has.
 func (p *pair) caughtUp() {
 	p.t.Helper()
+	conn := p.master.Client().Conn() // WAIT waits for what its own connection has written, and so for all before that
+	defer conn.Close()
 	err := servertest.Poll(10*time.Second, "replica", func(ctx context.Context) error {
-		if n, err := p.master.Client().Wait(ctx, 1, time.Second).Result(); err != nil || n != 1 {
+		if err := conn.Set(ctx, "caught up", 1, 0).Err(); err != nil {
+			return err
+		}
+		if n, err := conn.Wait(ctx, 1, time.Second).Result(); err != nil || n != 1 {
 			return fmt.Errorf("%d replicas, %v", n, err)
 		}
 		return nil
