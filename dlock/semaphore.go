@@ -70,32 +70,34 @@ const (
 )
 
 func wait(ctx context.Context, name string, try func(context.Context) (*Lease, error)) (*Lease, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
+	}
 	pause := firstWait
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(lastWait)
 	defer timer.Stop()
 	var last error
 	for {
-		select {
-		case <-ctx.Done():
-			if last == nil {
-				return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
-			}
-			return nil, fmt.Errorf("%s: acquire: %w; last answer: %w", name, context.Cause(ctx), last)
-		case <-timer.C:
-		}
 		lease, err := try(ctx)
 		if err == nil {
 			return lease, nil
 		}
 		_, failed := errors.AsType[*StoreError](err)
-		if !failed && !errors.Is(err, ErrNotAcquired) {
-			if ctx.Err() != nil {
-				continue
-			}
+		if answered := failed || errors.Is(err, ErrNotAcquired); answered {
+			last = err
+		} else if ctx.Err() == nil {
 			return nil, err
 		}
-		last = err
 		timer.Reset(pause/2 + rand.N(pause)) // waiters who started together drift apart
 		pause = min(2*pause, lastWait)
+		select {
+		case <-timer.C:
+			continue
+		case <-ctx.Done():
+		}
+		if last == nil {
+			return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("%s: acquire: %w; last answer: %w", name, context.Cause(ctx), last)
 	}
 }

@@ -61,17 +61,17 @@ func (s *Scheduler) startProbing() (stop func() (leave func())) {
 
 // run probes until the channel is closed. The host's slot is kept: it is released when the host has drained.
 func (p *prober) run(until <-chan struct{}) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(p.s.config.TTL)
 	defer timer.Stop()
 	for {
+		p.probe(until)
+		timer.Reset(p.wait())
 		select {
 		case <-until:
 			return
 		case <-timer.C:
 		case <-p.s.prodded:
 		}
-		p.probe(until)
-		timer.Reset(p.wait())
 	}
 }
 

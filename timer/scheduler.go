@@ -272,18 +272,18 @@ func (s *Scheduler) poke() {
 
 // loop is the one goroutine that schedules. It returns when until is closed.
 func (s *Scheduler) loop(until <-chan struct{}) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(maxSleep)
 	defer timer.Stop()
 	for {
+		wait := s.fire(until)
+		s.awakeIn(wait)
+		timer.Reset(wait)
 		select {
 		case <-until:
 			return
 		case <-timer.C:
 		case <-s.wake:
 		}
-		wait := s.fire(until)
-		s.awakeIn(wait)
-		timer.Reset(wait)
 	}
 }
 
