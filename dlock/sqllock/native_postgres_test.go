@@ -111,7 +111,7 @@ func TestPgxPoolAdvisory(t *testing.T) {
 	n := sqllock.PostgresAdvisory(db, sqllock.NativeOptions{})
 	held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
 	clean("while the locks are held", 2)
-	s.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "+
+	s.exec(t, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' "+
 		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
 	results, err := n.Extend(t.Context(), time.Minute, held)
 	outcomes(t, results, err, dlock.Lost)

@@ -62,7 +62,7 @@ func postgresNativeOn(t testing.TB, server *sqltest.Server) nativeSubject {
 	database := server.NewDatabase(t)
 	s := nativeSubject{driver: "pgx", dsn: server.DSN("", "", database), make: sqllock.PostgresAdvisory, server: server, database: database}
 	s.sessions = "SELECT pid FROM pg_stat_activity WHERE datname = '" + database + "' AND application_name <> 'psql' ORDER BY pid"
-	s.end = "SELECT pg_terminate_backend(%s)"
+	s.end = "SELECT pg_terminate_backend(%s, 10000)"
 	s.key = func(resource [sha256.Size]byte) string {
 		return strconv.FormatInt(int64(binary.BigEndian.Uint64(resource[:8])), 10)
 	}
