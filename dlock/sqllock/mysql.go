@@ -87,6 +87,9 @@ type mysql struct {
 // mysqlRoutines are the procedures; each has a file.
 var mysqlRoutines = []string{"acquire", "extend", "release", "cleanup", "order", "revoke"}
 
+// mysqlParts are what several procedures begin with: how long they wait, and how they begin a transaction and repeat it. SQL cannot include.
+var mysqlParts = []string{"bounded", "transaction"}
+
 func newMySQL(d sqlDB, o Options) *mysql {
 	in := func(suffix string) string {
 		return qualified(o.Schema, o.TableName+suffix, func(name string) string { return quote("`", "`", name) })
@@ -94,6 +97,9 @@ func newMySQL(d sqlDB, o Options) *mysql {
 	m := &mysql{sqlDB: d, options: o, names: map[string]string{"table": in("")}}
 	for _, routine := range mysqlRoutines {
 		m.names[routine] = in("_" + routine + mysqlVersion)
+	}
+	for _, part := range mysqlParts {
+		m.names[part] = m.file(part)
 	}
 	m.acquires = fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.extends = fill("CALL {extend}(?, ?, ?)", m.names)

@@ -34,13 +34,7 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	-- The caller closes the connection then: its settings are not set back.
-	DECLARE EXIT HANDLER FOR SQLEXCEPTION
-	BEGIN
-		ROLLBACK;
-		RESIGNAL;
-	END;
-	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+	{bounded}
 
 	attempt: LOOP BEGIN
 		-- Two made the same row, two waited for each other, or a row changed since it was looked at (innodb_snapshot_isolation).

@@ -35,13 +35,7 @@ BEGIN
 				END
 		ORDER BY resource_name;
 	DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
-	-- The caller closes the connection then: its settings are not set back.
-	DECLARE EXIT HANDLER FOR SQLEXCEPTION
-	BEGIN
-		ROLLBACK;
-		RESIGNAL;
-	END;
-	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+	{bounded}
 
 	-- About transactions see the procedure that acquires.
 	ROLLBACK;

@@ -17,27 +17,10 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	-- The caller closes the connection then: its settings are not set back.
-	DECLARE EXIT HANDLER FOR SQLEXCEPTION
-	BEGIN
-		ROLLBACK;
-		RESIGNAL;
-	END;
-	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+	{bounded}
 
 	attempt: LOOP BEGIN
-		-- Two waited for each other, or a row changed after the snapshot (innodb_snapshot_isolation).
-		DECLARE EXIT HANDLER FOR 1213, 1020
-		BEGIN
-			ROLLBACK;
-			IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
-				RESIGNAL;
-			END IF;
-		END;
-		-- About transactions see the procedure that acquires.
-		ROLLBACK;
-		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-		START TRANSACTION READ WRITE;
+		{transaction}
 		-- The row is locked when it is there, and nobody grants a slot then: who grants one later knows of the order.
 		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1) ON DUPLICATE KEY UPDATE orders_version = orders_version;
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);

@@ -15,13 +15,7 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	-- The caller closes the connection then: its settings are not set back.
-	DECLARE EXIT HANDLER FOR SQLEXCEPTION
-	BEGIN
-		ROLLBACK;
-		RESIGNAL;
-	END;
-	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+	{bounded}
 
 	attempt: LOOP BEGIN
 		-- A slot of -1 is whichever the token has. It is looked for without a lock: one on the index would be on its gaps, too.
@@ -37,18 +31,7 @@ BEGIN
 				w INT PATH '$[4]')) AS w
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
-		-- Two waited for each other, or a row changed after the snapshot (innodb_snapshot_isolation).
-		DECLARE EXIT HANDLER FOR 1213, 1020
-		BEGIN
-			ROLLBACK;
-			IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
-				RESIGNAL;
-			END IF;
-		END;
-		-- About transactions see the procedure that acquires.
-		ROLLBACK;
-		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-		START TRANSACTION READ WRITE;
+		{transaction}
 		SET v_answers = '', v_last = NULL;
 		OPEN wanted;
 		next_lease: LOOP
