@@ -174,17 +174,7 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 // Fails when the order does not wait for the rows: then the next attempt does not know of that grant, and is the second within a limit of one.
 func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	t.Parallel()
-	server := sqltest.SharedPostgres(t)
-	dsn := server.DSN("", "", server.NewDatabase(t))
-	s := viaPgx(t, dsn)(t, sqllock.Options{})
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	s, pool := postgresWithPool(t)
 	request := func(token string) dlock.Request {
 		return dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour}
 	}
@@ -240,17 +230,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 // Fails when a grant within a limit does without the lock on the name: each counts one lease only, and there are three within a limit of two.
 func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	t.Parallel()
-	server := sqltest.SharedPostgres(t)
-	dsn := server.DSN("", "", server.NewDatabase(t))
-	s := viaPgx(t, dsn)(t, sqllock.Options{})
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	s, pool := postgresWithPool(t)
 	acquire := func(token string) (dlock.Grant, error) {
 		return s.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})
 	}
@@ -300,17 +280,7 @@ const acquireAsT = "SELECT * FROM distributed_locks_acquire_v2('a:slot:', 3, 't'
 // Fails when it does not look again whether something has been ordered: there are two within a limit of one.
 func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	t.Parallel()
-	server := sqltest.SharedPostgres(t)
-	dsn := server.DSN("", "", server.NewDatabase(t))
-	s := viaPgx(t, dsn)(t, sqllock.Options{})
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	s, pool := postgresWithPool(t)
 	var grants []dlock.Grant
 	for _, token := range []string{"0", "1", "2"} {
 		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})

@@ -19,12 +19,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// A lease that ends is extended at the last moment, in a transaction that has not been committed when somebody else looks, to whom it
-// seems free. He waits for that transaction, and is refused.
-//
-// Fails when the row is not looked at again after the wait: the slot is granted twice.
-func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
-	t.Parallel()
+// postgresWithPool returns a store in a database of its own, and connections for what a test does behind its back.
+func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
+	t.Helper()
 	server := sqltest.SharedPostgres(t)
 	dsn := server.DSN("", "", server.NewDatabase(t))
 	s := viaPgx(t, dsn)(t, sqllock.Options{})
@@ -35,7 +32,17 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
+	t.Cleanup(pool.Close)
+	return s, pool
+}
+
+// A lease that ends is extended at the last moment, in a transaction that has not been committed when somebody else looks, to whom it
+// seems free. He waits for that transaction, and is refused.
+//
+// Fails when the row is not looked at again after the wait: the slot is granted twice.
+func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
 	for _, tick := range []*dlock.Tick{nil, {At: time.Now(), Max: 1}} {
 		name := "plain"
 		if tick != nil {
@@ -145,17 +152,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 // Fails when the expiry is not looked at again after the wait: a row that was only locked is not read anew.
 func TestExtendAfterAWaitPostgres(t *testing.T) {
 	t.Parallel()
-	server := sqltest.SharedPostgres(t)
-	dsn := server.DSN("", "", server.NewDatabase(t))
-	s := viaPgx(t, dsn)(t, sqllock.Options{})
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	s, pool := postgresWithPool(t)
 	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -199,17 +196,7 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 // Fails when the release does not wait: it finds nothing, and the slot is held for a TTL.
 func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	t.Parallel()
-	server := sqltest.SharedPostgres(t)
-	dsn := server.DSN("", "", server.NewDatabase(t))
-	s := viaPgx(t, dsn)(t, sqllock.Options{})
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	s, pool := postgresWithPool(t)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
