@@ -94,6 +94,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		return s.down(e, err)
 	case lease != nil:
 		s.answered(e)
+		d.full = fullAnswer{}
 		news := lease.News()
 		s.declared(e, news.Slots)
 		s.obey(e, news, nil)
@@ -116,7 +117,6 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 			d.silence.unknown()
 		}
 		d.silence.holder = no.Holder
-		d.lastNo = no
 		s.remember(e, no)
 		s.heldFor(e, no)
 		if no.Reason == dlock.Quarantine {

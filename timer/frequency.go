@@ -13,16 +13,22 @@ const (
 	highFrequency = 10 * time.Second
 )
 
+// A fullAnswer is what the store said when every slot was held, and until when that counts; the zero value: it has not said so lately.
+type fullAnswer struct {
+	no    *dlock.NotAcquiredError
+	until time.Time
+}
+
 // remember keeps a "full" in mind, if a slot has been held for longer than an interval: such a run will hardly have ended at the next tick, a short one
 // will. A slot may become free earlier all the same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with mu held.
 func (s *Scheduler) remember(e *entry, no *dlock.NotAcquiredError) {
 	if interval := e.interval(); no.Reason == dlock.Full && interval < highFrequency && no.Since >= interval {
-		e.more().fullUntil = time.Now().Add(min(no.Ends, remembered))
+		e.more().full = fullAnswer{no, time.Now().Add(min(no.Ends, remembered))}
 	}
 }
 
 // stillFull reports whether the store has just said that every slot is held. Called with mu held.
 func (s *Scheduler) stillFull(e *entry) bool {
-	d := e.detail
-	return !d.fullUntil.IsZero() && time.Now().Before(d.fullUntil)
+	full := &e.detail.full
+	return full.no != nil && time.Now().Before(full.until)
 }

@@ -25,7 +25,7 @@ func (e *entry) limit() int {
 }
 
 func (e *entry) perTick() int {
-	if e.asks.perTick {
+	if e.open.perTick {
 		return e.limit()
 	}
 	return e.timer.MaxPerTick
@@ -34,11 +34,11 @@ func (e *entry) perTick() int {
 // claim is the claim of a tick, as the store is asked for it: where the code leaves MaxPerTick open it is the store that knows MaxConcurrency.
 // Nil: none is to be claimed.
 func (e *entry) claim(t dueTick) *dlock.Tick {
-	tick := &dlock.Tick{At: time.UnixMicro(t.at), Missed: t.missed}
-	switch {
-	case t.at == 0 || e.perTick() == NoLimit:
+	if t.at == 0 || e.perTick() == NoLimit {
 		return nil
-	case !e.asks.perTick:
+	}
+	tick := &dlock.Tick{At: time.UnixMicro(t.at), Missed: t.missed}
+	if !e.open.perTick {
 		tick.Max = e.timer.MaxPerTick
 	}
 	return tick
@@ -46,7 +46,7 @@ func (e *entry) claim(t dueTick) *dlock.Tick {
 
 // hostLimit is how many runs may go on here. Without a store the fleet's limit is this host's, too.
 func (e *entry) hostLimit() int {
-	if e.asks.perHost {
+	if e.open.perHost {
 		return e.limit()
 	}
 	return min(e.timer.MaxPerHost, e.limit())

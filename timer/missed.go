@@ -50,12 +50,10 @@ func (s *Scheduler) lastMissed(e *entry, now time.Time) time.Time {
 
 // missedWindow is how old a tick may be that is still made up for; 0: none is.
 func (e *entry) missedWindow() time.Duration {
-	switch e.timer.OnMissed {
-	case RunOnce:
-		return e.timer.MissedWindow
-	default:
+	if e.timer.OnMissed != RunOnce {
 		return 0
 	}
+	return e.timer.MissedWindow
 }
 
 // lastTick returns the latest tick up to now that is no older than window; the zero time if there is none.

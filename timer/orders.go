@@ -81,6 +81,7 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
 	if o.paused == was {
 		return
 	}
+	s.pauses = s.pauses || o.paused
 	if m := s.metricsOf(e); m != nil {
 		m.pause(e.timer.Name, o.paused)
 	}
@@ -97,8 +98,16 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
 
 // endPauses notes which pauses have ended by themselves: of timers that are not due the store says nothing. Called with mu held.
 func (s *Scheduler) endPauses() {
+	if !s.pauses {
+		return // there may be a hundred thousand timers, and hardly ever a pause
+	}
+	s.pauses = false
 	for _, e := range s.entries {
-		if e.detail != nil && e.detail.orders.paused && !e.detail.orders.inForce() {
+		switch {
+		case e.detail == nil || !e.detail.orders.paused:
+		case e.detail.orders.inForce():
+			s.pauses = true
+		default:
 			s.setPause(e, nil, 0)
 		}
 	}
@@ -116,7 +125,7 @@ func (s *Scheduler) setLimit(e *entry, limit int) {
 		s.say(slog.LevelInfo, "timer: the ordered MaxConcurrency was taken back", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
 	o.limit = limit
-	e.detail.fullUntil = time.Time{}
+	e.detail.full = fullAnswer{}
 	if m := s.metricsOf(e); m != nil {
 		m.limit(e.timer.Name, min(e.limit(), dlock.MaxSlots))
 	}

@@ -211,7 +211,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		}
 	}
 	d.last = &RunResult{Tick: r.tick, Started: r.started, Took: took, Outcome: outcome, Attempts: r.Attempt(), Err: err}
-	d.fullUntil = time.Time{} // a slot is free
+	d.full = fullAnswer{} // a slot is free
 	if !r.tick.IsZero() {
 		if c := d.history.find(r.tick.UnixMicro()); c != nil && c.run == r {
 			c.result, c.slot, c.run = d.last, r.Slot(), nil // the ring must not keep its contexts alive

@@ -58,6 +58,7 @@ type Scheduler struct {
 	probed     bool  // the store has been asked once, whatever it said
 	ordered    int64 // version of the orders that this host has heard of
 	learnt     int64 // version that it has read
+	pauses     bool  // a timer may be paused
 
 	skew atomic.Int64 // of this host's clock; for tests
 }
@@ -83,7 +84,7 @@ type entry struct {
 	due    int64 // µs, the latest tick that came due
 	places int   // attempts and runs on this host
 	gone   bool
-	asks   limitsLeftOpen
+	open   limitsLeftOpen
 	detail *detail
 }
 
@@ -101,12 +102,11 @@ type detail struct {
 	heardOf   time.Time    // when they last did
 	storeDown bool         // the store did not answer this timer, and nobody since
 	degraded  int          // runs that go on without the store
-	lastNo    error        // the store's latest no
 	overlong  dlock.Holder // who was last told of to hold a slot for too long
 	fault     string       // the schedule failed
 	idle      chan struct{}
-	fullUntil time.Time // every slot is held until then at least, as the store said
-	ranLast   uint64    // ticks, when this host last ran one
+	full      fullAnswer
+	ranLast   uint64 // ticks, when this host last ran one
 	orders    orders
 	history   history
 
@@ -178,7 +178,7 @@ func (s *Scheduler) Register(timers ...Timer) error {
 			errs = append(errs, err)
 			continue
 		}
-		e := &entry{timer: t.withDefaults(), asks: t.leftOpen()}
+		e := &entry{timer: t.withDefaults(), open: t.leftOpen()}
 		first, err := s.first(e, now, time.Time{})
 		first.missed = s.lastMissed(e, now)
 		if err != nil {
@@ -427,7 +427,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		return
 	case s.stillFull(e):
 		d.silence.unasked()
-		s.skip(e, t.at, LimitGlobal, d.lastNo)
+		s.skip(e, t.at, LimitGlobal, d.full.no)
 		return
 	case s.standBack(e, t):
 		return
