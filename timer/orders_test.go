@@ -512,3 +512,31 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 		f.stop()
 	})
 }
+
+// A tick that fell into a pause which is over is refused as paused. That does not pause the timer.
+//
+// Fails when heard obeys the refusal of a missed tick.
+func TestPauseThatIsOverPausesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "a", Schedule: tenMinutes, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+		h := f.start(timer.Config{}, job)
+		time.Sleep(15 * time.Minute) // it has run at 0:10
+		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(10*time.Minute), ann); err != nil {
+			t.Fatal(err)
+		}
+		f.ended()
+		time.Sleep(11 * time.Minute) // 0:20 fell into the pause, which is over
+		var log strings.Builder
+		h = f.start(timer.Config{Logger: textLogger(&log)}, job)
+		time.Sleep(time.Second)
+		ts, _ := h.Status().Timer("a")
+		if ts.Skipped[timer.Paused] != 1 || ts.Paused != nil {
+			t.Errorf("skipped %v, paused %+v; want one tick that was paused, and a timer that is not", ts.Skipped, ts.Paused)
+		}
+		f.stop()
+		if strings.Contains(log.String(), "paused in the whole fleet") { // the next heartbeat would make it good, but not what the log has told
+			t.Errorf("a host that came after the pause says\n%s", &log)
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package timer
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// Answers overtake each other: what was read before an order must not undo what was heard after it. A store that has lost its data is believed.
+//
+// Fails when outdated compares nothing, and when it believes no store without orders.
+func TestOlderAnswersUndoNoOrder(t *testing.T) {
+	s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Run: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := s.entries["a"]
+	ann := dlock.Order{By: "ann"}
+	is := func(what string, paused bool, limit int) {
+		t.Helper()
+		ts, _ := s.Status().Timer("a")
+		if (ts.Paused != nil) != paused || ts.Ordered != limit {
+			t.Errorf("%s: paused %+v, limit %d; want %v and %d", what, ts.Paused, ts.Ordered, paused, limit)
+		}
+	}
+	answer := func(news dlock.News) {
+		s.lock()
+		defer s.unlock()
+		s.obey(e, news, nil)
+	}
+	s.takeOrders(e, dlock.Orders{Version: 5, Pause: &dlock.Pause{Order: ann, For: time.Hour}, Limit: &dlock.Limit{Order: ann, Slots: 7}})
+	is("read", true, 7)
+	answer(dlock.News{Orders: 4, Limit: 3})
+	is("an answer from before the order", true, 7)
+	s.takeOrders(e, dlock.Orders{Version: 3})
+	is("orders from before the order", true, 7)
+	answer(dlock.News{Orders: 6, Limit: 2})
+	is("a later answer", false, 2)
+	answer(dlock.News{})
+	is("a store that lost its data", false, 0)
+}
