@@ -91,8 +91,8 @@ func TestServerClockAhead(t *testing.T) {
 // was. What is released can be granted at once, with a higher fence. A tick that now lies too far ahead is refused, as is, for QuarantineTTL, a
 // new name, because nobody knows any more how long the server has been up.
 //
-// Fails when the script counts fences by the clock alone, and when it cannot read the negative uptime of a server whose clock is behind its
-// start: then nothing is granted until the clock is where it was.
+// Fails when the scripts count fences, or the time of a trigger, by the clock alone, and when acquire.lua cannot read the negative uptime of a
+// server whose clock is behind its start: then nothing is granted until the clock is where it was.
 func TestServerClockBack(t *testing.T) {
 	t.Parallel()
 	const step = time.Minute
@@ -109,7 +109,22 @@ func TestServerClockBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.StopRenewing()
+	triggered := func() time.Time {
+		t.Helper()
+		if err := store.Order(ctx, "a", dlock.Change{Trigger: &ann}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := store.Orders(ctx, "a")
+		if err != nil || list[0].Trigger == nil || list[0].Trigger.Ago < 0 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return list[0].Trigger.At
+	}
+	before := triggered()
 	clock.Set(-step)
+	if after := triggered(); !after.After(before) {
+		t.Errorf("a trigger at %v follows one at %v, so that nobody would claim it", after, before)
+	}
 	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err, dlock.TickAhead) {
 		t.Errorf("a tick that lies %v ahead of the server's clock: %v", step, err)
 	}

@@ -135,6 +135,33 @@ func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	}
 }
 
+// The mark of the server's run counts as a whole: one that the server's begins with is another's.
+//
+// Fails when acquire.lua looks for the mark without what ends it.
+func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
+	t.Parallel()
+	prefix := unique("mark")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	session := newSession(t, store, quarantineTTL, quarantineTTL/3)
+	if _, err := session.Semaphore("a", 3).TryAcquire(ctx); err != nil {
+		t.Fatal(err)
+	}
+	run := client.HGet(ctx, prefix+"a:slot:state", "run").Val()
+	if len(run) < 20 {
+		t.Fatalf("the mark is %q", run)
+	}
+	if _, err := session.Semaphore("a", 3).TryAcquire(ctx); err != nil {
+		t.Errorf("the mark of this run: %v", err)
+	}
+	for _, mark := range []string{run[:len(run)/2], ""} {
+		client.HSet(ctx, prefix+"a:slot:state", "run", mark, "ready", 0)
+		if _, err := session.Semaphore("a", 3).TryAcquire(ctx); !isReason(err, dlock.Quarantine) {
+			t.Errorf("the mark %q: %v, want quarantine", mark, err)
+		}
+	}
+}
+
 // The same with a snapshot that is older than the leases: its mark of the server's run is there, but is another's.
 //
 // Fails when the mark does not have the run_id.
