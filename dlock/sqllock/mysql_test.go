@@ -2,6 +2,7 @@ package sqllock_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
@@ -162,7 +164,7 @@ func TestReplicasMySQL(t *testing.T) {
 			primary := quickMariaDB(t, "log-bin=binlog", "server-id=1", "binlog-format="+format)
 			replica := quickMariaDB(t, "server-id=2")
 			if !strings.Contains(execOn(primary, "")(t, "SELECT VERSION()"), "MariaDB") {
-				t.Skip("the statements for replication are those of MariaDB")
+				servertest.Require(t, errors.New("a replica of MariaDB: the statements of this test are not those of MySQL"), "install mariadb-server")
 			}
 			execOn(primary, "")(t, "CREATE USER copier; GRANT REPLICATION SLAVE ON *.* TO copier")
 			execOn(replica, "")(t, fmt.Sprintf("CHANGE MASTER TO master_host='127.0.0.1', master_port=%d, master_user='copier', master_log_file='binlog.000001', master_log_pos=4;"+

@@ -70,7 +70,7 @@ func TestPatchWantsItsTextOnce(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	failed := exec.Command("sh", "-c", "exit 1").Run()
 	if _, ok := errors.AsType[*exec.ExitError](failed); !ok {
-		t.Skip("no sh")
+		t.Fatalf("sh -c 'exit 1': %v", failed)
 	}
 	test := mutant{says: "too (many|few)", layer: layer{pkg: "p", test: "T"}}
 	program := mutant{says: `"broken":`, layer: layer{pkg: "p"}}
