@@ -1,0 +1,336 @@
+package simulate
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+var scaleFlag = flag.String("scale", "50x50", "hosts x timers of TestScale")
+
+// A fleet is what docs/scale.md calculates with, in its letters: H hosts, each with the same timers.
+type fleet struct {
+	hosts int           // H
+	ttl   time.Duration // TTL
+	kinds []timers
+}
+
+// timers are T timers that are alike.
+type timers struct {
+	number  int           // T
+	every   time.Duration // I
+	slots   int           // N, MaxConcurrency
+	perTick int           // M, MaxPerTick; timer.NoLimit
+	perHost int           // P, MaxPerHost
+	work    time.Duration // R
+	spread  timer.SpreadPolicy
+}
+
+// A load is what a fleet costs its store per second, when all is well and nothing is ordered.
+type load struct {
+	asked, granted, refused, released float64 // of ticks
+	beats                             float64 // calls that renew leases
+	renewals                          float64 // scripts in them: one per name that a host holds
+	probes                            float64
+	lists                             float64
+}
+
+// calls are round trips, scripts what Redis has to run.
+func (l load) calls() float64   { return l.asked + l.released + l.beats + l.probes + l.lists }
+func (l load) scripts() float64 { return l.asked + l.released + l.renewals + l.probes + l.lists }
+
+// perBeat is how many leases one call renews.
+const perBeat = 500
+
+// load is the formula of docs/scale.md.
+func (f fleet) load() (l load) {
+	H, ttl := float64(f.hosts), f.ttl.Seconds()
+	running := 0.0
+	for _, k := range f.kinds {
+		T, I, N, M, P, R := float64(k.number), k.every.Seconds(), float64(k.slots), float64(k.perTick), float64(k.perHost), k.work.Seconds()
+		K := max(1, math.Ceil(R/I))   // ticks of which a run keeps its slot from the others
+		G := min(M, H, min(N, H*P)/K) // runs that a tick starts
+		B := 0.0                      // hosts that do not ask, as they have P runs: not more than this
+		if P == 1 {
+			B = G * (K - 1)
+		}
+		l.asked += T / I * (H - B)
+		l.granted += T / I * G
+		running += T / I * G * R
+	}
+	l.refused = l.asked - l.granted
+	l.released = l.granted
+	l.beats = 3 / ttl * H * math.Ceil((1+running/H)/perBeat)
+	l.renewals = 3 / ttl * (H + running)
+	l.probes = 2 * H / (7.0 / 8 * ttl)
+	l.lists = H / (60 + ttl/2)
+	return l
+}
+
+// counted is the store, and how often it was called.
+type counted struct {
+	*memlock.Store
+	asked, granted, released, beats, renewals, probes, lists, others atomic.Int64
+}
+
+func (c *counted) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	g, err := c.Store.TryAcquire(ctx, req)
+	switch {
+	case timerName(req.Name) != "":
+		c.asked.Add(1)
+		if err == nil {
+			c.granted.Add(1)
+		}
+	case strings.HasPrefix(req.Name, "tickslot:probe:"):
+		c.probes.Add(1)
+	default:
+		c.others.Add(1)
+	}
+	return g, err
+}
+
+func (c *counted) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if timerName(grants[0].Name) != "" {
+		c.released.Add(1)
+	} else if strings.HasPrefix(grants[0].Name, "tickslot:probe:") {
+		c.probes.Add(1)
+	} else {
+		c.others.Add(1)
+	}
+	return c.Store.Release(ctx, grants...)
+}
+
+func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	c.beats.Add(1)
+	names := make(map[string]bool, len(grants))
+	for _, g := range grants {
+		names[g.Name] = true
+	}
+	c.renewals.Add(int64(len(names)))
+	return c.Store.Extend(ctx, ttl, grants...)
+}
+
+func (c *counted) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	c.lists.Add(1)
+	return c.Store.List(ctx, name, slots)
+}
+
+func (c *counted) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	c.others.Add(1)
+	return c.Store.Orders(ctx, names...)
+}
+
+// totals are all calls so far.
+func (c *counted) totals() load {
+	n := func(count *atomic.Int64) float64 { return float64(count.Load()) }
+	return load{
+		asked: n(&c.asked), granted: n(&c.granted), refused: n(&c.asked) - n(&c.granted), released: n(&c.released),
+		beats: n(&c.beats), renewals: n(&c.renewals), probes: n(&c.probes), lists: n(&c.lists),
+	}
+}
+
+// measure lets the fleet run and counts what it asks of the store between two instants. No two windows begin at a tick or a beat.
+func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, others int64) {
+	store := &counted{Store: memlock.New()}
+	var all []timer.Timer
+	for i, k := range f.kinds {
+		for n := range k.number {
+			all = append(all, timer.Timer{
+				Name: fmt.Sprintf("kind-%d-%d", i, n), Schedule: timer.Every(k.every), MaxConcurrency: k.slots, MaxPerTick: k.perTick, MaxPerHost: k.perHost,
+				Spread: k.spread, Run: func(ctx context.Context) error { wait(ctx, k.work); return nil },
+			})
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var hosts sync.WaitGroup
+	for i := range f.hosts {
+		s, err := timer.New(timer.Config{
+			Lock: store, TTL: f.ttl, DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+			Holder: dlock.Holder{Host: fmt.Sprint("host-", i), PID: i},
+		}, all...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts.Go(func() {
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(warm + f.ttl/6)
+	before, others := store.totals(), store.others.Load()
+	time.Sleep(window)
+	after := store.totals()
+	others = store.others.Load() - others
+	if testing.Verbose() {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		t.Logf("%d hosts × %d timers: %d MB of heap, %d goroutines", f.hosts, len(all), m.HeapAlloc>>20, runtime.NumGoroutine())
+	}
+	stop()
+	hosts.Wait()
+	return load{
+		asked: after.asked - before.asked, granted: after.granted - before.granted, refused: after.refused - before.refused,
+		released: after.released - before.released, beats: after.beats - before.beats, renewals: after.renewals - before.renewals,
+		probes: after.probes - before.probes, lists: after.lists - before.lists,
+	}, others
+}
+
+// compare checks the calls of a window against the formula. What follows from the schedules alone has to agree to the call.
+func compare(t *testing.T, f fleet, calls load, window time.Duration) {
+	t.Helper()
+	want, s := f.load(), window.Seconds()
+	for _, c := range []struct {
+		what         string
+		is, want, by float64 // by: the share by which they may differ
+	}{
+		{"asked", calls.asked, want.asked * s, 0},
+		{"granted", calls.granted, want.granted * s, 0},
+		{"refused", calls.refused, want.refused * s, 0},
+		{"released", calls.released, want.released * s, 0},
+		{"beats", calls.beats, want.beats * s, 0},
+		{"renewals", calls.renewals, want.renewals * s, 0.03}, // a short run meets a beat, or not
+		{"probes", calls.probes, want.probes * s, 0.03},       // their pauses are random
+		{"lists", calls.lists, want.lists * s, 0.1},
+		{"calls", calls.calls(), want.calls() * s, 0.01},
+		{"scripts", calls.scripts(), want.scripts() * s, 0.02},
+	} {
+		off := 0.0
+		if c.want != 0 {
+			off = c.is/c.want - 1
+		}
+		t.Logf("%-9s %11.0f in %v, formula %13.1f: %+.2f %%", c.what, c.is, window, c.want, 100*off)
+		if math.Abs(c.is-c.want) > c.by*c.want+1e-6*c.want {
+			t.Errorf("%s: %.0f, the formula says %.1f: %+.2f %%", c.what, c.is, c.want, 100*off)
+		}
+	}
+}
+
+// What hosts ask of the store is what docs/scale.md calculates: real schedulers, five kinds of timers, two intervals of virtual time. make scale has
+// a thousand hosts with a thousand timers each.
+//
+// Fails when the formula takes no account of runs that last (B = 0, or K = 1), when try does not look at the local limit, when a run is released twice,
+// when the prober asks every third of a TTL, and when a beat makes a call for each lease.
+func TestScale(t *testing.T) {
+	hosts, number, ok := strings.Cut(*scaleFlag, "x")
+	h, err1 := strconv.Atoi(hosts)
+	n, err2 := strconv.Atoi(number)
+	if !ok || err1 != nil || err2 != nil || h < 5 || n < 5 {
+		t.Fatalf("-scale %q: want hosts x timers, at least 5x5, such as 1000x1000", *scaleFlag)
+	}
+	const every = 5 * time.Minute
+	each := n / 5
+	f := fleet{hosts: h, ttl: dlock.DefaultTTL, kinds: []timers{
+		{number: n - 4*each, every: every, slots: 1, perTick: 1, perHost: 1, work: 2 * time.Second},
+		{number: each, every: every, slots: 3, perTick: 3, perHost: 3, work: 20 * time.Second, spread: timer.LeastRecent},
+		{number: each, every: every, slots: 4, perTick: 1, perHost: 1, work: every * 3 / 2},
+		{number: each, every: every, slots: 3, perTick: 3, perHost: 1, work: every * 3 / 2},
+		{number: each, every: every, slots: 2, perTick: timer.NoLimit, perHost: 2, work: 30 * time.Second},
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		calls, others := f.measure(t, 2*every, 2*every)
+		compare(t, f, calls, 2*every)
+		if others != 0 {
+			t.Errorf("%d calls that the formula does not know", others)
+		}
+	})
+}
+
+// A host that holds more than 500 leases renews them with more than one call.
+//
+// Fails when beatBatch is 400 or 600: then docs/scale.md has to say so, too.
+func TestScaleOfManyLeases(t *testing.T) {
+	f := fleet{hosts: 1, ttl: dlock.DefaultTTL, kinds: []timers{
+		{number: 600, every: time.Minute, slots: 1, perTick: 1, perHost: 1, work: 30 * time.Minute},
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		calls, _ := f.measure(t, 2*time.Minute, 10*time.Minute)
+		if is, want := calls.beats, f.load().beats*600; is != 2*120 || math.Round(want) != 2*120 {
+			t.Errorf("%.0f calls for 601 leases in 120 beats, the formula says %.0f", is, want)
+		}
+	})
+}
+
+// The table of docs/scale.md says what the formula says.
+//
+// Fails when a figure of the table is changed, and when the formula is.
+func TestScaleTable(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/scale.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(s string) float64 {
+		x, err := strconv.ParseFloat(strings.ReplaceAll(s, ",", ""), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	duration := func(s string) time.Duration {
+		d, err := time.ParseDuration(strings.ReplaceAll(s, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	row := regexp.MustCompile(`(?m)^\| ([\d,]+) \| ([\d,]+) \| ([\d.]+ [hms]) \| (\d+) \| ([\d.]+ m?[hms]) \| ([\d.]+ [hms]) \|(.*)\|$`)
+	rows := row.FindAllStringSubmatch(string(doc), -1)
+	if len(rows) < 8 {
+		t.Errorf("%d rows", len(rows))
+	}
+	for _, r := range rows {
+		n := int(number(r[4]))
+		l := fleet{hosts: int(number(r[1])), ttl: duration(r[6]), kinds: []timers{
+			{number: int(number(r[2])), every: duration(r[3]), slots: n, perTick: n, perHost: 1, work: duration(r[5])},
+		}}.load()
+		cells := strings.Split(r[7], "|")
+		want := []float64{l.asked, l.granted, l.beats, l.calls(), l.scripts()}
+		var says []string
+		for _, w := range want {
+			says = append(says, figure(w))
+		}
+		if len(cells) != len(want) {
+			t.Errorf("%s: %d cells", r[0], len(cells))
+			continue
+		}
+		for i, c := range cells {
+			if strings.TrimSpace(c) != says[i] {
+				t.Errorf("%s:\nthe formula says | %s |", r[0], strings.Join(says, " | "))
+				break
+			}
+		}
+	}
+}
+
+// figure writes a number with two digits that count, as in 17,000 or 0.36.
+func figure(x float64) string {
+	if x < 1 {
+		return strconv.FormatFloat(x, 'g', 2, 64)
+	}
+	unit := math.Pow(10, max(0, math.Floor(math.Log10(x))-1))
+	digits := strconv.FormatFloat(math.Round(x/unit)*unit, 'f', 0, 64)
+	if x < 10 {
+		digits = strconv.FormatFloat(x, 'f', 1, 64)
+	}
+	for i := len(digits) - 3; i > 0 && !strings.Contains(digits, "."); i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
