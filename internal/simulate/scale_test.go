@@ -268,6 +268,87 @@ func TestScaleOfManyLeases(t *testing.T) {
 	})
 }
 
+// A queue is a store that answers one acquire after the other, each after the same time, also those that nobody waits for any more.
+type queue struct {
+	*memlock.Store
+	each time.Duration
+	mu   sync.Mutex
+	free time.Time
+	asks int // of timers
+}
+
+func (q *queue) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	q.mu.Lock()
+	now := time.Now()
+	if q.free.Before(now) {
+		q.free = now
+	}
+	q.free = q.free.Add(q.each)
+	turn := q.free.Sub(now)
+	if timerName(req.Name) != "" {
+		q.asks++
+	}
+	q.mu.Unlock()
+	if !wait(ctx, turn) {
+		return dlock.Grant{}, ctx.Err()
+	}
+	return q.Store.TryAcquire(ctx, req)
+}
+
+// Timers that are all due at once cost a call each and lateness, if the store answers the attempts under way within half of StoreTimeout. If it does not,
+// they are asked for again, which makes it worse, and most find the store down: as docs/scale.md says. 20 hosts, 200 timers, 64 attempts at once.
+//
+// Fails when maxAttempts is 32 or 128.
+func TestScaleOfPeaks(t *testing.T) {
+	const hosts, number = 20, 200
+	bound := hosts * 64 / (dlock.DefaultStoreTimeout.Seconds() / 2) // scripts per second
+	for _, c := range []struct {
+		speed float64 // in bounds
+		down  bool
+	}{{1.1, false}, {0.9, true}} {
+		t.Run(fmt.Sprint(c.speed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &queue{Store: memlock.New(), each: time.Duration(float64(time.Second) / (c.speed * bound))}
+				var all []timer.Timer
+				for n := range number {
+					all = append(all, timer.Timer{
+						Name: fmt.Sprint("cron-", n), Schedule: timer.Cron("30 * * * *", "UTC"), OnMissed: timer.SkipMissed, OnStoreDown: timer.Skip,
+						Run: func(context.Context) error { return nil },
+					})
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				var running sync.WaitGroup
+				var schedulers []*timer.Scheduler
+				for i := range hosts {
+					s, err := timer.New(timer.Config{Lock: store, Logger: slog.New(slog.DiscardHandler), Holder: dlock.Holder{Host: fmt.Sprint("host-", i)}}, all...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					schedulers = append(schedulers, s)
+					running.Go(func() { _ = s.Run(ctx) })
+				}
+				time.Sleep(35 * time.Minute)
+				var ticks, started, down uint64
+				for _, s := range schedulers {
+					for _, st := range s.Status().Timers {
+						ticks, started, down = ticks+st.Ticks, started+st.Started, down+st.Skipped[timer.StoreDown]
+					}
+				}
+				stop()
+				running.Wait()
+				t.Logf("%.0f per second: %d asks for %d ticks, %d started, %d found the store down", c.speed*bound, store.asks, ticks, started, down)
+				if !c.down && (store.asks != hosts*number || started != number) {
+					t.Error("want every tick to be asked for once, and to start once")
+				}
+				if (down > 0) != c.down {
+					t.Errorf("down: %v", down > 0)
+				}
+			})
+		})
+	}
+}
+
 // The table of docs/scale.md says what the formula says.
 //
 // Fails when a figure of the table is changed, and when the formula is.
@@ -300,21 +381,12 @@ func TestScaleTable(t *testing.T) {
 		l := fleet{hosts: int(number(r[1])), ttl: duration(r[6]), kinds: []timers{
 			{number: int(number(r[2])), every: duration(r[3]), slots: n, perTick: n, perHost: 1, work: duration(r[5])},
 		}}.load()
-		cells := strings.Split(r[7], "|")
-		want := []float64{l.asked, l.granted, l.beats, l.calls(), l.scripts()}
 		var says []string
-		for _, w := range want {
-			says = append(says, figure(w))
+		for _, x := range []float64{l.asked, l.granted, l.beats, l.calls(), l.scripts()} {
+			says = append(says, figure(x))
 		}
-		if len(cells) != len(want) {
-			t.Errorf("%s: %d cells", r[0], len(cells))
-			continue
-		}
-		for i, c := range cells {
-			if strings.TrimSpace(c) != says[i] {
-				t.Errorf("%s:\nthe formula says | %s |", r[0], strings.Join(says, " | "))
-				break
-			}
+		if is, want := strings.ReplaceAll(r[7], "*", ""), " "+strings.Join(says, " | ")+" "; is != want {
+			t.Errorf("%s\nthe formula says |%s|", r[0], want)
 		}
 	}
 }
