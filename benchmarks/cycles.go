@@ -41,6 +41,7 @@ type cycles struct {
 	proof   proof
 	p50     bool // the value is the median time (µs) of an attempt alone, not the grants per second
 	full    bool // every attempt is expected to be refused
+	warm    bool // each worker has been here once
 	stop    []func() error
 }
 
@@ -53,7 +54,7 @@ func (c *cycles) close() error {
 }
 
 func (c *cycles) play(window time.Duration) (sample, error) {
-	if err := c.once(0); err != nil { // so that nobody is measured while he connects, or is collected
+	if err := c.warmUp(); err != nil {
 		return sample{}, err
 	}
 	before, err := c.proof.count()
@@ -136,6 +137,23 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 		s.Value = p50
 	}
 	return s, nil
+}
+
+// warmUp has each worker take and release once before the first round, so that nobody is measured while he connects, or prepares his statements,
+// and one of them before the others.
+func (c *cycles) warmUp() error {
+	workers := c.workers
+	if c.warm {
+		workers = 1
+	}
+	c.warm = true
+	errs := make([]error, workers)
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() { errs[w] = c.once(w) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // once takes and releases once.

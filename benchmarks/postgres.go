@@ -34,16 +34,24 @@ func (p *postgresServer) prepare(slots, held int) error {
 	if _, err := p.admin.Exec(ctx, "TRUNCATE distributed_locks"); err != nil {
 		return err
 	}
-	return hold(store, "timer:pg", slots, held)
+	if err := hold(store, "timer:pg", slots, held); err != nil {
+		return err
+	}
+	_, err := p.admin.Exec(ctx, "CHECKPOINT") // now, and not while somebody is measured
+	return err
 }
 
-// oursOn: a store opens a pool of four connections, so there are four of them, as on four hosts.
+// oursOn: a store opens a pool of four connections, or of as many as the pool has that it is given, so there are four of them, as on four hosts.
 func (p *postgresServer) oursOn(slots, workers int) (player, error) {
 	const stores = pgConnections / 4
-	c := &cycles{workers: workers, proof: p.wal()}
+	pool, err := p.pool(pgConnections) // it never connects itself
+	if err != nil {
+		return nil, err
+	}
+	c := &cycles{workers: workers, proof: p.wal(), stop: []func() error{func() error { pool.Close(); return nil }}}
 	takers := make([]taker, stores)
 	for i := range takers {
-		store := pgxlock.New(p.admin, sqllock.Options{})
+		store := pgxlock.New(pool, sqllock.Options{})
 		c.stop = append(c.stop, store.Close)
 		take, stop, err := ours{slots: slots, names: shared("pg")}.session(store, workers)
 		if err != nil {
