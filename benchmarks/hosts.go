@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -79,22 +78,7 @@ func (p *crowd) play(window time.Duration) (sample, error) {
 	attempts := 0
 	for began := time.Now(); time.Since(began) < window; {
 		p.tick = time.Now()
-		releases, errs := make([]func() error, p.hosts), make([]error, p.hosts)
-		var all sync.WaitGroup
-		for h := range p.hosts {
-			all.Go(func() {
-				if releases[h], errs[h] = p.take(h); errors.Is(errs[h], errBusy) {
-					errs[h] = nil
-				}
-			})
-		}
-		all.Wait()
-		for h, release := range releases {
-			if release != nil {
-				errs[h] = release()
-			}
-		}
-		if err := errors.Join(errs...); err != nil {
+		if _, _, err := p.atOnce(p.hosts); err != nil {
 			return sample{}, err
 		}
 		attempts += p.hosts
