@@ -6,7 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -198,6 +200,61 @@ func TestCyclesWantProof(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, s)
 		}
 	}
+}
+
+// Fails when a worker meets the server for the first time while he is measured, or all are warmed up before each round.
+func TestEachWorkerIsWarmedUpOnce(t *testing.T) {
+	const workers = 5
+	var calls [workers]atomic.Int32
+	c := &cycles{workers: workers, take: func(w int) (func() error, error) { calls[w].Add(1); return nil, errBusy }}
+	for round := range 3 {
+		if err := c.warmUp(); err != nil {
+			t.Fatal(err)
+		}
+		for w := range calls {
+			if n, want := int(calls[w].Load()), 1; w > 0 && n != want {
+				t.Errorf("round %d: worker %d was warmed up %d times", round, w, n)
+			}
+		}
+	}
+	if n := calls[0].Load(); n != 3 {
+		t.Errorf("the first worker was warmed up %d times, and there were 3 rounds", n)
+	}
+}
+
+// Fails when a burst counts the time of the releases, or does not wait for the last answer, or believes who grants less than all, or whose server
+// knows of nothing.
+func TestBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 4
+		var commands atomic.Int64
+		known := proof{count: func() (float64, error) { return float64(commands.Load()), nil }, attempt: 1, grant: 1}
+		take := func(w int) (func() error, error) {
+			time.Sleep(time.Duration(w+1) * time.Millisecond)
+			commands.Add(1)
+			return func() error { time.Sleep(time.Second); commands.Add(1); return nil }, nil
+		}
+		s, err := burst{&cycles{workers: workers, take: take, proof: known}}.play(5 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Value != workers || s.Did != 5*workers {
+			t.Errorf("%v ms, %v attempts, want %d ms, %d attempts", s.Value, s.Did, workers, 5*workers)
+		}
+		nobody := proof{count: func() (float64, error) { return 0, nil }, attempt: 1, grant: 1}
+		if _, err := (burst{&cycles{workers: workers, take: take, proof: nobody}}).play(time.Second); err == nil || !strings.Contains(err.Error(), "knows of 0") {
+			t.Errorf("without the server: %v", err)
+		}
+		busy := func(w int) (func() error, error) {
+			if w == 0 {
+				return nil, errBusy
+			}
+			return take(w)
+		}
+		if _, err := (burst{&cycles{workers: workers, take: busy, proof: known}}).play(time.Second); err == nil || !strings.Contains(err.Error(), "3 of 4 were granted") {
+			t.Errorf("one was refused: %v", err)
+		}
+	})
 }
 
 // Fails when cases that load the machine by being there are open at the same time, or stay open, or rounds do not take turns.
