@@ -3,9 +3,11 @@ package redislock
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -13,61 +15,149 @@ import (
 
 // What a server answers is checked like any input: nonsense is an error of the store, not a panic.
 
-func parseAcquire(req dlock.Request, a []any) (dlock.Grant, error) {
-	if len(a) < 5 {
-		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
-	}
-	news := dlock.News{Slots: int(number(a[1])), Success: microseconds(number(a[2])), Orders: number(a[3]), Limit: int(number(a[4]))}
-	if news.Orders < 0 || news.Limit < 0 || news.Limit > dlock.MaxSlots {
-		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
-	}
-	a = slices.Delete(slices.Clone(a), 1, 5)
-	verdict, _ := a[0].(string)
-	switch reason := dlock.Reason(verdict); {
-	case verdict == "ok" && len(a) == 4:
-		slot, fence := number(a[1]), number(a[2])
-		if slot < 0 || slot >= int64(max(req.Slots, news.Limit, 1)) || fence <= 0 {
-			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
-		}
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence),
-			News: news, Abandoned: number(a[3]) == 1}, nil
-	case reason == dlock.TickLate || reason == dlock.TickAhead || reason == dlock.TickFirst:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
-	case reason == dlock.TickTaken && len(a) == 2:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: parseClaimer(a[1]), News: news}
-	case reason == dlock.Paused && len(a) == 3:
-		order, _ := parseOrder(a[2]) // whatever stands there, it is paused all the same
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Ends: microseconds(number(a[1])), Order: order, News: news}
-	case (reason == dlock.Full || reason == dlock.Quarantine) && len(a) == 4:
-		now, ends := number(a[1]), number(a[2])
-		no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Ends: milliseconds(ends - now), News: news}
-		if value, _ := a[3].(string); value != "" {
-			if held, err := parseValue(value); err == nil { // a text that is no lease holds the slot all the same
-				no.Holder, no.Since = held.holder(), milliseconds(now-held.Since)
-			}
-		}
-		return dlock.Grant{}, no
-	}
-	return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(a))
+// words are what a script says in one text, which costs client and server a fraction of what as many values would.
+type words string
+
+func (w *words) next() string {
+	word, rest, _ := strings.Cut(string(*w), " ")
+	*w = words(rest)
+	return word
 }
 
-func parseEach(a []any, members []int, results []dlock.Result) error {
-	if len(a) != len(members)+2 {
-		return fmt.Errorf("%w: %d values for %d leases", errAnswer, len(a), len(members))
+func (w *words) number() int64 { return number(w.next()) }
+
+// parseAnswer reads an answer for one name: words, or words and a text.
+func parseAnswer(v any) (w words, text string, err error) {
+	switch v := v.(type) {
+	case string:
+		return words(v), "", nil
+	case []any:
+		if len(v) == 2 {
+			said, ok := v[0].(string)
+			text, also := v[1].(string)
+			if ok && also && said == "error" {
+				return "", "", errors.New(text)
+			}
+			if ok && also {
+				return words(said), text, nil
+			}
+		}
 	}
-	news := dlock.News{Slots: int(number(a[0])), Orders: max(0, number(a[1]))}
-	for i, m := range members {
-		r := dlock.Result{Outcome: dlock.Lost, News: news}
-		if order, ok := a[i+2].(string); ok {
+	return "", "", fmt.Errorf("%w: %.20q", errAnswer, fmt.Sprintf("%T", v))
+}
+
+// parseAcquire reads what acquire.lua says at its time (µs) about an attempt.
+func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error) {
+	w, text, err := parseAnswer(answer)
+	if err != nil {
+		return dlock.Grant{}, err
+	}
+	verdict := w.next()
+	reason := dlock.Reason(verdict)
+	news := dlock.News{Slots: int(w.number())}
+	if success := w.number(); success > 0 && success < maxMicros {
+		news.Success = max(time.Microsecond, microseconds(now-success))
+	}
+	news.Orders, news.Limit = w.number(), int(w.number())
+	if news.Slots < 0 || news.Orders < 0 || news.Limit < 0 || news.Limit > dlock.MaxSlots {
+		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
+	}
+	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+	switch reason {
+	case "ok":
+		slot, fence, abandoned := w.number(), w.number(), w.number()
+		if slot < 0 || slot >= int64(max(req.Slots, news.Limit, 1)) || fence <= 0 {
+			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
+		}
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence), News: news, Abandoned: abandoned == 1}, nil
+	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst:
+	case dlock.TickTaken:
+		no.Holder = parseClaimer(text)
+	case dlock.Paused:
+		if ends := w.number(); ends > 0 {
+			no.Ends = max(time.Microsecond, microseconds(ends-now))
+		}
+		no.Order, _ = parseOrder(text) // whatever stands there, it is paused all the same
+	case dlock.Full, dlock.Quarantine:
+		no.Ends = microseconds(w.number()*1000 - now)
+		if held, err := parseValue(text); err == nil && text != "" { // a text that is no lease holds the slot all the same
+			no.Holder, no.Since = held.holder(), microseconds(now-held.Since*1000)
+		}
+	default:
+		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
+	}
+	return dlock.Grant{}, no
+}
+
+// parseExtend reads what extend.lua returns.
+func parseExtend(a []any, share []int, results []dlock.Result) error {
+	if len(a) == 0 {
+		return fmt.Errorf("%w: %s", errAnswer, outline(a))
+	}
+	said, _ := a[0].(string)
+	w, more := words(said), a[1:]
+	text := func() (text string, err error) {
+		if len(more) == 0 {
+			return "", fmt.Errorf("%w: an outcome is not explained", errAnswer)
+		}
+		text, _ = more[0].(string)
+		more = more[1:]
+		return text, nil
+	}
+	for _, of := range share {
+		r := dlock.Result{Outcome: dlock.Lost}
+		switch outcome := w.next(); outcome {
+		case "1":
+			r.Outcome = dlock.OK
+		case "0":
+		case "revoked":
+			order, err := text()
+			if err != nil {
+				return err
+			}
 			revoked, err := parseOrder(order)
 			if err != nil {
 				return fmt.Errorf("%w: a lease was revoked: %w", errAnswer, err)
 			}
 			r.Revoked = &revoked
-		} else if number(a[i+2]) == 1 {
-			r.Outcome = dlock.OK
+		case "error":
+			why, err := text()
+			if err != nil {
+				return err
+			}
+			r = dlock.Result{Err: errors.New(why)}
+		default:
+			return fmt.Errorf("%w: an outcome is %s", errAnswer, outline(outcome))
 		}
-		results[m] = r
+		r.News = dlock.News{Slots: int(max(0, w.number())), Orders: max(0, w.number())}
+		results[of] = r
+	}
+	if w != "" {
+		return fmt.Errorf("%w: more than %d leases", errAnswer, len(share))
+	}
+	return nil
+}
+
+// parseRelease reads what release.lua returns.
+func parseRelease(a []any, share []int, results []dlock.Result) error {
+	if len(a) != 1+len(share) {
+		return fmt.Errorf("%w: %d values for %d leases", errAnswer, len(a), len(share))
+	}
+	for i, of := range share {
+		w, _, err := parseAnswer(a[1+i])
+		r := dlock.Result{Err: err}
+		if err == nil {
+			switch outcome := w.next(); outcome {
+			case "1":
+				r.Outcome = dlock.OK
+			case "0":
+				r.Outcome = dlock.Lost
+			default:
+				return fmt.Errorf("%w: an outcome is %s", errAnswer, outline(outcome))
+			}
+			r.News.Slots = int(max(0, w.number()))
+		}
+		results[of] = r
 	}
 	return nil
 }
@@ -164,12 +254,7 @@ func parseValue(value string) (v stored, err error) {
 }
 
 // outline tells what kind of answer it is. The whole may have a token in it.
-func outline(a []any) string {
-	if len(a) == 0 {
-		return "nothing"
-	}
-	return fmt.Sprintf("%d parts, the first is %.20q", len(a), fmt.Sprint(a[0]))
-}
+func outline(v any) string { return fmt.Sprintf("%.20q", fmt.Sprint(v)) }
 
 // number reads what a script may return as an integer or as a string; 0 if it is neither.
 func number(v any) int64 {

@@ -4,7 +4,8 @@
 //	defer lock.Close()
 //
 // Every operation is one script and one round trip, whatever the number of slots. The server's clock
-// decides when a lease ends.
+// decides when a lease ends. Acquires and releases that a process makes at the same time share round trips, except on a Cluster: up to four
+// are under way at once, and calls beyond that wait until one is back and then go together.
 //
 // # Keys
 //
@@ -14,7 +15,7 @@
 //	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, which server run granted them, and what people
 //	                               ordered: see dlock.Controller
 //
-// The key of a lease decides. The index, the tokens and the state go with a name that is idle for 40 days; if they are
+// The key of a lease decides. The index, the tokens and the state go with a name that is idle for 40 days (or up to a day less); if they are
 // lost sooner, the next acquire rebuilds them from the leases. The state stays once something was ordered. On Redis Cluster the part before
 // :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of one name live on one node.
 //

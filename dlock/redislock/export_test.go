@@ -7,3 +7,16 @@ func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
 
 // SetHostClock makes Audit take another clock for this host's.
 func (q *Quorum) SetHostClock(now func() time.Time) { q.hostClock = now }
+
+// Lanes is how many round trips are under way at once.
+const Lanes = lanes
+
+// Waiting is how many calls wait for a lane.
+func (s *Store) Waiting() int {
+	s.trips.mu.Lock()
+	defer s.trips.mu.Unlock()
+	return len(s.trips.waiting)
+}
+
+// Key is the key of a mutex.
+func (s *Store) Key(name string, mutex bool) string { return s.keys(name, mutex).base }

@@ -39,16 +39,33 @@ func (s *Store) keys(name string, mutex bool) keys {
 		b, other = tagged, plain
 	}
 	if mutex {
-		const state = ":slot:mutex"
-		return keys{base: b, state: b + state, index: b + state, tokens: b + state, other: other + state}
+		state := b + mutexState
+		return keys{base: b, state: state, index: state, tokens: state, other: other + mutexState}
 	}
 	return keys{
 		base:   b + ":slot:",
-		state:  b + ":slot:state",
+		state:  b + semaphoreState,
 		index:  b + ":slot:index",
 		tokens: b + ":slot:tokens",
-		other:  other + ":slot:state",
+		other:  other + semaphoreState,
 	}
+}
+
+const (
+	mutexState     = ":slot:mutex"
+	semaphoreState = ":slot:state"
+)
+
+// state is the key of the state alone, from which the scripts know the others.
+func (s *Store) state(name string, mutex bool) string {
+	suffix := semaphoreState
+	if mutex {
+		suffix = mutexState
+	}
+	if s.tagged {
+		return "{" + s.prefix + name + "}" + suffix
+	}
+	return s.prefix + name + suffix
 }
 
 // form returns what a script needs to see whether other hosts use the other form of the keys: their state, if it can be reached, and our form.

@@ -78,13 +78,18 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("quarantine", int64(3), "", "x", "")
 	f.Add("tick_taken", int64(math.MinInt64), "-1", "-1", "{")
 	f.Fuzz(func(t *testing.T, verdict string, n int64, x, y, z string) {
-		answers := [][]any{nil, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y},
+		words := strings.Join([]string{verdict, strconv.FormatInt(n, 10), x, y, z}, " ")
+		answers := [][]any{nil, {words}, {[]any{words, x}}, {[]any{verdict + " 1 2 3 4 " + x, y}}, {verdict + " 1 2 3 4 " + x + " " + y + " 1"}, {[]any{verdict, z}}, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y},
 			{verdict, n, x, y, x, n}, {verdict, x, y, n, n, n}, {verdict, x, n, y, x, z}, {verdict, n, n, n, n, z},
 			{verdict, x, x, x, x}, {verdict, n, x, y, x, z}, {verdict, x, n, n, n, x, z}, {verdict, n, n, x, n, x, y, n}, {verdict, x, x, n, n, n, x, z}, {verdict, x, x, x, x, x, y, z},
 			{n, z, z}, {x, n, z, n, n}, {verdict, n, x, y, n, y, z, x, y, z}, {verdict, x, n, z, x, z, z, n, n, z}, {x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n}}
 		for _, a := range answers {
 			req := dlock.Request{Name: "a", Slots: 3, Token: "t"}
-			g, err := parseAcquire(req, a)
+			var g dlock.Grant
+			err := errAnswer
+			if len(a) > 0 {
+				g, err = parseAcquire(req, n, a[0])
+			}
 			sane := func(news dlock.News) bool {
 				return news.Success >= 0 && news.Orders >= 0 && news.Limit >= 0 && news.Limit <= dlock.MaxSlots
 			}
@@ -95,12 +100,15 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("%v: %+v", a, no)
 			}
 			results := make([]dlock.Result, 3)
-			if err := parseEach(a, []int{0, 1, 2}, results); err == nil && len(a) != 5 {
+			if err := parseRelease(a, []int{0, 1, 2}, results); err == nil && len(a) != 4 {
 				t.Errorf("%v: %v", a, results)
-			} else if err == nil {
-				for _, r := range results {
-					if r.Revoked != nil && (r.Outcome != dlock.Lost || r.Revoked.Validate() != nil) || !sane(r.News) {
-						t.Errorf("%v: %+v", a, r)
+			}
+			for _, a := range [][]any{a, {words}, {words, x, y}, {words + " " + words, x, y}, {"1 0 0 revoked 5 7 error " + words, x, y}, {"1 5 7 0 5 7 1 " + x + " " + y}} {
+				if err := parseExtend(a, []int{0, 1, 2}, results); err == nil {
+					for _, r := range results {
+						if r.Revoked != nil && (r.Outcome != dlock.Lost || r.Revoked.Validate() != nil) || r.Err != nil && r.Outcome != dlock.Unknown || !sane(r.News) {
+							t.Errorf("%v: %+v", a, r)
+						}
 					}
 				}
 			}

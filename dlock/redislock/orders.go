@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,17 +50,14 @@ func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, er
 			return nil, err
 		}
 		k := s.keys(name, false)
-		calls[i] = &call{keys: []string{k.state}}
+		calls[i] = &call{script: ordersScript, keys: []string{k.state}}
 	}
-	unmade := ordersScript.runAll(ctx, s.client, calls)
+	runAll(ctx, s.client, calls)
 	list := make([]dlock.Orders, len(names))
 	for i, c := range calls {
-		answer, err := c.cmd.Slice()
-		if c.cmd.Err() == nil && c.cmd.Val() == nil {
-			err = cmp.Or(unmade, errAnswer)
-		}
+		err := c.failure
 		if err == nil {
-			list[i], err = parseOrders(names[i], answer)
+			list[i], err = parseOrders(names[i], c.answer)
 		}
 		if err != nil {
 			return nil, s.failed(ctx, err)

@@ -27,7 +27,7 @@ func ownPool(client redis.UniversalClient, size int) redis.UniversalClient {
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = lastResort, lastResort, lastResort, lastResort
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 		o.MaxConcurrentDials = 0
-		o.PipelinePoolSize = 1 // heartbeats and releases have a connection apart, and use the others when it is busy
+		o.PipelinePoolSize = 1 // heartbeats have a connection apart, or use one of the others
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.Limiter = nil
 		return redis.NewClient(&o)

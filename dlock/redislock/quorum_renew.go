@@ -86,7 +86,7 @@ func (q *Quorum) each(ctx context.Context, grants []dlock.Grant, do func(dlock.G
 	index := make(map[string]int, len(grants))
 	var tokens [][]int
 	for i, g := range grants {
-		if err := checkGrant(g); err != nil {
+		if err := checkGrant(&g); err != nil {
 			return nil, err
 		}
 		t, ok := index[g.Token]

@@ -21,7 +21,8 @@ import (
 // restarted grants nothing.
 const DefaultQuarantineTTL = 30 * time.Second
 
-// idle is how long what belongs to an unused name is kept: longer than a month, so that a monthly timer which missed a tick is known to have had one before.
+// idle is how long what belongs to an unused name is kept, or up to a 40th of it less, because its end is not put off with every grant: longer than a
+// month, so that a monthly timer which missed a tick is known to have had one before.
 const idle = 40 * 24 * time.Hour
 
 // Options are the settings of a Store. They must be the same on every host. The zero value is fine.
@@ -46,13 +47,14 @@ type Options struct {
 // Store implements dlock.DistributedLock on Redis.
 type Store struct {
 	client     redis.UniversalClient
+	trips      *trips
 	own        bool // client is our pool, to be closed
 	prefix     string
 	tagged     bool
 	reachOther bool // whether a script can see the keys in the other form
 	quarantine time.Duration
 	fault      error
-	holder     atomic.Pointer[holderJSON]
+	acquires   atomic.Pointer[acquireArgs]
 	hostClock  func() time.Time // nil: time.Now
 }
 
@@ -97,15 +99,14 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	if opts.Embedded {
 		s.quarantine = 0
 	}
+	size := 0
 	if s.fault == nil && !opts.SharedPool {
-		size := opts.PoolSize
-		if size == 0 {
-			size = defaultPoolSize
-		}
+		size = cmp.Or(opts.PoolSize, defaultPoolSize)
 		if pool := ownPool(client, size); pool != nil {
 			s.client, s.own = pool, true
 		}
 	}
+	s.trips = newTrips(s.client, size, !s.tagged)
 	return s
 }
 
@@ -163,106 +164,27 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if err := s.check(req); err != nil {
 		return dlock.Grant{}, err
 	}
-	k := s.keys(req.Name, req.Slots == 0)
-	other, form := s.form(k)
-	tick, most, missed := "", 0, 0
-	if req.Tick != nil {
-		tick, most = strconv.FormatInt(req.Tick.At.UnixMicro(), 10), req.Tick.Max
-		if req.Tick.Missed {
-			missed = 1
+	claim := ""
+	if t := req.Tick; t != nil {
+		missed := "0"
+		if t.Missed {
+			missed = "1"
 		}
+		claim = strconv.FormatInt(t.At.UnixMicro(), 10) + " " + strconv.Itoa(t.Max) + " " + missed
 	}
-	answer, err := acquireScript.Run(ctx, s.client, []string{k.state, k.index, k.tokens},
-		k.base, req.Slots, req.Token, millis(req.TTL), s.holderJSON(req.Holder), tick, most,
-		millis(s.quarantine), other, millis(idle), dlock.MaxTickAhead.Microseconds(), form, missed).Slice()
+	answer, err := s.trips.do(ctx, &call{script: acquireScript, common: s.acquireArgs(req), keys: []string{s.state(req.Name, req.Slots == 0)},
+		items: []any{req.Token, strconv.Itoa(req.Slots), claim}})
 	if err != nil {
 		return dlock.Grant{}, s.failed(ctx, err)
 	}
-	return parseAcquire(req, answer)
-}
-
-// Extend implements dlock.DistributedLock.
-func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	if s.fault != nil {
-		return nil, s.fault
+	if len(answer) != 2 {
+		return dlock.Grant{}, fmt.Errorf("%w: %d values", errAnswer, len(answer))
 	}
-	if ttl < time.Millisecond || ttl > s.MaxTTL() {
-		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
+	grant, err := parseAcquire(req, number(answer[0]), answer[1])
+	if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
+		err = s.failed(ctx, err)
 	}
-	return s.each(ctx, extendScript, grants, extendArgs, millis(ttl), millis(idle))
-}
-
-// Release implements dlock.DistributedLock.
-func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	if s.fault != nil {
-		return nil, s.fault
-	}
-	return s.each(ctx, releaseScript, grants, releaseArgs, millis(idle))
-}
-
-// A grant, as the scripts take it.
-func extendArgs(args []any, g dlock.Grant) []any { return append(args, g.Slot, g.Token) }
-
-func releaseArgs(args []any, g dlock.Grant) []any {
-	succeeded := 0
-	if g.Succeeded {
-		succeeded = 1
-	}
-	return append(args, g.Slot, g.Token, succeeded)
-}
-
-// each runs the script once per name, all in one pipeline, and puts the answers in the order of the grants. of appends a grant to the arguments.
-func (s *Store) each(ctx context.Context, script script, grants []dlock.Grant, of func([]any, dlock.Grant) []any, args ...any) ([]dlock.Result, error) {
-	type lock struct {
-		name  string
-		mutex bool
-	}
-	type group struct {
-		call
-		members []int
-	}
-	groups := make(map[lock]*group, len(grants))
-	calls := make([]*call, 0, len(grants))
-	results := make([]dlock.Result, len(grants))
-	for i, g := range grants {
-		if err := checkGrant(g); err != nil {
-			return nil, err
-		}
-		id := lock{g.Name, g.Slots == 0}
-		gr := groups[id]
-		if gr == nil {
-			k := s.keys(id.name, id.mutex)
-			gr = &group{call: call{keys: []string{k.state, k.index, k.tokens}}}
-			gr.args = append(append(gr.args, k.base, min(g.Slots, 1)), args...)
-			groups[id] = gr
-			calls = append(calls, &gr.call)
-		}
-		gr.args = of(gr.args, g)
-		gr.members = append(gr.members, i)
-	}
-	unmade := script.runAll(ctx, s.client, calls)
-
-	var failures []error
-	for _, gr := range groups {
-		answer, err := gr.cmd.Slice()
-		if gr.cmd.Err() == nil && gr.cmd.Val() == nil {
-			err = cmp.Or(unmade, errAnswer)
-		}
-		if err == nil {
-			err = parseEach(answer, gr.members, results)
-		}
-		if err != nil {
-			err = s.failed(ctx, err)
-			failures = append(failures, err)
-			for _, i := range gr.members {
-				results[i] = dlock.Result{Err: err}
-			}
-		}
-	}
-	if len(failures) > 0 && len(failures) == len(groups) {
-		return nil, failures[0]
-	}
-	return results, nil
+	return grant, err
 }
 
 // List implements dlock.Lister.
@@ -292,11 +214,6 @@ func (s *Store) check(req dlock.Request) error {
 		return fmt.Errorf("redislock: a TTL of %v: at most %v (QuarantineTTL)", req.TTL, s.MaxTTL())
 	}
 	return s.checkKey(req.Name)
-}
-
-// A token goes into a script's comparison: it must be what Request.Validate lets pass.
-func checkGrant(g dlock.Grant) error {
-	return dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
 }
 
 // failed passes an error of the driver on. On a Cluster it has the map of the nodes looked up again, because go-redis
@@ -341,25 +258,38 @@ func millis(d time.Duration) int64 {
 	return ms
 }
 
-// holderJSON is the part of a stored lease that tells a person who has it.
-type holderJSON struct {
-	of   dlock.Holder
-	text string
+// acquireArgs are what all attempts of a session have in common.
+type acquireArgs struct {
+	holder dlock.Holder
+	ttl    time.Duration
+	args   []any
 }
 
-func (s *Store) holderJSON(h dlock.Holder) string {
-	if c := s.holder.Load(); c != nil && c.of == h {
-		return c.text
+func (s *Store) acquireArgs(req dlock.Request) []any {
+	if c := s.acquires.Load(); c != nil && c.holder == req.Holder && c.ttl == req.TTL {
+		return c.args
 	}
+	form, reach := "plain", 0
+	if s.tagged {
+		form = "tagged"
+	}
+	if s.reachOther {
+		reach = 1
+	}
+	args := []any{millis(s.quarantine), millis(idle), dlock.MaxTickAhead.Microseconds(), form, reach, millis(req.TTL), holderJSON(req.Holder)}
+	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
+	return args
+}
+
+// holderJSON is the part of a stored lease that tells a person who has it.
+func holderJSON(h dlock.Holder) string {
 	b, err := json.Marshal(struct {
 		Host string `json:"host"`
 		PID  int    `json:"pid"`
 		ID   string `json:"id"`
 	}(h))
 	if err != nil { // strings and numbers always marshal
-		b = []byte(`{"host":""}`)
+		return `"host":""`
 	}
-	c := &holderJSON{of: h, text: string(bytes.Trim(b, "{}"))}
-	s.holder.Store(c)
-	return c.text
+	return string(bytes.Trim(b, "{}"))
 }

@@ -1,49 +1,55 @@
--- Release: end leases of one name, if their tokens still hold them.
+-- Release: end leases, if their tokens still hold them.
 --
--- KEYS[1] state, KEYS[2] index, KEYS[3] tokens: see acquire.lua
--- ARGV[1] base   ARGV[2] slots, 0: mutex   ARGV[3] idle, ms
--- ARGV[4…] slot, token, 1 if the work ended well, slot, token …   slot -1: whichever the token holds
+-- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are one
+-- ARGV[1] idle, ms
+-- ARGV[2…] of each lease: slot, '' for a mutex, -1 for whichever the token holds; token; 1 if the work ended well, else 0
 --
--- Returns {slots as declared, 0, 1 or 0 per lease}
+-- Returns {'', answer for each lease …}, an answer being two words, outcome (1: released; 0: lost) and slots as declared, or {'error', what is wrong}
 
-local state, index, tokens = KEYS[1], KEYS[2], KEYS[3]
-local base, mutex = ARGV[1], ARGV[2] == '0'
-local known = redis.pcall('HMGET', state, 'slots', 'version')
-if known.err then
-  return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
-end
-local result = {known[1] or '0', 0} -- as extend.lua answers
-local changes = {}
-for i = 4, #ARGV, 3 do
-  local slot, token = ARGV[i], ARGV[i + 1]
+local function release(state, slot, token, well)
+  local mutex = slot == ''
+  local base = string.sub(state, 1, mutex and -#':slot:mutex' - 1 or -#'state' - 1)
   local mine = '{"token":"' .. token .. '"'
-  if slot == '-1' then slot = mutex and '0' or redis.call('ZSCORE', tokens, token) end
-  local released = 0
-  if slot then
-    local key = mutex and base or base .. slot
-    local value = redis.pcall('GET', key)
-    if type(value) == 'table' then
-      return redis.error_reply('TICKSLOT key ' .. key .. ' does not hold a lease: ' .. value.err)
+  local slots = redis.pcall('HGET', state, 'slots')
+  if type(slots) == 'table' then
+    error('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. slots.err, 0)
+  end
+  local function note(field, value)
+    -- The state may be a new one, and one for which nothing is ordered has an end.
+    if redis.call('HSET', state, field, value) > 0 and not redis.call('HGET', state, 'version') then redis.call('PEXPIRE', state, ARGV[1]) end
+  end
+  if slot == '-1' then slot = redis.call('ZSCORE', base .. 'tokens', token) end
+  local key = slot and base .. slot
+  local value = key and redis.pcall('GET', key)
+  if type(value) == 'table' then
+    error('TICKSLOT key ' .. key .. ' does not hold a lease: ' .. value.err, 0)
+  end
+  local released = value and string.sub(value, 1, #mine) == mine
+  if released then
+    redis.call('DEL', key) -- first of all: a server without memory lets a script write only after that
+    if mutex then
+      note('released', '1')
+    else
+      redis.call('ZADD', base .. 'index', 'XX', slot, slot)
+      redis.call('ZREM', base .. 'tokens', token)
     end
-    if value and string.sub(value, 1, #mine) == mine then
-      redis.call('DEL', key)
-      if mutex then
-        changes.released = '1'
-      else
-        redis.call('ZADD', index, 'XX', slot, slot)
-        redis.call('ZREM', tokens, token)
-      end
-      if ARGV[i + 2] == '1' then
-        local time = redis.call('TIME')
-        changes.success = string.format('%.0f', time[1] * 1000000 + time[2])
-      end
-      released = 1
+    if well == '1' then
+      local time = redis.call('TIME')
+      note('success', time[1] .. string.sub('00000' .. time[2], -6))
     end
   end
-  result[#result + 1] = released
+  return (released and '1 ' or '0 ') .. (slots or '0')
 end
-for field, value in pairs(changes) do
-  redis.call('HSET', state, field, value)
-  if not known[2] then redis.call('PEXPIRE', state, ARGV[3]) end
+
+local answers = {''}
+for i = 1, #KEYS do
+  local fine, answer = pcall(release, KEYS[i], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1])
+  if not fine then
+    local why = type(answer) == 'table' and answer.err or tostring(answer)
+    -- What is wrong with one name is its own affair. Everything else is wrong with this server.
+    if not string.find(why, 'TICKSLOT', 1, true) and not string.find(why, 'WRONGTYPE', 1, true) then return redis.error_reply(why) end
+    answer = {'error', why}
+  end
+  answers[i + 1] = answer
 end
-return result
+return answers

@@ -1,9 +1,7 @@
 package redislock
 
 import (
-	"context"
 	_ "embed"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -43,38 +41,3 @@ var (
 	ordersScript  = newScript(ordersLua)
 	revokeScript  = newScript(revokeLua)
 )
-
-// call is one run of a script within a pipeline.
-type call struct {
-	keys []string
-	args []any
-	cmd  *redis.Cmd
-}
-
-// runAll runs the script for every call in one pipeline, which on a Cluster is one per node. Each call's
-// cmd has its own result; the error is for those that have none, because no connection could be made.
-func (s script) runAll(ctx context.Context, client redis.UniversalClient, calls []*call) error {
-	if len(calls) == 0 {
-		return nil
-	}
-	pipe := client.Pipeline()
-	for _, c := range calls {
-		c.cmd = pipe.EvalSha(ctx, s.Hash(), c.keys, c.args...)
-	}
-	_, err := pipe.Exec(ctx)
-	if err == nil {
-		return nil
-	}
-	pipe = client.Pipeline()
-	for _, c := range calls {
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-			c.cmd = pipe.Eval(ctx, s.source, c.keys, c.args...)
-		}
-	}
-	if pipe.Len() > 0 {
-		_, err = pipe.Exec(ctx)
-	}
-	return err
-}
-
-var errAnswer = errors.New("redislock: the server's answer makes no sense")

@@ -1,0 +1,136 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Extend and Release are for many leases at once, whose names may be on different nodes of a Cluster.
+
+// A batch is a call and whose leases it is for.
+type batch struct {
+	call
+	of []int
+}
+
+// Extend implements dlock.DistributedLock. It waits for no other call to share a round trip with.
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if ttl < time.Millisecond || ttl > s.MaxTTL() {
+		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
+	}
+	batches, err := s.batches(grants, extendScript, []any{millis(ttl), millis(idle)}, func(items []any, g *dlock.Grant) []any {
+		return append(items, slotArg(g), g.Token)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.runBatches(ctx, batches)
+	return s.results(ctx, batches, len(grants), parseExtend)
+}
+
+// Release implements dlock.DistributedLock.
+func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	batches, err := s.batches(grants, releaseScript, []any{millis(idle)}, func(items []any, g *dlock.Grant) []any {
+		succeeded := 0
+		if g.Succeeded {
+			succeeded = 1
+		}
+		return append(items, slotArg(g), g.Token, succeeded)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(batches) == 1 {
+		c := &batches[0].call
+		answer, err := s.trips.do(ctx, &call{script: c.script, common: c.common, keys: c.keys, items: c.items})
+		c.answer, c.failure = answer, err
+	} else {
+		s.runBatches(ctx, batches)
+	}
+	return s.results(ctx, batches, len(grants), parseRelease)
+}
+
+// slotArg is the number of a slot, or nothing for a mutex.
+func slotArg(g *dlock.Grant) string {
+	if g.Slots == 0 {
+		return ""
+	}
+	return strconv.Itoa(g.Slot)
+}
+
+// batches divides the grants into runs of a script: of so many leases at most, and where the keys have to be on one node, of one name.
+func (s *Store) batches(grants []dlock.Grant, script script, common []any, item func([]any, *dlock.Grant) []any) ([]*batch, error) {
+	if s.fault != nil {
+		return nil, s.fault
+	}
+	order := make([]int, len(grants))
+	for i := range grants {
+		if err := checkGrant(&grants[i]); err != nil {
+			return nil, err
+		}
+		order[i] = i
+	}
+	if s.tagged && len(grants) > 1 {
+		slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(grants[a].Name, grants[b].Name) })
+	}
+	batches := make([]*batch, 0, 1+len(grants)/scriptItems)
+	for len(order) > 0 {
+		n := 1
+		for n < min(len(order), scriptItems) && (!s.tagged || grants[order[n]].Name == grants[order[0]].Name) {
+			n++
+		}
+		c := call{script: script, common: common, keys: make([]string, n), items: make([]any, 0, 3*n)}
+		for i, of := range order[:n] {
+			g := &grants[of]
+			c.keys[i], c.items = s.state(g.Name, g.Slots == 0), item(c.items, g)
+		}
+		batches, order = append(batches, &batch{c, order[:n:n]}), order[n:]
+	}
+	return batches, nil
+}
+
+// A token goes into a script's comparison: it must be what Request.Validate lets pass.
+func checkGrant(g *dlock.Grant) error {
+	return dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
+}
+
+func (s *Store) runBatches(ctx context.Context, batches []*batch) {
+	calls := make([]*call, len(batches))
+	for i, sh := range batches {
+		calls[i] = &sh.call
+	}
+	runAll(ctx, s.client, calls)
+}
+
+// results puts what is parsed from the answers in the order of the grants.
+func (s *Store) results(ctx context.Context, batches []*batch, grants int, parse func(answer []any, of []int, results []dlock.Result) error) ([]dlock.Result, error) {
+	results := make([]dlock.Result, grants)
+	failures := 0
+	var failure error
+	for _, sh := range batches {
+		err := sh.failure
+		if err == nil {
+			err = parse(sh.answer, sh.of, results)
+		}
+		for _, of := range sh.of {
+			if err != nil {
+				results[of] = dlock.Result{Err: err}
+			}
+			if results[of].Err != nil {
+				failures++
+				failure = s.failed(ctx, results[of].Err)
+				results[of].Err = failure
+			}
+		}
+	}
+	if failures > 0 && failures == grants {
+		return nil, failure
+	}
+	return results, nil
+}

@@ -1,0 +1,205 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// lanes is how many round trips for acquires and releases of a process are under way at once, if it is not a Cluster. Calls beyond that
+	// share them.
+	lanes = 4
+	// scriptItems is how many attempts or leases one run of a script is for: the server does nothing else for as long as it runs, which is
+	// less than a millisecond. What is more goes into further runs in the same pipeline, and the server may look after others in between.
+	scriptItems = 100
+)
+
+// trips lets calls that a process makes at the same time share round trips. As long as a lane is free a call goes at once and by itself, so a lone
+// caller loses nothing. Those that come while all are taken go together as soon as one is back: a call then waits for part of a round trip, as it
+// would for a connection, and saves the server and the process most of what a trip costs. Acquires that go together are one run of the
+// script, which asks the server once who it is.
+//
+// Nobody waits longer than his own context: a caller who leaves does not know what became of his call, as after any lost reply.
+type trips struct {
+	client redis.UniversalClient
+	lanes  int
+	merge  bool // the keys of different names may be in one run of a script
+
+	mu      sync.Mutex
+	taken   int     // lanes
+	waiting []*call // for the next lane
+}
+
+// newTrips: on a Cluster every call goes by itself, because a pipeline comes back when the last of its nodes has answered, and one may be dead.
+func newTrips(client redis.UniversalClient, pool int, merge bool) *trips {
+	t := &trips{client: client, lanes: lanes, merge: merge}
+	if _, ok := client.(*redis.ClusterClient); ok {
+		t.lanes = math.MaxInt
+	} else if pool > 0 {
+		t.lanes = min(lanes, pool)
+	}
+	return t
+}
+
+// A call runs a script for some items.
+type call struct {
+	script script
+	common []any    // arguments
+	keys   []string // one for each item
+	items  []any    // their arguments
+
+	answer  []any // a head, and what there is to say about each item
+	failure error // or why there is no answer
+
+	ctx  context.Context // of who waits for a lane
+	done chan struct{}   // closed when there is an answer, or a failure
+}
+
+func (c *call) args() []any { return slices.Concat(c.common, c.items) }
+
+// goesWith reports whether two calls can be one run of their script.
+func (c *call) goesWith(other *call) bool {
+	return c.script.Script == other.script.Script && len(c.keys)+len(other.keys) <= scriptItems && slices.Equal(c.common, other.common)
+}
+
+// do makes one call, and returns when it has its answer or ctx ends.
+func (t *trips) do(ctx context.Context, c *call) ([]any, error) {
+	t.mu.Lock()
+	if t.taken >= t.lanes {
+		c.ctx, c.done = ctx, make(chan struct{})
+		t.waiting = append(t.waiting, c)
+		t.mu.Unlock()
+		select {
+		case <-c.done:
+			return c.answer, c.failure
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	t.taken++
+	t.mu.Unlock()
+	defer func() {
+		if next := t.next(); next != nil {
+			go t.drive(next)
+		}
+	}()
+	return c.script.Run(ctx, t.client, c.keys, c.args()...).Slice()
+}
+
+// next hands a lane on to those that wait, or gives it back.
+func (t *trips) next() []*call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	calls := t.waiting
+	t.waiting = nil
+	if calls == nil {
+		t.taken--
+	}
+	return calls
+}
+
+// drive goes up and down a lane for as long as somebody waits.
+func (t *trips) drive(calls []*call) {
+	for ; calls != nil; calls = t.next() {
+		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.ctx.Err() != nil })
+		t.together(calls)
+		for _, c := range calls {
+			close(c.done)
+		}
+		runtime.Gosched() // they may have a next call
+	}
+}
+
+// together makes the calls in one pipeline. It lasts as long as the most patient of them, and has the values of the first one's context.
+func (t *trips) together(calls []*call) {
+	if len(calls) == 0 {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil { // a hook of the caller's client
+			for _, c := range calls {
+				c.answer, c.failure = nil, fmt.Errorf("redislock: the client panicked: %v", p)
+			}
+		}
+	}()
+	var runs []*call
+	var members [][]*call // whose items a run is for, in their order
+	var last time.Time
+	for _, c := range calls {
+		end, ok := c.ctx.Deadline()
+		if !ok {
+			end = time.Now().Add(lastResort)
+		}
+		if end.After(last) {
+			last = end
+		}
+		i := -1
+		if t.merge {
+			i = slices.IndexFunc(runs, c.goesWith)
+		}
+		if i < 0 {
+			runs = append(runs, &call{script: c.script, common: c.common, keys: slices.Clone(c.keys), items: slices.Clone(c.items)})
+			members = append(members, []*call{c})
+			continue
+		}
+		runs[i].keys, runs[i].items = append(runs[i].keys, c.keys...), append(runs[i].items, c.items...)
+		members[i] = append(members[i], c)
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(calls[0].ctx), last)
+	defer cancel()
+	runAll(ctx, t.client, runs)
+	for i, run := range runs {
+		if run.failure == nil && len(run.answer) != 1+len(run.keys) {
+			run.failure = fmt.Errorf("%w: %d values for %d", errAnswer, len(run.answer), len(run.keys))
+		}
+		at := 1
+		for _, c := range members[i] {
+			if c.failure = run.failure; c.failure == nil {
+				c.answer = append([]any{run.answer[0]}, run.answer[at:at+len(c.keys)]...)
+				at += len(c.keys)
+			}
+		}
+	}
+}
+
+// runAll makes the calls in one pipeline, which on a Cluster is one per node.
+func runAll(ctx context.Context, client redis.UniversalClient, calls []*call) {
+	if len(calls) == 0 {
+		return
+	}
+	cmds := make([]*redis.Cmd, len(calls))
+	pipe := client.Pipeline()
+	for i, c := range calls {
+		cmds[i] = pipe.EvalSha(ctx, c.script.Hash(), c.keys, c.args()...)
+	}
+	_, err := pipe.Exec(ctx)
+	if err != nil {
+		pipe = client.Pipeline()
+		for i, c := range calls {
+			if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+				cmds[i] = pipe.Eval(ctx, c.script.source, c.keys, c.args()...)
+			}
+		}
+		if pipe.Len() > 0 {
+			_, err = pipe.Exec(ctx)
+		}
+	}
+	for i, c := range calls {
+		if cmds[i].Err() == nil && cmds[i].Val() == nil { // no connection could be made
+			c.failure = cmp.Or(err, errAnswer)
+			continue
+		}
+		c.answer, c.failure = cmds[i].Slice()
+	}
+}
+
+var errAnswer = errors.New("redislock: the server's answer makes no sense")

@@ -1,0 +1,231 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// gate is a hook that holds single calls back until it opens, and counts what goes together.
+type gate struct {
+	opened chan struct{}
+	panics bool
+
+	mu        sync.Mutex
+	single    int
+	pipelines [][]int // of each command, how many keys it has
+}
+
+func (g *gate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			g.mu.Lock()
+			g.single++
+			g.mu.Unlock()
+			<-g.opened
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() != "evalsha" { // a connection is set up
+			return next(ctx, cmds)
+		}
+		if g.panics {
+			panic("a hook")
+		}
+		var keys []int
+		for _, c := range cmds {
+			var n int
+			fmt.Sscan(fmt.Sprint(c.Args()[2]), &n)
+			keys = append(keys, n)
+		}
+		g.mu.Lock()
+		g.pipelines = append(g.pipelines, keys)
+		g.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+// crossing has every lane of a store taken by an acquire that does not come back until the gate opens.
+type crossing struct {
+	t      *testing.T
+	gate   *gate
+	store  *redislock.Store
+	direct *redislock.Store // the same names, past the gate
+	calls  sync.WaitGroup
+}
+
+func newCrossing(t *testing.T, panics bool) *crossing {
+	t.Helper()
+	prefix := unique("trips")
+	_, direct := shared(t, prefix)
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
+	t.Cleanup(func() { client.Close() })
+	c := &crossing{t: t, gate: &gate{opened: make(chan struct{}), panics: panics}, direct: direct}
+	client.AddHook(c.gate)
+	c.store = open(t, client, redislock.Options{Prefix: prefix, SharedPool: true})
+	for i := range redislock.Lanes {
+		c.acquire(t.Context(), fmt.Sprint("first", i), nil)
+	}
+	c.until("all lanes are taken", func() bool {
+		c.gate.mu.Lock()
+		defer c.gate.mu.Unlock()
+		return c.gate.single == redislock.Lanes
+	})
+	return c
+}
+
+// acquire asks for a mutex and has the answer checked; nil: it must be granted.
+func (c *crossing) acquire(ctx context.Context, name string, check func(error)) {
+	c.calls.Go(func() {
+		_, err := c.store.TryAcquire(ctx, dlock.Request{Name: name, Token: "t", TTL: time.Second})
+		switch {
+		case check != nil:
+			check(err)
+		case err != nil:
+			c.t.Errorf("%s: %v", name, err)
+		}
+	})
+}
+
+func (c *crossing) until(what string, is func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("after 10s not yet: %s", what)
+		}
+	}
+}
+
+func (c *crossing) waiting(n int) {
+	c.t.Helper()
+	c.until(fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
+}
+
+// Calls that come while all lanes are taken share one round trip, in which all acquires are one run of their script and all releases another; each
+// caller gets his own answer. A heartbeat waits for nobody.
+//
+// Fails when every call goes by itself, when together merges nothing, when it gives the answers out in another order, and when Extend waits for a lane.
+func TestCallsShareRoundTrips(t *testing.T) {
+	t.Parallel()
+	c := newCrossing(t, false)
+	ctx := t.Context()
+	const n = 20
+	var grants []dlock.Grant
+	for i := range n {
+		g, err := c.direct.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("held", i), Slots: 3, Token: fmt.Sprint("held", i), TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	if r, err := c.store.Extend(ctx, time.Second, grants...); err != nil || r[n-1].Outcome != dlock.OK {
+		t.Errorf("a heartbeat: %v, %v", r, err)
+	}
+	for i, g := range grants {
+		c.acquire(ctx, fmt.Sprint("new", i), nil)
+		lost := i%2 == 1
+		if lost {
+			g.Token = "other"
+		}
+		c.calls.Go(func() {
+			r, err := c.store.Release(ctx, g)
+			if want := map[bool]dlock.Outcome{false: dlock.OK, true: dlock.Lost}[lost]; err != nil || r[0].Outcome != want {
+				t.Errorf("release %d: %v, %v; want %v", i, r, err, want)
+			}
+		})
+	}
+	c.waiting(2 * n)
+	close(c.gate.opened)
+	c.calls.Wait()
+	if got := fmt.Sprint(c.gate.pipelines); got != fmt.Sprintf("[[%d] [%d %d]]", n, n, n) || c.gate.single != redislock.Lanes {
+		t.Errorf("%d calls by themselves, and runs of scripts for %v; want %d, a heartbeat of %d, and two for %d together", c.gate.single, got, redislock.Lanes, n, n)
+	}
+	for i := range n {
+		held, err := c.direct.List(ctx, fmt.Sprint("held", i), 3)
+		if err != nil || len(held) != i%2 {
+			t.Errorf("held%d: %v, %v; want %d", i, held, err, i%2)
+		}
+	}
+}
+
+// Nobody waits for a lane longer than his context, and what he has asked for is then not sent any more.
+//
+// Fails when do does not look at ctx, and when drive sends what nobody waits for.
+func TestNobodyWaitsForALane(t *testing.T) {
+	t.Parallel()
+	c := newCrossing(t, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	c.acquire(ctx, "left", func(err error) { left <- err })
+	c.waiting(1)
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) { // before the gate opens
+		t.Errorf("%v, want that its context has ended", err)
+	}
+	c.acquire(t.Context(), "stays", nil)
+	c.waiting(2)
+	close(c.gate.opened)
+	c.calls.Wait()
+	if held, err := c.direct.List(t.Context(), "left", 0); err != nil || len(held) > 0 {
+		t.Errorf("%v, %v: acquired for somebody who has left", held, err)
+	}
+}
+
+// What is wrong with one name harms no other that shares a run of the script with it. What is wrong with the server is told to all.
+//
+// Fails when an attempt's error ends the script, and when it is always the fault of its name.
+func TestFaultOfOneNameIsItsOwn(t *testing.T) {
+	t.Parallel()
+	c := newCrossing(t, false)
+	client := redistest.Shared(t).Client()
+	prefix := strings.TrimSuffix(c.direct.Key("bad", true), "bad")
+	client.Set(t.Context(), prefix+"bad:slot:mutex", "x", 0)
+	for i := range 3 {
+		c.acquire(t.Context(), fmt.Sprint("good", i), nil)
+	}
+	c.acquire(t.Context(), "bad", func(err error) {
+		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "bad:slot:mutex") {
+			t.Errorf("%v, want a fault that names the key", err)
+		}
+	})
+	c.waiting(4)
+	close(c.gate.opened)
+	c.calls.Wait()
+}
+
+// A client whose hook panics harms the calls that go with it, and not the process.
+//
+// Fails when together does not recover.
+func TestHookThatPanics(t *testing.T) {
+	t.Parallel()
+	c := newCrossing(t, true)
+	for i := range 3 {
+		c.acquire(t.Context(), fmt.Sprint("n", i), func(err error) {
+			if err == nil || !strings.Contains(err.Error(), "panicked") {
+				t.Errorf("%v, want that the client panicked", err)
+			}
+		})
+	}
+	c.waiting(3)
+	close(c.gate.opened)
+	c.calls.Wait()
+	if _, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: "after", Token: "t", TTL: time.Second}); err != nil {
+		t.Error(err)
+	}
+}
