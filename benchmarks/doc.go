@@ -11,6 +11,7 @@
 // round, in an order that rotates from round to round, and what is reported is the median over the rounds of the ratio within
 // a round, with the least and the greatest. Every group measures tickslot twice: the ratio of the two, which should be 1, is how
 // much of the other ratios is noise.
+// Before the first round each worker goes through once, so that all are connected.
 //
 // What has to do with the CPU time or the memory of a process (schedulers, heartbeats) is measured in processes of its own, one per case,
 // so that the garbage of one is not collected at the expense of another.

@@ -115,6 +115,9 @@ const settings = `
 - gocron: its defaults, ` + "`DurationJob`" + `.
 - naive loop: SET NX PX (Postgres: INSERT … ON CONFLICT … WHERE expired) for one slot after the other; the first ones are held, as it would hold them itself.
 - tickslot: a ` + "`dlock.Session`" + `, with everything that it does, on a ` + "`redislock.Store`" + ` with ` + "`PoolSize: 64`" + `; schedulers with a handler that counts.
+- Postgres: 16 workers and 16 connections on each side. tickslot has four stores of four, as on four hosts, and prepares nothing (so that any PgBouncer will do);
+  the naive loop has one pool, and pgx' default, statements that are prepared once.
+- 64 due timers: the time until the last of 64 attempts that begin together has its answer, the median of the bursts of a window.
 `
 
 const about = `
