@@ -46,3 +46,6 @@ func CountLooks(t *testing.T, n *atomic.Int64) {
 	suspended = func() time.Duration { n.Add(1); return 0 }
 	t.Cleanup(func() { suspended = was })
 }
+
+// RenewAll renews every lease once, now.
+func (s *Session) RenewAll() { s.beat() }

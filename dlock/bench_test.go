@@ -1,0 +1,112 @@
+package dlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// An instantStore answers at once and allocates nothing, so that what is measured is the front's own share. One call at a time.
+type instantStore struct {
+	refuses error
+	results []dlock.Result
+	renewed int
+}
+
+func (s *instantStore) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant, error) {
+	if s.refuses != nil {
+		return dlock.Grant{}, s.refuses
+	}
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Fence: 1}, nil
+}
+
+func (s *instantStore) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	s.renewed += len(grants)
+	return s.ok(len(grants)), nil
+}
+
+func (s *instantStore) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.ok(len(grants)), nil
+}
+
+func (s *instantStore) ok(n int) []dlock.Result {
+	for len(s.results) < n {
+		s.results = append(s.results, dlock.Result{Outcome: dlock.OK})
+	}
+	return s.results[:n]
+}
+
+func newInstant(t testing.TB) (*dlock.Session, *instantStore) {
+	store := &instantStore{}
+	store.ok(dlock.BeatBatch)
+	session, err := dlock.NewSession(store, dlock.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close(bg) })
+	return session, store
+}
+
+func BenchmarkAcquireRelease(b *testing.B) {
+	session, _ := newInstant(b)
+	job := session.Semaphore("job", 3)
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, err := job.TryAcquire(bg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		lease.Release(bg)
+	}
+}
+
+func BenchmarkRefused(b *testing.B) {
+	session, store := newInstant(b)
+	store.refuses = &dlock.NotAcquiredError{Name: "job", Slots: 3, Reason: dlock.Full}
+	job, tick := session.Semaphore("job", 3), dlock.Tick{At: time.Now(), Max: 1}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := job.TryAcquireTick(bg, tick); err == nil {
+			b.Fatal("acquired")
+		}
+	}
+}
+
+// Each of 10,000 leases is renewed once.
+func BenchmarkBeat(b *testing.B) {
+	session, store := newInstant(b)
+	const n = 10_000
+	for i := range n {
+		if _, err := session.Mutex(fmt.Sprint("job-", i)).TryAcquire(bg); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		session.RenewAll()
+	}
+	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/n, "ns/lease")
+	if store.renewed < b.N*n {
+		b.Errorf("%d renewed, want %d", store.renewed, b.N*n)
+	}
+}
+
+func BenchmarkValid(b *testing.B) {
+	session, _ := newInstant(b)
+	lease, err := session.Mutex("job").TryAcquire(bg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		lease.Valid()
+	}
+}
+
+func BenchmarkSuspended(b *testing.B) {
+	for b.Loop() {
+		dlock.Suspended()
+	}
+}
