@@ -29,7 +29,7 @@ func CheckName(name string) error {
 		return fmt.Errorf("the name %q is not valid UTF-8: use text", name)
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Errorf("the name %q has a control character: take it out", name)
-	case strings.Contains(":"+name, slotMark): // a prefix may end with a colon
+	case strings.Contains(name, slotMark), strings.HasPrefix(name, slotMark[1:]): // a prefix may end with a colon
 		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use another word", name, strings.Trim(slotMark, ":")+":")
 	}
 	return nil
