@@ -1,6 +1,7 @@
 package dlock
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func (s *Session) StoreTimeout() time.Duration { return s.storeTimeout }
 func (s *Session) Idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.leases) == 0 && len(s.unsettled) == 0 && !s.beating && s.nextAt.IsZero() && s.sleeper == nil
+	return s.windows.len == 0 && len(s.unsettled) == 0 && !s.beating && s.nextAt.IsZero() && s.sleeper == nil
 }
 
 const (
@@ -48,4 +49,20 @@ func CountLooks(t *testing.T, n *atomic.Int64) {
 }
 
 // RenewAll renews every lease once, now.
-func (s *Session) RenewAll() { s.beat() }
+func (s *Session) RenewAll() {
+	s.mu.Lock()
+	t := time.Now()
+	s.hurry(t)
+	for s.beating || s.turns.len > 0 && !s.turns.first.due.After(t) {
+		s.mu.Unlock()
+		s.beat() // unless its timer was faster
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+}
+
+// Bounded is the context that the store is called with, and its end.
+func Bounded(parent context.Context, at time.Time) (context.Context, func()) {
+	c := &bounded{parent: parent, at: at}
+	return c, c.end
+}

@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The budget of the heartbeat: one call per 500 leases and beat, a beat every third of the TTL.
+// The budget of the heartbeat: one call per 500 leases and beat, a beat every third of the TTL. The calls of one beat are spread over it.
 //
-// Fails if beatBatch is 400 or 600, or if the next beat is counted from the end of a slow one.
+// Fails if beatBatch is 300 or 600, or if the next call is counted from the end of a slow one.
 func TestHeartbeatIsBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -25,7 +25,7 @@ func TestHeartbeatIsBatched(t *testing.T) {
 			leases = append(leases, h.take(t, name, 1))
 		}
 		h.faulty.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Extend)
-		advance(4*beat + time.Second)
+		advance(4*beat + beat/6)
 		for _, l := range leases {
 			wantHeld(t, l)
 		}
@@ -34,11 +34,11 @@ func TestHeartbeatIsBatched(t *testing.T) {
 			t.Fatalf("%d calls in 4 beats, want 12", len(calls))
 		}
 		for i, c := range calls {
-			if want := start.Add(time.Duration(i/3+1)*beat + time.Duration(i%3)*100*time.Millisecond); !c.at.Equal(want) {
+			if want := start.Add(time.Duration(i+1) * (beat / 3)); !c.at.Equal(want) {
 				t.Errorf("call %d came after %v, want %v", i, c.at.Sub(start), want.Sub(start))
 			}
-			if want := []int{500, 500, 200}[i%3]; len(c.grants) != want {
-				t.Errorf("call %d renews %d leases, want %d", i, len(c.grants), want)
+			if len(c.grants) != 400 {
+				t.Errorf("call %d renews %d leases, want 400", i, len(c.grants))
 			}
 		}
 		if h.spy.most != 1 {
@@ -51,6 +51,59 @@ func TestHeartbeatIsBatched(t *testing.T) {
 			t.Error("not idle with nothing held")
 		}
 	})
+}
+
+// However its leases were acquired, a host's calls are spread evenly over the beat before the first beat is over, are not more than one per 500
+// leases and beat from then on, and renew every lease within a third of the TTL.
+//
+// Fails if nextTurn counts from the front's due time alone (bursts: 20 calls at once), from the last call alone (TTL/3 is exceeded), or if
+// schedule is not called when the turns come faster (the same).
+func TestHeartbeatIsSpread(t *testing.T) {
+	const ttl, beat = 15 * time.Second, 5 * time.Second
+	for name, c := range map[string]struct{ leases, over, calls int }{
+		"at once":            {10_000, 0, 20},
+		"within a second":    {10_000, 1000, 20},
+		"within a beat":      {10_000, 5000, 20},
+		"one call":           {500, 1000, 1},
+		"one lease too many": {501, 1000, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout})
+				renewed := map[string]time.Time{}
+				for i, name := range names("job", c.leases) {
+					h.take(t, name, 1)
+					renewed[name] = time.Now()
+					if c.over > 0 && (i+1)%(c.leases/min(c.over, c.leases)) == 0 && i < c.leases-1 {
+						advance(time.Millisecond)
+					}
+				}
+				warm := time.Now().Add(beat)
+				advance(5 * beat)
+				var last time.Time
+				calls := 0
+				for _, call := range h.spy.extended() {
+					for _, g := range call.grants {
+						if gap := call.at.Sub(renewed[g.Name]); gap > beat {
+							t.Fatalf("%s was renewed %v after the last time, want %v at most", g.Name, gap, beat)
+						}
+						renewed[g.Name] = call.at
+					}
+					if call.at.After(warm) {
+						calls++
+						even := beat / time.Duration(c.calls)
+						if gap := call.at.Sub(last); last.After(warm) && (gap < even-time.Microsecond || gap > even+time.Microsecond) {
+							t.Errorf("a call %v after the last, want %v", gap, even)
+						}
+					}
+					last = call.at
+				}
+				if calls > 4*c.calls {
+					t.Errorf("%d calls in 4 beats, want %d", calls, 4*c.calls)
+				}
+			})
+		})
+	}
 }
 
 // There is one heartbeat at a time, however long its calls take and whatever else asks for one meanwhile.
@@ -175,20 +228,33 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 
 // A heartbeat that hangs does not end the leases of another batch, nor does one that panics.
 //
-// Fails if renewAll returns at the first error.
+// Fails if what failed has its turn again at once, before the others.
 func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang, "panics": dlocktest.Panic} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHost(t, memlock.New(), dlock.SessionOptions{})
+				start := time.Now()
 				var leases []*dlock.Lease
 				for _, name := range names("job", 2*dlock.BeatBatch) {
 					leases = append(leases, h.take(t, name, 1))
 				}
 				h.faulty.InjectN(1, fault, dlocktest.Extend)
 				advance(beat + timeout)
-				if calls := h.spy.extended(); len(calls) < 2 || calls[0].grants[0] == calls[1].grants[0] || calls[1].at.Sub(calls[0].at) > timeout {
-					t.Error("the second batch was not tried in the beat of the first")
+				of := func(l *dlock.Lease) []time.Time { // the times of its calls
+					var at []time.Time
+					for _, c := range h.spy.extended() {
+						if slices.ContainsFunc(c.grants, func(g dlock.Grant) bool { return g.Name == l.Name() }) {
+							at = append(at, c.at)
+						}
+					}
+					return at
+				}
+				if first := of(leases[0]); len(first) == 0 || !first[0].Equal(start.Add(beat/2)) {
+					t.Errorf("the first batch was tried at %v, want first after %v", first, beat/2)
+				}
+				if second := of(leases[len(leases)-1]); len(second) == 0 || !second[0].Equal(start.Add(beat)) {
+					t.Errorf("the second batch was tried at %v, want first after %v, when it was due", second, beat)
 				}
 				advance(2 * ttl)
 				for _, l := range leases {
@@ -201,7 +267,7 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 
 // Rule 5: lost is final, for that lease alone; unknown is asked again. The others of the batch do not notice.
 //
-// Fails if renewAll treats Lost of one as an answer for all, Unknown as Lost, or does not look at the outcome.
+// Fails if renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at the outcome.
 func TestOneLostLeaseOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -258,7 +324,7 @@ func TestWrongNumberOfResults(t *testing.T) {
 // Rule 3: StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL of its last renewal. The others
 // are renewed.
 //
-// Fails if renewAll ignores l.renew.
+// Fails if StopRenewing does not take the turn.
 func TestStopRenewing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()

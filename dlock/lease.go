@@ -13,17 +13,22 @@ type Lease struct {
 	session *Session
 	grant   Grant
 	since   time.Time
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	watched atomic.Bool // somebody waits for its end
-	counted bool        // in session.watched; guarded by session.mu
+	values  context.Context // that it was acquired with
+	watched atomic.Bool     // somebody waits for its end
 
-	mu      sync.Mutex
+	// Guarded by session.mu.
+	counted bool      // in session.watched
+	window  place     // in session.windows, while it is held
+	turn    place     // in session.turns, while it is also renewed
+	due     time.Time // its turn
+
+	mu      sync.Mutex // taken after session.mu, if both are
 	state   leaseState
-	sent    instant     // the moment before the last request that the store answered "ok" was sent
-	closer  *time.Timer // ends the trust window; waits on no I/O
-	renew   bool        // the heartbeat renews it
-	failure error       // what the last heartbeat came back with, nil since the last renewal
+	cause   error                   // of its end; nil while it is held
+	ctx     context.Context         // nil until somebody asks for it
+	cancel  context.CancelCauseFunc // of ctx
+	sent    instant                 // the moment before the last request that the store answered "ok" was sent; written with both locks held
+	failure error                   // what the last heartbeat came back with, nil since the last renewal
 	news    News
 	well    bool // the work ended well
 
@@ -62,6 +67,14 @@ func (l *Lease) watch() {
 // but not the end, of the context that the lease was acquired with.
 func (l *Lease) Context() context.Context {
 	l.watch()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.values))
+		if l.state != held {
+			l.cancel(l.cause)
+		}
+	}
 	return l.ctx
 }
 
@@ -69,7 +82,12 @@ func (l *Lease) Context() context.Context {
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err is nil while the lease is held; then a *LostError or ErrReleased.
-func (l *Lease) Err() error { return context.Cause(l.Context()) }
+func (l *Lease) Err() error {
+	l.watch()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
+}
 
 // News is what the store last told about the name.
 func (l *Lease) News() News {
@@ -93,9 +111,10 @@ func (l *Lease) Valid() bool {
 
 // StopRenewing lets the lease end by itself, at most one TTL after its last renewal. It stays valid until then.
 func (l *Lease) StopRenewing() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.renew = false
+	s := l.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turns.leave(l)
 }
 
 // Succeeded says that the work ended well. The store learns it with Release, and tells everybody who asks for the name
@@ -118,8 +137,10 @@ func (l *Lease) Abandoned() bool { return l.grant.Abandoned }
 // Call it only after the work has ended: another holder may start the moment it is sent.
 func (l *Lease) Release(ctx context.Context) error {
 	l.release.Do(func() {
-		l.end(released, ErrReleased)
-		l.session.remove(l)
+		if l.end(released, ErrReleased) {
+			l.tell()
+			l.session.remove(l)
+		}
 		grant := l.grant
 		l.mu.Lock()
 		grant.Succeeded = l.well
@@ -129,96 +150,74 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.releaseErr
 }
 
-// open starts the trust window of a new grant. It reports false if the window has closed already.
-func (l *Lease) open(sent instant) bool {
+func newLease(ctx context.Context, s *Session, g Grant, sent, t instant) *Lease {
+	return &Lease{session: s, grant: g, since: t.mono, values: ctx, sent: sent, due: sent.mono.Add(s.ttl / 3), news: g.News}
+}
+
+// check ends the lease if its trust window has closed by t, and otherwise tells how long it has left. In doubt it cannot be told sleep from a
+// step of the wall clock: Valid is false, and only the store knows.
+func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sent = sent
-	_, total := now().since(sent)
-	if total >= l.session.trust {
-		return false
-	}
-	l.closer = time.AfterFunc(l.session.trust-total, l.check)
-	return true
-}
-
-// check loses the lease if its trust window has closed, and otherwise comes back when it will.
-// It runs on a timer of its own, and whenever the machine may have been asleep.
-func (l *Lease) check() {
-	t := now()
-	l.mu.Lock()
-	if l.state != held {
-		l.mu.Unlock()
-		return
-	}
+	trust := l.session.trust
 	awake, total := t.since(l.sent)
-	left := l.session.trust - total
-	if left <= 0 && !suspendIsExact && awake < l.session.trust {
-		// Either sleep or a step of the wall clock: Valid is false; the heartbeat finds out which.
-		left = l.session.trust - awake
-		l.session.beatSoon(0)
+	if total < trust {
+		return trust - total, false
 	}
-	if left > 0 {
-		l.closer.Reset(left)
-		l.mu.Unlock()
-		return
+	if !suspendIsExact && awake < trust {
+		return trust - awake, true
 	}
-	// A window that closes on time after heartbeats that failed means a silent store. One that is found closed
-	// too late means that this process stood still, and another holder may be at work.
-	late := total-l.session.trust > margin(l.session.ttl)
-	err := &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Silent: l.failure != nil && !late, Err: l.failure}
-	l.mu.Unlock()
-	l.lose(err)
+	if l.state == held {
+		// A window that closes on time after heartbeats that failed means a silent store. One that is found closed
+		// too late means that this process stood still, and another holder may be at work.
+		late := total-trust > margin(l.session.ttl)
+		l.state = lost
+		l.cause = &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Silent: l.failure != nil && !late, Err: l.failure}
+	}
+	return 0, false
 }
 
-// renewed moves the trust window on, unless it has closed: this process may have stood still, somebody else may have had the slot, and a late
-// copy of our acquire may have taken it for us once more.
-func (l *Lease) renewed(sent instant, news News) {
-	t := now()
+// renewed moves the trust window on, unless it had closed by t, after the reply: this process may have stood still, somebody else may have had
+// the slot, and a late copy of our acquire may have taken it for us once more. Whoever stands still after t does no harm: the window was open
+// when the store had answered, so the lease was never anybody else's, and what the store promised counts from sent.
+func (l *Lease) renewed(t, sent instant, news News) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.news = news
-	if l.state != held {
-		return
-	}
+	trust := l.session.trust
 	awake, total := t.since(l.sent)
-	if total >= l.session.trust && (suspendIsExact || awake >= l.session.trust) { // else it may have been a step of the wall clock
-		l.closer.Reset(0)
-		return
+	if l.state != held || total >= trust && (suspendIsExact || awake >= trust) { // else it may have been a step of the wall clock
+		return false
 	}
 	l.failure = nil
 	l.sent = sent
-	// The timer is not moved: when it goes off, check sees that there is time left.
+	return true
 }
 
 // unanswered remembers that the store did not answer; the heartbeat asks again until the window closes.
 func (l *Lease) unanswered(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.renew { // one that is meant to end does not end by the store's silence
-		l.failure = err
-	}
+	l.failure = err
 }
 
-// lose ends the lease for good.
-func (l *Lease) lose(err *LostError) {
-	if l.end(lost, err) {
-		l.session.remove(l)
-	}
-}
-
-// end moves a held lease to its final state and reports whether it did.
+// end moves a held lease to its final state and reports whether it did. Then tell whoever waits for it.
 func (l *Lease) end(state leaseState, cause error) bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.state != held {
-		l.mu.Unlock()
 		return false
 	}
-	l.state = state
-	if l.closer != nil {
-		l.closer.Stop()
-	}
-	l.mu.Unlock()
-	l.cancel(cause)
+	l.state, l.cause = state, cause
 	return true
+}
+
+// tell cancels the context of a lease that has ended, if anybody asked for it. It is called without locks: it may wake many.
+func (l *Lease) tell() {
+	l.mu.Lock()
+	cancel := l.cancel
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel(l.cause)
+	}
 }

@@ -217,7 +217,7 @@ func TestReleaseOnACancelledContext(t *testing.T) {
 
 // The lease's context has the values, not the end, of the one that it was acquired with.
 //
-// Fails if newLease derives the context without WithoutCancel, or from context.Background.
+// Fails if Context derives the context without WithoutCancel, or from context.Background.
 func TestContextOutlivesTheAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

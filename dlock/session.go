@@ -59,9 +59,10 @@ func (o SessionOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// A Session holds the leases of one process on one store. It renews all of them together: one call to the
-// store per 500 leases and beat, a beat every third of the TTL. It has no goroutine while it holds
-// nothing. Its methods may be called from any goroutine.
+// A Session holds the leases of one process on one store. It renews them together: each call takes up to 500 of those renewed longest ago (all, if
+// there are no more), and there is a call per 500 leases in every third of the TTL, spread evenly over it. A lease has its turn at most a third of
+// the TTL after its last renewal, or TTL/10 to 3 TTL/20 after one that was not answered. A Session has no goroutine while it
+// waits. Its methods may be called from any goroutine.
 type Session struct {
 	store        DistributedLock
 	holder       Holder
@@ -72,17 +73,25 @@ type Session struct {
 	life    context.Context // of the heartbeat; Close ends it, so that it need not wait for a store that hangs
 	endLife context.CancelFunc
 
-	mu        sync.Mutex
-	closed    bool
-	leases    map[*Lease]struct{}
+	mu       sync.Mutex
+	closed   bool
+	windows  line        // every held lease, by when its trust window began
+	closer   *time.Timer // closes the windows, see closeWindows
+	closerAt time.Time   // when it goes off; zero: it does not
+	watched  int         // leases of which somebody waits for the end
+	sleeper  *time.Timer // looks for sleep of the machine, if there are any
+	slept    time.Duration
+
+	turns     line      // the leases that are renewed, by when that is due
+	asked     time.Time // when the last call to renew was sent
+	failing   bool      // and it was not answered for all
+	hurried   time.Time // when all were last told not to wait for their turn
 	unsettled []unsettled
-	beating   bool // a beat is going on
+	settleAt  time.Time // when to give it back; zero if there is nothing
+	beating   bool      // a beat is going on
 	beatEnd   chan struct{}
 	next      *time.Timer // the next beat; nil or stopped while there is nothing to do
 	nextAt    time.Time
-	watched   int         // leases of which somebody waits for the end
-	sleeper   *time.Timer // looks for sleep of the machine, if there are any
-	slept     time.Duration
 }
 
 // unsettled is a grant of unknown outcome, to be released by token as soon as the store answers.
@@ -117,7 +126,8 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		ttl:          opts.TTL,
 		trust:        trust(opts.TTL),
 		storeTimeout: opts.StoreTimeout,
-		leases:       make(map[*Lease]struct{}),
+		windows:      line{place: func(l *Lease) *place { return &l.window }, key: func(l *Lease) time.Time { return l.sent.mono }},
+		turns:        line{place: func(l *Lease) *place { return &l.turn }, key: func(l *Lease) time.Time { return l.due }},
 	}, nil
 }
 
@@ -135,6 +145,9 @@ func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.stopTimers()
+	if s.windows.len == 0 && s.closer != nil {
+		s.closer.Stop()
+	}
 	s.endLife()
 	for s.beating {
 		ended := s.beatEnd
@@ -151,7 +164,15 @@ func (s *Session) Close(ctx context.Context) error {
 
 // acquire makes one attempt: one request, and if its reply is lost the same request once more.
 func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tick) (*Lease, error) {
-	req := Request{Name: name, Slots: slots, Holder: s.holder, Token: crand.Text(), TTL: s.ttl, Tick: tick}
+	req := Request{Name: name, Slots: slots, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
+	first := new(struct {
+		bounded
+		tick Tick
+	}) // in one piece: an attempt that is refused is frequent, and leaves nothing else behind but its token
+	if tick != nil {
+		first.tick = *tick
+		req.Tick = &first.tick
+	}
 	if err := req.Validate(); err != nil {
 		return nil, err
 	}
@@ -165,23 +186,22 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
 	}
 	deadline := time.Now().Add(s.storeTimeout)
-	grant, sent, err := s.ask(ctx, req, deadline.Add(-s.storeTimeout/2))
+	first.parent, first.at = ctx, deadline.Add(-s.storeTimeout/2)
+	grant, sent, err := s.ask(&first.bounded, req)
 	unknown := isUnknown(err)
 	if unknown && ctx.Err() == nil {
 		// The request may have been carried out and only its reply lost: the same token finds that grant.
-		grant, sent, err = s.ask(ctx, req, deadline)
+		grant, sent, err = s.ask(&bounded{parent: ctx, at: deadline}, req)
 	}
 	if err == nil {
-		lease := s.newLease(ctx, grant)
-		opened := lease.open(sent)
-		if opened && s.add(lease) {
-			if lease.ctx.Err() != nil { // its window closed before it was added: nobody else will remove it
-				s.remove(lease)
+		t := now()
+		_, total := t.since(sent)
+		if total < s.trust {
+			lease := newLease(ctx, s, grant, sent, t)
+			if s.add(lease, t.mono.Add(s.trust-total)) {
+				return lease, nil
 			}
-			return lease, nil
-		}
-		lease.end(released, ErrReleased)
-		if opened { // closed meanwhile: nothing settles any more, so give it back here
+			// Closed meanwhile: nothing settles any more, so give it back here.
 			ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 			defer cancel()
 			_, _ = s.callRelease(ctx, []Grant{grant}) // if that fails it ends within a TTL
@@ -205,9 +225,8 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	return nil, &StoreError{Op: "acquire", Name: name, Err: err}
 }
 
-func (s *Session) ask(ctx context.Context, req Request, deadline time.Time) (g Grant, sent instant, err error) {
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
+func (s *Session) ask(ctx *bounded, req Request) (g Grant, sent instant, err error) {
+	defer ctx.end()
 	defer recovered(&err)
 	sent = now()
 	g, err = s.store.TryAcquire(ctx, req)
@@ -229,17 +248,11 @@ func recovered(err *error) {
 	}
 }
 
-func (s *Session) newLease(ctx context.Context, g Grant) *Lease {
-	l := &Lease{session: s, grant: g, since: time.Now(), renew: true, news: g.News}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	return l
-}
-
 // releaseNow gives one grant back, on a context of its own.
 func (s *Session) releaseNow(ctx context.Context, g Grant) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeTimeout)
-	defer cancel()
-	results, err := s.callRelease(ctx, []Grant{g})
+	call := &bounded{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
+	defer call.end()
+	results, err := s.callRelease(call, []Grant{g})
 	if err == nil && results[0].Outcome == Unknown {
 		err = cmp.Or(results[0].Err, errNoAnswer)
 	}
@@ -267,19 +280,12 @@ func (s *Session) callRelease(ctx context.Context, grants []Grant) (results []Re
 func (s *Session) RenewalLate() time.Duration {
 	t := now()
 	s.mu.Lock()
-	leases := make([]*Lease, 0, len(s.leases))
-	for l := range s.leases {
-		leases = append(leases, l)
-	}
-	s.mu.Unlock()
-	var late time.Duration
-	for _, l := range leases {
-		l.mu.Lock()
-		if l.renew && l.state == held {
+	defer s.mu.Unlock()
+	for l := range s.windows.all {
+		if s.turns.has(l) {
 			_, total := t.since(l.sent)
-			late = max(late, total-s.ttl/3-s.storeTimeout)
+			return max(0, total-s.ttl/3-s.storeTimeout)
 		}
-		l.mu.Unlock()
 	}
-	return late
+	return 0
 }

@@ -60,7 +60,7 @@ func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 // I2, rule 1: trust counts from the moment before the request was sent, so a slow reply prolongs nothing. Here counting from the
 // reply would keep the lease valid for 300 ms after the store may grant it again.
 //
-// Fails if sent = now() is moved below the call in renewAll (heartbeat) or in ask (acquire).
+// Fails if sent = now() is moved below the call in renew (heartbeat) or in ask (acquire).
 func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 	slow := dlocktest.Slow(900 * time.Millisecond)
 	t.Run("heartbeat", func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestI2_ClosedIsFinal(t *testing.T) {
 // Sleep shorter than what is left of the window: the lease lives on, is renewed at once, and its
 // window has become shorter by the sleep.
 //
-// Fails if checkSleep does not call beatSoon (no early renewal) or does not check the leases (the context ends 5 s late).
+// Fails if checkSleep does not call hurry (no early renewal) or closeWindows (the context ends 5 s late).
 func TestI2_MachineNapped(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestI2_MachineNapped(t *testing.T) {
 // Where sleep can only be guessed from the wall clock, a step of it makes the lease doubtful, not lost: Valid is false until the
 // heartbeat, which goes out at once, has asked the store.
 //
-// Fails if check ignores suspendIsExact (context cancelled by the step), or if beatSoon does nothing (check and checkSleep
+// Fails if check ignores suspendIsExact (context cancelled by the step), or if hurry does nothing (closeWindows and checkSleep
 // both call it).
 func TestI2_WallClockStepped(t *testing.T) {
 	const renewed = 700 * time.Millisecond // ago; the next beat is more than a second away
@@ -331,7 +331,7 @@ func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 // A request whose answer comes later than the lease can be trusted (here the machine slept in between) gives an error, not a
 // lease; the grant is given back.
 //
-// Fails if open returns true always (a dead lease is handed out), or if acquire does not settle then.
+// Fails if acquire does not look at the window (a dead lease is handed out), or if acquire does not settle then.
 func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -356,7 +356,7 @@ func TestI2_AnswerLaterThanTrust(t *testing.T) {
 // LostError.Silent, by which a timer tells "the store is down" from "somebody else has it": true only when the store did not answer
 // and the window closed on time.
 //
-// Fails if renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said so"), renewAll does not tell
+// Fails if renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said so"), renew does not tell
 // the later batches of a failure ("turn never came"), or unanswered takes it for a lease that is not renewed (the same).
 func TestLostErrorSilent(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -1,0 +1,91 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// The context of a call is in all that one can ask it like one of context.WithDeadline, whether somebody waits for it, asks it, or has made a
+// context of it before it ends or after.
+//
+// Fails if Err forgets one of the three ends, if it is not kept (the deadline comes after the parent's end), if made ignores over, or if Value
+// does not look at the inner context (context.Cause and children find the parent's end only; a child costs a goroutine).
+func TestContextOfACall(t *testing.T) {
+	type key struct{}
+	cause := errors.New("enough")
+	ends := map[string]func(parent context.CancelCauseFunc, end func()){
+		"parent":               func(parent context.CancelCauseFunc, end func()) { parent(cause) },
+		"deadline":             func(parent context.CancelCauseFunc, end func()) { advance(time.Second) },
+		"over":                 func(parent context.CancelCauseFunc, end func()) { end() },
+		"deadline, then over":  func(parent context.CancelCauseFunc, end func()) { advance(time.Second); end() },
+		"nothing":              func(parent context.CancelCauseFunc, end func()) {},
+		"nothing until almost": func(parent context.CancelCauseFunc, end func()) { advance(time.Second - time.Nanosecond) },
+	}
+	uses := map[string]func(ctx context.Context) any{
+		"not used": func(ctx context.Context) any { return nil },
+		"waited":   func(ctx context.Context) any { return ctx.Done() != nil },
+		"asked":    func(ctx context.Context) any { return ctx.Err() },
+		"has child": func(ctx context.Context) any {
+			child, cancel := context.WithCancel(ctx)
+			context.AfterFunc(child, cancel)
+			return child
+		},
+	}
+	see := func(ctx context.Context, before any) string {
+		first := fmt.Sprint(context.Cause(ctx), " ", ctx.Err(), " ")
+		closed := false
+		select {
+		case <-ctx.Done():
+			closed = true
+		default:
+		}
+		if child, ok := before.(context.Context); ok {
+			synctest.Wait()
+			before = fmt.Sprint(child.Err(), context.Cause(child))
+		}
+		at, ok := ctx.Deadline()
+		return first + fmt.Sprint(before, " ", ctx.Err(), " ", context.Cause(ctx), " ", closed, " ", time.Until(at), ok, " ", ctx.Value(key{}))
+	}
+	for how, end := range ends {
+		for use, before := range uses {
+			t.Run(how+"/"+use, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					for _, parentEnds := range []time.Duration{500 * time.Millisecond, time.Minute} {
+						run := func(bound func(context.Context, time.Time) (context.Context, func())) string {
+							base, stop := context.WithTimeout(context.WithValue(bg, key{}, "trace"), parentEnds)
+							defer stop()
+							parent, cancel := context.WithCancelCause(base)
+							defer cancel(nil)
+							ctx, over := bound(parent, time.Now().Add(time.Second))
+							defer over()
+							goroutines := runtime.NumGoroutine()
+							was := before(ctx)
+							if n := runtime.NumGoroutine() - goroutines; n > 0 {
+								t.Errorf("%d goroutines", n)
+							}
+							start := time.Now()
+							end(cancel, over)
+							said := see(ctx, was)
+							time.Sleep(time.Until(start.Add(2 * time.Second))) // the same for both
+							return said + " later " + see(ctx, nil)
+						}
+						want := run(func(c context.Context, at time.Time) (context.Context, func()) {
+							ctx, cancel := context.WithDeadline(c, at)
+							return ctx, cancel
+						})
+						if got := run(dlock.Bounded); got != want {
+							t.Errorf("parent %v:\n got %s\nwant %s", parentEnds, got, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
