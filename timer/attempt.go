@@ -22,7 +22,7 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 		s.leave(e)
 		s.unlock()
 	case degraded && e.pauseKnown(): // the store said so before it fell silent
-		s.skip(e, t.at, Paused, e.detail.orders.refusal(e))
+		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
 		s.leave(e)
 		s.unlock()
 	case (err == nil || degraded) && s.starting() && !e.gone:
@@ -44,22 +44,23 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 
 // acquire makes one call to the store. The zero dueTick: none is to be claimed.
 func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
-	sem := s.session.Semaphore(e.timer.lockName(), e.timer.slots())
 	s.lock()
-	tick := e.claim(t)
+	sem := s.session.Semaphore(e.moreTold().lockName, e.timer.slots())
+	tick, claims := e.claim(t)
 	s.unlock()
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error
-	if tick == nil {
-		lease, err = sem.TryAcquire(ctx)
+	if claims {
+		lease, err = sem.TryAcquireTick(ctx, tick)
 	} else {
-		lease, err = sem.TryAcquireTick(ctx, *tick)
+		lease, err = sem.TryAcquire(ctx)
 	}
 	s.lock()
 	defer s.unlock()
-	if m := s.metricsOf(e); m != nil {
-		m.acquired(e.timer.Name, s.store.label, err, time.Since(started))
+	if s.metrics != nil {
+		s.tally(e).acquired(err)
+		s.store.acquireTime.Observe(time.Since(started).Seconds())
 	}
 	s.store.heard(err)
 	return lease, err
@@ -94,13 +95,13 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		return s.down(e, err)
 	case lease != nil:
 		s.answered(e)
-		d.full = fullAnswer{}
+		e.moreTold().full = fullAnswer{}
 		news := lease.News()
 		s.declared(e, news.Slots)
 		s.obey(e, news, nil)
 		s.heardOfSuccess(e, news.Success)
-		if m := s.metricsOf(e); m != nil && lease.Abandoned() {
-			m.abandoned(e.timer.Name)
+		if t := s.tally(e); t != nil && lease.Abandoned() {
+			t.leasesExpired++
 		}
 		if !s.quarantine.IsZero() && !time.Now().Before(s.quarantine) {
 			s.quarantine = time.Time{}
@@ -116,7 +117,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		if no.News.Success == 0 {
 			d.silence.unknown()
 		}
-		d.silence.holder = no.Holder
+		e.moreTold().holder = no.Holder
 		s.remember(e, no)
 		s.heldFor(e, no)
 		if no.Reason == dlock.Quarantine {
@@ -130,7 +131,6 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 func (s *Scheduler) answered(e *entry) {
 	if d := e.more(); d.storeDown {
 		d.storeDown = false
-		s.showFallback(e)
 	}
 }
 
@@ -149,21 +149,20 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 		}
 	}
 	d.storeDown = true
-	s.showFallback(e)
 	return degraded
 }
 
 // heldFor says once of each holder that it holds a slot for longer than any run should take. Called with mu held.
 func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
-	d := e.more()
+	d := e.moreTold()
 	if no.Reason != dlock.Full || no.Since <= e.timer.MaxRunTime+e.timer.MaxRunTime/2 || d.overlong == no.Holder {
 		return
 	}
 	d.overlong = no.Holder
 	s.say(slog.LevelWarn, "timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
 		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.Since.Round(time.Millisecond), "max_run_time", e.timer.MaxRunTime)
-	if m := s.metricsOf(e); m != nil {
-		m.overlong(e.timer.Name)
+	if t := s.tally(e); t != nil {
+		t.overlongHolds++
 	}
 }
 
@@ -189,7 +188,7 @@ const disagreement = time.Minute
 
 // declared compares the number of slots with what other hosts say. Called with mu held.
 func (s *Scheduler) declared(e *entry, slots int) {
-	d, now := e.more(), time.Now()
+	d, now := e.moreTold(), time.Now()
 	switch agrees := slots == 0 || slots == e.timer.slots(); {
 	case agrees && (d.declared == 0 || now.Sub(d.heardOf) < disagreement):
 		return
@@ -203,9 +202,6 @@ func (s *Scheduler) declared(e *entry, slots int) {
 		d.declared = slots
 		s.say(slog.LevelWarn, "timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
 			"timer", e.timer.Name, "here", e.timer.slots(), "elsewhere", slots)
-	}
-	if m := s.metricsOf(e); m != nil {
-		m.elsewhere(e.timer.Name, d.declared)
 	}
 }
 
@@ -266,7 +262,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		return refuse(reason, nil)
 	}
 	if s.pausedHere(e) {
-		err := e.detail.orders.refusal(e)
+		err := e.told().orders.refusal(e)
 		s.unlock()
 		return refuse(Paused, err)
 	}
@@ -301,7 +297,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.giveBack(e, lease)
 		return refuse(Draining, nil)
 	case degraded && e.pauseKnown():
-		refusal := e.detail.orders.refusal(e)
+		refusal := e.told().orders.refusal(e)
 		s.leave(e)
 		s.unlock()
 		return refuse(Paused, refusal)

@@ -135,7 +135,7 @@ func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) [
 	var stuck []string
 	collect := func(e *entry) {
 		if e.detail != nil {
-			for range e.detail.runs {
+			for range e.detail.count((*Run).any) {
 				stuck = append(stuck, e.timer.Name)
 			}
 		}

@@ -18,16 +18,41 @@ type history struct {
 	oldest    int
 }
 
-// A decision is what became of one tick, or of several that were missed together.
+// A decision is what became of one tick, or of several that were missed together. It is small, because there are many.
 type decision struct {
-	tick    int64  // µs
-	through int64  // µs, until just before the tick that came after several; 0: one tick
-	reason  Reason // "": it ran
-	why     error
-	said    int64 // µs, when
-	slot    int   // of a run that has ended
-	run     *Run  // that goes on
-	result  *RunResult
+	tick     int64         // µs; 0: none, the run was triggered
+	when     int64         // ns, when it was decided, or when its run began
+	extent   time.Duration // of a run that has ended: how long it took; of several that were missed: until just before the tick that came after them
+	verdict  string        // a Reason or, if it ran, an Outcome; "": the run goes on
+	err      error         // what led to that
+	slot     int32         // of a run that has ended
+	attempts int16
+	ran      bool
+}
+
+// isOf reports whether it is that a run began.
+func (c *decision) isOf(r *Run) bool {
+	return c.ran && c.verdict == "" && c.tick == r.tick.UnixMicro() && c.when == r.started.UnixNano()
+}
+
+// through is the last instant that it is about.
+func (c *decision) through() int64 {
+	if c.ran {
+		return c.tick
+	}
+	return c.tick + c.extent.Microseconds()
+}
+
+// result returns how the run ended; nil: it has not, or there was none.
+func (c *decision) result() *RunResult {
+	if !c.ran || c.verdict == "" {
+		return nil
+	}
+	r := &RunResult{Started: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(c.verdict), Attempts: int(c.attempts), Err: c.err}
+	if c.tick != 0 {
+		r.Tick = time.UnixMicro(c.tick).UTC()
+	}
+	return r
 }
 
 func (h *history) add(c decision) {
@@ -44,14 +69,14 @@ func said(c *decision) time.Time {
 	if c == nil {
 		return time.Time{}
 	}
-	return time.UnixMicro(c.said)
+	return time.Unix(0, c.when)
 }
 
 // find returns the latest decision about a tick, or nil.
 func (h *history) find(tick int64) *decision {
 	for i := len(h.decisions) - 1; i >= 0; i-- {
 		d := &h.decisions[(h.oldest+i)%len(h.decisions)]
-		if d.tick == tick || d.tick < tick && tick <= d.through {
+		if d.tick <= tick && tick <= d.through() {
 			return d
 		}
 	}
@@ -99,16 +124,19 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	if d := e.detail; d != nil && !x.Tick.IsZero() {
 		found = d.history.find(x.Tick.UnixMicro())
 	}
-	if found != nil {
-		x.Known, x.Reason, x.Err, x.Slot, x.Result = true, found.reason, found.why, found.slot, found.result
-		if found.run != nil {
-			x.Slot = found.run.Slot()
-		}
-		if found.reason != "" {
-			x.Slot = -1
+	switch {
+	case found == nil:
+	case !found.ran:
+		x.Known, x.Reason, x.Err = true, Reason(found.verdict), found.err
+	default:
+		x.Known, x.Result, x.Slot = true, found.result(), int(found.slot)
+		for _, r := range e.detail.runs {
+			if r != nil && found.isOf(r) {
+				x.Slot = r.Slot()
+			}
 		}
 	}
-	several := found != nil && found.through != 0
+	several := found != nil && found.through() != found.tick
 	w := wording{next: e.next, said: said(found), due: e.due, window: e.missedWindow(), shared: s.shared(e), timer: e.timer, perHost: e.hostLimit()}
 	s.unlock()
 	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without the lock

@@ -18,8 +18,8 @@ func (t Timer) leftOpen() limitsLeftOpen {
 
 // limit is MaxConcurrency as it is in force. Called with mu held, as all of these.
 func (e *entry) limit() int {
-	if e.detail != nil && e.detail.orders.limit > 0 {
-		return e.detail.orders.limit
+	if ordered := e.told().orders.limit; ordered > 0 {
+		return ordered
 	}
 	return e.timer.MaxConcurrency
 }
@@ -32,16 +32,16 @@ func (e *entry) perTick() int {
 }
 
 // claim is the claim of a tick, as the store is asked for it: where the code leaves MaxPerTick open it is the store that knows MaxConcurrency.
-// Nil: none is to be claimed.
-func (e *entry) claim(t dueTick) *dlock.Tick {
+// ok is false if none is to be claimed.
+func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
 	if t.at == 0 || e.perTick() == NoLimit {
-		return nil
+		return tick, false
 	}
-	tick := &dlock.Tick{At: time.UnixMicro(t.at), Missed: t.missed}
+	tick = dlock.Tick{At: time.UnixMicro(t.at), Missed: t.missed}
 	if !e.open.perTick {
 		tick.Max = e.timer.MaxPerTick
 	}
-	return tick
+	return tick, true
 }
 
 // hostLimit is how many runs may go on here. Without a store the fleet's limit is this host's, too.

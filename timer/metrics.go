@@ -1,10 +1,11 @@
 package timer
 
 import (
-	"errors"
+	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,77 +13,72 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// metrics are the Prometheus metrics of a scheduler. There is no label for the host (Prometheus adds instance), the
-// slot, the run or the fence: their number has no bound.
+// metrics are the Prometheus metrics of a scheduler. Those of timers are not kept as such: they are its books, written down when Prometheus
+// asks for them. A hundred thousand timers have millions of series, and keeping each up to date would cost more than all the rest of a run. There
+// is no label for the host (Prometheus adds instance), the slot, the run or the fence: their number has no bound.
 type metrics struct {
-	ticks          *prometheus.CounterVec
-	runs           *prometheus.CounterVec
-	retries        *prometheus.CounterVec
-	runDuration    *prometheus.HistogramVec
-	tickLag        *prometheus.HistogramVec
-	acquisitions   *prometheus.CounterVec
-	acquireTime    *prometheus.HistogramVec
-	holdTime       *prometheus.HistogramVec
-	slotsHeld      *prometheus.GaugeVec
-	slotsLimit     *prometheus.GaugeVec
-	slotsElsewhere *prometheus.GaugeVec
-	beats          *prometheus.CounterVec
-	leasesLost     *prometheus.CounterVec
-	fallbackActive *prometheus.GaugeVec
-	fallbackRuns   *prometheus.CounterVec
-	bound          *prometheus.GaugeVec
-	overdueRuns    *prometheus.GaugeVec
-	overlongHolds  *prometheus.CounterVec
-	leasesExpired  *prometheus.CounterVec
-	hosts          prometheus.Gauge
-	breaker        *prometheus.GaugeVec
-	up             *prometheus.GaugeVec
-	opTime         *prometheus.HistogramVec
-	opErrors       *prometheus.CounterVec
-	lastSuccess    *prometheus.GaugeVec
-	paused         *prometheus.GaugeVec
-	build          *prometheus.GaugeVec
+	scheduler *Scheduler
+
+	ticks, runs, retries, runDuration, tickLag        *prometheus.Desc
+	acquisitions, holdTime, beats, leasesLost         *prometheus.Desc
+	slotsHeld, slotsLimit, slotsElsewhere, bound      *prometheus.Desc
+	fallbackActive, fallbackRuns, paused, lastSuccess *prometheus.Desc
+	overdueRuns, overlongHolds, leasesExpired         *prometheus.Desc
+	breaker, up                                       *prometheus.Desc
+
+	acquireTime *prometheus.HistogramVec
+	opTime      *prometheus.HistogramVec
+	opErrors    *prometheus.CounterVec
+	hosts       prometheus.Gauge
+	build       *prometheus.GaugeVec
 }
 
-func newMetrics() *metrics {
+var (
+	callBounds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+	runBounds  = []float64{.01, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 14400}
+)
+
+func newMetrics(s *Scheduler) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tickslot", Name: name, Help: help}, labels)
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tickslot", Name: name, Help: help}, labels)
 	}
-	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "tickslot", Name: name, Help: help, Buckets: buckets}, labels)
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "tickslot", Name: name, Help: help, Buckets: callBounds}, labels)
 	}
-	calls := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
-	runs := []float64{.01, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 14400}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("tickslot_"+name, help, labels, nil)
+	}
 	m := &metrics{
-		ticks:          counter("ticks_total", "Ticks that came due, by the door that stopped them or started.", "timer", "result"),
-		runs:           counter("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
-		retries:        counter("retries_total", "Attempts after the first of a run.", "timer"),
-		runDuration:    histogram("run_duration_seconds", "How long runs took.", runs, "timer", "outcome"),
-		tickLag:        histogram("tick_lag_seconds", "How long after their instant ticks started.", calls, "timer"),
-		acquisitions:   counter("slot_acquisitions_total", "Attempts to get a slot, by result.", "timer", "result"),
-		acquireTime:    histogram("slot_acquire_duration_seconds", "How long attempts to get a slot took.", calls, "store"),
-		holdTime:       histogram("slot_hold_duration_seconds", "How long slots were held.", runs, "timer"),
-		slotsHeld:      gauge("slots_held", "Slots that this host holds.", "timer"),
-		slotsLimit:     gauge("slots_limit", "Slots that this host thinks the timer has in the fleet.", "timer"),
-		slotsElsewhere: gauge("slots_limit_elsewhere", "Slots that other hosts think the timer has, if they disagree; else 0.", "timer"),
-		beats:          counter("heartbeats_total", "Renewals of slots, by result.", "timer", "result"),
-		leasesLost:     counter("leases_lost_total", "Slots that were lost while a run held them.", "timer"),
-		fallbackActive: gauge("fallback_active", "1 while the timer runs, or would run, without the store.", "timer"),
-		fallbackRuns:   counter("fallback_runs_total", "Runs that started without the store.", "timer"),
-		bound:          gauge("effective_limit_bound", "How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost.", "timer"),
-		overdueRuns:    gauge("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.", "timer"),
-		overlongHolds:  counter("holds_overlong_total", "Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer"),
-		leasesExpired:  counter("leases_expired_total", "Slots that this host got after whoever had them let them expire unreleased.", "timer"),
+		scheduler:      s,
+		ticks:          desc("ticks_total", "Ticks that came due, by the door that stopped them or started.", "timer", "result"),
+		runs:           desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
+		retries:        desc("retries_total", "Attempts after the first of a run.", "timer"),
+		runDuration:    desc("run_duration_seconds", "How long runs took.", "timer", "outcome"),
+		tickLag:        desc("tick_lag_seconds", "How long after their instant ticks started.", "timer"),
+		acquisitions:   desc("slot_acquisitions_total", "Attempts to get a slot, by result.", "timer", "result"),
+		acquireTime:    histogram("slot_acquire_duration_seconds", "How long attempts to get a slot took.", "store"),
+		holdTime:       desc("slot_hold_duration_seconds", "How long slots were held.", "timer"),
+		slotsHeld:      desc("slots_held", "Slots that this host holds.", "timer"),
+		slotsLimit:     desc("slots_limit", "Slots that this host thinks the timer has in the fleet.", "timer"),
+		slotsElsewhere: desc("slots_limit_elsewhere", "Slots that other hosts think the timer has, if they disagree; else 0.", "timer"),
+		beats:          desc("heartbeats_total", "Renewals of slots, by result.", "timer", "result"),
+		leasesLost:     desc("leases_lost_total", "Slots that were lost while a run held them.", "timer"),
+		fallbackActive: desc("fallback_active", "1 while the timer runs, or would run, without the store.", "timer"),
+		fallbackRuns:   desc("fallback_runs_total", "Runs that started without the store.", "timer"),
+		bound:          desc("effective_limit_bound", "How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost.", "timer"),
+		overdueRuns:    desc("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.", "timer"),
+		overlongHolds:  desc("holds_overlong_total", "Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer"),
+		leasesExpired:  desc("leases_expired_total", "Slots that this host got after whoever had them let them expire unreleased.", "timer"),
 		hosts:          prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tickslot", Name: "hosts", Help: "Schedulers that were last seen to share the store and compete for its slots, this one included."}),
-		breaker:        gauge("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.", "store"),
-		up:             gauge("store_up", "1 if the store answered the last call.", "store"),
-		opTime:         histogram("store_operation_duration_seconds", "How long calls to the store took.", calls, "store", "op"),
+		breaker:        desc("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.", "store"),
+		up:             desc("store_up", "1 if the store answered the last call.", "store"),
+		opTime:         histogram("store_operation_duration_seconds", "How long calls to the store took.", "store", "op"),
 		opErrors:       counter("store_errors_total", "Calls to the store that failed or were not answered.", "store", "op"),
-		lastSuccess:    gauge("last_success_timestamp_seconds", "When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
-		paused:         gauge("paused", "1 while the timer is paused in the whole fleet, as far as this host has heard.", "timer"),
+		lastSuccess:    desc("last_success_timestamp_seconds", "When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
+		paused:         desc("paused", "1 while the timer is paused in the whole fleet, as far as this host has heard.", "timer"),
 		build:          gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
@@ -104,86 +100,138 @@ func version() string {
 	return info.Main.Version
 }
 
-func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions, m.acquireTime, m.holdTime, m.slotsHeld,
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions, m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
-		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.hosts, m.breaker, m.up, m.opTime, m.opErrors, m.lastSuccess, m.paused, m.build}
+		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.lastSuccess, m.paused} {
+		ch <- d
+	}
+	for _, c := range m.kept() {
+		c.Describe(ch)
+	}
 }
 
-// register registers all or nothing.
-func (m *metrics) register(reg prometheus.Registerer) error {
-	for i, c := range m.all() {
-		if err := reg.Register(c); err != nil {
-			for _, done := range m.all()[:i] {
-				reg.Unregister(done)
-			}
-			return err
+// kept are those that Prometheus keeps.
+func (m *metrics) kept() []prometheus.Collector {
+	return []prometheus.Collector{m.acquireTime, m.opTime, m.opErrors, m.hosts, m.build}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.kept() {
+		c.Collect(ch)
+	}
+	s := m.scheduler
+	var written series
+	s.lock()
+	if s.breaker.called {
+		written.gauge(m.up, oneIf(s.breaker.err == nil), s.store.label)
+		written.gauge(m.breaker, oneIf(s.breaker.open), s.store.label)
+	}
+	entries := slices.Collect(maps.Values(s.entries))
+	s.unlock()
+	written.send(ch)
+	for _, e := range entries { // one by one, so that the ticks need not wait for all
+		s.lock()
+		if !e.gone {
+			m.write(&written, e)
+		}
+		s.unlock()
+		written.send(ch)
+	}
+}
+
+// write writes down the series of a timer. What an alert looks for has to be there before it happens: a counter that is born at 1 has not
+// increased. What has labels of its own is only there once it has happened. Called with mu held.
+func (m *metrics) write(w *series, e *entry) {
+	s, name := m.scheduler, e.timer.Name
+	var d detail
+	if e.detail != nil {
+		d = *e.detail
+	}
+	var t tally
+	if d.tally != nil {
+		t = *d.tally
+	}
+	w.born = t.born
+
+	w.gauge(m.bound, limitValue(s.bound(e)), name)
+	w.gauge(m.slotsLimit, float64(min(e.limit(), dlock.MaxSlots)), name)
+	w.gauge(m.slotsElsewhere, float64(e.told().declared), name)
+	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
+	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
+	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
+	w.gauge(m.paused, oneIf(e.told().orders.paused), name)
+	w.counter(m.retries, t.retries, name)
+	w.counter(m.leasesLost, t.leasesLost, name)
+	w.counter(m.leasesExpired, t.leasesExpired, name)
+	w.counter(m.overlongHolds, t.overlongHolds, name)
+	w.counter(m.fallbackRuns, t.fallbackRuns, name)
+
+	if d.started > 0 {
+		w.counter(m.ticks, d.started, name, "started")
+		w.histogram(m.tickLag, callBounds, &t.lag, name)
+	}
+	for reason, n := range d.skipped {
+		result := "skipped_" + string(reason)
+		if reason == Missed {
+			result = "missed"
+		}
+		w.counter(m.ticks, n, name, result)
+	}
+	for i := range t.ran {
+		r := &t.ran[i]
+		w.counter(m.runs, r.took.count(), name, string(r.outcome))
+		w.histogram(m.runDuration, runBounds, &r.took, name, string(r.outcome))
+	}
+	if !d.silence.success.IsZero() {
+		w.gauge(m.lastSuccess, float64(d.silence.success.UnixMilli())/1000, name)
+	}
+	if t.shared == nil {
+		return
+	}
+	for result, n := range t.shared.acquisitions {
+		w.counter(m.acquisitions, n, name, result)
+	}
+	for outcome, n := range t.shared.beats {
+		if n > 0 {
+			w.counter(m.beats, n, name, dlock.Outcome(outcome).String())
 		}
 	}
-	return nil
-}
-
-func (m *metrics) registered(t Timer) {
-	m.limit(t.Name, t.slots())
-	// What an alert looks for has to be there before it happens: a counter that is born at 1 has not increased.
-	m.bound.WithLabelValues(t.Name).Set(limitValue(t.MaxConcurrency))
-	for _, g := range []*prometheus.GaugeVec{m.overdueRuns, m.slotsHeld, m.slotsElsewhere, m.fallbackActive, m.paused} {
-		g.WithLabelValues(t.Name).Set(0)
-	}
-	for _, c := range []*prometheus.CounterVec{m.retries, m.leasesLost, m.leasesExpired, m.overlongHolds, m.fallbackRuns} {
-		c.WithLabelValues(t.Name)
+	if t.shared.held.count() > 0 {
+		w.histogram(m.holdTime, runBounds, &t.shared.held, name)
 	}
 }
 
-func (m *metrics) removed(timer string) {
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions,
-		m.holdTime, m.slotsHeld, m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.lastSuccess,
-		m.bound, m.overdueRuns, m.overlongHolds, m.leasesExpired, m.paused} {
-		v.DeletePartialMatch(prometheus.Labels{"timer": timer})
+// series are written down under the lock and sent without it.
+type series struct {
+	born time.Time // when counting began; zero: not yet
+	list []prometheus.Metric
+}
+
+func (w *series) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	w.list = append(w.list, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...))
+}
+
+func (w *series) counter(d *prometheus.Desc, n uint64, labels ...string) {
+	if w.born.IsZero() {
+		w.list = append(w.list, prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...))
+		return
 	}
+	w.list = append(w.list, prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, float64(n), w.born, labels...))
 }
 
-func (m *metrics) skipped(timer string, reason Reason, n uint64) {
-	result := "skipped_" + string(reason)
-	if reason == Missed {
-		result = "missed"
+func (w *series) histogram(d *prometheus.Desc, bounds []float64, h *histogram, labels ...string) {
+	w.list = append(w.list, prometheus.MustNewConstHistogramWithCreatedTimestamp(d, h.count(), h.sum, h.cumulated(bounds), w.born, labels...))
+}
+
+func (w *series) send(ch chan<- prometheus.Metric) {
+	for _, m := range w.list {
+		ch <- m
 	}
-	m.ticks.WithLabelValues(timer, result).Add(float64(n))
-}
-
-func (m *metrics) started(timer string, r *Run) {
-	if !r.tick.IsZero() {
-		m.ticks.WithLabelValues(timer, "started").Inc()
-		m.tickLag.WithLabelValues(timer).Observe(max(0, r.started.Sub(r.tick).Seconds()))
-	}
-	if r.lease.Load() != nil {
-		m.holds(timer)
-	}
-	if r.Degraded() {
-		m.fallbackRuns.WithLabelValues(timer).Inc()
-	}
-}
-
-func (m *metrics) holds(timer string) { m.slotsHeld.WithLabelValues(timer).Inc() }
-
-func (m *metrics) abandoned(timer string) { m.leasesExpired.WithLabelValues(timer).Inc() }
-
-func (m *metrics) overlong(timer string) { m.overlongHolds.WithLabelValues(timer).Inc() }
-
-func (m *metrics) overdue(timer string, runs int) {
-	m.overdueRuns.WithLabelValues(timer).Set(float64(runs))
-}
-
-func (m *metrics) limitBound(timer string, bound int) {
-	m.bound.WithLabelValues(timer).Set(limitValue(bound))
-}
-
-func (m *metrics) limit(timer string, slots int) {
-	m.slotsLimit.WithLabelValues(timer).Set(float64(slots))
-}
-
-func (m *metrics) pause(timer string, paused bool) {
-	m.paused.WithLabelValues(timer).Set(oneIf(paused))
+	clear(w.list)
+	w.list = w.list[:0]
 }
 
 // limitValue writes NoLimit as what it is.
@@ -194,52 +242,6 @@ func limitValue(limit int) float64 {
 	return float64(limit)
 }
 
-func (m *metrics) succeeded(timer string, at time.Time) {
-	m.lastSuccess.WithLabelValues(timer).Set(float64(at.UnixMilli()) / 1000)
-}
-
-func (m *metrics) finished(timer string, outcome Outcome, took time.Duration) {
-	m.runs.WithLabelValues(timer, string(outcome)).Inc()
-	m.runDuration.WithLabelValues(timer, string(outcome)).Observe(took.Seconds())
-}
-
-func (m *metrics) retried(timer string) { m.retries.WithLabelValues(timer).Inc() }
-
-func (m *metrics) letGo(timer string, held time.Duration) {
-	m.slotsHeld.WithLabelValues(timer).Dec()
-	m.holdTime.WithLabelValues(timer).Observe(held.Seconds())
-}
-
-func (m *metrics) acquired(timer, store string, err error, took time.Duration) {
-	result := "acquired"
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-		result = string(no.Reason)
-	} else if err != nil {
-		result = "error"
-	}
-	m.acquisitions.WithLabelValues(timer, result).Inc()
-	m.acquireTime.WithLabelValues(store).Observe(took.Seconds())
-}
-
-func (m *metrics) heartbeat(timer string, outcome dlock.Outcome) {
-	m.beats.WithLabelValues(timer, outcome.String()).Inc()
-}
-
-func (m *metrics) lost(timer string) { m.leasesLost.WithLabelValues(timer).Inc() }
-
-func (m *metrics) elsewhere(timer string, slots int) {
-	m.slotsElsewhere.WithLabelValues(timer).Set(float64(slots))
-}
-
-func (m *metrics) fallback(timer string, active bool) {
-	m.fallbackActive.WithLabelValues(timer).Set(oneIf(active))
-}
-
-func (m *metrics) storeUp(store string, up, open bool) {
-	m.up.WithLabelValues(store).Set(oneIf(up))
-	m.breaker.WithLabelValues(store).Set(oneIf(open))
-}
-
 func oneIf(yes bool) float64 {
 	if yes {
 		return 1
@@ -247,9 +249,17 @@ func oneIf(yes bool) float64 {
 	return 0
 }
 
-func (m *metrics) storeOp(store, op string, took time.Duration, err error) {
-	m.opTime.WithLabelValues(store, op).Observe(took.Seconds())
-	if err != nil {
-		m.opErrors.WithLabelValues(store, op).Inc()
+// opMetrics are those of one operation of the store.
+type opMetrics struct {
+	took   prometheus.Observer
+	failed prometheus.Counter
+}
+
+// ofStore has the store's own series begin.
+func (m *metrics) ofStore(w *watchedStore) {
+	w.acquireTime = m.acquireTime.WithLabelValues(w.label)
+	w.ops = make(map[string]opMetrics)
+	for _, op := range []string{"acquire", "extend", "release"} {
+		w.ops[op] = opMetrics{took: m.opTime.WithLabelValues(w.label, op), failed: m.opErrors.WithLabelValues(w.label, op)}
 	}
 }

@@ -34,12 +34,12 @@ func (o *orders) refusal(e *entry) error {
 
 // pausedHere reports whether a timer is paused that the store is not asked about. Called with mu held.
 func (s *Scheduler) pausedHere(e *entry) bool {
-	return e.detail != nil && e.detail.orders.inForce() && s.session != nil && !e.timer.LocalOnly && !s.shared(e)
+	return s.session != nil && !e.timer.LocalOnly && e.told().orders.inForce() && !s.shared(e)
 }
 
 // pauseKnown reports whether the store said that a timer is paused, and that has not ended by itself. It matters when the store does not answer: who
 // pauses a timer because the database is being moved must not find it running when the database is gone. Called with mu held.
-func (e *entry) pauseKnown() bool { return e.detail != nil && e.detail.orders.inForce() }
+func (e *entry) pauseKnown() bool { return e.told().orders.inForce() }
 
 // inForce reports whether a pause has not ended by itself.
 func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.Now().Before(o.until)) }
@@ -56,7 +56,7 @@ func (o *orders) outdated(version int64) bool {
 
 // obey takes in what an answer of the store tells of orders. Called with mu held.
 func (s *Scheduler) obey(e *entry, news dlock.News, no *dlock.NotAcquiredError) {
-	if e.more().orders.outdated(news.Orders) {
+	if e.moreTold().orders.outdated(news.Orders) {
 		return
 	}
 	if no != nil && no.Reason == dlock.Paused {
@@ -69,7 +69,7 @@ func (s *Scheduler) obey(e *entry, news dlock.News, no *dlock.NotAcquiredError) 
 
 // setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called with mu held.
 func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
-	o := &e.more().orders
+	o := &e.moreTold().orders
 	was := o.paused
 	o.paused, o.until = by != nil, time.Time{}
 	if left > 0 {
@@ -82,9 +82,6 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
 		return
 	}
 	s.pauses = s.pauses || o.paused
-	if m := s.metricsOf(e); m != nil {
-		m.pause(e.timer.Name, o.paused)
-	}
 	if !o.paused {
 		s.say(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
 		return
@@ -104,8 +101,8 @@ func (s *Scheduler) endPauses() {
 	s.pauses = false
 	for _, e := range s.entries {
 		switch {
-		case e.detail == nil || !e.detail.orders.paused:
-		case e.detail.orders.inForce():
+		case !e.told().orders.paused:
+		case e.told().orders.inForce():
 			s.pauses = true
 		default:
 			s.setPause(e, nil, 0)
@@ -115,7 +112,7 @@ func (s *Scheduler) endPauses() {
 
 // setLimit is called with mu held.
 func (s *Scheduler) setLimit(e *entry, limit int) {
-	o := &e.more().orders
+	o := &e.moreTold().orders
 	if o.limit == limit {
 		return
 	}
@@ -125,11 +122,7 @@ func (s *Scheduler) setLimit(e *entry, limit int) {
 		s.say(slog.LevelInfo, "timer: the ordered MaxConcurrency was taken back", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
 	o.limit = limit
-	e.detail.full = fullAnswer{}
-	if m := s.metricsOf(e); m != nil {
-		m.limit(e.timer.Name, min(e.limit(), dlock.MaxSlots))
-	}
-	s.showBound(e)
+	e.moreTold().full = fullAnswer{}
 }
 
 // hearOrders notes that something was ordered, and has the prober find out what. Called with mu held.
@@ -230,7 +223,7 @@ const staleTrigger = time.Minute
 func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 	s.lock()
 	defer s.unlock()
-	if e.gone || e.detail == nil && now.Version == 0 || e.more().orders.outdated(now.Version) {
+	if e.gone || e.detail == nil && now.Version == 0 || e.moreTold().orders.outdated(now.Version) {
 		return
 	}
 	limit := 0
@@ -246,7 +239,7 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 		s.setPause(e, nil, 0)
 	}
 	s.setLimit(e, limit)
-	o, t := &e.more().orders, now.Trigger
+	o, t := &e.moreTold().orders, now.Trigger
 	if t == nil || !t.At.After(o.triggered) {
 		return
 	}

@@ -149,9 +149,6 @@ func (p *prober) count() {
 	if s.metrics != nil {
 		s.metrics.hosts.Set(float64(s.hosts))
 	}
-	for _, e := range s.entries {
-		s.showBound(e)
-	}
 }
 
 // list turns a panic of a store into an error.

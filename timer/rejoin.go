@@ -23,8 +23,8 @@ func (s *Scheduler) orphan(e *entry) (oldest *Run) {
 	if e.detail == nil || e.detail.degraded == 0 {
 		return nil
 	}
-	for r := range e.detail.runs {
-		if r.Degraded() && !r.over && r.ctx.Err() == nil && (oldest == nil || r.started.Before(oldest.started)) {
+	for _, r := range e.detail.runs {
+		if r != nil && r.Degraded() && !r.over && r.ctx.Err() == nil && (oldest == nil || r.started.Before(oldest.started)) {
 			oldest = r
 		}
 	}
@@ -50,9 +50,6 @@ func (s *Scheduler) adopt(e *entry, r *Run, lease *dlock.Lease) {
 	r.degraded.Store(false) // only now: Valid asks this first
 	e.more().storeDown = false
 	s.goesOnNoMore(e)
-	if m := s.metricsOf(e); m != nil {
-		m.holds(e.timer.Name)
-	}
 	s.say(slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }
 

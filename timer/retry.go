@@ -199,8 +199,8 @@ func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until tim
 		}
 		if left <= 0 {
 			r.attempt.Add(1)
-			if m := s.metricsOf(e); m != nil {
-				m.retried(e.timer.Name)
+			if t := s.tally(e); t != nil {
+				t.retries++
 			}
 			s.unlock()
 			return true
@@ -224,8 +224,8 @@ func (e *entry) endWaits() {
 	if e.detail == nil {
 		return
 	}
-	for r := range e.detail.runs {
-		if r.retrying != nil {
+	for _, r := range e.detail.runs {
+		if r != nil && r.retrying != nil {
 			r.retrying.alarm.Reset(0)
 		}
 	}

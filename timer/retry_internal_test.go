@@ -34,7 +34,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			s, e := &Scheduler{phase: running}, &entry{}
-			r := &Run{ctx: ctx, retrying: &retrying{alarm: time.NewTimer(0)}}
+			r := &Run{ctx: runContext{Context: ctx}, retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.lease.Store(lease)
 			began := time.Now()
 			time.AfterFunc(10500*time.Millisecond, func() {

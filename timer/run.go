@@ -17,23 +17,38 @@ type Run struct {
 	timer    string
 	tick     time.Time
 	lease    atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
+	ctx      runContext
+	cancel   context.CancelCauseFunc // nil if the run never has a lease to lose
 	started  time.Time
 	degraded atomic.Bool
+	local    bool // it needs no store
 	attempt  atomic.Int32
 
-	number int // of this host's own, for a run that needs no store; else -1
-
 	// Guarded by Scheduler.mu.
+	place    int         // on this host
 	over     bool        // the handler has returned
+	late     bool        // it was not over at MaxRunTime
 	holding  bool        // counted as a slot held
 	unwatch  func() bool // the lease
-	overlong *time.Timer // goes off at 1.5 × MaxRunTime; nil before MaxRunTime
+	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime
 	retrying *retrying   // nil before the first retry
 }
 
+// A runContext is a run's context that knows its run. It is a part of the Run, and not a context.WithValue, to save an allocation per run.
+type runContext struct {
+	context.Context
+	run *Run
+}
+
 type runKey struct{}
+
+// Value implements context.Context.
+func (c *runContext) Value(key any) any {
+	if _, ok := key.(runKey); ok {
+		return c.run
+	}
+	return c.Context.Value(key)
+}
 
 // RunFromContext returns the run that a handler was called for. ok is false outside a run.
 func RunFromContext(ctx context.Context) (run *Run, ok bool) {
@@ -54,7 +69,10 @@ func (r *Run) Slot() int {
 	if l := r.lease.Load(); l != nil {
 		return l.Slot()
 	}
-	return r.number
+	if r.local {
+		return r.place
+	}
+	return -1
 }
 
 // Fence grows with every run of the slot: a resource that remembers the highest fence it has seen of each
@@ -99,30 +117,33 @@ const (
 
 // run calls the handler and cleans up after it. The caller has taken a place for it.
 func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool) {
-	r := &Run{timer: e.timer.Name, number: -1, started: time.Now()}
+	r := &Run{timer: e.timer.Name, started: time.Now(), local: lease == nil && !degraded}
 	if tick != 0 {
 		r.tick = time.UnixMicro(tick).UTC()
 	}
 	r.degraded.Store(degraded)
-	ctx, cancel := context.WithCancelCause(context.WithValue(s.base, runKey{}, r))
-	ctx, stopClock := context.WithTimeoutCause(ctx, e.timer.MaxRunTime, ErrMaxRunTime)
-	r.ctx, r.cancel = ctx, cancel
+	ctx := s.base
+	if !r.local {
+		ctx, r.cancel = context.WithCancelCause(ctx)
+	}
+	ctx, stop := context.WithDeadlineCause(ctx, r.started.Add(e.timer.MaxRunTime), ErrMaxRunTime)
+	r.ctx = runContext{ctx, r}
 	s.begin(e, r, tick, lease)
-	unreport := context.AfterFunc(ctx, func() { s.ended(ctx, e, r) })
 
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {
-		unreport()
 		outcome := outcomeOf(ctx, err, panicked)
-		stopClock()
-		cancel(nil)
+		stop()
+		if r.cancel != nil {
+			r.cancel(nil)
+		}
 		s.finish(e, r, outcome, unmarked(err))
 	}()
 	r.attempt.Store(1)
 	for retry := true; retry; retry = s.again(ctx, e, r, err) {
 		err, panicked = errGoexit, false
-		err, panicked = call(ctx, e.timer.Run)
+		err, panicked = call(&r.ctx, e.timer.Run)
 	}
 }
 
@@ -141,25 +162,26 @@ func (s *Scheduler) begin(e *entry, r *Run, tick int64, lease *dlock.Lease) {
 	s.lock()
 	defer s.unlock()
 	d := e.more()
-	if d.runs == nil {
-		d.runs = make(map[*Run]struct{})
-	}
-	d.runs[r] = struct{}{}
+	d.place(r)
+	r.clock = time.AfterFunc(e.timer.MaxRunTime, func() { s.outOfTime(e, r) })
 	switch {
 	case lease != nil:
 		s.hold(e, r, lease)
-	case !r.Degraded():
-		r.number = d.takeNumber()
-	default:
+	case !r.local:
 		s.goOnWithout(e, r)
 	}
 	if tick != 0 {
 		d.started++
 		d.ranLast = d.ticks
-		d.history.add(decision{tick: tick, run: r})
+		d.history.add(decision{tick: tick, ran: true, when: r.started.UnixNano()})
 	}
-	if m := s.metricsOf(e); m != nil {
-		m.started(e.timer.Name, r)
+	if t := s.tally(e); t != nil {
+		if tick != 0 {
+			t.lag.observe(callBounds, max(0, r.started.Sub(r.tick)))
+		}
+		if r.Degraded() {
+			t.fallbackRuns++
+		}
 	}
 }
 
@@ -173,10 +195,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	if r.overlong != nil {
-		r.overlong.Stop()
-		s.showOverdue(e)
-	}
+	r.clock.Stop()
 	if r.Degraded() {
 		s.goesOnNoMore(e)
 	}
@@ -190,7 +209,9 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	}
 	switch outcome {
 	case OK:
-		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
+		if ctx := context.Background(); s.log.Enabled(ctx, slog.LevelDebug) { // most runs end here: their attributes cost more than all else in finish
+			s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
+		}
 	case LeaseLost, TimedOut, Canceled: // told when it happened
 		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 	case Panicked:
@@ -200,26 +221,23 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	}
 	s.lock()
 	defer s.unlock()
-	delete(d.runs, r)
-	if r.number >= 0 {
-		d.local[r.number] = false
-	}
+	d.runs[r.place] = nil
 	if outcome == OK {
 		d.silence.succeeded(time.Now())
-		if m := s.metricsOf(e); m != nil {
-			m.succeeded(e.timer.Name, d.silence.success)
+	}
+	d.last = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: string(outcome), err: err, attempts: int16(r.Attempt()), slot: int32(r.Slot())}
+	if !r.tick.IsZero() {
+		d.last.tick = r.tick.UnixMicro()
+		if c := d.history.find(d.last.tick); c != nil && c.isOf(r) {
+			*c = d.last
 		}
 	}
-	d.last = &RunResult{Tick: r.tick, Started: r.started, Took: took, Outcome: outcome, Attempts: r.Attempt(), Err: err}
-	d.full = fullAnswer{} // a slot is free
-	if !r.tick.IsZero() {
-		if c := d.history.find(r.tick.UnixMicro()); c != nil && c.run == r {
-			c.result, c.slot, c.run = d.last, r.Slot(), nil // the ring must not keep its contexts alive
-		}
+	if d.told != nil {
+		d.told.full = fullAnswer{} // a slot is free
 	}
 	s.letGo(e, r)
-	if m := s.metricsOf(e); m != nil {
-		m.finished(e.timer.Name, outcome, took)
+	if t := s.tally(e); t != nil {
+		t.ended(outcome, took)
 	}
 	s.leave(e)
 }
@@ -230,35 +248,46 @@ func (s *Scheduler) letGo(e *entry, r *Run) {
 		return
 	}
 	r.holding = false
-	if m := s.metricsOf(e); m != nil {
-		m.letGo(e.timer.Name, time.Since(r.lease.Load().Since()))
+	if t := s.tally(e); t != nil {
+		t.ofStore().held.observe(runBounds, time.Since(r.lease.Load().Since()))
 	}
 }
 
-// takeNumber returns the lowest number that no other run of this host has.
-func (d *detail) takeNumber() int {
-	i := slices.Index(d.local, false)
-	if i < 0 {
-		i = len(d.local)
-		d.local = append(d.local, false)
+// place gives a run the lowest place that no other run of this host has.
+func (d *detail) place(r *Run) {
+	r.place = slices.Index(d.runs, nil)
+	if r.place < 0 {
+		r.place = len(d.runs)
+		d.runs = append(d.runs, nil)
 	}
-	d.local[i] = true
-	return i
+	d.runs[r.place] = r
 }
+
+// count counts the runs of which something holds. Called with mu held.
+func (d *detail) count(holds func(*Run) bool) (n int) {
+	for _, r := range d.runs {
+		if r != nil && holds(r) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Run) any() bool     { return true }
+func (r *Run) overdue() bool { return r.late && !r.over }
+func (r *Run) holds() bool   { return r.holding }
 
 // goOnWithout counts a run that goes on without the store. Called with mu held.
 func (s *Scheduler) goOnWithout(e *entry, r *Run) {
 	r.degraded.Store(true)
 	e.more().degraded++
 	s.degraded++
-	s.showFallback(e)
 }
 
 // goesOnNoMore counts one run less that goes on without the store. Called with mu held.
 func (s *Scheduler) goesOnNoMore(e *entry) {
 	e.more().degraded--
 	s.degraded--
-	s.showFallback(e)
 }
 
 // lost is called when the lease of a run ends before the run does.
@@ -279,42 +308,41 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 		s.goOnWithout(e, r)
 	}
 	s.letGo(e, r)
-	if m := s.metricsOf(e); m != nil {
-		m.lost(e.timer.Name)
+	if t := s.tally(e); t != nil {
+		t.leasesLost++
 	}
 	s.say(slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
 }
 
-// ended is called when a run's context ends before its handler has returned.
-func (s *Scheduler) ended(ctx context.Context, e *entry, r *Run) {
-	if !errors.Is(context.Cause(ctx), ErrMaxRunTime) {
-		return
-	}
+// outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
+func (s *Scheduler) outOfTime(e *entry, r *Run) {
 	s.lock()
 	defer s.unlock()
+	if r.over {
+		return
+	}
+	if r.late {
+		s.overlong(e, r)
+		return
+	}
+	if cause := context.Cause(&r.ctx); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
+		return // it ended before, and that was told
+	}
 	if l := r.lease.Load(); l != nil {
 		l.StopRenewing()
 	}
-	if r.over {
-		return
-	}
 	s.say(slog.LevelWarn, "timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
 		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
-	r.overlong = time.AfterFunc(e.timer.MaxRunTime/2, func() { s.overlong(e, r) })
-	s.showOverdue(e)
+	r.late = true
+	r.clock.Reset(e.timer.MaxRunTime / 2)
 }
 
-// overlong is called at 1.5 × MaxRunTime.
+// overlong is called with mu held.
 func (s *Scheduler) overlong(e *entry, r *Run) {
-	s.lock()
-	defer s.unlock()
-	if r.over {
-		return
-	}
 	s.say(slog.LevelError, "timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
 		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
-	if m := s.metricsOf(e); m != nil {
-		m.overlong(e.timer.Name)
+	if t := s.tally(e); t != nil {
+		t.overlongHolds++
 	}
 }
 

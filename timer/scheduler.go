@@ -90,27 +90,34 @@ type entry struct {
 
 // detail is made when a timer first does something.
 type detail struct {
-	ticks     uint64
-	started   uint64
-	skipped   map[Reason]uint64
-	runs      map[*Run]struct{}
-	last      *RunResult
-	local     []bool  // numbers in use by runs without a slot in the store
-	waits     dueTick // for which the timer stands in line; zero: none
-	silence   silence
-	declared  int          // slots that other hosts declare, if not ours
-	heardOf   time.Time    // when they last did
-	storeDown bool         // the store did not answer this timer, and nobody since
-	degraded  int          // runs that go on without the store
-	overlong  dlock.Holder // who was last told of to hold a slot for too long
-	fault     string       // the schedule failed
-	idle      chan struct{}
-	full      fullAnswer
-	ranLast   uint64 // ticks, when this host last ran one
-	orders    orders
-	history   history
+	ticks    uint64
+	started  uint64
+	skipped  map[Reason]uint64
+	runs     []*Run   // each at its place on this host; nil: nobody has it
+	last     decision // whose run ended last; zero: none has
+	waits    dueTick  // for which the timer stands in line; zero: none
+	silence  silence
+	degraded int    // runs that go on without the store
+	fault    string // the schedule failed
+	idle     chan struct{}
+	ranLast  uint64 // ticks, when this host last ran one
+	history  history
+	told     *told  // nil: nothing yet
+	tally    *tally // nil: nothing yet, or there are no metrics
 
+	storeDown  bool // the store did not answer this timer, and nobody since
 	darkBroken bool // the blackouts did not say until when, the last time
+}
+
+// told is what the store told of a timer. It is made when the store first does.
+type told struct {
+	lockName string
+	declared int          // slots that other hosts declare, if not ours
+	heardOf  time.Time    // when they last did
+	holder   dlock.Holder // who was last said to hold a slot
+	overlong dlock.Holder // who was last said to hold a slot for too long
+	full     fullAnswer
+	orders   orders
 }
 
 func (e *entry) more() *detail {
@@ -118,6 +125,25 @@ func (e *entry) more() *detail {
 		e.detail = &detail{}
 	}
 	return e.detail
+}
+
+// told is for reading.
+func (e *entry) told() *told {
+	if e.detail == nil || e.detail.told == nil {
+		return &nothingTold
+	}
+	return e.detail.told
+}
+
+var nothingTold told // never written to
+
+// moreTold is for writing.
+func (e *entry) moreTold() *told {
+	d := e.more()
+	if d.told == nil {
+		d.told = &told{lockName: e.timer.lockName()}
+	}
+	return d.told
 }
 
 // New checks the configuration and the timers, and reports all faults at once, each naming the timer, the field,
@@ -150,12 +176,12 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		return nil, err
 	}
 	if config.Registerer != nil {
-		s.metrics = newMetrics()
-		if err := s.metrics.register(config.Registerer); err != nil {
-			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith", err)
+		s.metrics = newMetrics(s)
+		if s.store != nil {
+			s.metrics.ofStore(s.store)
 		}
-		for _, e := range s.entries {
-			s.metrics.registered(e.timer)
+		if err := config.Registerer.Register(s.metrics); err != nil {
+			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith", err)
 		}
 	}
 	return s, nil
@@ -208,9 +234,6 @@ func (s *Scheduler) Register(timers ...Timer) error {
 	s.heap = slices.Grow(s.heap, len(entries))
 	for i, e := range entries {
 		s.entries[e.timer.Name] = e
-		if s.metrics != nil {
-			s.metrics.registered(e.timer)
-		}
 		s.take(e, firsts[i], nil)
 	}
 	s.poke()
@@ -237,9 +260,6 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 		s.skip(e, e.detail.waits.at, Draining, nil)
 		e.detail.waits = dueTick{}
 		s.leave(e)
-	}
-	if s.metrics != nil {
-		s.metrics.removed(name)
 	}
 	var idle chan struct{}
 	if e.places > 0 {
@@ -374,7 +394,7 @@ func (s *Scheduler) due(e *entry, c coming) {
 	last := c.last.UnixMicro()
 	if c.missed > 0 {
 		d.ticks += c.missed
-		s.skipMany(e, decision{tick: c.first.UnixMicro(), through: last - 1, reason: Missed}, c.missed)
+		s.skipMany(e, decision{tick: c.first.UnixMicro(), extent: c.last.Sub(c.first) - time.Microsecond, verdict: string(Missed)}, c.missed)
 	}
 	e.due = last
 	s.take(e, c.next, c.err)
@@ -417,7 +437,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		d.waits = t
 		return
 	case s.pausedHere(e):
-		s.skip(e, t.at, Paused, d.orders.refusal(e))
+		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
 		return
 	case e.places >= e.hostLimit():
 		s.skip(e, t.at, LimitLocal, nil)
@@ -427,7 +447,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		return
 	case s.stillFull(e):
 		d.silence.unasked()
-		s.skip(e, t.at, LimitGlobal, d.full.no)
+		s.skip(e, t.at, LimitGlobal, e.told().full.no)
 		return
 	case s.standBack(e, t):
 		return
@@ -451,7 +471,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 	goesOn := s.down(e, s.breaker.err)
 	if goesOn && e.pauseKnown() {
-		s.skip(e, t.at, Paused, e.detail.orders.refusal(e))
+		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
 		s.leave(e)
 		return
 	}
@@ -493,17 +513,9 @@ func (s *Scheduler) inactive() {
 	}
 }
 
-// metricsOf returns nil for a removed timer, too: its series must not come back. Called with mu held.
-func (s *Scheduler) metricsOf(e *entry) *metrics {
-	if e.gone {
-		return nil
-	}
-	return s.metrics
-}
-
 // skip counts a tick that started nothing, and remembers why for Explain. Called with mu held.
 func (s *Scheduler) skip(e *entry, tick int64, reason Reason, why error) {
-	s.skipMany(e, decision{tick: tick, reason: reason, why: why}, 1)
+	s.skipMany(e, decision{tick: tick, verdict: string(reason), err: why}, 1)
 }
 
 func (s *Scheduler) skipMany(e *entry, c decision, n uint64) {
@@ -511,13 +523,11 @@ func (s *Scheduler) skipMany(e *entry, c decision, n uint64) {
 	if d.skipped == nil {
 		d.skipped = make(map[Reason]uint64)
 	}
-	d.skipped[c.reason] += n
-	if c.reason != Missed {
-		d.silence.reason = c.reason
+	reason := Reason(c.verdict)
+	d.skipped[reason] += n
+	if reason != Missed {
+		d.silence.reason = reason
 	}
-	c.said = time.Now().UnixMicro()
+	c.when = time.Now().UnixNano()
 	d.history.add(c)
-	if m := s.metricsOf(e); m != nil {
-		m.skipped(e.timer.Name, c.reason, n)
-	}
 }

@@ -21,9 +21,8 @@ const DefaultAlarmAfter = 5
 type silence struct {
 	ticks   int       // that came due since
 	success time.Time // the latest, here or elsewhere; zero: none known
-	holder  dlock.Holder
-	reason  Reason // of the latest tick that started nothing here; "": it started a run
-	open    int    // ticks for which the store was not asked, because it had just said that it is full; not in ticks
+	reason  Reason    // of the latest tick that started nothing here; "": it started a run
+	open    int       // ticks for which the store was not asked, because it had just said that it is full; not in ticks
 }
 
 // succeeded takes in a success, here or elsewhere.
@@ -57,13 +56,10 @@ func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
 		return
 	}
 	q.succeeded(time.Now().Add(-age))
-	if m := s.metricsOf(e); m != nil {
-		m.succeeded(e.timer.Name, q.success)
-	}
 }
 
 // says returns what there is to complain about, or nil.
-func (q *silence) says(t Timer, failed Outcome) error {
+func (q *silence) says(t Timer, failed Outcome, holder dlock.Holder) error {
 	if t.AlarmAfter == NoLimit || q.ticks < t.AlarmAfter {
 		return nil
 	}
@@ -71,10 +67,10 @@ func (q *silence) says(t Timer, failed Outcome) error {
 	if !q.success.IsZero() {
 		last = "since " + q.success.UTC().Format(time.RFC3339)
 	}
-	return fmt.Errorf("timer %q: %d ticks without a successful run anywhere %s: %s", t.Name, q.ticks, last, q.why(failed))
+	return fmt.Errorf("timer %q: %d ticks without a successful run anywhere %s: %s", t.Name, q.ticks, last, q.why(failed, holder))
 }
 
-func (q *silence) why(failed Outcome) string {
+func (q *silence) why(failed Outcome, holder dlock.Holder) string {
 	switch q.reason {
 	case "":
 		if failed != "" && failed != OK {
@@ -82,8 +78,8 @@ func (q *silence) why(failed Outcome) string {
 		}
 		return "runs have not ended"
 	case LimitGlobal:
-		if q.holder != (dlock.Holder{}) {
-			return fmt.Sprintf("every slot is held, the one that ends first by %s", q.holder)
+		if holder != (dlock.Holder{}) {
+			return fmt.Sprintf("every slot is held, the one that ends first by %s", holder)
 		}
 		return "every slot is held"
 	case LimitLocal:
@@ -107,11 +103,7 @@ func (s *Scheduler) TimersSucceed() error {
 		if e.detail == nil {
 			continue
 		}
-		var outcome Outcome
-		if e.detail.last != nil {
-			outcome = e.detail.last.Outcome
-		}
-		if err := e.detail.silence.says(e.timer, outcome); err != nil {
+		if err := e.detail.silence.says(e.timer, Outcome(e.detail.last.verdict), e.told().holder); err != nil {
 			errs = append(errs, err)
 		}
 	}

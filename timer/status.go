@@ -115,13 +115,17 @@ func (e *entry) status() TimerStatus {
 		return t
 	}
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
-	t.Last, t.Declared, t.Fault = d.last, d.declared, d.fault
+	t.Last, t.Declared, t.Fault = d.last.result(), e.told().declared, d.fault
 	t.Fallback, t.Silent = e.fallback(), d.silence.ticks
-	t.Ordered = d.orders.limit
-	if d.orders.inForce() {
-		t.Paused = &PauseStatus{Order: d.orders.order, Until: d.orders.until}
+	orders := &e.told().orders
+	t.Ordered = orders.limit
+	if orders.inForce() {
+		t.Paused = &PauseStatus{Order: orders.order, Until: orders.until}
 	}
-	for r := range d.runs {
+	for _, r := range d.runs {
+		if r == nil {
+			continue
+		}
 		t.Running = append(t.Running, RunStatus{
 			Tick: r.tick, Slot: r.Slot(), Fence: r.Fence(), Started: r.started,
 			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.started) > e.timer.MaxRunTime,
@@ -136,14 +140,6 @@ func (e *entry) fallback() bool {
 	return d != nil && e.timer.OnStoreDown == RunLocal && (d.storeDown || d.degraded > 0)
 }
 
-// showFallback is called with mu held after anything that changes fallback.
-func (s *Scheduler) showFallback(e *entry) {
-	if m := s.metricsOf(e); m != nil {
-		m.fallback(e.timer.Name, e.fallback())
-	}
-	s.showBound(e)
-}
-
 // bound is how many runs may go on at once in the fleet at worst. Without the store every host keeps to MaxPerHost, and
 // nobody to more. Called with mu held.
 func (s *Scheduler) bound(e *entry) int {
@@ -156,27 +152,6 @@ func (s *Scheduler) bound(e *entry) int {
 	default:
 		return s.hosts * limit
 	}
-}
-
-func (s *Scheduler) showBound(e *entry) {
-	if m := s.metricsOf(e); m != nil {
-		m.limitBound(e.timer.Name, s.bound(e))
-	}
-}
-
-// showOverdue is called with mu held when a run has become overdue, or has ended.
-func (s *Scheduler) showOverdue(e *entry) {
-	m := s.metricsOf(e)
-	if m == nil {
-		return
-	}
-	n := 0
-	for r := range e.more().runs {
-		if r.overlong != nil && !r.over {
-			n++
-		}
-	}
-	m.overdue(e.timer.Name, n)
 }
 
 // Live returns an error if the scheduling goroutine has stalled: a restart of the process is the only help. It has
@@ -264,8 +239,8 @@ func (s *Scheduler) LimitsAgree() error {
 func (s *Scheduler) limitsAgree() error {
 	var errs []error
 	for name, e := range s.entries {
-		if e.detail != nil && e.detail.declared != 0 {
-			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), e.detail.declared))
+		if declared := e.told().declared; declared != 0 {
+			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), declared))
 		}
 	}
 	return sorted(errs)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tickslot/tickslot/dlock"
 )
 
@@ -16,6 +18,9 @@ type watchedStore struct {
 	dlock.DistributedLock
 	scheduler *Scheduler
 	label     string
+
+	acquireTime prometheus.Observer // nil: there are no metrics
+	ops         map[string]opMetrics
 }
 
 func storeLabel(store dlock.DistributedLock) string {
@@ -71,8 +76,8 @@ func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, 
 			s.hearOrders(results[i].News.Orders)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
-		if s.metrics != nil && ours && s.entries[name] != nil {
-			s.metrics.heartbeat(name, outcome)
+		if e := s.entries[name]; ours && e != nil && s.metrics != nil {
+			s.tally(e).ofStore().beats[min(outcome, dlock.Lost)]++
 		}
 	}
 }
@@ -88,8 +93,11 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 		failure = nil // an answer
 	}
 	s := w.scheduler
-	if s.metrics != nil {
-		s.metrics.storeOp(w.label, op, time.Since(started), failure)
+	if m, ok := w.ops[op]; ok {
+		m.took.Observe(time.Since(started).Seconds())
+		if failure != nil {
+			m.failed.Inc()
+		}
 	}
 	// An acquire is judged as a whole, when it has been asked twice; a caller that goes away says nothing of the store.
 	if op == "extend" && !errors.Is(ctx.Err(), context.Canceled) {
@@ -106,9 +114,6 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 func (w *watchedStore) saw(failure error) {
 	s := w.scheduler
 	c := s.breaker.saw(failure)
-	if s.metrics != nil {
-		s.metrics.storeUp(w.label, failure == nil, s.breaker.open)
-	}
 	if c.opened && c.tell {
 		s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
 	}

@@ -112,7 +112,7 @@ var mutants = []mutant{
 	{
 		name: "rejoin without adopting",
 		edits: []edit{{"timer/rejoin.go",
-			"if r.Degraded() && !r.over && r.ctx.Err() == nil && (",
+			"if r != nil && r.Degraded() && !r.over && r.ctx.Err() == nil && (",
 			"if false && ("}},
 		layer: timers("^TestI1RejoinWithoutOverrun$"),
 		says:  "while another of its own goes on without a slot",
@@ -120,21 +120,21 @@ var mutants = []mutant{
 	{
 		name: "release before return",
 		edits: []edit{{"timer/run.go",
-			"\terr, panicked = call(ctx, e.timer.Run)\n",
+			"\terr, panicked = call(&r.ctx, e.timer.Run)\n",
 			`	type end struct {
 		err      error
 		panicked bool
 	}
 	returned := make(chan end, 1)
 	go func() {
-		err, panicked := call(ctx, e.timer.Run)
+		err, panicked := call(&r.ctx, e.timer.Run)
 		returned <- end{err, panicked}
 	}()
 	select {
-	case r := <-returned:
-		err, panicked = r.err, r.panicked
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	case end := <-returned:
+		err, panicked = end.err, end.panicked
+	case <-r.ctx.Done():
+		err = context.Cause(&r.ctx)
 	}
 `}},
 		layer: timers("^TestI8StuckHandlerIsNamedAndItsSlotExpires$"),

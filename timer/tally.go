@@ -1,0 +1,106 @@
+package timer
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A tally is what is counted of a timer for the metrics alone; what Status tells, too, is in detail.
+type tally struct {
+	born          time.Time
+	lag           histogram // of ticks that started
+	ran           []ranTally
+	retries       uint64
+	fallbackRuns  uint64
+	overlongHolds uint64
+	leasesLost    uint64
+	leasesExpired uint64
+	shared        *sharedTally // nil: the store was not asked yet
+}
+
+// A ranTally is for the runs that ended in one way: few timers know many.
+type ranTally struct {
+	outcome Outcome
+	took    histogram
+}
+
+// A sharedTally is for timers whose limits are in the store.
+type sharedTally struct {
+	acquisitions map[string]uint64 // by result
+	beats        [dlock.Lost + 1]uint64
+	held         histogram
+}
+
+// tally returns what is counted of a timer for the metrics; nil: there are none. Called with mu held.
+func (s *Scheduler) tally(e *entry) *tally {
+	if s.metrics == nil {
+		return nil
+	}
+	d := e.more()
+	if d.tally == nil {
+		d.tally = &tally{born: time.Now()}
+	}
+	return d.tally
+}
+
+func (t *tally) ended(outcome Outcome, took time.Duration) {
+	i := slices.IndexFunc(t.ran, func(r ranTally) bool { return r.outcome == outcome })
+	if i < 0 {
+		i = len(t.ran)
+		t.ran = append(t.ran, ranTally{outcome: outcome})
+	}
+	t.ran[i].took.observe(runBounds, took)
+}
+
+func (t *tally) ofStore() *sharedTally {
+	if t.shared == nil {
+		t.shared = &sharedTally{acquisitions: make(map[string]uint64)}
+	}
+	return t.shared
+}
+
+func (t *tally) acquired(err error) {
+	result := "acquired"
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		result = string(no.Reason)
+	} else if err != nil {
+		result = "error"
+	}
+	t.ofStore().acquisitions[result]++
+}
+
+// A histogram counts durations by bounds, in seconds, of which there are at most twelve.
+type histogram struct {
+	sum    float64
+	counts [13]uint64 // up to each bound, and beyond the last
+}
+
+func (h *histogram) observe(bounds []float64, d time.Duration) {
+	seconds := d.Seconds()
+	i := 0
+	for i < len(bounds) && seconds > bounds[i] {
+		i++
+	}
+	h.counts[i]++
+	h.sum += seconds
+}
+
+func (h *histogram) count() (n uint64) {
+	for _, c := range h.counts {
+		n += c
+	}
+	return n
+}
+
+// cumulated is how many durations were no longer than each bound.
+func (h *histogram) cumulated(bounds []float64) map[float64]uint64 {
+	upTo, n := make(map[float64]uint64, len(bounds)), uint64(0)
+	for i, bound := range bounds {
+		n += h.counts[i]
+		upTo[bound] = n
+	}
+	return upTo
+}
