@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -15,24 +16,43 @@ const historyLen = 16
 // A history is what became of the latest ticks of a timer on this host. It grows with use.
 type history struct {
 	decisions []decision
+	errs      []error // of the decisions; nil until one has an error
 	oldest    int
 }
 
-// A decision is what became of one tick, or of several that were missed together. It is small, because there are many.
+// A decision is what became of one tick, or of several that were missed together. There may be millions, so it is small and has no pointer that
+// the garbage collector would follow.
 type decision struct {
 	tick     int64         // µs; 0: none, the run was triggered
 	when     int64         // ns, when it was decided, or when its run began
 	extent   time.Duration // of a run that has ended: how long it took; of several that were missed: until just before the tick that came after them
-	verdict  string        // a Reason or, if it ran, an Outcome; "": the run goes on
-	err      error         // what led to that
 	slot     int32         // of a run that has ended
 	attempts int16
 	ran      bool
+	verdict  verdict
+}
+
+// A verdict is a Reason or an Outcome. 0: the run goes on, or else it is the reason that a store of somebody else's gave, which its error tells.
+type verdict uint8
+
+var verdicts = [...]string{1: string(OK), string(Failed), string(Panicked), string(TimedOut), string(LeaseLost), string(Canceled),
+	string(Missed), string(BlackedOut), string(LimitLocal), string(LimitGlobal), string(TickTaken), string(TickFirst), string(TickLate), string(TickAhead),
+	string(Quarantine), string(Paused), string(StoreDown), string(Rejoining), string(Draining)}
+
+func verdictOf[T Reason | Outcome](v T) verdict {
+	return verdict(max(0, slices.Index(verdicts[:], string(v))))
+}
+
+func (v verdict) reason(err error) Reason {
+	if v == 0 {
+		return reasonOf(err)
+	}
+	return Reason(verdicts[v])
 }
 
 // isOf reports whether it is that a run began.
 func (c *decision) isOf(r *Run) bool {
-	return c.ran && c.verdict == "" && c.tick == r.tick.UnixMicro() && c.when == r.started.UnixNano()
+	return c.ran && c.verdict == 0 && c.tick == r.tick.UnixMicro() && c.when == r.started.UnixNano()
 }
 
 // through is the last instant that it is about.
@@ -44,24 +64,60 @@ func (c *decision) through() int64 {
 }
 
 // result returns how the run ended; nil: it has not, or there was none.
-func (c *decision) result() *RunResult {
-	if !c.ran || c.verdict == "" {
+func (c *decision) result(err error) *RunResult {
+	if !c.ran || c.verdict == 0 {
 		return nil
 	}
-	r := &RunResult{Started: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(c.verdict), Attempts: int(c.attempts), Err: c.err}
+	r := &RunResult{Started: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]), Attempts: int(c.attempts), Err: err}
 	if c.tick != 0 {
 		r.Tick = time.UnixMicro(c.tick).UTC()
 	}
 	return r
 }
 
-func (h *history) add(c decision) {
+func (h *history) add(c decision, err error) {
 	if len(h.decisions) < historyLen {
-		h.decisions = append(h.decisions, c)
-		return
+		h.decisions = append(h.decisions, decision{})
+	} else {
+		h.oldest = (h.oldest + 1) % historyLen
 	}
-	h.decisions[h.oldest] = c
-	h.oldest = (h.oldest + 1) % historyLen
+	h.set(h.at(len(h.decisions)-1), c, err)
+}
+
+// at returns where the i-th decision is, of the oldest on.
+func (h *history) at(i int) int { return (h.oldest + i) % len(h.decisions) }
+
+func (h *history) set(i int, c decision, err error) {
+	h.decisions[i] = c
+	if err != nil && h.errs == nil {
+		h.errs = make([]error, 0, historyLen)
+	}
+	if h.errs != nil {
+		h.errs = h.errs[:len(h.decisions)]
+		h.errs[i] = err
+	}
+}
+
+// find returns where the latest decision about a tick is; -1: there is none.
+func (h *history) find(tick int64) int {
+	for n := len(h.decisions) - 1; n >= 0; n-- {
+		i := h.at(n)
+		if d := &h.decisions[i]; d.tick <= tick && tick <= d.through() {
+			return i
+		}
+	}
+	return -1
+}
+
+// get returns a decision and its error; nil: there is none.
+func (h *history) get(i int) (*decision, error) {
+	if i < 0 {
+		return nil, nil
+	}
+	if h.errs == nil {
+		return &h.decisions[i], nil
+	}
+	return &h.decisions[i], h.errs[i]
 }
 
 // said is when a decision was made.
@@ -70,17 +126,6 @@ func said(c *decision) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, c.when)
-}
-
-// find returns the latest decision about a tick, or nil.
-func (h *history) find(tick int64) *decision {
-	for i := len(h.decisions) - 1; i >= 0; i-- {
-		d := &h.decisions[(h.oldest+i)%len(h.decisions)]
-		if d.tick <= tick && tick <= d.through() {
-			return d
-		}
-	}
-	return nil
 }
 
 // An Explanation is why a tick ran, or did not, as this host and the store know it.
@@ -121,15 +166,16 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		x.Tick = time.UnixMicro(e.due).UTC()
 	}
 	var found *decision
+	var why error
 	if d := e.detail; d != nil && !x.Tick.IsZero() {
-		found = d.history.find(x.Tick.UnixMicro())
+		found, why = d.history.get(d.history.find(x.Tick.UnixMicro()))
 	}
 	switch {
 	case found == nil:
 	case !found.ran:
-		x.Known, x.Reason, x.Err = true, Reason(found.verdict), found.err
+		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
 	default:
-		x.Known, x.Result, x.Slot = true, found.result(), int(found.slot)
+		x.Known, x.Result, x.Slot = true, found.result(why), int(found.slot)
 		for _, r := range e.detail.runs {
 			if r != nil && found.isOf(r) {
 				x.Slot = r.Slot()

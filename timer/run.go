@@ -173,7 +173,7 @@ func (s *Scheduler) begin(e *entry, r *Run, tick int64, lease *dlock.Lease) {
 	if tick != 0 {
 		d.started++
 		d.ranLast = d.ticks
-		d.history.add(decision{tick: tick, ran: true, when: r.started.UnixNano()})
+		d.history.add(decision{tick: tick, ran: true, when: r.started.UnixNano()}, nil)
 	}
 	if t := s.tally(e); t != nil {
 		if tick != 0 {
@@ -188,6 +188,7 @@ func (s *Scheduler) begin(e *entry, r *Run, tick int64, lease *dlock.Lease) {
 // finish takes the run out of the books, after its slot has been given back.
 func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.started)
+	told := outcome != OK || s.log.Enabled(s.base, slog.LevelDebug)
 	s.lock()
 	given := s.given
 	d := e.more()
@@ -199,37 +200,29 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if r.Degraded() {
 		s.goesOnNoMore(e)
 	}
-	s.unlock()
 	lease := r.lease.Load()
-	if lease != nil && !given { // after Run has given up on it, the slot is left to expire
-		if outcome == OK {
-			lease.Succeeded()
+	if told || lease != nil {
+		s.unlock()
+		if lease != nil && !given { // after Run has given up on it, the slot is left to expire
+			if outcome == OK {
+				lease.Succeeded()
+			}
+			s.release(e, lease)
 		}
-		s.release(e, lease)
-	}
-	switch outcome {
-	case OK:
-		if ctx := context.Background(); s.log.Enabled(ctx, slog.LevelDebug) { // most runs end here: their attributes cost more than all else in finish
-			s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
+		if told {
+			s.tellEnd(e, r, outcome, took, err)
 		}
-	case LeaseLost, TimedOut, Canceled: // told when it happened
-		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
-	case Panicked:
-		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
-	default:
-		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
+		s.lock()
 	}
-	s.lock()
-	defer s.unlock()
 	d.runs[r.place] = nil
 	if outcome == OK {
 		d.silence.succeeded(time.Now())
 	}
-	d.last = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: string(outcome), err: err, attempts: int16(r.Attempt()), slot: int32(r.Slot())}
+	d.last, d.lastErr = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: verdictOf(outcome), attempts: int16(r.Attempt()), slot: int32(r.Slot())}, err
 	if !r.tick.IsZero() {
 		d.last.tick = r.tick.UnixMicro()
-		if c := d.history.find(d.last.tick); c != nil && c.isOf(r) {
-			*c = d.last
+		if i := d.history.find(d.last.tick); i >= 0 && d.history.decisions[i].isOf(r) {
+			d.history.set(i, d.last, err)
 		}
 	}
 	if d.told != nil {
@@ -240,6 +233,21 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		t.ended(outcome, took)
 	}
 	s.leave(e)
+	s.unlock()
+}
+
+// tellEnd is not a part of finish, because its many arguments would make a stack grow that has done without.
+func (s *Scheduler) tellEnd(e *entry, r *Run, outcome Outcome, took time.Duration, err error) {
+	switch outcome {
+	case OK:
+		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
+	case LeaseLost, TimedOut, Canceled: // told when it happened
+		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+	case Panicked:
+		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
+	default:
+		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
+	}
 }
 
 // letGo counts a slot as no longer held, once. Called with mu held.

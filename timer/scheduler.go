@@ -95,6 +95,7 @@ type detail struct {
 	skipped  map[Reason]uint64
 	runs     []*Run   // each at its place on this host; nil: nobody has it
 	last     decision // whose run ended last; zero: none has
+	lastErr  error    // of that run
 	waits    dueTick  // for which the timer stands in line; zero: none
 	silence  silence
 	degraded int    // runs that go on without the store
@@ -394,7 +395,7 @@ func (s *Scheduler) due(e *entry, c coming) {
 	last := c.last.UnixMicro()
 	if c.missed > 0 {
 		d.ticks += c.missed
-		s.skipMany(e, decision{tick: c.first.UnixMicro(), extent: c.last.Sub(c.first) - time.Microsecond, verdict: string(Missed)}, c.missed)
+		s.skipMany(e, decision{tick: c.first.UnixMicro(), extent: c.last.Sub(c.first) - time.Microsecond}, Missed, nil, c.missed)
 	}
 	e.due = last
 	s.take(e, c.next, c.err)
@@ -515,19 +516,18 @@ func (s *Scheduler) inactive() {
 
 // skip counts a tick that started nothing, and remembers why for Explain. Called with mu held.
 func (s *Scheduler) skip(e *entry, tick int64, reason Reason, why error) {
-	s.skipMany(e, decision{tick: tick, verdict: string(reason), err: why}, 1)
+	s.skipMany(e, decision{tick: tick}, reason, why, 1)
 }
 
-func (s *Scheduler) skipMany(e *entry, c decision, n uint64) {
+func (s *Scheduler) skipMany(e *entry, c decision, reason Reason, why error, n uint64) {
 	d := e.more()
 	if d.skipped == nil {
 		d.skipped = make(map[Reason]uint64)
 	}
-	reason := Reason(c.verdict)
 	d.skipped[reason] += n
 	if reason != Missed {
 		d.silence.reason = reason
 	}
-	c.when = time.Now().UnixNano()
-	d.history.add(c)
+	c.when, c.verdict = time.Now().UnixNano(), verdictOf(reason)
+	d.history.add(c, why)
 }

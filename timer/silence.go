@@ -103,7 +103,7 @@ func (s *Scheduler) TimersSucceed() error {
 		if e.detail == nil {
 			continue
 		}
-		if err := e.detail.silence.says(e.timer, Outcome(e.detail.last.verdict), e.told().holder); err != nil {
+		if err := e.detail.silence.says(e.timer, Outcome(verdicts[e.detail.last.verdict]), e.told().holder); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -115,7 +115,7 @@ func (e *entry) status() TimerStatus {
 		return t
 	}
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
-	t.Last, t.Declared, t.Fault = d.last.result(), e.told().declared, d.fault
+	t.Last, t.Declared, t.Fault = d.last.result(d.lastErr), e.told().declared, d.fault
 	t.Fallback, t.Silent = e.fallback(), d.silence.ticks
 	orders := &e.told().orders
 	t.Ordered = orders.limit
