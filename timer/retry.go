@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -151,7 +150,7 @@ type retrying struct {
 const lookAround = time.Second
 
 // again waits after a failed attempt, and reports whether another is to be made. That is counted then.
-func (s *Scheduler) again(ctx context.Context, e *entry, r *Run, err error) bool {
+func (s *Scheduler) again(e *entry, r *Run, err error) bool {
 	policy, attempt := e.timer.Retry, r.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {
 		return false
@@ -175,7 +174,7 @@ func (s *Scheduler) again(ctx context.Context, e *entry, r *Run, err error) bool
 		s.unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
+	if time.Until(r.ctx.ends) <= wait {
 		return false // it would hold the slot for nothing
 	}
 	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait, "err", err}
@@ -183,10 +182,10 @@ func (s *Scheduler) again(ctx context.Context, e *entry, r *Run, err error) bool
 		args = append(args, "stack", string(p.Stack)) // what ends the run tells only of the last attempt
 	}
 	s.log.Info("timer: an attempt failed, another follows", args...)
-	return s.waitToRetry(ctx, e, r, time.Now().Add(wait))
+	return s.waitToRetry(e, r, time.Now().Add(wait))
 }
 
-func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until time.Time) bool {
+func (s *Scheduler) waitToRetry(e *entry, r *Run, until time.Time) bool {
 	for {
 		s.lock()
 		left := time.Until(until)
@@ -208,7 +207,7 @@ func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until tim
 		r.retrying.alarm.Reset(left)
 		s.unlock()
 		select {
-		case <-ctx.Done():
+		case <-r.ctx.Done():
 		case <-r.retrying.alarm.C:
 		}
 	}
@@ -216,7 +215,7 @@ func (s *Scheduler) waitToRetry(ctx context.Context, e *entry, r *Run, until tim
 
 // mayRetry reports whether a run may wait for another attempt. Called with mu held.
 func (s *Scheduler) mayRetry(e *entry, r *Run) bool {
-	return s.starting() && !e.gone && r.ctx.Err() == nil
+	return s.starting() && !e.gone && r.ctx.cause() == nil
 }
 
 // endWaits has the runs of a timer that wait for another attempt look around. Called with mu held.

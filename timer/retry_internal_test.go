@@ -34,7 +34,9 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			s, e := &Scheduler{phase: running}, &entry{}
-			r := &Run{ctx: runContext{Context: ctx}, retrying: &retrying{alarm: time.NewTimer(0)}}
+			r := &Run{retrying: &retrying{alarm: time.NewTimer(0)}}
+			r.ctx = runContext{run: r, base: ctx, ends: time.Now().Add(time.Hour)}
+			r.ctx = runContext{run: r, base: ctx, ends: time.Now().Add(time.Hour)}
 			r.lease.Store(lease)
 			began := time.Now()
 			time.AfterFunc(10500*time.Millisecond, func() {
@@ -44,7 +46,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 					cancel()
 				}
 			})
-			yes := s.waitToRetry(ctx, e, r, time.Now().Add(3*time.Second))
+			yes := s.waitToRetry(e, r, time.Now().Add(3*time.Second))
 			if took := time.Since(began); yes != goesOn || !goesOn && took != 10500*time.Millisecond || took < 10500*time.Millisecond || took > 11*time.Second {
 				t.Errorf("goes on %v: attempt %v after %v, want that after 10.5s", goesOn, yes, took)
 			}

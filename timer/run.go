@@ -18,7 +18,6 @@ type Run struct {
 	tick     time.Time
 	lease    atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
 	ctx      runContext
-	cancel   context.CancelCauseFunc // nil if the run never has a lease to lose
 	started  time.Time
 	degraded atomic.Bool
 	local    bool // it needs no store
@@ -32,22 +31,6 @@ type Run struct {
 	unwatch  func() bool // the lease
 	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime
 	retrying *retrying   // nil before the first retry
-}
-
-// A runContext is a run's context that knows its run. It is a part of the Run, and not a context.WithValue, to save an allocation per run.
-type runContext struct {
-	context.Context
-	run *Run
-}
-
-type runKey struct{}
-
-// Value implements context.Context.
-func (c *runContext) Value(key any) any {
-	if _, ok := key.(runKey); ok {
-		return c.run
-	}
-	return c.Context.Value(key)
 }
 
 // RunFromContext returns the run that a handler was called for. ok is false outside a run.
@@ -97,7 +80,7 @@ func (r *Run) Valid() bool {
 	if l := r.lease.Load(); l != nil {
 		return l.Valid()
 	}
-	return r.ctx.Err() == nil
+	return r.ctx.cause() == nil
 }
 
 // Attempt is how often the handler has been called in this run, this call included: more than 1 is a retry. See Retry.
@@ -115,33 +98,60 @@ const (
 	Canceled  Outcome = "canceled"   // draining took too long
 )
 
-// run calls the handler and cleans up after it. The caller has taken a place for it.
+// run begins a run and carries it out. The caller has taken a place for it.
 func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool) {
-	r := &Run{timer: e.timer.Name, started: time.Now(), local: lease == nil && !degraded}
+	r := s.newRun(e, tick, lease == nil && !degraded)
+	s.lock()
+	s.begin(e, r, lease)
+	s.unlock()
+	s.carryOut(e, r)
+}
+
+// A start is a run that needs no store and is to begin. The caller has taken a place for it.
+type start struct {
+	e    *entry
+	tick int64
+	run  *Run // nil: not yet made
+}
+
+// runAll begins runs, and carries each out in a goroutine. It takes the books but once, and the scheduling goroutine has to start one goroutine
+// instead of many.
+func (s *Scheduler) runAll(starts []start) {
+	for i := range starts {
+		starts[i].run = s.newRun(starts[i].e, starts[i].tick, true)
+	}
+	s.lock()
+	for _, b := range starts {
+		s.begin(b.e, b.run, nil)
+	}
+	s.unlock()
+	last := len(starts) - 1
+	for _, b := range starts[:last] {
+		go s.carryOut(b.e, b.run)
+	}
+	s.carryOut(starts[last].e, starts[last].run)
+}
+
+func (s *Scheduler) newRun(e *entry, tick int64, local bool) *Run {
+	r := &Run{timer: e.timer.Name, started: time.Now(), local: local}
 	if tick != 0 {
 		r.tick = time.UnixMicro(tick).UTC()
 	}
-	r.degraded.Store(degraded)
-	ctx := s.base
-	if !r.local {
-		ctx, r.cancel = context.WithCancelCause(ctx)
-	}
-	ctx, stop := context.WithDeadlineCause(ctx, r.started.Add(e.timer.MaxRunTime), ErrMaxRunTime)
-	r.ctx = runContext{ctx, r}
-	s.begin(e, r, tick, lease)
+	r.ctx.run, r.ctx.base, r.ctx.ends = r, s.base, r.started.Add(e.timer.MaxRunTime)
+	return r
+}
 
+// carryOut calls the handler and cleans up after it.
+func (s *Scheduler) carryOut(e *entry, r *Run) {
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {
-		outcome := outcomeOf(ctx, err, panicked)
-		stop()
-		if r.cancel != nil {
-			r.cancel(nil)
-		}
+		outcome := outcomeOf(&r.ctx, err, panicked)
+		r.ctx.end()
 		s.finish(e, r, outcome, unmarked(err))
 	}()
 	r.attempt.Store(1)
-	for retry := true; retry; retry = s.again(ctx, e, r, err) {
+	for retry := true; retry; retry = s.again(e, r, err) {
 		err, panicked = errGoexit, false
 		err, panicked = call(&r.ctx, e.timer.Run)
 	}
@@ -157,10 +167,8 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 	return handler(ctx), false
 }
 
-// begin enters the run into the books.
-func (s *Scheduler) begin(e *entry, r *Run, tick int64, lease *dlock.Lease) {
-	s.lock()
-	defer s.unlock()
+// begin enters the run into the books. Called with mu held.
+func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 	d := e.more()
 	d.place(r)
 	r.clock = time.AfterFunc(e.timer.MaxRunTime, func() { s.outOfTime(e, r) })
@@ -170,13 +178,14 @@ func (s *Scheduler) begin(e *entry, r *Run, tick int64, lease *dlock.Lease) {
 	case !r.local:
 		s.goOnWithout(e, r)
 	}
-	if tick != 0 {
+	ticked := !r.tick.IsZero()
+	if ticked {
 		d.started++
 		d.ranLast = d.ticks
-		d.history.add(decision{tick: tick, ran: true, when: r.started.UnixNano()}, nil)
+		d.history.add(decision{tick: r.tick.UnixMicro(), ran: true, when: r.started.UnixNano()}, nil)
 	}
 	if t := s.tally(e); t != nil {
-		if tick != 0 {
+		if ticked {
 			t.lag.observe(callBounds, max(0, r.started.Sub(r.tick)))
 		}
 		if r.Degraded() {
@@ -307,7 +316,7 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	goOn := lost.Silent && e.timer.OnStoreDown == RunLocal
 	if !goOn {
-		r.cancel(err) // first of all
+		r.ctx.lose(err) // first of all
 	}
 	s.lock()
 	defer s.unlock()
@@ -333,7 +342,7 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 		s.overlong(e, r)
 		return
 	}
-	if cause := context.Cause(&r.ctx); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
+	if cause := r.ctx.cause(); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
 		return // it ended before, and that was told
 	}
 	if l := r.lease.Load(); l != nil {
@@ -355,11 +364,11 @@ func (s *Scheduler) overlong(e *entry, r *Run) {
 }
 
 // outcomeOf looks into our own errors only: those of a handler may panic when they are looked into.
-func outcomeOf(ctx context.Context, err error, panicked bool) Outcome {
+func outcomeOf(ctx *runContext, err error, panicked bool) Outcome {
 	if panicked {
 		return Panicked
 	}
-	switch cause := context.Cause(ctx); {
+	switch cause := ctx.cause(); {
 	case errors.Is(cause, dlock.ErrLost):
 		return LeaseLost
 	case errors.Is(cause, ErrMaxRunTime):

@@ -34,8 +34,9 @@ type Scheduler struct {
 	wake    chan struct{} // the heap has an earlier item
 	prodded chan struct{} // the store is back: the prober should look at once
 	born    time.Time
-	fired   time.Time    // when the heap was last looked at; the scheduling goroutine's own
+	fired   time.Time    // when the heap was last looked at; the scheduling goroutine's own, as the next two
 	shown   time.Time    // what the wall clock showed then
+	batch   [16]dueItem  // what has come due, so that many ticks a moment need not take the lock one by one
 	wakeBy  atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
 	mu         sync.Mutex
@@ -45,6 +46,7 @@ type Scheduler struct {
 	parting    map[*entry]struct{} // removed, but runs go on
 	heap       tickHeap
 	attempts   int           // under way
+	starts     []start       // of the batch at hand
 	line       []*entry      // whose ticks wait for an attempt to end
 	remarks    []remark      // to be logged when mu is unlocked
 	active     int           // attempts, runs and audits that Run waits for
@@ -314,49 +316,96 @@ func (s *Scheduler) awakeIn(wait time.Duration) { s.wakeBy.Store(int64(time.Sinc
 // now is the time by which ticks come due.
 func (s *Scheduler) now() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
 
-// fire dispatches what is due and returns how long nothing else is. More may come due than it can dispatch, so it looks
-// for its end, and shows that it is alive, at every item.
+// fire dispatches what is due and returns how long nothing else is. More may come due than it can dispatch, so it shows
+// that it is alive at every item, and looks for its end at every batch; batches grow only while they take no time.
 func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 	before, shown := s.fired, s.shown
 	s.fired, s.shown = time.Now(), s.now().Round(0)
 	if !before.IsZero() && steppedBack(s.fired.Sub(before), s.shown.Sub(shown)) {
 		s.replan(s.shown)
 	}
-	for {
+	for many, now := 1, s.now(); ; {
 		select {
 		case <-until:
 			return 0
 		default:
 		}
-		s.awakeIn(0)
+		batch, wait := s.takeDue(many, now)
+		if len(batch) == 0 {
+			return wait
+		}
+		// Schedules and blackouts are the user's code: they run without the lock, because they may call us.
+		for i := range batch {
+			s.awakeIn(0)
+			batch[i].ask(s, now)
+		}
 		s.lock()
-		now := s.now()
+		for i := range batch {
+			s.come(&batch[i])
+		}
+		starts := slices.Clone(s.starts)
+		clear(s.starts)
+		s.starts = s.starts[:0]
+		s.unlock()
+		if len(starts) > 0 {
+			go s.runAll(starts)
+		}
+		clear(batch)
+		began := now
+		now = s.now()
+		if many = min(2*many, len(s.batch)); now.Sub(began) > slowBatch {
+			many = 1
+		}
+	}
+}
+
+// slowBatch is how long a batch may take if another is to be made.
+const slowBatch = time.Millisecond
+
+// A dueItem is an item of the heap that is due, and what the user's code says about it.
+type dueItem struct {
+	item
+	tick   time.Time
+	coming coming // of a timer's next tick
+	dark   error  // of a tick that is tried later than it was due
+}
+
+// takeDue takes up to some items that are due from the heap, or returns how long none is.
+func (s *Scheduler) takeDue(many int, now time.Time) (batch []dueItem, wait time.Duration) {
+	s.lock()
+	defer s.unlock()
+	wait = maxSleep
+	for n := range many {
 		if len(s.heap) == 0 {
-			s.unlock()
-			return maxSleep
+			break
 		}
 		if when := time.UnixMicro(s.heap[0].when); when.After(now) {
-			s.unlock()
-			return min(when.Sub(now), maxSleep)
+			wait = min(when.Sub(now), maxSleep)
+			break
 		}
 		it := s.heap.pop()
-		e, tick := it.e, time.UnixMicro(it.e.next)
-		s.unlock()
+		s.batch[n] = dueItem{item: it, tick: time.UnixMicro(it.e.next)}
+		batch = s.batch[:n+1]
+	}
+	return batch, wait
+}
 
-		// Schedules and blackouts are the user's code: they run without the lock, because they may call us.
-		if it.again.at != 0 {
-			dark := s.darkAgain(e, it.again, now)
-			s.lock()
-			s.retry(it, dark)
-			s.unlock()
-			continue
-		}
-		c := s.comeDue(e, tick, time.UnixMicro(it.when), now)
-		s.lock()
-		if !e.gone {
-			s.due(e, c)
-		}
-		s.unlock()
+// ask asks the schedule and the blackouts. Called without mu.
+func (d *dueItem) ask(s *Scheduler, now time.Time) {
+	if d.again.at != 0 {
+		d.dark = s.darkAgain(d.e, d.again, now)
+	} else {
+		d.coming = s.comeDue(d.e, d.tick, time.UnixMicro(d.when), now)
+	}
+}
+
+// come sends an item on its way. Called with mu held.
+func (s *Scheduler) come(d *dueItem) {
+	switch {
+	case d.again.at != 0:
+		s.retry(d.item, d.dark)
+	case !d.e.gone:
+		s.due(d.e, &d.coming)
 	}
 }
 
@@ -390,7 +439,7 @@ func (s *Scheduler) replan(now time.Time) {
 }
 
 // due accounts for a tick and those missed before it, plans the next and tries the tick. Called with mu held.
-func (s *Scheduler) due(e *entry, c coming) {
+func (s *Scheduler) due(e *entry, c *coming) {
 	d := e.more()
 	last := c.last.UnixMicro()
 	if c.missed > 0 {
@@ -456,7 +505,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	s.enter(e)
 	switch {
 	case !s.shared(e):
-		go s.run(e, t.at, nil, false)
+		s.starts = append(s.starts, start{e: e, tick: t.at})
 	case s.breaker.open:
 		s.withoutStore(e, t)
 	case s.attempts < maxAttempts:

@@ -112,7 +112,7 @@ var mutants = []mutant{
 	{
 		name: "rejoin without adopting",
 		edits: []edit{{"timer/rejoin.go",
-			"if r != nil && r.Degraded() && !r.over && r.ctx.Err() == nil && (",
+			"if r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil && (",
 			"if false && ("}},
 		layer: timers("^TestI1RejoinWithoutOverrun$"),
 		says:  "while another of its own goes on without a slot",
