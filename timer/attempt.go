@@ -212,12 +212,12 @@ func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	if !ok || no.Reason != dlock.Quarantine || t.at == 0 || e.gone || !s.starting() {
 		return false
 	}
-	when := s.now().Add(max(no.Ends, unknownQuarantine) + time.Millisecond).UnixMicro()
-	if e.due != t.at || e.next != 0 && e.next <= when {
+	when := s.now().Add(max(no.Ends, unknownQuarantine) + time.Millisecond)
+	if e.due != t.at || e.next != 0 && e.next <= when.UnixMicro() {
 		return false
 	}
 	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
-	s.heap.push(item{when: when, again: t, e: e})
+	s.heap.push(tryLater(when, e, t))
 	s.poke()
 	return true
 }

@@ -94,7 +94,7 @@ func (s *Scheduler) drain() <-chan struct{} {
 	}
 	s.line = nil
 	for _, it := range s.heap {
-		if it.again.at != 0 {
+		if it.again != nil {
 			s.skip(it.e, it.again.at, it.again.abandoned(), nil)
 		}
 	}

@@ -1,10 +1,17 @@
 package timer
 
+import "time"
+
 // An item of the heap is something to do at an instant. It is a value: a hundred thousand timers are one slice.
 type item struct {
-	when  int64   // µs since the epoch
-	again dueTick // a tick that is tried later than it was due; zero: the timer's next tick comes due
+	when  int64    // µs since the epoch
+	again *dueTick // a tick that is tried later than it was due; nil: the timer's next tick comes due
 	e     *entry
+}
+
+// tryLater is a tick that is tried later than it was due.
+func tryLater(when time.Time, e *entry, t dueTick) item {
+	return item{when: when.UnixMicro(), again: &t, e: e}
 }
 
 // tickHeap is a four-ary min-heap of items by time: shallower than a binary heap, and half the cache misses.
@@ -67,8 +74,8 @@ func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 		switch {
 		case it.e != e:
 			s = append(s, it)
-		case it.again.at != 0:
-			again = append(again, it.again)
+		case it.again != nil:
+			again = append(again, *it.again)
 		}
 	}
 	clear((*h)[len(s):])

@@ -100,7 +100,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 		for range rand.IntN(300) {
 			when := rand.Int64N(100)
 			if rand.IntN(10) == 0 {
-				h.push(item{when: when, e: drop, again: dueTick{at: when}})
+				h.push(item{when: when, e: drop, again: &dueTick{at: when}})
 				continue
 			}
 			h.push(item{when: when, e: &entry{}})
@@ -192,9 +192,9 @@ func TestReplan(t *testing.T) {
 	s.phase = running
 	e.next = now.Add(time.Hour).UnixMicro()
 	s.heap.push(item{when: e.next, e: e})
-	s.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: dueTick{at: 1}, e: e})
+	s.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
 	s.replan(now)
-	if len(s.heap) != 2 || time.UnixMicro(s.heap[1].when).Sub(now) > time.Minute || s.heap[1].again.at != 0 || s.heap[0].again.at != 1 ||
+	if len(s.heap) != 2 || time.UnixMicro(s.heap[1].when).Sub(now) > time.Minute || s.heap[1].again != nil || s.heap[0].again.at != 1 ||
 		s.heap[0].when != now.UnixMicro() {
 		t.Errorf("%+v", s.heap)
 	}

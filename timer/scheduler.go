@@ -392,8 +392,8 @@ func (s *Scheduler) takeDue(many int, now time.Time) (batch []dueItem, wait time
 
 // ask asks the schedule and the blackouts. Called without mu.
 func (d *dueItem) ask(s *Scheduler, now time.Time) {
-	if d.again.at != 0 {
-		d.dark = s.darkAgain(d.e, d.again, now)
+	if d.again != nil {
+		d.dark = s.darkAgain(d.e, *d.again, now)
 	} else {
 		d.coming = s.comeDue(d.e, d.tick, time.UnixMicro(d.when), now)
 	}
@@ -402,7 +402,7 @@ func (d *dueItem) ask(s *Scheduler, now time.Time) {
 // come sends an item on its way. Called with mu held.
 func (s *Scheduler) come(d *dueItem) {
 	switch {
-	case d.again.at != 0:
+	case d.again != nil:
 		s.retry(d.item, d.dark)
 	case !d.e.gone:
 		s.due(d.e, &d.coming)
@@ -418,7 +418,7 @@ func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.
 func (s *Scheduler) replan(now time.Time) {
 	s.lock()
 	s.say(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
-	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.again.at == 0 })
+	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.again == nil })
 	for i := range s.heap {
 		s.heap[i].when = now.UnixMicro() // a tick that waits does so by the clock that was ahead: look again
 	}
@@ -464,7 +464,7 @@ func (s *Scheduler) due(e *entry, c *coming) {
 
 // retry tries a tick again, or at last, if it is still the latest. Called with mu held.
 func (s *Scheduler) retry(it item, dark error) {
-	switch e, t := it.e, it.again; {
+	switch e, t := it.e, *it.again; {
 	case e.gone || e.due != t.at:
 		s.skip(e, t.at, t.overtaken(), nil)
 	case dark != nil:

@@ -84,7 +84,7 @@ func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	}
 	step := min(standBackStep, min(maxStandBack, e.interval()/4)/time.Duration(s.hosts))
 	t.stood = true
-	s.heap.push(item{when: s.now().Add(time.Duration(rank) * step).UnixMicro(), again: t, e: e})
+	s.heap.push(tryLater(s.now().Add(time.Duration(rank)*step), e, t))
 	s.poke()
 	return true
 }

@@ -134,6 +134,6 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 	if !p.missed.IsZero() && e.due == 0 { // also one that was the last
 		e.due = p.missed.UnixMicro()
 		e.more().ticks++
-		s.heap.push(item{when: s.now().UnixMicro(), again: dueTick{at: e.due, missed: true}, e: e})
+		s.heap.push(tryLater(s.now(), e, dueTick{at: e.due, missed: true}))
 	}
 }

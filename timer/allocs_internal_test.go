@@ -1,0 +1,111 @@
+package timer
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// dueAgain is a scheduler with metrics and a logger, and one timer that comes due whenever it is told to.
+func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context) error) (s *Scheduler, tick func()) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("the race detector allocates, too")
+	}
+	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		Timer{Name: "a", Schedule: Every(5 * time.Second), Run: run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until, e := make(chan struct{}), s.entries["a"]
+	tick = func() {
+		s.lock()
+		e.next = time.Now().UnixMicro()
+		s.heap[0].when = e.next
+		s.unlock()
+		s.fire(until)
+		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
+			s.lock()
+			busy = s.active > 0
+			s.unlock()
+		}
+	}
+	for range 2 * historyLen { // what is made once is there
+		tick()
+	}
+	return s, tick
+}
+
+// A look at the heap allocates nothing when nothing is due.
+//
+// Fails when fire makes its batch anew.
+func TestNothingDueAllocatesNothing(t *testing.T) {
+	s, _ := dueAgain(t, nil, func(context.Context) error { return nil })
+	until := make(chan struct{})
+	if n := testing.AllocsPerRun(1000, func() { s.fire(until) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// A run without a store allocates its Run, its MaxRunTime (a timer and what that calls), and a goroutine (what it calls, and the list of runs
+// that it begins), also with metrics.
+//
+// Fails when finish builds the attributes of a line that is not logged, and when a run's context is made although nobody asks for it.
+func TestAllocationsOfARun(t *testing.T) {
+	_, tick := dueAgain(t, nil, func(ctx context.Context) error { _, _ = RunFromContext(ctx); return nil })
+	if n := testing.AllocsPerRun(1000, tick); n > 5 {
+		t.Errorf("%v allocations, want at most 5", n)
+	}
+}
+
+// A tick that finds every slot held allocates one thing, what its goroutine calls, above what the lease's package allocates for the same answer;
+// one that a remembered answer tells so, nothing.
+//
+// Fails when the name in the store is put together for each attempt, when the claim of the tick is a pointer, and when stillFull is not asked.
+func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
+	store := memlock.New()
+	other, err := dlock.NewSession(store, dlock.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := other.Semaphore("timer:a", 1).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	s, tick := dueAgain(t, store, func(context.Context) error { t.Error("it ran"); return nil })
+	asks := func() {
+		_, err := other.Semaphore("timer:a", 1).TryAcquireTick(t.Context(), dlock.Tick{At: time.Now()})
+		if reasonOf(err) != LimitGlobal {
+			t.Fatal(err)
+		}
+	}
+	bare, whole := testing.AllocsPerRun(1000, asks), testing.AllocsPerRun(1000, tick)
+	t.Logf("%v allocations, of which %v are the lease's", whole, bare)
+	if whole > bare+1 {
+		t.Errorf("%v allocations, %v more than the bare question; want 1 more", whole, whole-bare)
+	}
+	d := s.entries["a"].detail
+	if d.skipped[LimitGlobal] < 1000 {
+		t.Fatalf("skipped: %v", d.skipped)
+	}
+	d.told.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.Full}, time.Now().Add(time.Hour)}
+	if n := testing.AllocsPerRun(1000, tick); n != 0 {
+		t.Errorf("%v allocations with a remembered answer, want 0", n)
+	}
+}

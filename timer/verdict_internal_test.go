@@ -1,0 +1,55 @@
+package timer
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Every Reason that a tick can be skipped for, and every Outcome, has a verdict, so that Explain tells it; a reason of somebody else's store is
+// told from its error.
+//
+// Fails when one of either is left out of verdicts.
+func TestEveryReasonIsAVerdict(t *testing.T) {
+	for file, typ := range map[string]string{"reason.go": "Reason", "run.go": "Outcome"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			c, ok := node.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if id, ok := c.Type.(*ast.Ident); !ok || id.Name != typ {
+				return true
+			}
+			text, err := strconv.Unquote(c.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+			if text != string(NotRunning) && !slices.Contains(verdicts[1:], text) { // NotRunning is Trigger's alone
+				t.Errorf("%s %q has no verdict", typ, text)
+			}
+			return true
+		})
+		if n < 5 {
+			t.Errorf("%s: found %d of type %s", file, n, typ)
+		}
+	}
+	foreign := &dlock.NotAcquiredError{Reason: "full moon"}
+	if v := verdictOf(reasonOf(foreign)); v.reason(foreign) != "full moon" {
+		t.Errorf("a store's own reason is told as %q", v.reason(foreign))
+	}
+	if v := verdictOf(reasonOf(errors.New("down"))); v.reason(nil) != StoreDown {
+		t.Errorf("a store that is down is told as %q", v.reason(nil))
+	}
+}
