@@ -1,0 +1,83 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A run's context says the same whether it was asked when the run began or is asked only later, and so do those derived from it.
+//
+// Fails when cause does not look at ends, or at base; when context does not look at over; when end does not note it; and when lose does
+// not make the context first, so that what came before it is forgotten.
+func TestRunContextAskedLate(t *testing.T) {
+	type key struct{}
+	lost := &dlock.LostError{Name: "timer:a"}
+	const maxRunTime = time.Minute
+	past := func(d time.Duration) {
+		time.Sleep(d)
+		synctest.Wait()
+	}
+	for name, c := range map[string]struct {
+		happens func(r *Run, drain func())
+		err     error
+		cause   error
+	}{
+		"nothing":            {func(*Run, func()) {}, nil, nil},
+		"MaxRunTime":         {func(*Run, func()) { past(maxRunTime) }, context.DeadlineExceeded, ErrMaxRunTime},
+		"lost":               {func(r *Run, _ func()) { r.ctx.lose(lost) }, context.Canceled, lost},
+		"drained":            {func(_ *Run, drain func()) { drain() }, context.Canceled, ErrDraining},
+		"over":               {func(r *Run, _ func()) { r.ctx.end() }, context.Canceled, context.Canceled},
+		"MaxRunTime, lost":   {func(r *Run, _ func()) { past(maxRunTime); r.ctx.lose(lost) }, context.DeadlineExceeded, ErrMaxRunTime},
+		"lost, MaxRunTime":   {func(r *Run, _ func()) { r.ctx.lose(lost); past(maxRunTime) }, context.Canceled, lost},
+		"MaxRunTime, over":   {func(r *Run, _ func()) { past(maxRunTime); _ = r.ctx.cause(); r.ctx.end() }, context.DeadlineExceeded, ErrMaxRunTime},
+		"drained and lost":   {func(r *Run, drain func()) { drain(); r.ctx.lose(lost) }, context.Canceled, ErrDraining},
+		"lost after the end": {func(r *Run, _ func()) { r.ctx.end(); r.ctx.lose(lost) }, context.Canceled, context.Canceled},
+	} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, asked early %v", name, early), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+					defer cancel(nil)
+					r := &Run{timer: "a"}
+					r.ctx.run, r.ctx.base, r.ctx.ends = r, base, time.Now().Add(maxRunTime)
+					defer r.ctx.end()
+					if early {
+						r.ctx.Done()
+					}
+					c.happens(r, func() { cancel(ErrDraining) })
+					synctest.Wait()
+					if cause := r.ctx.cause(); !errors.Is(cause, c.cause) {
+						t.Errorf("cause is %v, want %v", cause, c.cause)
+					}
+					child, stop := context.WithCancel(&r.ctx)
+					defer stop()
+					for which, ctx := range map[string]context.Context{"its own": &r.ctx, "a derived one": child} {
+						if ctx.Err() != c.err || !errors.Is(context.Cause(ctx), c.cause) {
+							t.Errorf("%s: %v, cause %v; want %v, cause %v", which, ctx.Err(), context.Cause(ctx), c.err, c.cause)
+						}
+						select {
+						case <-ctx.Done():
+							if c.err == nil {
+								t.Errorf("%s: done", which)
+							}
+						default:
+							if c.err != nil {
+								t.Errorf("%s: not done", which)
+							}
+						}
+						deadline, ok := ctx.Deadline()
+						if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok || !deadline.Equal(r.ctx.ends) {
+							t.Errorf("%s: run %v, value %v, deadline %v %v", which, got, ctx.Value(key{}), deadline, ok)
+						}
+					}
+				})
+			})
+		}
+	}
+}
