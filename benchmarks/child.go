@@ -34,6 +34,7 @@ var kinds = map[string]func(spec) (player, error){
 	"tickslot":           tickslotFires,
 	"robfig":             robfigFires,
 	"gocron":             gocronFires,
+	"wakes":              bareWakes,
 	"heartbeat-tickslot": tickslotBeats,
 	"heartbeat-redsync":  redsyncBeats,
 	"heartbeat-bsm":      bsmBeats,

@@ -337,10 +337,16 @@ func (l *lab) idle() Group {
 	s := spec{Kind: "tickslot", N: 1000, Every: time.Minute, Metrics: true, Warm: time.Second, Value: "core %"}
 	stored := s
 	stored.Redis = l.redis.Addr()
+	bare := s
+	bare.Kind = "wakes"
+	pinging := bare
+	pinging.Redis = stored.Redis
 	const local = "tickslot without a store"
 	return Group{
 		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together, Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged(beatTTL),
-		Cases: []Case{{Name: "tickslot on Redis", Open: inChild(stored)}, {Name: local, Open: inChild(s)}},
+		Cases: []Case{{Name: "tickslot on Redis", Open: inChild(stored)}, {Name: local, Open: inChild(s)},
+			beside(Case{Name: "one time.Timer that wakes as often, and two PINGs", Open: inChild(pinging)}),
+			beside(Case{Name: "one time.Timer that wakes as often", Open: inChild(bare)})},
 		Claims: []Claim{
 			{Name: "idle with 1,000 timers of 1 min, on Redis", Bound: 0.1, Target: 1, AtMost: true},
 			{Name: "idle with 1,000 timers of 1 min, without a store", Ours: local, Bound: 0.1, Target: 1, AtMost: true},
