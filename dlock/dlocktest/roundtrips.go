@@ -40,8 +40,9 @@ func oneRoundTrip(c *check) {
 	}
 	one("acquire when all 50 slots are held", func() { h.mustRefuse(c.request("s", 50), dlock.Full) })
 	if c.h.Features.AtomicTick {
-		one("acquire with a tick", func() { grants = append(grants, h.mustAcquire(c.tick("t", 500, thisSecond(), 1)).grant) })
-		one("acquire with a tick that is taken", func() { h.mustRefuse(c.tick("t", 500, thisSecond(), 1), dlock.TickTaken) })
+		at := thisSecond()
+		one("acquire with a tick", func() { grants = append(grants, h.mustAcquire(c.tick("t", 500, at, 1)).grant) })
+		one("acquire with a tick that is taken", func() { h.mustRefuse(c.tick("t", 500, at, 1), dlock.TickTaken) })
 	}
 	for len(grants) < 500 {
 		grants = append(grants, h.mustAcquire(c.request("many", 500)).grant)
