@@ -107,7 +107,6 @@ func TestVerdicts(t *testing.T) {
 		{"at most", true, Claim{Peer: "theirs", Target: 1.3, AtMost: true}, 0.125, true},
 		{"a bound that is kept", true, Claim{Bound: 20, Target: 1, AtMost: true}, 0.5, true},
 		{"a bound that is not", true, Claim{Key: "twice", Bound: 16, Target: 1, AtMost: true}, 1.25, false},
-		{"not possible yet", true, Claim{Peer: "theirs", Target: 1, Pending: "wait"}, 8, false},
 		{"fires nothing", true, Claim{Peer: "theirs", Target: 1, OnTime: true}, 8, false},
 	} {
 		r, err := Group{Less: c.less, Cases: cases, Claims: []Claim{c.claim}}.run(2, true)

@@ -9,23 +9,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// pipelined turns on what lets concurrent calls of a process share round trips. nil: the store has no such thing yet, and the
-// groups that need it count as not met.
-var pipelined func(*redislock.Options)
-
-// pending is what a claim that needs pipelining says until there is some.
-func pending() string {
-	if pipelined == nil {
-		return "redislock does not share round trips yet"
-	}
-	return ""
-}
-
 // ours is tickslot as its users have it: a Session on a store, with its heartbeat, trust window and clean-up.
 type ours struct {
 	slots int // 0: a mutex
 	tick  bool
-	pipe  bool
 	names func(worker int) string
 }
 
@@ -44,11 +31,7 @@ func (o ours) on(r *redisServer, workers int) (*cycles, error) {
 	if err := r.known(o.slots, o.nameList(workers)...); err != nil {
 		return nil, err
 	}
-	var opts redislock.Options
-	if o.pipe && pipelined != nil {
-		pipelined(&opts)
-	}
-	store := r.store(opts)
+	store := r.store(redislock.Options{})
 	take, stop, err := o.session(store, workers)
 	if err != nil {
 		return nil, err
