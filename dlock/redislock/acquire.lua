@@ -49,7 +49,12 @@ local function slot_of(member) -- nil: something else stands in the index
   return slot and slot < 10000 and slot or nil
 end
 
--- What INFO says does not change while the script runs.
+-- What follows is the same for all attempts, and is found out when the first needs it.
+local ends
+local function lease_ends()
+  ends = ends or int(now + ttl)
+  return ends
+end
 local told
 local function info()
   told = told or redis.pcall('INFO', 'server')
@@ -116,7 +121,7 @@ local function attempt(state, token, slots, claim)
     local revoked = string.sub(held, #mine + 1, #mine + 11) == ',"revoked":'
     if not revoked then -- its holder learns of that with the next heartbeat
       redis.call('PEXPIRE', key(again), ttl)
-      if not mutex then redis.call('ZADD', index, int(now + ttl), again) end
+      if not mutex then redis.call('ZADD', index, lease_ends(), again) end
     end
     return 'ok' .. news .. ' ' .. again .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
   end
@@ -296,7 +301,7 @@ local function attempt(state, token, slots, claim)
   if mutex then
     abandoned = known[7] == '0'
   else
-    redis.call('ZADD', index, int(now + ttl), slot)
+    redis.call('ZADD', index, lease_ends(), slot)
     abandoned = redis.call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have taken it out
     redis.call('ZADD', tokens, slot, token)
     redis.call('PEXPIRE', tokens, ARGV[2]) -- it comes and goes with what is held
