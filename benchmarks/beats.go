@@ -27,12 +27,21 @@ const beatTTL = 3 * time.Second
 // counted is a store that counts renewals.
 type counted struct {
 	*redislock.Store
-	renewed atomic.Int64
-	lost    atomic.Int64
+	renewed    atomic.Int64
+	lost       atomic.Int64
+	goroutines atomic.Int64 // the most that there were when a call began or ended
+}
+
+func (c *counted) look() {
+	if n := int64(runtime.NumGoroutine()); n > c.goroutines.Load() { // one beat at a time
+		c.goroutines.Store(n)
+	}
 }
 
 func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	c.look()
 	results, err := c.Store.Extend(ctx, ttl, grants...)
+	c.look()
 	if err != nil {
 		c.lost.Add(1)
 	}
@@ -87,14 +96,14 @@ func parallel(n int, f func(int) error) error {
 
 // play lasts until every lease has been renewed, and for a window at least. Where it cuts a beat in two it has that much less to count, too.
 func (h *tickslotHeart) play(window time.Duration) (sample, error) {
+	h.store.goroutines.Store(0)
 	renewed, used, began := h.store.renewed.Load(), cpu(), time.Now()
-	stop, most := watchGoroutines()
 	did := func() int { return int(h.store.renewed.Load() - renewed) }
-	for time.Since(began) < window || did() < len(h.leases) && time.Since(began) < 4*window {
+	time.Sleep(window) // to look on costs as much as it takes
+	for did() < len(h.leases) && time.Since(began) < 4*window {
 		time.Sleep(10 * time.Millisecond)
 	}
 	usedNow, all := cpu()-used, did()
-	close(stop)
 	if all < len(h.leases) {
 		return sample{}, fmt.Errorf("%d of %d leases were renewed", all, len(h.leases))
 	}
@@ -106,31 +115,11 @@ func (h *tickslotHeart) play(window time.Duration) (sample, error) {
 			return sample{}, fmt.Errorf("lease %d is not valid: %w", i, l.Err())
 		}
 	}
-	return beatSample(usedNow, float64(all), <-most-h.goroutines-1), nil // without the watcher
+	return beatSample(usedNow, float64(all), int(h.store.goroutines.Load())-h.goroutines), nil
 }
 
 func beatSample(used time.Duration, did float64, goroutines int) sample {
 	return sample{Value: used.Seconds() * 1e3 / did * 10_000, Did: did, Extra: map[string]float64{"goroutines": float64(goroutines)}}
-}
-
-// watchGoroutines looks how many there are at most, until stop is closed.
-func watchGoroutines() (stop chan struct{}, most chan int) {
-	stop, most = make(chan struct{}), make(chan int, 1)
-	go func() {
-		n := 0
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				n = max(n, runtime.NumGoroutine())
-			case <-stop:
-				most <- max(n, runtime.NumGoroutine())
-				return
-			}
-		}
-	}()
-	return stop, most
 }
 
 // perLease has a goroutine per lease, that waits for its turn, as is usual: each renews its lease once per window, at a time of its own.
