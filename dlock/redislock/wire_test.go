@@ -113,7 +113,7 @@ func TestRoundTrips(t *testing.T) {
 	// A thousand leases of many names: the session sends them in batches of 500.
 	session := newSession(t, store, quarantineTTL, 400*time.Millisecond)
 	for i := range 1000 {
-		if _, err := session.Semaphore(fmt.Sprintf("beat%d", i%40), 25).TryAcquire(ctx); err != nil {
+		if _, err := session.Semaphore(fmt.Sprintf("beat%d", i%40), 25).Acquire(ctx); err != nil { // also when a busy machine makes the store late
 			t.Fatal(err)
 		}
 	}
