@@ -24,7 +24,10 @@ func (w *words) next() string {
 	return word
 }
 
-func (w *words) number() int64 { return number(w.next()) }
+func (w *words) number() int64 {
+	n, _ := strconv.ParseInt(w.next(), 10, 64)
+	return n
+}
 
 // parseAnswer reads an answer for one name: words, or words and a text.
 func parseAnswer(v any) (w words, text string, err error) {
