@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -227,7 +228,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if outcome == OK {
 		d.silence.succeeded(time.Now())
 	}
-	d.last, d.lastErr = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: verdictOf(outcome), attempts: int16(r.Attempt()), slot: int32(r.Slot())}, err
+	d.last, d.lastErr = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: verdictOf(outcome), attempts: int16(min(r.Attempt(), math.MaxInt16)), slot: int32(r.Slot())}, err
 	if !r.tick.IsZero() {
 		d.last.tick = r.tick.UnixMicro()
 		if i := d.history.find(d.last.tick); i >= 0 && d.history.decisions[i].isOf(r) {
