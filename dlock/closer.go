@@ -53,15 +53,20 @@ func (s *Session) closeWindows() {
 // watch looks for sleep of the machine from now on, until the last lease of which somebody waits for the end is gone.
 func (s *Session) watch(l *Lease) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.windows.has(l) {
+		s.mu.Unlock()
 		return
 	}
 	l.counted = true
 	s.watched++
-	if s.sleeper == nil {
+	first := s.sleeper == nil
+	if first {
 		s.slept = suspended()
 		s.sleeper = time.AfterFunc(sleepCheck, s.checkSleep)
+	}
+	s.mu.Unlock()
+	if first {
+		s.closeWindows() // the machine may have slept while nobody looked
 	}
 }
 

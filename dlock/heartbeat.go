@@ -29,7 +29,7 @@ func (s *Session) add(l *Lease, ends time.Time) bool {
 	s.windows.enter(l)
 	s.closeAt(ends)
 	s.turns.enter(l)
-	if s.turns.len%beatBatch == 1 { // the first, or the turns come faster now
+	if s.turns.first == l || s.turns.len%beatBatch == 1 { // it is the first, or the turns come faster now
 		s.schedule()
 	}
 	return true
@@ -139,7 +139,9 @@ func (s *Session) stopTimers() {
 		s.next.Stop()
 		s.nextAt = time.Time{}
 	}
-	s.stopSleeper()
+	if s.windows.len == 0 {
+		s.stopSleeper()
+	}
 }
 
 func (s *Session) stopSleeper() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,8 +99,13 @@ func TestHeartbeatIsSpread(t *testing.T) {
 					}
 					last = call.at
 				}
-				if calls > 4*c.calls {
+				if calls > 4*c.calls || calls < 4*c.calls-1 {
 					t.Errorf("%d calls in 4 beats, want %d", calls, 4*c.calls)
+				}
+				for name, at := range renewed {
+					if time.Since(at) > beat {
+						t.Fatalf("%s was last renewed %v ago", name, time.Since(at))
+					}
 				}
 			})
 		})
@@ -474,4 +480,24 @@ func (d *deadlines) Extend(ctx context.Context, ttl time.Duration, grants ...dlo
 func (d *deadlines) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
 	d.note(ctx)
 	return d.DistributedLock.Release(ctx, grants...)
+}
+
+// A lease whose acquire took long has its turn before one that was asked for later and granted sooner.
+//
+// Fails if add schedules only the first lease of an empty line.
+func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})
+		start := time.Now()
+		h.faulty.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire)
+		var all sync.WaitGroup
+		all.Go(func() { h.take(t, "slow", 1) })
+		advance(300 * time.Millisecond)
+		h.take(t, "quick", 1)
+		all.Wait()
+		advance(2 * time.Second)
+		if calls := h.spy.extended(); len(calls) == 0 || !calls[0].at.Equal(start.Add(time.Second)) {
+			t.Errorf("calls at %v, want the first after 1s", calls)
+		}
+	})
 }

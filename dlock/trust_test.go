@@ -223,6 +223,34 @@ func TestI2_MachineNapped(t *testing.T) {
 	})
 }
 
+// Sleep is noticed within a second also by who asks for the context only afterwards, and after the session was closed.
+//
+// Fails if watch does not call closeWindows, and if Close stops the sleeper.
+func TestI2_MachineSleptMeanwhile(t *testing.T) {
+	sleep := dlock.FakeSleep(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		lease := h.take(t, "job", 1)
+		sleep(time.Minute)
+		if lease.Context().Err() == nil {
+			t.Error("the context of a lease whose window has closed has not ended")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		lease := h.take(t, "job", 1)
+		ctx := lease.Context()
+		if err := h.Close(bg); err != nil {
+			t.Fatal(err)
+		}
+		sleep(time.Minute)
+		advance(time.Second)
+		if ctx.Err() == nil {
+			t.Error("the session is closed, and the context of its lease has not ended")
+		}
+	})
+}
+
 // Where sleep can only be guessed from the wall clock, a step of it makes the lease doubtful, not lost: Valid is false until the
 // heartbeat, which goes out at once, has asked the store.
 //

@@ -45,7 +45,7 @@ local function count(x)
   return x and x >= 0 and x < 9007199254740992 and x or 0
 end
 local function slot_of(member) -- nil: something else stands in the index
-  local slot = string.match(member, '^%d+$') and tonumber(member)
+  local slot = (member == '0' or string.find(member, '^[1-9]%d*$')) and tonumber(member)
   return slot and slot < 10000 and slot or nil
 end
 
@@ -91,7 +91,7 @@ local function attempt(state, token, slots, claim)
     error('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err, 0)
   end
   local fence, run, ready = count(known[1]), known[3], count(known[4])
-  local success, version, paused, limit = known[5] or '0', '0', 0, -1
+  local declared, success, version, paused, limit = known[2] or '0', known[5] or '0', '0', 0, -1
   if not mutex then
     version, paused = known[7] or '0', count(known[8])
     if known[9] then
@@ -102,7 +102,12 @@ local function attempt(state, token, slots, claim)
       if limit > 0 then n = limit end
     end
   end
-  local news = ' ' .. (known[2] or '0') .. ' ' .. success .. ' ' .. version .. ' ' .. math.max(0, limit)
+  local news = declared .. ' ' .. success .. ' ' .. version
+  if not string.find(news, '^%d+ %d+ %d+$') then -- somebody else wrote there
+    local function digits(x) return string.match(x, '^%d+$') or '0' end
+    news = digits(declared) .. ' ' .. digits(success) .. ' ' .. digits(version)
+  end
+  news = ' ' .. news .. ' ' .. math.max(0, limit)
 
   -- A name that nobody uses may go after a while, unless something is ordered for it. Versions of this script that know of no orders
   -- have it expire all the same, and may have been here.
@@ -121,7 +126,10 @@ local function attempt(state, token, slots, claim)
     local revoked = string.sub(held, #mine + 1, #mine + 11) == ',"revoked":'
     if not revoked then -- its holder learns of that with the next heartbeat
       redis.call('PEXPIRE', key(again), ttl)
-      if not mutex then redis.call('ZADD', index, lease_ends(), again) end
+      if not mutex then
+      redis.call('ZADD', index, lease_ends(), again)
+      redis.call('PEXPIRE', index, ARGV[2])
+    end
     end
     return 'ok' .. news .. ' ' .. again .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
   end
@@ -129,8 +137,9 @@ local function attempt(state, token, slots, claim)
   -- 2. Orders. What lies before the end of a pause was not missed.
   local wanted, most, missed
   if claim ~= '' then
-    wanted, most, missed = string.match(claim, '^(%d+) (%d+) (%d)$')
+    wanted, most, missed = string.match(claim, '^(-?%d+) (%d+) (%d)$')
     wanted, most, missed = tonumber(wanted), tonumber(most), missed == '1'
+    if not wanted then error('TICKSLOT the claim of a tick makes no sense', 0) end
   end
   if micros < paused or missed and wanted < paused then
     return {'paused' .. news .. ' ' .. int(paused), redis.call('HGET', state, 'pause') or ''}
@@ -336,8 +345,8 @@ for i = 1, #KEYS do
   local fine, answer = pcall(attempt, KEYS[i], ARGV[3 * i + 5], ARGV[3 * i + 6], ARGV[3 * i + 7])
   if not fine then
     local why = type(answer) == 'table' and answer.err or tostring(answer)
-    -- What is wrong with one name is its own affair. Everything else is wrong with this server.
-    if not string.find(why, 'TICKSLOT', 1, true) and not string.find(why, 'WRONGTYPE', 1, true) then return redis.error_reply(why) end
+    -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
+    if string.find(why, 'READONLY', 1, true) then return redis.error_reply(why) end
     answer = {'error', why}
   end
   answers[i + 1] = answer

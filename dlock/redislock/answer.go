@@ -62,17 +62,21 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 		news.Success = max(time.Microsecond, microseconds(now-success))
 	}
 	news.Orders, news.Limit = w.number(), int(w.number())
+	if news.Orders >= maxMicros {
+		news.Orders = 0 // no version is as large
+	}
 	if news.Slots < 0 || news.Orders < 0 || news.Limit < 0 || news.Limit > dlock.MaxSlots {
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 	}
-	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
-	switch reason {
-	case "ok":
+	if verdict == "ok" {
 		slot, fence, abandoned := w.number(), w.number(), w.number()
-		if slot < 0 || slot >= int64(max(req.Slots, news.Limit, 1)) || fence <= 0 {
+		if slot < 0 || slot >= int64(max(req.Slots, news.Limit, 1)) || fence <= 0 || w != "" {
 			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 		}
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence), News: news, Abandoned: abandoned == 1}, nil
+	}
+	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+	switch reason {
 	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst:
 	case dlock.TickTaken:
 		no.Holder = parseClaimer(text)
@@ -120,9 +124,10 @@ func parseExtend(a []any, share []int, results []dlock.Result) error {
 			}
 			revoked, err := parseOrder(order)
 			if err != nil {
-				return fmt.Errorf("%w: a lease was revoked: %w", errAnswer, err)
+				r = dlock.Result{Err: fmt.Errorf("%w: a lease was revoked: %w", errAnswer, err)}
+			} else {
+				r.Revoked = &revoked
 			}
-			r.Revoked = &revoked
 		case "error":
 			why, err := text()
 			if err != nil {

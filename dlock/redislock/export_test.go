@@ -19,4 +19,4 @@ func (s *Store) Waiting() int {
 }
 
 // Key is the key of a mutex.
-func (s *Store) Key(name string, mutex bool) string { return s.keys(name, mutex).base }
+func (s *Store) Key(name string) string { return s.keys(name, true).base }

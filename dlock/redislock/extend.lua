@@ -22,7 +22,7 @@ local state, known, base, index
 for i = 1, #KEYS do
   local slot, mine = ARGV[2 * i + 1], '{"token":"' .. ARGV[2 * i + 2] .. '"'
   local mutex = slot == ''
-  if KEYS[i] ~= state then -- those of one name come one after the other
+  if KEYS[i] ~= state then -- those of one name often come one after the other
     state = KEYS[i]
     base = string.sub(state, 1, mutex and -#':slot:mutex' - 1 or -#'state' - 1)
     index = base .. 'index'
@@ -30,8 +30,8 @@ for i = 1, #KEYS do
     if not known.err then
       -- A run may outlast the time after which an unused name is forgotten. One for which something is ordered is not.
       local kept = tonumber(known[3])
-      if not kept or kept > now or now - kept > ARGV[2] / 40 then
-        redis.call('HSET', state, 'kept', string.format('%.0f', now))
+      if known[1] and (not kept or kept > now or now - kept > ARGV[2] / 40) then
+        redis.pcall('HSET', state, 'kept', string.format('%.0f', now)) -- without memory, the next time
         if not known[2] then redis.call('PEXPIRE', state, ARGV[2]) end
         if not mutex then redis.call('PEXPIRE', index, ARGV[2]) end
       end

@@ -376,3 +376,40 @@ func masterOf(t *testing.T, cluster *redistest.Cluster, key string) *redistest.S
 	t.Fatalf("no node at %s", addr)
 	return nil
 }
+
+// A tick from before the epoch is late, like any that is older than one that was claimed. What cannot be understood is not granted.
+//
+// Fails when acquire.lua reads a claim without its sign.
+func TestTickBeforeTheEpoch(t *testing.T) {
+	t.Parallel()
+	_, store := shared(t, unique("epoch"))
+	for _, token := range []string{"a", "b"} {
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Second, Tick: &dlock.Tick{At: time.Unix(-1, 0), Max: 1}})
+		if !isReason(err, dlock.TickLate) {
+			t.Errorf("%s: %v, want that the tick is late", token, err)
+		}
+	}
+}
+
+// An order that makes no sense is the fault of its lease alone.
+//
+// Fails when parseExtend ends at the first.
+func TestRevocationThatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	prefix := unique("senseless")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	var grants []dlock.Grant
+	for _, name := range []string{"x", "y"} {
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "token", TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	client.Set(ctx, prefix+"x:slot:0", `{"token":"token","revoked":{bad},"fence":1}`, redis.KeepTTL)
+	r, err := store.Extend(ctx, time.Second, grants...)
+	if err != nil || r[0].Outcome != dlock.Unknown || r[0].Err == nil || r[1].Outcome != dlock.OK {
+		t.Errorf("%+v, %v; want an error for x, and y extended", r, err)
+	}
+}

@@ -292,6 +292,12 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 			c.HSet(ctx, b+"state", "fence", "1e400", "tick", "nan", "starts", "-7", "slots", "x", "ready", "1e300")
 		},
 		func(ctx context.Context, c *redis.Client, b string) { c.HSet(ctx, b+"state", "fence", "9e18") },
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.HSet(ctx, b+"state", "slots", "3 5", "success", "", "version", "-5")
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.ZAdd(ctx, b+"index", redis.Z{Score: 2e12, Member: "007"}, redis.Z{Score: 1e6, Member: "0099"})
+		},
 	} {
 		prefix := unique("nonsense")
 		client, store := lasting(t, prefix, "a", 3)

@@ -237,7 +237,8 @@ func (s *Store) failed(ctx context.Context, err error) error {
 			return fmt.Errorf("redislock: the server refuses: check user, password and ACL: %w", err)
 		}
 	}
-	if _, cluster := s.client.(*redis.ClusterClient); !cluster && redis.HasErrorPrefix(err, "CROSSSLOT") || !cluster && redis.HasErrorPrefix(err, "MOVED") {
+	if _, cluster := s.client.(*redis.ClusterClient); !cluster && redis.HasErrorPrefix(err, "CROSSSLOT") || !cluster && redis.HasErrorPrefix(err, "MOVED") ||
+		!cluster && strings.Contains(err.Error(), "non local key") {
 		return fmt.Errorf("redislock: this server is a node of a Redis Cluster: pass a *redis.ClusterClient: %w", err)
 	}
 	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE ") {

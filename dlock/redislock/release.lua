@@ -46,8 +46,8 @@ for i = 1, #KEYS do
   local fine, answer = pcall(release, KEYS[i], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1])
   if not fine then
     local why = type(answer) == 'table' and answer.err or tostring(answer)
-    -- What is wrong with one name is its own affair. Everything else is wrong with this server.
-    if not string.find(why, 'TICKSLOT', 1, true) and not string.find(why, 'WRONGTYPE', 1, true) then return redis.error_reply(why) end
+    -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
+    if string.find(why, 'READONLY', 1, true) then return redis.error_reply(why) end
     answer = {'error', why}
   end
   answers[i + 1] = answer

@@ -18,8 +18,8 @@ const (
 	// lanes is how many round trips for acquires and releases of a process are under way at once, if it is not a Cluster. Calls beyond that
 	// share them.
 	lanes = 4
-	// scriptItems is how many attempts or leases one run of a script is for: the server does nothing else for as long as it runs, which is
-	// less than a millisecond. What is more goes into further runs in the same pipeline, and the server may look after others in between.
+	// scriptItems is how many attempts or leases one run of a script is for: the server does nothing else for as long as it runs, a millisecond or
+	// two. What is more goes into further runs in the same pipeline, and the server may look after others in between.
 	scriptItems = 100
 )
 
@@ -28,7 +28,7 @@ const (
 // would for a connection, and saves the server and the process most of what a trip costs. Acquires that go together are one run of the
 // script, which asks the server once who it is.
 //
-// Nobody waits longer than his own context: a caller who leaves does not know what became of his call, as after any lost reply.
+// Nobody waits longer than until his own deadline: a caller who leaves does not know what became of his call, as after any lost reply.
 type trips struct {
 	client redis.UniversalClient
 	lanes  int

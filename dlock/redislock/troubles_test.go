@@ -42,6 +42,10 @@ func TestServerOutOfMemory(t *testing.T) {
 	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("acquire: %v, want that the server has no memory", err)
 	}
+	server.Client().HDel(ctx, server.Client().Keys(ctx, "*a:slot:state").Val()[0], "kept") // as if it were due
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("a heartbeat: %v, %v", r, err)
+	}
 	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
 		t.Errorf("release: %v, %v", r, err)
 	}
