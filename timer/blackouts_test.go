@@ -1,6 +1,8 @@
 package timer_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -132,6 +134,46 @@ func TestBrokenBlackout(t *testing.T) {
 		f.ended()
 		if n := strings.Count(log.String(), "no calendar"); n != 2 {
 			t.Errorf("logged %d times that it is broken, which it was twice:\n%s", n, log.String())
+		}
+	})
+}
+
+// A blackout that takes long makes no other timer start late: who is come to before goes first, and who is come to after it counts as missed.
+//
+// Fails when takeDue puts what the user decides into a batch with others.
+func TestSlowBlackoutHoldsNobodyUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		due := time.Now().Add(time.Minute)
+		var late atomic.Int64
+		var timers []timer.Timer
+		for i := range 40 {
+			name := fmt.Sprintf("%02d", i)
+			job := timer.Timer{Name: name, Schedule: timer.Every(time.Hour).From(due), Run: func(context.Context) error {
+				if name != "20" && time.Since(due) > time.Second {
+					late.Add(1)
+				}
+				return nil
+			}}
+			if name == "20" {
+				job.Blackouts = []timer.Blackout{timer.BlackoutFunc(func(time.Time) bool {
+					time.Sleep(20 * time.Second)
+					return false
+				})}
+			}
+			timers = append(timers, job)
+		}
+		h := f.start(timer.Config{}, timers...)
+		time.Sleep(2 * time.Minute)
+		if n := late.Load(); n > 0 {
+			t.Errorf("%d timers started late", n)
+		}
+		ran := 0
+		for _, ts := range h.Status().Timers {
+			ran += int(ts.Started)
+		}
+		if ran < 2 {
+			t.Errorf("%d timers ran: nothing to see here", ran)
 		}
 	})
 }

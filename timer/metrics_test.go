@@ -131,7 +131,7 @@ func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 
 // The series of a removed timer do not come back when its last run ends, and a timer registered late has its own.
 //
-// Fails when metricsOf does not look at gone, or when Register does not tell the metrics.
+// Fails when Collect goes on with timers that are gone (it keeps a list of its own), or when it knows only those that New was given.
 func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()

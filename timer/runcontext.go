@@ -53,7 +53,7 @@ func (c *runContext) context() context.Context {
 	}
 	c.made, c.stop = context.WithDeadlineCause(c.made, c.ends, ErrMaxRunTime)
 	if c.over {
-		c.stop()
+		c.endMade()
 	}
 	return c.made
 }
@@ -80,9 +80,13 @@ func (c *runContext) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	if c.made == nil {
-		return
+	if c.made != nil {
+		c.endMade()
 	}
+}
+
+// endMade leaves nothing behind with the context of all runs. Called with mu held.
+func (c *runContext) endMade() {
 	c.stop()
 	if c.cancel != nil {
 		c.cancel(nil)

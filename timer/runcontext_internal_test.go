@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,3 +82,31 @@ func TestRunContextAskedLate(t *testing.T) {
 		}
 	}
 }
+
+// What asks for the context of a run only after the run leaves nothing behind with the context of all runs.
+//
+// Fails when context, of a run that is over, ends only the part that has the deadline.
+func TestLateContextLeavesNothingBehind(t *testing.T) {
+	all, stop := context.WithCancel(t.Context())
+	defer stop()
+	before := runtime.NumGoroutine()
+	for range 100 {
+		late := &Run{}
+		late.ctx = runContext{run: late, base: &opaque{Context: all}, ends: time.Now().Add(time.Hour)}
+		late.ctx.end()
+		if late.ctx.Err() == nil {
+			t.Fatal("a run that is over has a context that goes on")
+		}
+	}
+	// A parent that is no context of the standard library's is waited for by a goroutine for each child.
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines were left behind", runtime.NumGoroutine()-before)
+		}
+	}
+}
+
+// opaque hides which context it stands for.
+type opaque struct{ context.Context }
+
+func (c *opaque) Value(key any) any { return nil }

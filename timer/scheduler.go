@@ -317,24 +317,24 @@ func (s *Scheduler) awakeIn(wait time.Duration) { s.wakeBy.Store(int64(time.Sinc
 func (s *Scheduler) now() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
 
 // fire dispatches what is due and returns how long nothing else is. More may come due than it can dispatch, so it shows
-// that it is alive at every item, and looks for its end at every batch; batches grow only while they take no time.
+// that it is alive at every item, and looks for its end at every batch.
 func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 	before, shown := s.fired, s.shown
 	s.fired, s.shown = time.Now(), s.now().Round(0)
 	if !before.IsZero() && steppedBack(s.fired.Sub(before), s.shown.Sub(shown)) {
 		s.replan(s.shown)
 	}
-	for many, now := 1, s.now(); ; {
+	for {
 		select {
 		case <-until:
 			return 0
 		default:
 		}
-		batch, wait := s.takeDue(many, now)
+		batch, now, wait := s.takeDue()
 		if len(batch) == 0 {
 			return wait
 		}
-		// Schedules and blackouts are the user's code: they run without the lock, because they may call us.
+		// Schedules and blackouts may be the user's code: they run without the lock, because they may call us.
 		for i := range batch {
 			s.awakeIn(0)
 			batch[i].ask(s, now)
@@ -351,16 +351,8 @@ func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 			go s.runAll(starts)
 		}
 		clear(batch)
-		began := now
-		now = s.now()
-		if many = min(2*many, len(s.batch)); now.Sub(began) > slowBatch {
-			many = 1
-		}
 	}
 }
-
-// slowBatch is how long a batch may take if another is to be made.
-const slowBatch = time.Millisecond
 
 // A dueItem is an item of the heap that is due, and what the user's code says about it.
 type dueItem struct {
@@ -370,12 +362,18 @@ type dueItem struct {
 	dark   error  // of a tick that is tried later than it was due
 }
 
-// takeDue takes up to some items that are due from the heap, or returns how long none is.
-func (s *Scheduler) takeDue(many int, now time.Time) (batch []dueItem, wait time.Duration) {
+// alone reports whether the user's code decides about a timer. It may take long, and then nobody else is to wait for it.
+func (s *Scheduler) alone(e *entry) bool {
+	_, ours := e.timer.Schedule.(Interval)
+	return !ours || len(e.timer.Blackouts) > 0 || len(s.config.Blackouts) > 0
+}
+
+// takeDue takes some items that are due from the heap, or returns how long none is.
+func (s *Scheduler) takeDue() (batch []dueItem, now time.Time, wait time.Duration) {
 	s.lock()
 	defer s.unlock()
-	wait = maxSleep
-	for n := range many {
+	now, wait = s.now(), maxSleep // once the lock is there, which may take a while
+	for n := range s.batch {
 		if len(s.heap) == 0 {
 			break
 		}
@@ -383,11 +381,18 @@ func (s *Scheduler) takeDue(many int, now time.Time) (batch []dueItem, wait time
 			wait = min(when.Sub(now), maxSleep)
 			break
 		}
+		alone := s.alone(s.heap[0].e)
+		if alone && n > 0 {
+			break
+		}
 		it := s.heap.pop()
 		s.batch[n] = dueItem{item: it, tick: time.UnixMicro(it.e.next)}
 		batch = s.batch[:n+1]
+		if alone {
+			break
+		}
 	}
-	return batch, wait
+	return batch, now, wait
 }
 
 // ask asks the schedule and the blackouts. Called without mu.
@@ -574,6 +579,7 @@ func (s *Scheduler) skipMany(e *entry, c decision, reason Reason, why error, n u
 		d.skipped = make(map[Reason]uint64)
 	}
 	d.skipped[reason] += n
+	s.tally(e) // counting has begun
 	if reason != Missed {
 		d.silence.reason = reason
 	}
