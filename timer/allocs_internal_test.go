@@ -18,7 +18,7 @@ import (
 func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context) error) (s *Scheduler, tick func()) {
 	t.Helper()
 	if raceDetector {
-		t.Skip("the race detector allocates, too")
+		t.Skip("the race detector allocates, too: make test runs this a second time, without it")
 	}
 	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		Timer{Name: "a", Schedule: Every(5 * time.Second), Run: run})
