@@ -1,7 +1,11 @@
 package timer
 
 import (
+	"context"
+	"log/slog"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +52,51 @@ func TestHistogramIsAsPrometheus(t *testing.T) {
 			t.Errorf("ours   %+v\ntheirs %+v", got[0], got[1])
 		}
 	}
+}
+
+// A counter is not born after what it has counted: Prometheus may begin it at 0 when it was born.
+//
+// Fails when skipMany does not begin the tally.
+func TestCountersAreBornBeforeTheyCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		always := BlackoutFunc(func(time.Time) bool { return true })
+		s, err := New(Config{Registerer: reg, Logger: slog.New(slog.DiscardHandler)},
+			Timer{Name: "a", Schedule: Every(time.Minute), Blackouts: []Blackout{always}, Run: func(context.Context) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = s.Run(ctx) })
+		time.Sleep(90 * time.Second)
+		first := time.Now()
+		time.Sleep(time.Hour)
+		if err := s.Trigger(ctx, "a"); err != nil {
+			t.Error(err)
+		}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := false
+		for _, f := range families {
+			if f.GetName() != "tickslot_ticks_total" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				seen = true
+				if c := m.GetCounter(); c.GetCreatedTimestamp() == nil || c.GetCreatedTimestamp().AsTime().After(first) {
+					t.Errorf("%v ticks were counted before their counter was born, at %v", c.GetValue(), c.GetCreatedTimestamp())
+				}
+			}
+		}
+		if !seen {
+			t.Error("no ticks were counted")
+		}
+		cancel()
+		running.Wait()
+	})
 }
 
 type oneMetric struct{ prometheus.Metric }
