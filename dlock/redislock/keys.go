@@ -23,11 +23,10 @@ const (
 
 // keys are the keys of one semaphore or mutex.
 type keys struct {
-	base   string // the key of slot i is base + i; of a mutex, base
-	state  string
-	index  string
-	tokens string
-	other  string // state in the other form
+	base  string // the key of slot i is base + i; of a mutex, base
+	state string
+	index string // of a semaphore; its tokens, too, are the scripts' own affair
+	other string // state in the other form
 }
 
 // dlock.CheckName refuses ":slot:" in names, so no key of one name can be a key of another.
@@ -39,16 +38,9 @@ func (s *Store) keys(name string, mutex bool) keys {
 		b, other = tagged, plain
 	}
 	if mutex {
-		state := b + mutexState
-		return keys{base: b, state: state, index: state, tokens: state, other: other + mutexState}
+		return keys{base: b, state: s.state(name, mutex), other: other + mutexState}
 	}
-	return keys{
-		base:   b + ":slot:",
-		state:  b + semaphoreState,
-		index:  b + ":slot:index",
-		tokens: b + ":slot:tokens",
-		other:  other + semaphoreState,
-	}
+	return keys{base: b + ":slot:", state: s.state(name, mutex), index: b + ":slot:index", other: other + semaphoreState}
 }
 
 const (
@@ -68,16 +60,12 @@ func (s *Store) state(name string, mutex bool) string {
 	return s.prefix + name + suffix
 }
 
-// form returns what a script needs to see whether other hosts use the other form of the keys: their state, if it can be reached, and our form.
-func (s *Store) form(k keys) (other, form string) {
-	form = "plain"
+// form is what the scripts call the form of the keys.
+func (s *Store) form() string {
 	if s.tagged {
-		form = "tagged"
+		return "tagged"
 	}
-	if s.reachOther {
-		other = k.other
-	}
-	return other, form
+	return "plain"
 }
 
 // checkKey finds what is wrong with a name that is fine by itself, once the prefix stands before it.

@@ -48,7 +48,7 @@ func FuzzKeys(f *testing.F) {
 
 func allKeys(s *Store, name string) []string {
 	k := s.keys(name, false)
-	all := []string{k.state, k.index, k.tokens}
+	all := []string{k.state, k.index, k.base + "tokens"}
 	for i := range 12 {
 		all = append(all, k.base+strconv.Itoa(i))
 	}

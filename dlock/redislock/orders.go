@@ -18,7 +18,10 @@ func (s *Store) Order(ctx context.Context, name string, change dlock.Change) err
 		return err
 	}
 	k := s.keys(name, false)
-	other, form := s.form(k)
+	other := ""
+	if s.reachOther {
+		other = k.other
+	}
 	pause, pauseOrder, limit, limitOrder, trigger := "", "", "", "", ""
 	if p := change.Pause; p != nil {
 		pause, pauseOrder = strconv.FormatInt(micros(p.For), 10), orderJSON(p.Order)
@@ -29,7 +32,7 @@ func (s *Store) Order(ctx context.Context, name string, change dlock.Change) err
 	if change.Trigger != nil {
 		trigger = orderJSON(*change.Trigger)
 	}
-	version, err := orderScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger, other, form).Result()
+	version, err := orderScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger, other, s.form()).Result()
 	switch {
 	case err != nil:
 		return s.failed(ctx, err)

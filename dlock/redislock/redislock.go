@@ -196,7 +196,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held,
 		return nil, fmt.Errorf("redislock: %w", err)
 	}
 	k := s.keys(name, slots == 0)
-	answer, err := listScript.Run(ctx, s.client, []string{k.index}, k.base, min(slots, 1)).Slice()
+	answer, err := listScript.Run(ctx, s.client, []string{cmp.Or(k.index, k.state)}, k.base, min(slots, 1)).Slice()
 	if err != nil {
 		return nil, s.failed(ctx, err)
 	}
@@ -270,14 +270,11 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 	if c := s.acquires.Load(); c != nil && c.holder == req.Holder && c.ttl == req.TTL {
 		return c.args
 	}
-	form, reach := "plain", 0
-	if s.tagged {
-		form = "tagged"
-	}
+	reach := 0
 	if s.reachOther {
 		reach = 1
 	}
-	args := []any{millis(s.quarantine), millis(idle), dlock.MaxTickAhead.Microseconds(), form, reach, millis(req.TTL), holderJSON(req.Holder)}
+	args := []any{millis(s.quarantine), millis(idle), dlock.MaxTickAhead.Microseconds(), s.form(), reach, millis(req.TTL), holderJSON(req.Holder)}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }
