@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
 // The context of a call is in all that one can ask it like one of context.WithDeadline, whether somebody waits for it, asks it, or has made a
@@ -88,4 +89,25 @@ func TestContextOfACall(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The context of a call is over when the call is, so that nothing of a driver goes on.
+//
+// Fails if ask or releaseNow does not end it.
+func TestContextOfACallEndsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		var calls []context.Context
+		note := func(ctx context.Context) { calls = append(calls, ctx) }
+		h.spy.onAcquire, h.spy.onRelease = note, note
+		h.take(t, "job", 1).Release(bg)
+		for i, ctx := range calls {
+			if ctx.Err() != context.Canceled {
+				t.Errorf("call %d: %v after it, want it cancelled", i, ctx.Err())
+			}
+		}
+		if len(calls) != 2 {
+			t.Errorf("%d calls, want 2", len(calls))
+		}
+	})
 }

@@ -501,3 +501,94 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 		}
 	})
 }
+
+// What failed waits for its retry; it does not take the turns of those that are not due yet.
+//
+// Fails if nextTurn does not look at failing (it is asked again after beat/2, before it may be).
+func TestRetryIsNotHurried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		for _, name := range names("job", 10*dlock.BeatBatch) {
+			h.take(t, name, 1)
+		}
+		h.faulty.Inject(down, dlocktest.Extend)
+		advance(beat - time.Millisecond) // none is due by itself
+		tried := map[string]time.Time{}
+		for _, c := range h.spy.extended() {
+			name := c.grants[0].Name
+			if before, ok := tried[name]; ok && c.at.Sub(before) < ttl/10 {
+				t.Errorf("asked again after %v, want %v at least", c.at.Sub(before), ttl/10)
+			}
+			tried[name] = c.at
+		}
+		if len(h.spy.extended()) < 2 {
+			t.Error("the test is wrong: nothing was asked again")
+		}
+	})
+}
+
+// A lease whose renewing is stopped while it is being renewed is not renewed again, and does not end by the store's silence.
+//
+// Fails if renew gives a turn to what was renewed without looking, or takes unanswered what is not to be renewed.
+func TestStopRenewingDuringAHeartbeat(t *testing.T) {
+	for name, fault := range map[string]error{"renewed": nil, "fails": errDown} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, memlock.New(), dlock.SessionOptions{})
+				var lease *dlock.Lease
+				h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
+					lease.StopRenewing()
+					return r, fault
+				}
+				lease = h.take(t, "job", 1)
+				<-lease.Done()
+				if how := wantLost(t, lease); how.Silent {
+					t.Errorf("%v: it was meant to end", how)
+				}
+				if n := len(h.spy.extended()); n != 1 || !h.Idle() {
+					t.Errorf("%d heartbeats, idle %v", n, h.Idle())
+				}
+			})
+		})
+	}
+}
+
+// When something is to be given back because the store did not answer, leases are renewed as well, before their time: so it is soon known how
+// the store is.
+//
+// Fails if beat gives back only.
+func TestGivingBackAlsoRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		h.take(t, "job", 1)
+		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.Acquire)
+		h.Mutex("another").TryAcquire(bg)
+		advance(ttl/10 + ttl/20)
+		if n, m := len(h.spy.extended()), len(h.spy.released()); n != 1 || m != 1 {
+			t.Errorf("%d heartbeats and %d releases, want 1 and 1", n, m)
+		}
+	})
+}
+
+// A lease that is meant to end is not late, one that is not renewed in time is.
+//
+// Fails if RenewalLate takes in what is not renewed, or looks at the lease that was renewed last.
+func TestRenewalLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		h.take(t, "ending", 1).StopRenewing()
+		h.faulty.Inject(down, dlocktest.Extend)
+		advance(time.Second)
+		h.take(t, "job", 1)
+		advance(time.Second)
+		h.take(t, "young", 1)
+		advance(beat + timeout - time.Second)
+		if late := h.RenewalLate(); late != 0 {
+			t.Errorf("%v late, want 0", late)
+		}
+		advance(time.Millisecond)
+		if late := h.RenewalLate(); late != time.Millisecond {
+			t.Errorf("%v late, want 1ms", late)
+		}
+	})
+}

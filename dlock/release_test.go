@@ -305,3 +305,44 @@ func (u *unknownReleases) Release(ctx context.Context, grants ...dlock.Grant) ([
 	}
 	return u.DistributedLock.Release(ctx, grants...)
 }
+
+// A context that is asked for after the lease has ended has ended too, and tells why.
+//
+// Fails if Context does not look at the state.
+func TestContextAskedForTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		released, lost := h.take(t, "released", 1), h.take(t, "lost", 1)
+		if err := released.Release(bg); err != nil {
+			t.Fatal(err)
+		}
+		h.faulty.Inject(down)
+		advance(trusted)
+		if err := context.Cause(released.Context()); err != dlock.ErrReleased {
+			t.Errorf("released: %v", err)
+		}
+		if err := context.Cause(lost.Context()); err == nil || err != lost.Err() {
+			t.Errorf("lost: %v, Err %v", err, lost.Err())
+		}
+		wantLost(t, lost)
+	})
+}
+
+// A context that was asked for in time ends with the release, before the store is told.
+//
+// Fails if Release does not tell.
+func TestI2_ContextEndsWithTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		lease := h.take(t, "job", 1)
+		ctx := lease.Context()
+		h.spy.onRelease = func(context.Context) {
+			if context.Cause(ctx) != dlock.ErrReleased {
+				t.Errorf("cause %v when the release was sent", context.Cause(ctx))
+			}
+		}
+		if err := lease.Release(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}

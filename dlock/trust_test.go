@@ -508,3 +508,96 @@ func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 		}
 	})
 }
+
+// The windows close each at its time, in whatever order the leases came: the one whose request was sent first, though its answer came last,
+// and the one that the store did not renew beside one that it did.
+//
+// Fails if enter puts every lease at the end of the line (the first is found when the second closes), or if closeAt ignores an earlier time.
+func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
+	t.Run("acquired", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHost(t, memlock.New(), dlock.SessionOptions{})
+			h.faulty.Inject(down, dlocktest.Extend)
+			h.faulty.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire)
+			start := time.Now()
+			slow := make(chan *dlock.Lease)
+			go func() { slow <- h.take(t, "first", 1) }()
+			advance(100 * time.Millisecond)
+			second := h.take(t, "second", 1)
+			first := <-slow
+			for i, l := range []*dlock.Lease{first, second} {
+				<-l.Done()
+				if at := time.Since(start); at != trusted+time.Duration(i)*100*time.Millisecond {
+					t.Errorf("%s ended after %v", l.Name(), at)
+				}
+			}
+		})
+	})
+	t.Run("renewed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHost(t, memlock.New(), dlock.SessionOptions{})
+			h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
+				for i, g := range h.spy.extended()[len(h.spy.extended())-1].grants {
+					if g.Name == "second" {
+						r[i] = dlock.Result{Outcome: dlock.Unknown}
+					}
+				}
+				return r, err
+			}
+			start := time.Now()
+			first := h.take(t, "first", 1)
+			advance(time.Millisecond)
+			second := h.take(t, "second", 1)
+			third := h.take(t, "third", 1)
+			<-second.Done()
+			if at := time.Since(start); at != trusted+time.Millisecond {
+				t.Errorf("ended after %v", at)
+			}
+			if !wantLost(t, second).Silent {
+				t.Error("want a silent loss")
+			}
+			advance(time.Minute)
+			wantHeld(t, first)
+			wantHeld(t, third)
+		})
+	})
+}
+
+// A window that closed while a heartbeat was under way ends its lease when the answer comes, though nobody waits for its end and the timer that
+// would close it has slept as well.
+//
+// Fails if renew does not call the closer.
+func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
+	sleep := dlock.FakeSleep(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		h.take(t, "job", 1)
+		h.faulty.Inject(dlocktest.Slow(300*time.Millisecond), dlocktest.Extend)
+		advance(5100 * time.Millisecond)
+		sleep(9 * time.Second)
+		advance(200 * time.Millisecond)
+		if !h.Idle() {
+			t.Error("a lease whose window has closed is still held")
+		}
+	})
+}
+
+// A machine that sleeps while a heartbeat is under way has its leases renewed once more, at once: their windows began before the sleep.
+//
+// Fails if renew does not look at hurried.
+func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {
+	sleep := dlock.FakeSleep(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
+		lease := h.take(t, "job", 1)
+		lease.Done() // somebody waits for its end
+		h.faulty.Inject(dlocktest.Slow(900*time.Millisecond), dlocktest.Extend)
+		advance(5100 * time.Millisecond)
+		sleep(5 * time.Second)
+		advance(time.Second)
+		if n := len(h.spy.extended()); n != 2 {
+			t.Errorf("%d heartbeats, want the one that was under way and one after it", n)
+		}
+		wantHeld(t, lease)
+	})
+}
