@@ -11,6 +11,9 @@ func (q *Quorum) SetHostClock(now func() time.Time) { q.hostClock = now }
 // Lanes is how many round trips are under way at once.
 const Lanes = lanes
 
+// ScriptItems is how many leases one run of a script is for.
+const ScriptItems = scriptItems
+
 // Waiting is how many calls wait for a lane.
 func (s *Store) Waiting() int {
 	s.trips.mu.Lock()

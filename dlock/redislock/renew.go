@@ -24,8 +24,16 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
-	batches, err := s.batches(grants, extendScript, []any{millis(ttl), millis(idle)}, func(items []any, g *dlock.Grant) []any {
-		return append(items, slotArg(g), g.Token)
+	batches, err := s.batches(grants, extendScript, []any{millis(ttl), millis(idle)}, func(run []int) []any {
+		var words strings.Builder
+		words.Grow(32 * len(run)) // tokens of a Session have 26 bytes
+		for _, of := range run {
+			words.WriteString(slotArg(&grants[of]))
+			words.WriteByte(' ')
+			words.WriteString(grants[of].Token)
+			words.WriteByte(' ')
+		}
+		return []any{words.String()}
 	})
 	if err != nil {
 		return nil, err
@@ -36,12 +44,16 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	batches, err := s.batches(grants, releaseScript, []any{millis(idle)}, func(items []any, g *dlock.Grant) []any {
-		succeeded := 0
-		if g.Succeeded {
-			succeeded = 1
+	batches, err := s.batches(grants, releaseScript, []any{millis(idle)}, func(run []int) []any {
+		items := make([]any, 0, 3*len(run))
+		for _, of := range run {
+			g, succeeded := &grants[of], 0
+			if g.Succeeded {
+				succeeded = 1
+			}
+			items = append(items, slotArg(g), g.Token, succeeded)
 		}
-		return append(items, slotArg(g), g.Token, succeeded)
+		return items
 	})
 	if err != nil {
 		return nil, err
@@ -65,7 +77,7 @@ func slotArg(g *dlock.Grant) string {
 }
 
 // batches divides the grants into runs of a script: of so many leases at most, and where the keys have to be on one node, of one name.
-func (s *Store) batches(grants []dlock.Grant, script script, common []any, item func([]any, *dlock.Grant) []any) ([]*batch, error) {
+func (s *Store) batches(grants []dlock.Grant, script script, common []any, items func(run []int) []any) ([]*batch, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
@@ -85,14 +97,19 @@ func (s *Store) batches(grants []dlock.Grant, script script, common []any, item 
 		for n < min(len(order), scriptItems) && (!s.tagged || grants[order[n]].Name == grants[order[0]].Name) {
 			n++
 		}
-		c := call{script: script, common: common, keys: make([]string, n), items: make([]any, 0, 3*n)}
-		for i, of := range order[:n] {
-			g := &grants[of]
-			c.keys[i], c.items = s.state(g.Name, g.Slots == 0), item(c.items, g)
-		}
-		batches, order = append(batches, &batch{c, order[:n:n]}), order[n:]
+		run := order[:n:n]
+		batches, order = append(batches, &batch{call{script: script, common: common, keys: s.states(grants, run), items: items(run)}, run}), order[n:]
 	}
 	return batches, nil
+}
+
+// states are the keys of the states of a run's names.
+func (s *Store) states(grants []dlock.Grant, run []int) []string {
+	keys := make([]string, len(run))
+	for i, of := range run {
+		keys[i] = s.state(grants[of].Name, grants[of].Slots == 0)
+	}
+	return keys
 }
 
 // A token goes into a script's comparison: it must be what Request.Validate lets pass.

@@ -1,0 +1,72 @@
+package redislock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+// What a heartbeat allocates for one lease more is its key, and the place from which the driver sends it.
+//
+// Fails when slot and token of each lease are arguments by themselves (extend.lua's ARGV[3] and following, in place of one text).
+func TestAllocationsOfARenewal(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates")
+	}
+	_, store := shared(t, unique("renewal"))
+	ctx := t.Context()
+	grants := make([]dlock.Grant, redislock.ScriptItems)
+	for i := range grants {
+		var err error
+		if grants[i], err = store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("job-", i), Slots: 5, Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", TTL: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allocs := func(grants []dlock.Grant) float64 {
+		return testing.AllocsPerRun(20, func() {
+			if r, err := store.Extend(ctx, time.Second, grants...); err != nil || r[0].Outcome != dlock.OK {
+				t.Fatal(r, err)
+			}
+		})
+	}
+	half, all := allocs(grants[:len(grants)/2]), allocs(grants)
+	if each := (all - half) / float64(len(grants)-len(grants)/2); each != 2 {
+		t.Errorf("%v allocations for %d leases and %v for %d: %v for each more, want 2", all, len(grants), half, len(grants)/2, each)
+	}
+}
+
+// Each lease of a run is renewed by its own slot and token, whatever stands beside it.
+//
+// Fails when extend.lua takes only digits for a slot ('(%d*) (%S+) ' finds slot 1 in "-1"), and when a mutex leaves out the blank before its token.
+func TestRunOfDifferentLeases(t *testing.T) {
+	t.Parallel()
+	_, store := shared(t, unique("mixed"))
+	ctx := t.Context()
+	take := func(name string, slots int, token string) dlock.Grant {
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	var slots [3]dlock.Grant
+	for i := range slots {
+		g := take("job", len(slots), fmt.Sprint(i))
+		slots[g.Slot] = g
+	}
+	mutex, other := take("job", 0, "0"), take("other", 0, "-1")
+	stranger, none := slots[0], slots[1]
+	stranger.Token, none.Slot = slots[2].Token, -1
+	results, err := store.Extend(ctx, time.Second, none, mutex, slots[2], stranger, other, slots[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []dlock.Outcome{dlock.Lost, dlock.OK, dlock.OK, dlock.Lost, dlock.OK, dlock.OK} {
+		if results[i].Outcome != want {
+			t.Errorf("lease %d: %v, want %v", i, results[i], want)
+		}
+	}
+}
