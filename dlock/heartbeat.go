@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// beatBatch is how many leases one call to Extend renews. A store needs about a millisecond for so many.
+	// beatBatch is how many leases one call to Extend renews. Redis needs two milliseconds for so many, in which it looks after nobody else; with
+	// fewer, waking up for each call would be most of what a heartbeat costs (docs/scale.md has both).
 	beatBatch = 500
 	// maxUnsettled bounds the grants that are waiting to be given back; each ends by itself within a TTL.
 	maxUnsettled = 10_000
