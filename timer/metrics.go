@@ -180,6 +180,10 @@ func (m *metrics) write(w *series, e *entry) {
 		}
 		w.counter(m.ticks, n, name, result)
 	}
+	if t.took.count() > 0 {
+		w.counter(m.runs, t.took.count(), name, string(OK))
+		w.histogram(m.runDuration, runBounds, &t.took, name, string(OK))
+	}
 	for i := range t.ran {
 		r := &t.ran[i]
 		w.counter(m.runs, r.took.count(), name, string(r.outcome))

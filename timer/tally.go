@@ -8,13 +8,15 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A tally is what is counted of a timer for the metrics alone; what Status tells, too, is in detail.
+// A tally is what is counted of a timer for the metrics alone; what Status tells, too, is in detail. What every run needs stands together, and in
+// the first lines of a processor's cache.
 type tally struct {
-	born          time.Time
 	lag           histogram // of ticks that started
-	ran           []ranTally
 	retries       uint64
 	fallbackRuns  uint64
+	took          histogram // of runs that ended well
+	born          time.Time
+	ran           []ranTally // that ended otherwise
 	overlongHolds uint64
 	leasesLost    uint64
 	leasesExpired uint64
@@ -47,6 +49,10 @@ func (s *Scheduler) tally(e *entry) *tally {
 }
 
 func (t *tally) ended(outcome Outcome, took time.Duration) {
+	if outcome == OK {
+		t.took.observe(runBounds, took)
+		return
+	}
 	i := slices.IndexFunc(t.ran, func(r ranTally) bool { return r.outcome == outcome })
 	if i < 0 {
 		i = len(t.ran)
