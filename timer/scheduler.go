@@ -36,7 +36,9 @@ type Scheduler struct {
 	born    time.Time
 	fired   time.Time    // when the heap was last looked at; the scheduling goroutine's own, as the next two
 	shown   time.Time    // what the wall clock showed then
-	batch   [16]dueItem  // what has come due, so that many ticks a moment need not take the lock one by one
+	batch   [64]dueItem  // what has come due, so that many ticks a moment need not take the lock one by one
+	theirs  []dueItem    // the same, of what the user's code decides about
+	fetched uint64       // nothing of interest; see fetch
 	wakeBy  atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
 	mu         sync.Mutex
@@ -330,28 +332,42 @@ func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 			return 0
 		default:
 		}
-		batch, now, wait := s.takeDue()
-		if len(batch) == 0 {
+		ours, theirs, now, wait := s.takeDue()
+		if len(ours)+len(theirs) == 0 {
 			return wait
 		}
-		// Schedules and blackouts may be the user's code: they run without the lock, because they may call us.
-		for i := range batch {
-			s.awakeIn(0)
-			batch[i].ask(s, now)
+		s.dispatch(ours, now)
+		for i := range theirs {
+			select {
+			case <-until:
+				s.putBack(theirs[i:])
+				return 0
+			default:
+			}
+			s.dispatch(theirs[i:i+1], later(now, s.now()))
 		}
-		s.lock()
-		for i := range batch {
-			s.come(&batch[i])
-		}
-		starts := slices.Clone(s.starts)
-		clear(s.starts)
-		s.starts = s.starts[:0]
-		s.unlock()
-		if len(starts) > 0 {
-			go s.runAll(starts)
-		}
-		clear(batch)
 	}
+}
+
+// dispatch sends what is due on its way.
+func (s *Scheduler) dispatch(batch []dueItem, now time.Time) {
+	s.awakeIn(0)
+	// Schedules and blackouts may be the user's code: they run without the lock, because they may call us.
+	for i := range batch {
+		batch[i].ask(s, now)
+	}
+	s.lock()
+	for i := range batch {
+		s.come(&batch[i])
+	}
+	starts := slices.Clone(s.starts)
+	clear(s.starts)
+	s.starts = s.starts[:0]
+	s.unlock()
+	if len(starts) > 0 {
+		go s.runAll(starts)
+	}
+	clear(batch)
 }
 
 // A dueItem is an item of the heap that is due, and what the user's code says about it.
@@ -362,37 +378,80 @@ type dueItem struct {
 	dark   error  // of a tick that is tried later than it was due
 }
 
-// alone reports whether the user's code decides about a timer. It may take long, and then nobody else is to wait for it.
-func (s *Scheduler) alone(e *entry) bool {
+// theirs reports whether the user's code decides about a timer. It may take long, and then nobody else is to wait for it: what is due at the same
+// moment goes first, and each of theirs is sent on its way by itself.
+func (e *entry) theirs(s *Scheduler) bool {
 	_, ours := e.timer.Schedule.(Interval)
 	return !ours || len(e.timer.Blackouts) > 0 || len(s.config.Blackouts) > 0
 }
 
 // takeDue takes some items that are due from the heap, or returns how long none is.
-func (s *Scheduler) takeDue() (batch []dueItem, now time.Time, wait time.Duration) {
+func (s *Scheduler) takeDue() (ours, theirs []dueItem, now time.Time, wait time.Duration) {
 	s.lock()
 	defer s.unlock()
 	now, wait = s.now(), maxSleep // once the lock is there, which may take a while
-	for n := range s.batch {
-		if len(s.heap) == 0 {
-			break
-		}
+	n := 0
+	for ; n < len(s.batch) && len(s.heap) > 0; n++ {
 		if when := time.UnixMicro(s.heap[0].when); when.After(now) {
 			wait = min(when.Sub(now), maxSleep)
 			break
 		}
-		alone := s.alone(s.heap[0].e)
-		if alone && n > 0 {
-			break
-		}
-		it := s.heap.pop()
-		s.batch[n] = dueItem{item: it, tick: time.UnixMicro(it.e.next)}
-		batch = s.batch[:n+1]
-		if alone {
-			break
+		s.batch[n].item = s.heap.pop()
+	}
+	s.fetch(s.batch[:n])
+	ours, theirs = s.batch[:0], s.theirs[:0]
+	for i := range s.batch[:n] {
+		d := dueItem{item: s.batch[i].item, tick: time.UnixMicro(s.batch[i].e.next)}
+		s.batch[i].item = item{}
+		if d.e.theirs(s) {
+			theirs = append(theirs, d)
+		} else {
+			ours = append(ours, d)
 		}
 	}
-	return batch, now, wait
+	s.theirs = theirs[:0]
+	return ours, theirs, now, wait
+}
+
+// fetch reads something of all that the next steps need, step by step and not timer by timer. A hundred thousand timers are in no cache; but
+// a processor waits for many reads of memory at once, if none has to wait for another. It saves about an eighth of a run. Called with mu held.
+func (s *Scheduler) fetch(batch []dueItem) {
+	var sum uint64
+	for i := range batch {
+		sum += uint64(batch[i].e.next)
+	}
+	for i := range batch {
+		e := batch[i].e
+		if every, ok := e.timer.Schedule.(Interval); ok {
+			sum += uint64(every.period)
+		}
+		if d := e.detail; d != nil {
+			sum += d.ticks + uint64(d.silence.ticks)
+		}
+	}
+	for i := range batch {
+		d := batch[i].e.detail
+		if d == nil {
+			continue
+		}
+		if n := len(d.history.decisions); n > 0 {
+			sum += uint64(d.history.decisions[d.history.at(n-1)].tick)
+		}
+		if t := d.tally; t != nil {
+			sum += t.lag.counts[0] + t.took.counts[0]
+		}
+	}
+	s.fetched = sum
+}
+
+// putBack gives the heap back what was taken and has not been sent on its way.
+func (s *Scheduler) putBack(items []dueItem) {
+	s.lock()
+	defer s.unlock()
+	for i := range items {
+		s.heap.push(items[i].item)
+	}
+	clear(items)
 }
 
 // ask asks the schedule and the blackouts. Called without mu.
