@@ -86,6 +86,7 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.lock()
 	defer s.unlock()
 	s.phase = draining
+	s.giveClocks(0)
 	s.wakeBy.Store(0)
 	for _, e := range s.line {
 		s.skip(e, e.detail.waits.at, Draining, nil)

@@ -52,7 +52,7 @@ func (v verdict) reason(err error) Reason {
 
 // isOf reports whether it is that a run began.
 func (c *decision) isOf(r *Run) bool {
-	return c.ran && c.verdict == 0 && c.tick == r.tick.UnixMicro() && c.when == r.started.UnixNano()
+	return c.ran && c.verdict == 0 && c.tick == r.tick && c.when == r.started.UnixNano()
 }
 
 // through is the last instant that it is about.

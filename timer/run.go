@@ -15,8 +15,8 @@ import (
 
 // A Run is one call of a handler, as the handler sees it.
 type Run struct {
-	timer    string
-	tick     time.Time
+	entry    *entry
+	tick     int64                       // µs; 0: none, it was triggered
 	lease    atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
 	ctx      runContext
 	started  time.Time
@@ -30,8 +30,11 @@ type Run struct {
 	late     bool        // it was not over at MaxRunTime
 	holding  bool        // counted as a slot held
 	unwatch  func() bool // the lease
-	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime
-	retrying *retrying   // nil before the first retry
+	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime; nil while it is young
+	young    bool        // it has no clock yet; older and younger are its neighbours then
+	older    *Run
+	younger  *Run
+	retrying *retrying // nil before the first retry
 }
 
 // RunFromContext returns the run that a handler was called for. ok is false outside a run.
@@ -41,10 +44,15 @@ func RunFromContext(ctx context.Context) (run *Run, ok bool) {
 }
 
 // Timer is the name of the timer.
-func (r *Run) Timer() string { return r.timer }
+func (r *Run) Timer() string { return r.entry.timer.Name }
 
 // Tick is the scheduled instant, the same on every host; the zero time if the run was triggered.
-func (r *Run) Tick() time.Time { return r.tick }
+func (r *Run) Tick() (tick time.Time) {
+	if r.tick != 0 {
+		tick = time.UnixMicro(r.tick).UTC()
+	}
+	return tick
+}
 
 // Slot is which of the timer's slots the run holds: no other valid run has the same. A run of a timer that keeps to
 // one host gets a number of that host's own. -1 for a run that started without the store; when the store is back, such
@@ -134,10 +142,7 @@ func (s *Scheduler) runAll(starts []start) {
 }
 
 func (s *Scheduler) newRun(e *entry, tick int64, local bool) *Run {
-	r := &Run{timer: e.timer.Name, started: time.Now(), local: local}
-	if tick != 0 {
-		r.tick = time.UnixMicro(tick).UTC()
-	}
+	r := &Run{entry: e, tick: tick, started: time.Now(), local: local}
 	r.ctx.run, r.ctx.base, r.ctx.ends = r, s.base, r.started.Add(e.timer.MaxRunTime)
 	return r
 }
@@ -172,22 +177,21 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 	d := e.more()
 	d.place(r)
-	r.clock = time.AfterFunc(e.timer.MaxRunTime, func() { s.outOfTime(e, r) })
+	s.startClock(r)
 	switch {
 	case lease != nil:
 		s.hold(e, r, lease)
 	case !r.local:
 		s.goOnWithout(e, r)
 	}
-	ticked := !r.tick.IsZero()
-	if ticked {
+	if r.tick != 0 {
 		d.started++
 		d.ranLast = d.ticks
-		d.history.add(decision{tick: r.tick.UnixMicro(), ran: true, when: r.started.UnixNano()}, nil)
+		d.history.add(decision{tick: r.tick, ran: true, when: r.started.UnixNano()}, nil)
 	}
 	if t := s.tally(e); t != nil {
-		if ticked {
-			t.lag.observe(callBounds, max(0, r.started.Sub(r.tick)))
+		if r.tick != 0 {
+			t.lag.observe(callBounds, max(0, r.started.Sub(time.UnixMicro(r.tick))))
 		}
 		if r.Degraded() {
 			t.fallbackRuns++
@@ -206,7 +210,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	r.clock.Stop()
+	s.stopClock(r)
 	if r.Degraded() {
 		s.goesOnNoMore(e)
 	}
@@ -229,8 +233,8 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		d.silence.succeeded(time.Now())
 	}
 	d.last, d.lastErr = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: verdictOf(outcome), attempts: int16(min(r.Attempt(), math.MaxInt16)), slot: int32(r.Slot())}, err
-	if !r.tick.IsZero() {
-		d.last.tick = r.tick.UnixMicro()
+	if r.tick != 0 {
+		d.last.tick = r.tick
 		if i := d.history.find(d.last.tick); i >= 0 && d.history.decisions[i].isOf(r) {
 			d.history.set(i, d.last, err)
 		}

@@ -39,7 +39,7 @@ func (c *runContext) Value(key any) any {
 	return c.context().Value(key)
 }
 
-func (c *runContext) String() string { return "timer.Run(" + c.run.timer + ")" }
+func (c *runContext) String() string { return "timer.Run(" + c.run.Timer() + ")" }
 
 func (c *runContext) context() context.Context {
 	c.mu.Lock()

@@ -45,7 +45,7 @@ func TestRunContextAskedLate(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 					defer cancel(nil)
-					r := &Run{timer: "a"}
+					r := &Run{entry: &entry{timer: Timer{Name: "a"}}}
 					r.ctx.run, r.ctx.base, r.ctx.ends = r, base, time.Now().Add(maxRunTime)
 					defer r.ctx.end()
 					if early {

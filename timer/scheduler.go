@@ -47,8 +47,9 @@ type Scheduler struct {
 	entries    map[string]*entry
 	parting    map[*entry]struct{} // removed, but runs go on
 	heap       tickHeap
-	attempts   int           // under way
-	starts     []start       // of the batch at hand
+	attempts   int     // under way
+	starts     []start // of the batch at hand
+	young      youngRuns
 	line       []*entry      // whose ticks wait for an attempt to end
 	remarks    []remark      // to be logged when mu is unlocked
 	active     int           // attempts, runs and audits that Run waits for
@@ -390,6 +391,7 @@ func (s *Scheduler) takeDue() (ours, theirs []dueItem, now time.Time, wait time.
 	s.lock()
 	defer s.unlock()
 	now, wait = s.now(), maxSleep // once the lock is there, which may take a while
+	s.giveClocks(maxSleep)
 	n := 0
 	for ; n < len(s.batch) && len(s.heap) > 0; n++ {
 		if when := time.UnixMicro(s.heap[0].when); when.After(now) {

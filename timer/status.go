@@ -127,7 +127,7 @@ func (e *entry) status() TimerStatus {
 			continue
 		}
 		t.Running = append(t.Running, RunStatus{
-			Tick: r.tick, Slot: r.Slot(), Fence: r.Fence(), Started: r.started,
+			Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), Started: r.started,
 			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.started) > e.timer.MaxRunTime,
 		})
 	}

@@ -1,0 +1,80 @@
+package timer_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A run that reaches its MaxRunTime is told of at that moment, and at 1.5 × MaxRunTime: whether it holds a slot or keeps to its host, is one of many of
+// which most are over, started by itself or among others, and also while the host drains.
+//
+// Fails when takeDue gives no clocks, when drain gives none, when startClock lets a run wait whose MaxRunTime is shorter than lateClock, when giveClock
+// counts from the moment at which it is called, and when remove leaves the neighbours of a run as they are.
+func TestMaxRunTimeIsToldInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		tm    timer.Timer
+		drain time.Duration // after which the host drains; 0: it does not
+	}{
+		"on its host":           {timer.Timer{LocalOnly: true, MaxRunTime: time.Minute}, 0},
+		"on its host, long":     {timer.Timer{LocalOnly: true}, 0},
+		"on its host, short":    {timer.Timer{LocalOnly: true, MaxRunTime: 12 * time.Second}, 0},
+		"on its host, just":     {timer.Timer{LocalOnly: true, MaxRunTime: 30 * time.Second}, 0},
+		"on its host, draining": {timer.Timer{LocalOnly: true, MaxRunTime: time.Minute}, time.Second},
+		"with a slot":           {timer.Timer{MaxRunTime: time.Minute}, 0},
+		"with a slot, draining": {timer.Timer{MaxRunTime: time.Minute}, time.Second},
+	} {
+		for _, among := range []int{0, 5} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := newFleet(t)
+					var log strings.Builder
+					end := make(chan struct{})
+					c.tm.Name, c.tm.MaxConcurrency = "a", 1+2*among
+					c.tm.Run = func(ctx context.Context) error {
+						if run, _ := timer.RunFromContext(ctx); run.Slot() != among { // the others are over soon
+							time.Sleep(time.Duration(1+run.Slot()*7%5) * time.Millisecond)
+							return nil
+						}
+						<-end
+						return nil
+					}
+					h := f.start(timer.Config{Logger: textLogger(&log), DrainTimeout: 3 * time.Hour}, c.tm)
+					time.Sleep(3 * time.Second) // the scheduling goroutine was awake when it began to run
+					began := time.Now()
+					for range 1 + 2*among {
+						if err := h.Trigger(t.Context(), "a"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if c.drain > 0 {
+						time.Sleep(c.drain)
+						h.stop()
+					}
+					limit := c.tm.MaxRunTime
+					if limit == 0 {
+						limit = timer.DefaultMaxRunTime
+					}
+					for _, told := range []struct {
+						line string
+						at   time.Duration
+					}{{"reached its MaxRunTime", limit}, {"beyond 1.5 × MaxRunTime", limit + limit/2}} {
+						for want, at := range []time.Duration{told.at - time.Millisecond, told.at + time.Millisecond} {
+							time.Sleep(time.Until(began.Add(at)))
+							synctest.Wait()
+							if n := strings.Count(log.String(), told.line); n != want {
+								t.Errorf("%v after it began, %q was told %d times, want %d:\n%s", at, told.line, n, want, log.String())
+							}
+						}
+					}
+					close(end)
+					f.stop()
+				})
+			})
+		}
+	}
+}
