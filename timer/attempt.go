@@ -72,8 +72,8 @@ func (s *Scheduler) nextInLine() {
 	for len(s.line) > 0 {
 		e := s.line[0]
 		s.line = s.line[1:]
-		t := e.detail.waits
-		e.detail.waits = dueTick{}
+		t := e.seldom().waits
+		e.moreSeldom().waits = dueTick{}
 		if s.breaker.open {
 			s.withoutStore(e, t)
 			continue

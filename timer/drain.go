@@ -89,8 +89,8 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.giveClocks(0)
 	s.wakeBy.Store(0)
 	for _, e := range s.line {
-		s.skip(e, e.detail.waits.at, Draining, nil)
-		e.detail.waits = dueTick{}
+		s.skip(e, e.seldom().waits.at, Draining, nil)
+		e.moreSeldom().waits = dueTick{}
 		s.leave(e)
 	}
 	s.line = nil

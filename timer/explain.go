@@ -16,7 +16,7 @@ const historyLen = 16
 // A history is what became of the latest ticks of a timer on this host. It grows with use.
 type history struct {
 	decisions []decision
-	errs      []error // of the decisions; nil until one has an error
+	errs      *[historyLen]error // of the decisions; nil until one has an error
 	oldest    int
 }
 
@@ -90,10 +90,9 @@ func (h *history) at(i int) int { return (h.oldest + i) % len(h.decisions) }
 func (h *history) set(i int, c decision, err error) {
 	h.decisions[i] = c
 	if err != nil && h.errs == nil {
-		h.errs = make([]error, 0, historyLen)
+		h.errs = new([historyLen]error)
 	}
 	if h.errs != nil {
-		h.errs = h.errs[:len(h.decisions)]
 		h.errs[i] = err
 	}
 }

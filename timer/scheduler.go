@@ -95,24 +95,30 @@ type entry struct {
 
 // detail is made when a timer first does something.
 type detail struct {
-	ticks    uint64
-	started  uint64
-	skipped  map[Reason]uint64
-	runs     []*Run   // each at its place on this host; nil: nobody has it
-	last     decision // whose run ended last; zero: none has
-	lastErr  error    // of that run
-	waits    dueTick  // for which the timer stands in line; zero: none
-	silence  silence
-	degraded int    // runs that go on without the store
-	fault    string // the schedule failed
-	idle     chan struct{}
-	ranLast  uint64 // ticks, when this host last ran one
-	history  history
-	told     *told  // nil: nothing yet
-	tally    *tally // nil: nothing yet, or there are no metrics
+	ticks   uint64
+	started uint64
+	silence silence
+	ranLast uint64  // ticks, when this host last ran one
+	runs    []*Run  // each at its place on this host; nil: nobody has it
+	first   [1]*Run // where runs begins: most timers never have two
+	history history
+	last    decision // whose run ended last; zero: none has
+	lastErr error    // of that run
+	skipped map[Reason]uint64
+	told    *told   // nil: nothing yet
+	tally   *tally  // nil: nothing yet, or there are no metrics
+	seldom  *seldom // nil: nothing yet
 
-	storeDown  bool // the store did not answer this timer, and nobody since
-	darkBroken bool // the blackouts did not say until when, the last time
+	degraded   int32 // runs that go on without the store
+	storeDown  bool  // the store did not answer this timer, and nobody since
+	darkBroken bool  // the blackouts did not say until when, the last time
+}
+
+// seldom is what few timers ever need.
+type seldom struct {
+	waits dueTick       // for which the timer stands in line; zero: none
+	fault string        // the schedule failed
+	idle  chan struct{} // closed when the last run of a timer that was removed has ended; nil if nobody waits
 }
 
 // told is what the store told of a timer. It is made when the store first does.
@@ -129,8 +135,28 @@ type told struct {
 func (e *entry) more() *detail {
 	if e.detail == nil {
 		e.detail = &detail{}
+		e.detail.runs = e.detail.first[:0]
 	}
 	return e.detail
+}
+
+// seldom is for reading.
+func (e *entry) seldom() *seldom {
+	if e.detail == nil || e.detail.seldom == nil {
+		return &seldomNeeded
+	}
+	return e.detail.seldom
+}
+
+var seldomNeeded seldom // never written to
+
+// moreSeldom is for writing.
+func (e *entry) moreSeldom() *seldom {
+	d := e.more()
+	if d.seldom == nil {
+		d.seldom = &seldom{}
+	}
+	return d.seldom
 }
 
 // told is for reading.
@@ -261,16 +287,16 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	for _, t := range s.heap.removeAll(e) {
 		s.skip(e, t.at, t.abandoned(), nil)
 	}
-	if e.detail != nil && e.detail.waits.at != 0 {
+	if waits := e.seldom().waits; waits.at != 0 {
 		s.line = slices.DeleteFunc(s.line, func(waiting *entry) bool { return waiting == e })
-		s.skip(e, e.detail.waits.at, Draining, nil)
-		e.detail.waits = dueTick{}
+		s.skip(e, waits.at, Draining, nil)
+		e.moreSeldom().waits = dueTick{}
 		s.leave(e)
 	}
 	var idle chan struct{}
 	if e.places > 0 {
 		s.parting[e] = struct{}{}
-		d := e.more()
+		d := e.moreSeldom()
 		if d.idle == nil {
 			d.idle = make(chan struct{})
 		}
@@ -548,9 +574,9 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	case !s.starting():
 		s.skip(e, t.at, Draining, nil)
 		return
-	case d.waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
-		s.skip(e, d.waits.at, Missed, nil)
-		d.waits = t
+	case e.seldom().waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
+		s.skip(e, e.seldom().waits.at, Missed, nil)
+		e.moreSeldom().waits = t
 		return
 	case s.pausedHere(e):
 		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
@@ -578,7 +604,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		s.attempts++
 		go s.attempt(e, t)
 	default:
-		d.waits = t
+		e.moreSeldom().waits = t
 		s.line = append(s.line, e)
 	}
 }
@@ -613,7 +639,7 @@ func (s *Scheduler) leave(e *entry) {
 	if e.places == 0 && e.gone {
 		delete(s.parting, e)
 	}
-	if d := e.detail; e.places == 0 && d != nil && d.idle != nil {
+	if d := e.seldom(); e.places == 0 && d.idle != nil {
 		close(d.idle)
 		d.idle = nil
 	}

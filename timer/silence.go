@@ -19,10 +19,10 @@ const DefaultAlarmAfter = 5
 
 // A silence is how long a timer has had no successful run that this host knows of.
 type silence struct {
-	ticks   int       // that came due since
+	ticks   int32     // that came due since
+	open    int32     // ticks for which the store was not asked, because it had just said that it is full; not in ticks
 	success time.Time // the latest, here or elsewhere; zero: none known
 	reason  Reason    // of the latest tick that started nothing here; "": it started a run
-	open    int       // ticks for which the store was not asked, because it had just said that it is full; not in ticks
 }
 
 // succeeded takes in a success, here or elsewhere.
@@ -60,7 +60,7 @@ func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
 
 // says returns what there is to complain about, or nil.
 func (q *silence) says(t Timer, failed Outcome, holder dlock.Holder) error {
-	if t.AlarmAfter == NoLimit || q.ticks < t.AlarmAfter {
+	if t.AlarmAfter == NoLimit || int(q.ticks) < t.AlarmAfter {
 		return nil
 	}
 	last := "ever, as far as this host knows"

@@ -115,8 +115,8 @@ func (e *entry) status() TimerStatus {
 		return t
 	}
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
-	t.Last, t.Declared, t.Fault = d.last.result(d.lastErr), e.told().declared, d.fault
-	t.Fallback, t.Silent = e.fallback(), d.silence.ticks
+	t.Last, t.Declared, t.Fault = d.last.result(d.lastErr), e.told().declared, e.seldom().fault
+	t.Fallback, t.Silent = e.fallback(), int(d.silence.ticks)
 	orders := &e.told().orders
 	t.Ordered = orders.limit
 	if orders.inForce() {

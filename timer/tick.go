@@ -118,7 +118,7 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 		return
 	}
 	if err != nil {
-		e.more().fault = err.Error()
+		e.moreSeldom().fault = err.Error()
 		s.say(slog.LevelError, "timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
 		return
 	}
