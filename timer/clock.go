@@ -47,7 +47,7 @@ func (s *Scheduler) startClock(r *Run) {
 }
 
 func (s *Scheduler) giveClock(r *Run) {
-	r.clock = time.AfterFunc(time.Until(r.ctx.ends), func() { s.outOfTime(r.entry, r) })
+	r.clock = time.AfterFunc(time.Until(r.ends()), func() { s.outOfTime(r.entry, r) })
 }
 
 // giveClocks gives clocks to those that have gone on for so long. Called with mu held.

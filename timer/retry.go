@@ -174,7 +174,7 @@ func (s *Scheduler) again(e *entry, r *Run, err error) bool {
 		s.unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
-	if time.Until(r.ctx.ends) <= wait {
+	if time.Until(r.ends()) <= wait {
 		return false // it would hold the slot for nothing
 	}
 	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait, "err", err}

@@ -33,9 +33,9 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			s, e := &Scheduler{phase: running}, &entry{}
-			r := &Run{retrying: &retrying{alarm: time.NewTimer(0)}}
-			r.ctx = runContext{run: r, base: ctx, ends: time.Now().Add(time.Hour)}
+			s, e := &Scheduler{phase: running}, &entry{timer: Timer{MaxRunTime: time.Hour}}
+			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
+			r.ctx = runContext{run: r, base: ctx}
 			r.lease.Store(lease)
 			began := time.Now()
 			time.AfterFunc(10500*time.Millisecond, func() {

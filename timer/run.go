@@ -29,10 +29,10 @@ type Run struct {
 	over     bool        // the handler has returned
 	late     bool        // it was not over at MaxRunTime
 	holding  bool        // counted as a slot held
+	young    bool        // it has no clock yet
 	unwatch  func() bool // the lease
 	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime; nil while it is young
-	young    bool        // it has no clock yet; older and younger are its neighbours then
-	older    *Run
+	older    *Run        // neighbours of a young one
 	younger  *Run
 	retrying *retrying // nil before the first retry
 }
@@ -53,6 +53,9 @@ func (r *Run) Tick() (tick time.Time) {
 	}
 	return tick
 }
+
+// ends is when it reaches MaxRunTime.
+func (r *Run) ends() time.Time { return r.started.Add(r.entry.timer.MaxRunTime) }
 
 // Slot is which of the timer's slots the run holds: no other valid run has the same. A run of a timer that keeps to
 // one host gets a number of that host's own. -1 for a run that started without the store; when the store is back, such
@@ -113,7 +116,7 @@ func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool)
 	s.lock()
 	s.begin(e, r, lease)
 	s.unlock()
-	s.carryOut(e, r)
+	s.carryOut(r)
 }
 
 // A start is a run that needs no store and is to begin. The caller has taken a place for it.
@@ -136,19 +139,20 @@ func (s *Scheduler) runAll(starts []start) {
 	s.unlock()
 	last := len(starts) - 1
 	for _, b := range starts[:last] {
-		go s.carryOut(b.e, b.run)
+		go s.carryOut(b.run)
 	}
-	s.carryOut(starts[last].e, starts[last].run)
+	s.carryOut(starts[last].run)
 }
 
 func (s *Scheduler) newRun(e *entry, tick int64, local bool) *Run {
 	r := &Run{entry: e, tick: tick, started: time.Now(), local: local}
-	r.ctx.run, r.ctx.base, r.ctx.ends = r, s.base, r.started.Add(e.timer.MaxRunTime)
+	r.ctx.run, r.ctx.base = r, s.base
 	return r
 }
 
 // carryOut calls the handler and cleans up after it.
-func (s *Scheduler) carryOut(e *entry, r *Run) {
+func (s *Scheduler) carryOut(r *Run) {
+	e := r.entry
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {

@@ -11,7 +11,6 @@ import (
 type runContext struct {
 	run  *Run
 	base context.Context // of all runs
-	ends time.Time       // MaxRunTime
 
 	mu     sync.Mutex
 	made   context.Context         // nil: not yet
@@ -23,7 +22,7 @@ type runContext struct {
 type runKey struct{}
 
 // Deadline implements context.Context.
-func (c *runContext) Deadline() (time.Time, bool) { return c.ends, true }
+func (c *runContext) Deadline() (time.Time, bool) { return c.run.ends(), true }
 
 // Done implements context.Context.
 func (c *runContext) Done() <-chan struct{} { return c.context().Done() }
@@ -51,7 +50,7 @@ func (c *runContext) context() context.Context {
 	if !c.run.local {
 		c.made, c.cancel = context.WithCancelCause(c.made)
 	}
-	c.made, c.stop = context.WithDeadlineCause(c.made, c.ends, ErrMaxRunTime)
+	c.made, c.stop = context.WithDeadlineCause(c.made, c.run.ends(), ErrMaxRunTime)
 	if c.over {
 		c.endMade()
 	}
@@ -69,7 +68,7 @@ func (c *runContext) cause() error {
 	c.mu.Lock()
 	unasked := c.made == nil && !c.over
 	c.mu.Unlock()
-	if unasked && c.base.Err() == nil && time.Now().Before(c.ends) {
+	if unasked && c.base.Err() == nil && time.Now().Before(c.run.ends()) {
 		return nil
 	}
 	return context.Cause(c.context())

@@ -45,8 +45,8 @@ func TestRunContextAskedLate(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 					defer cancel(nil)
-					r := &Run{entry: &entry{timer: Timer{Name: "a"}}}
-					r.ctx.run, r.ctx.base, r.ctx.ends = r, base, time.Now().Add(maxRunTime)
+					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, started: time.Now()}
+					r.ctx.run, r.ctx.base = r, base
 					defer r.ctx.end()
 					if early {
 						r.ctx.Done()
@@ -73,7 +73,7 @@ func TestRunContextAskedLate(t *testing.T) {
 							}
 						}
 						deadline, ok := ctx.Deadline()
-						if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok || !deadline.Equal(r.ctx.ends) {
+						if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok || !deadline.Equal(r.ends()) {
 							t.Errorf("%s: run %v, value %v, deadline %v %v", which, got, ctx.Value(key{}), deadline, ok)
 						}
 					}
@@ -91,8 +91,8 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	defer stop()
 	before := runtime.NumGoroutine()
 	for range 100 {
-		late := &Run{}
-		late.ctx = runContext{run: late, base: &opaque{Context: all}, ends: time.Now().Add(time.Hour)}
+		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, started: time.Now()}
+		late.ctx = runContext{run: late, base: &opaque{Context: all}}
 		late.ctx.end()
 		if late.ctx.Err() == nil {
 			t.Fatal("a run that is over has a context that goes on")
