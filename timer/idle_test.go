@@ -51,6 +51,55 @@ func TestIdleTimersAreSmall(t *testing.T) {
 	runtime.KeepAlive(timers)
 }
 
+// What a timer costs that has run once, and one that has run often, beyond the user's own names and functions and without metrics.
+//
+// Fails when detail embeds seldom instead of pointing to it, and when history begins with room for all that it may hold.
+func TestTimersThatHaveRunAreSmall(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector makes everything larger")
+	}
+	const n = 20_000
+	timers := make([]Timer, n)
+	run := func(context.Context) error { return nil }
+	for i := range timers {
+		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: Every(24 * time.Hour), Run: run}
+	}
+	before := heapInUse()
+	s, err := New(Config{Logger: slog.New(slog.DiscardHandler)}, timers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until := make(chan struct{})
+	for _, c := range []struct {
+		runs  int
+		limit int64
+	}{{1, 680}, {historyLen, 1200}} {
+		for s.entries["timer-1"].detail == nil || s.entries["timer-1"].detail.started < uint64(c.runs) {
+			s.lock()
+			now := time.Now().UnixMicro()
+			for i := range s.heap {
+				s.heap[i].when, s.heap[i].e.next = now, now
+			}
+			s.unlock()
+			s.fire(until)
+			for busy := true; busy; runtime.Gosched() {
+				s.lock()
+				busy = s.active > 0
+				s.unlock()
+			}
+		}
+		each := (heapInUse() - before) / n
+		t.Logf("%d bytes per timer that has run %d times", each, c.runs)
+		if each > c.limit {
+			t.Errorf("%d bytes per timer that has run %d times, at most %d", each, c.runs, c.limit)
+		}
+	}
+	runtime.KeepAlive(timers)
+}
+
 func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
