@@ -27,6 +27,7 @@ type spec struct {
 	Bytes   bool          // tell how much memory each timer takes
 	Value   string        // which of the extra figures is the value, of a scheduler
 	Every   time.Duration // period of all timers, 0: random; of the heartbeat
+	AtOnce  bool          // all timers are due at the same instants
 }
 
 // A kind sets itself up.

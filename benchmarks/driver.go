@@ -48,6 +48,7 @@ type Group struct {
 	Less    bool // less is better
 	Sharing sharing
 	Window  time.Duration
+	Rounds  int  // at most, of those whose window is long; 0: as many as of all others
 	Alone   bool // without a control
 	Cases   []Case
 	Claims  []Claim
@@ -121,6 +122,9 @@ func (g Group) run(rounds int, full bool) (Result, error) {
 	cases := slices.DeleteFunc(slices.Clone(g.Cases), func(c Case) bool { return c.Idle && !full })
 	if !g.Alone {
 		cases = append(cases, Case{Name: cases[0].Name + again, Open: cases[0].Open})
+	}
+	if g.Rounds > 0 {
+		rounds = min(rounds, g.Rounds)
 	}
 	r := Result{Group: g, Rounds: rounds}
 	samples, err := g.measure(cases, rounds)

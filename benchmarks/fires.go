@@ -46,7 +46,7 @@ type fires struct {
 	count    atomic.Int64
 	late     histogram
 	waiting  float64 // bytes per timer before anything has fired
-	loaded   float64 // and after a window
+	loaded   float64 // and before the first window; 0: not yet measured
 	baseline uint64
 	keep     any // alive
 }
@@ -94,6 +94,10 @@ func (f *fires) fired(late time.Duration) {
 func (f *fires) close() error { return nil }
 
 func (f *fires) play(window time.Duration) (sample, error) {
+	if f.Bytes && f.loaded == 0 {
+		f.loaded = f.perTimer()
+		time.Sleep(2 * time.Second) // it takes a while and the whole machine, and what has come due meanwhile is late because of us
+	}
 	f.late.reset()
 	count, used, began := f.count.Load(), cpu(), time.Now()
 	time.Sleep(window)
@@ -113,9 +117,6 @@ func (f *fires) play(window time.Duration) (sample, error) {
 	s.Value = s.Extra[f.Value]
 	if f.Bytes {
 		s.Extra["bytes waiting"] = f.waiting
-		if f.loaded == 0 { // it takes a while
-			f.loaded = f.perTimer()
-		}
 		s.Extra["bytes fired"] = f.loaded
 	}
 	return s, nil
@@ -137,7 +138,11 @@ func tickslotFires(s spec) (player, error) {
 	}
 	timers := make([]timer.Timer, s.N)
 	for i := range timers {
-		timers[i] = timer.Timer{Name: names[i], Schedule: timer.Every(list[i]), Run: run}
+		every := timer.Every(list[i])
+		if s.AtOnce {
+			every = every.Offset(0)
+		}
+		timers[i] = timer.Timer{Name: names[i], Schedule: every, Run: run}
 	}
 	config := timer.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if s.Metrics {

@@ -31,7 +31,7 @@ func (l *lab) groups() []Group {
 	}
 	list = append(list, l.burst(), l.steady(), l.heartbeat(), l.perFire(100_000), l.million(), l.rows(), l.idle())
 	if l.full {
-		list = append(list, l.mutex(1), l.asynq(1), l.perFire(1_000), l.perFire(10_000))
+		list = append(list, l.idleAtOnce(), l.mutex(1), l.asynq(1), l.perFire(1_000), l.perFire(10_000))
 		for _, n := range []int{5, 50, 500} {
 			list = append(list, l.naiveByN(n))
 		}
@@ -324,23 +324,49 @@ func (l *lab) rows() Group {
 	}
 }
 
-func (l *lab) idle() Group {
-	s := spec{Kind: "tickslot", N: 1000, Every: time.Minute, Metrics: true, Warm: time.Second, Value: "core %"}
+// An idle process has a thousand timers of a minute and nothing else to do.
+var idleTimers = spec{Kind: "tickslot", N: 1000, Every: time.Minute, Metrics: true, Warm: time.Second, Value: "core %"}
+
+const (
+	onRedis = "tickslot on Redis"
+	local   = "tickslot without a store"
+)
+
+func (l *lab) idleCases(s spec) []Case {
 	stored := s
 	stored.Redis = l.redis.Addr()
-	bare := s
+	return []Case{{Name: onRedis, Open: inChild(stored)}, {Name: local, Open: inChild(s)}}
+}
+
+func idleClaims(how string) []Claim {
+	return []Claim{
+		{Name: "idle with 1,000 timers of 1 min, " + how + ", on Redis", Bound: 0.1, Target: 1, AtMost: true},
+		{Name: "idle with 1,000 timers of 1 min, " + how + ", without a store", Ours: local, Bound: 0.1, Target: 1, AtMost: true},
+	}
+}
+
+// idle is what Every(time.Minute) does: the names spread the timers over the minute, so that the process wakes up 17 times a second.
+func (l *lab) idle() Group {
+	bare := idleTimers
 	bare.Kind = "wakes"
 	pinging := bare
-	pinging.Redis = stored.Redis
-	const local = "tickslot without a store"
+	pinging.Redis = l.redis.Addr()
 	return Group{
 		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together, Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged(beatTTL),
-		Cases: []Case{{Name: "tickslot on Redis", Open: inChild(stored)}, {Name: local, Open: inChild(s)},
+		Cases: append(l.idleCases(idleTimers),
 			beside(Case{Name: "one time.Timer that wakes as often, and two PINGs", Open: inChild(pinging)}),
-			beside(Case{Name: "one time.Timer that wakes as often", Open: inChild(bare)})},
-		Claims: []Claim{
-			{Name: "idle with 1,000 timers of 1 min, on Redis", Bound: 0.1, Target: 1, AtMost: true},
-			{Name: "idle with 1,000 timers of 1 min, without a store", Ours: local, Bound: 0.1, Target: 1, AtMost: true},
-		},
+			beside(Case{Name: "one time.Timer that wakes as often", Open: inChild(bare)})),
+		Claims: idleClaims("spread over it"),
+	}
+}
+
+// idleAtOnce is what a cron expression does, or an Offset: all are due at the same instant, and the window has one of these.
+func (l *lab) idleAtOnce() Group {
+	s := idleTimers
+	s.AtOnce = true
+	return Group{
+		Name: "1,000 timers of 1 min, all at once", Unit: "% of a core", Less: true, Sharing: together, Window: time.Minute, Rounds: 3, Begin: l.redis.aged(beatTTL),
+		Cases:  l.idleCases(s),
+		Claims: idleClaims("all at once"),
 	}
 }
