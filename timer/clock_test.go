@@ -2,6 +2,8 @@ package timer_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,13 +31,15 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 		"with a slot, draining": {timer.Timer{MaxRunTime: time.Minute}, time.Second},
 	} {
 		for _, among := range []int{0, 5} {
-			t.Run(name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, among %d", name, 2*among), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t)
-					var log strings.Builder
+					var text strings.Builder
+					log := &lockedWriter{w: &text}
 					end := make(chan struct{})
-					c.tm.Name, c.tm.MaxConcurrency = "a", 1+2*among
-					c.tm.Run = func(ctx context.Context) error {
+					tm := c.tm // which the parallel tests share
+					tm.Name, tm.MaxConcurrency = "a", 1+2*among
+					tm.Run = func(ctx context.Context) error {
 						if run, _ := timer.RunFromContext(ctx); run.Slot() != among { // the others are over soon
 							time.Sleep(time.Duration(1+run.Slot()*7%5) * time.Millisecond)
 							return nil
@@ -43,7 +47,7 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 						<-end
 						return nil
 					}
-					h := f.start(timer.Config{Logger: textLogger(&log), DrainTimeout: 3 * time.Hour}, c.tm)
+					h := f.start(timer.Config{Logger: slog.New(slog.NewTextHandler(log, nil)), DrainTimeout: 3 * time.Hour}, tm)
 					time.Sleep(3 * time.Second) // the scheduling goroutine was awake when it began to run
 					began := time.Now()
 					for range 1 + 2*among {
@@ -55,7 +59,7 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 						time.Sleep(c.drain)
 						h.stop()
 					}
-					limit := c.tm.MaxRunTime
+					limit := tm.MaxRunTime
 					if limit == 0 {
 						limit = timer.DefaultMaxRunTime
 					}
@@ -66,9 +70,11 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 						for want, at := range []time.Duration{told.at - time.Millisecond, told.at + time.Millisecond} {
 							time.Sleep(time.Until(began.Add(at)))
 							synctest.Wait()
-							if n := strings.Count(log.String(), told.line); n != want {
-								t.Errorf("%v after it began, %q was told %d times, want %d:\n%s", at, told.line, n, want, log.String())
+							log.mu.Lock()
+							if n := strings.Count(text.String(), told.line); n != want {
+								t.Errorf("%v after it began, %q was told %d times, want %d:\n%s", at, told.line, n, want, text.String())
 							}
+							log.mu.Unlock()
 						}
 					}
 					close(end)
