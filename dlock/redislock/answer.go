@@ -29,24 +29,17 @@ func (w *words) number() int64 {
 	return n
 }
 
-// parseAnswer reads an answer for one name: words, or words and a text.
+// parseAnswer reads an answer for one name: words, and behind a line break a text, if there is one.
 func parseAnswer(v any) (w words, text string, err error) {
-	switch v := v.(type) {
-	case string:
-		return words(v), "", nil
-	case []any:
-		if len(v) == 2 {
-			said, ok := v[0].(string)
-			text, also := v[1].(string)
-			if ok && also && said == "error" {
-				return "", "", errors.New(text)
-			}
-			if ok && also {
-				return words(said), text, nil
-			}
-		}
+	said, ok := v.(string)
+	if !ok {
+		return "", "", fmt.Errorf("%w: %.20q", errAnswer, fmt.Sprintf("%T", v))
 	}
-	return "", "", fmt.Errorf("%w: %.20q", errAnswer, fmt.Sprintf("%T", v))
+	said, text, more := strings.Cut(said, "\n")
+	if more && said == "error" {
+		return "", "", errors.New(text)
+	}
+	return words(said), text, nil
 }
 
 // parseAcquire reads what acquire.lua says at its time (µs) about an attempt.

@@ -296,6 +296,12 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 			c.HSet(ctx, b+"state", "slots", "3 5", "success", "", "version", "-5")
 		},
 		func(ctx context.Context, c *redis.Client, b string) {
+			c.HSet(ctx, b+"state", "fence", "", "ready", "5 5", "kept", "")
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
+			c.HSet(ctx, b+"state", "fence", "9"+strings.Repeat("0", 400), "kept", "9"+strings.Repeat("0", 400))
+		},
+		func(ctx context.Context, c *redis.Client, b string) {
 			c.ZAdd(ctx, b+"index", redis.Z{Score: 2e12, Member: "007"}, redis.Z{Score: 1e6, Member: "0099"})
 		},
 	} {
@@ -320,6 +326,111 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 		if len(slots) != 3 {
 			t.Errorf("%d: %d of 3 slots granted", i, len(slots))
 		}
+	}
+}
+
+// A mutex that its state calls released is not asked whose it is before it is taken. Whoever has it all the same, because the state was written by hand,
+// keeps it until it ends.
+//
+// Fails when the SET is done without NX; when the attempt goes on as that for a semaphore does after the SET was refused.
+func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
+	t.Parallel()
+	prefix := unique("released")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	request := func(token string) dlock.Request {
+		return dlock.Request{Name: "a", Token: token, TTL: time.Second, Holder: dlock.Holder{Host: "h-" + token}}
+	}
+	g, err := store.TryAcquire(ctx, request("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := client.HGet(ctx, prefix+"a:slot:mutex", "released").Val(); said != "0" {
+		t.Fatalf("released is %q after a grant", said)
+	}
+	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
+	_, err = store.TryAcquire(ctx, request("two"))
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full || no.Holder.Host != "h-one" || no.Ends <= 0 || no.Ends > time.Second {
+		t.Errorf("%v (%+v), want that the first has it", err, no)
+	}
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("%v, %v: want that it was there until now", r, err)
+	}
+	if _, err := store.TryAcquire(ctx, request("two")); err != nil {
+		t.Error(err)
+	}
+	if again, err := store.TryAcquire(ctx, request("two")); err != nil || again.Abandoned {
+		t.Errorf("%+v, %v: want the same grant, as to any attempt that is repeated", again, err)
+	}
+	client.Del(ctx, prefix+"a")
+	client.LPush(ctx, prefix+"a", "x")
+	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
+	if _, err := store.TryAcquire(ctx, request("three")); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), prefix+"a does") {
+		t.Errorf("%v, want an error that names the key", err)
+	}
+}
+
+// What seldom changes is written again when it does, also on the days on which no end is put off: how many slots are declared, and which run of the
+// server granted last. And the ends are put off once a day.
+//
+// Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when it puts off ends with every grant.
+func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
+	t.Parallel()
+	prefix := unique("seldom")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	state := prefix + "a:slot:state"
+	ends := []string{state, prefix + "a:slot:index"}
+	grant := func(slots int) dlock.Grant {
+		t.Helper()
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+		return g
+	}
+	fields := func(want ...string) {
+		t.Helper()
+		if got := fmt.Sprint(client.HMGet(ctx, state, "slots", "form").Val()); got != fmt.Sprint(want) {
+			t.Errorf("slots and form are %v, want %v", got, want)
+		}
+	}
+	grant(3)
+	fields("3", "plain")
+	run := client.HGet(ctx, state, "run").Val()
+	for _, key := range ends {
+		client.PExpire(ctx, key, time.Hour)
+	}
+	if g := grant(3); g.News.Slots != 3 {
+		t.Errorf("%+v", g.News)
+	}
+	for _, key := range ends {
+		if ttl := client.PTTL(ctx, key).Val(); ttl > time.Hour {
+			t.Errorf("the end of %s was put off twice in a day, to %v", key, ttl)
+		}
+	}
+	grant(4)
+	fields("4", "plain")
+	client.HSet(ctx, state, "kept", time.Now().Add(-25*time.Hour).UnixMilli())
+	for _, key := range ends {
+		client.PExpire(ctx, key, time.Hour)
+	}
+	grant(4)
+	for _, key := range ends {
+		if ttl := client.PTTL(ctx, key).Val(); ttl < 24*time.Hour {
+			t.Errorf("%s ends in %v, though a day has passed", key, ttl)
+		}
+	}
+	if ttl := client.PTTL(ctx, prefix+"a:slot:tokens").Val(); ttl != -2 { // there is none: all are released
+		t.Errorf("the tokens end in %v", ttl)
+	}
+	client.HDel(ctx, state, "run")
+	grant(4)
+	if now := client.HGet(ctx, state, "run").Val(); now == "" || now != run {
+		t.Errorf("the run is %q, and was %q", now, run)
 	}
 }
 

@@ -79,7 +79,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("tick_taken", int64(math.MinInt64), "-1", "-1", "{")
 	f.Fuzz(func(t *testing.T, verdict string, n int64, x, y, z string) {
 		words := strings.Join([]string{verdict, strconv.FormatInt(n, 10), x, y, z}, " ")
-		answers := [][]any{nil, {words}, {[]any{words, x}}, {[]any{verdict + " 1 2 3 4 " + x, y}}, {verdict + " 1 2 3 4 " + x + " " + y + " 1"}, {[]any{verdict, z}}, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y},
+		answers := [][]any{nil, {words}, {words + "\n" + x}, {verdict + " 1 2 3 4 " + x + "\n" + y}, {[]any{words, x}}, {verdict + " 1 2 3 4 " + x + " " + y + " 1"}, {verdict + "\n" + z}, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y},
 			{verdict, n, x, y, x, n}, {verdict, x, y, n, n, n}, {verdict, x, n, y, x, z}, {verdict, n, n, n, n, z},
 			{verdict, x, x, x, x}, {verdict, n, x, y, x, z}, {verdict, x, n, n, n, x, z}, {verdict, n, n, x, n, x, y, n}, {verdict, x, x, n, n, n, x, z}, {verdict, x, x, x, x, x, y, z},
 			{n, z, z}, {x, n, z, n, n}, {verdict, n, x, y, n, y, z, x, y, z}, {verdict, x, n, z, x, z, z, n, n, z}, {x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n}}

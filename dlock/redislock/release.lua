@@ -4,38 +4,53 @@
 -- ARGV[1] idle, ms
 -- ARGV[2…] of each lease: slot, '' for a mutex, -1 for whichever the token holds; token; 1 if the work ended well, else 0
 --
--- Returns {'', answer for each lease …}, an answer being two words, outcome (1: released; 0: lost) and slots as declared, or {'error', what is wrong}
+-- Returns {'', answer for each lease …}, an answer being two words, outcome (1: released; 0: lost) and slots as declared, or
+-- error, and behind a line break what is wrong with this name
+
+local call, sub = redis.call, string.sub
+local micros -- time as text, found out when first needed
+
+local function no_state(state, why)
+  error('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. why, 0)
+end
+
+-- The state may be a new one, and one for which nothing is ordered has an end.
+local function note(state, ...)
+  local added = redis.pcall('HSET', state, ...)
+  if type(added) == 'table' then no_state(state, added.err) end
+  if added > 0 and not call('HGET', state, 'version') then call('PEXPIRE', state, ARGV[1]) end
+end
 
 local function release(state, slot, token, well)
   local mutex = slot == ''
-  local base = string.sub(state, 1, mutex and -#':slot:mutex' - 1 or -#'state' - 1)
+  local base = sub(state, 1, mutex and -#':slot:mutex' - 1 or -#'state' - 1)
   local mine = '{"token":"' .. token .. '"'
-  local slots = redis.pcall('HGET', state, 'slots')
-  if type(slots) == 'table' then
-    error('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. slots.err, 0)
+  local slots = '0' -- as declared, of a mutex always
+  if not mutex then
+    slots = redis.pcall('HGET', state, 'slots')
+    if type(slots) == 'table' then no_state(state, slots.err) end
+    if slot == '-1' then slot = call('ZSCORE', base .. 'tokens', token) end
   end
-  local function note(field, value)
-    -- The state may be a new one, and one for which nothing is ordered has an end.
-    if redis.call('HSET', state, field, value) > 0 and not redis.call('HGET', state, 'version') then redis.call('PEXPIRE', state, ARGV[1]) end
-  end
-  if slot == '-1' then slot = redis.call('ZSCORE', base .. 'tokens', token) end
   local key = slot and base .. slot
   local value = key and redis.pcall('GET', key)
   if type(value) == 'table' then
     error('TICKSLOT key ' .. key .. ' does not hold a lease: ' .. value.err, 0)
   end
-  local released = value and string.sub(value, 1, #mine) == mine
+  local released = value and sub(value, 1, #mine) == mine
   if released then
-    redis.call('DEL', key) -- first of all: a server without memory lets a script write only after that
+    call('DEL', key) -- first of all: a server without memory lets a script write only after that
     if mutex then
-      note('released', '1')
+      note(state, 'released', '1')
     else
-      redis.call('ZADD', base .. 'index', 'XX', slot, slot)
-      redis.call('ZREM', base .. 'tokens', token)
+      call('ZADD', base .. 'index', 'XX', slot, slot)
+      call('ZREM', base .. 'tokens', token)
     end
     if well == '1' then
-      local time = redis.call('TIME')
-      note('success', time[1] .. string.sub('00000' .. time[2], -6))
+      if not micros then
+        local time = call('TIME')
+        micros = time[1] .. sub('00000' .. time[2], -6)
+      end
+      note(state, 'success', micros)
     end
   end
   return (released and '1 ' or '0 ') .. (slots or '0')
@@ -48,7 +63,7 @@ for i = 1, #KEYS do
     local why = type(answer) == 'table' and answer.err or tostring(answer)
     -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
     if string.find(why, 'READONLY', 1, true) then return redis.error_reply(why) end
-    answer = {'error', why}
+    answer = 'error\n' .. why
   end
   answers[i + 1] = answer
 end

@@ -48,7 +48,7 @@ var mutants = []mutant{
 	{
 		name: "naive DEL",
 		edits: []edit{{"dlock/redislock/release.lua",
-			"local released = value and string.sub(value, 1, #mine) == mine",
+			"local released = value and sub(value, 1, #mine) == mine",
 			"local released = value"}},
 		layer: torture,
 		says:  `"broken":\[[^]]*not linearizable`,
@@ -80,8 +80,8 @@ var mutants = []mutant{
 	{
 		name: "half TTL",
 		edits: []edit{{"dlock/redislock/acquire.lua",
-			"while not redis.call('SET', key(slot), value, 'NX', 'PX', ttl) do",
-			"while not redis.call('SET', key(slot), value, 'NX', 'PX', int(ttl / 2)) do"}},
+			"while not call('SET', key, value, 'NX', 'PX', ttl) do",
+			"while not call('SET', key, value, 'NX', 'PX', int(ttl / 2)) do"}},
 		layer: redis("^TestConformanceSingle$/^expiry$/^not"),
 		says:  "was granted to another",
 	},
