@@ -305,7 +305,7 @@ local function attempt(state, token, slots, claim)
       end
     end
     -- No longer than that: the clock may have been ahead when ready was written.
-    if now < ready then return 'quarantine' .. news .. ' ' .. int(math.min(ready, now + quarantine)) end
+    if now < ready and ready < 9007199254740992 then return 'quarantine' .. news .. ' ' .. int(math.min(ready, now + quarantine)) end
   end
 
   -- 7. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on. Each round puts

@@ -299,7 +299,7 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 			c.HSet(ctx, b+"state", "fence", "", "ready", "5 5", "kept", "")
 		},
 		func(ctx context.Context, c *redis.Client, b string) {
-			c.HSet(ctx, b+"state", "fence", "9"+strings.Repeat("0", 400), "kept", "9"+strings.Repeat("0", 400))
+			c.HSet(ctx, b+"state", "fence", "9"+strings.Repeat("0", 400), "ready", "9"+strings.Repeat("0", 400), "kept", "9"+strings.Repeat("0", 400))
 		},
 		func(ctx context.Context, c *redis.Client, b string) {
 			c.ZAdd(ctx, b+"index", redis.Z{Score: 2e12, Member: "007"}, redis.Z{Score: 1e6, Member: "0099"})
