@@ -139,13 +139,10 @@ func parseExtend(a []any, share []int, results []dlock.Result) error {
 	return nil
 }
 
-// parseRelease reads what release.lua returns.
+// parseRelease reads what release.lua says about each lease.
 func parseRelease(a []any, share []int, results []dlock.Result) error {
-	if len(a) != 1+len(share) {
-		return fmt.Errorf("%w: %d values for %d leases", errAnswer, len(a), len(share))
-	}
 	for i, of := range share {
-		w, _, err := parseAnswer(a[1+i])
+		w, _, err := parseAnswer(a[i])
 		r := dlock.Result{Err: err}
 		if err == nil {
 			switch outcome := w.next(); outcome {

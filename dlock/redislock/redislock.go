@@ -172,15 +172,12 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		}
 		claim = strconv.FormatInt(t.At.UnixMicro(), 10) + " " + strconv.Itoa(t.Max) + " " + missed
 	}
-	answer, err := s.trips.do(ctx, &call{script: acquireScript, common: s.acquireArgs(req), keys: []string{s.state(req.Name, req.Slots == 0)},
-		items: []any{req.Token, strconv.Itoa(req.Slots), claim}})
-	if err != nil {
+	c := &call{script: acquireScript, common: s.acquireArgs(req), keys: []string{s.state(req.Name, req.Slots == 0)},
+		items: []any{req.Token, strconv.Itoa(req.Slots), claim}}
+	if err := s.trips.do(ctx, c); err != nil {
 		return dlock.Grant{}, s.failed(ctx, err)
 	}
-	if len(answer) != 2 {
-		return dlock.Grant{}, fmt.Errorf("%w: %d values", errAnswer, len(answer))
-	}
-	grant, err := parseAcquire(req, number(answer[0]), answer[1])
+	grant, err := parseAcquire(req, number(c.head), c.answer[0])
 	if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
 		err = s.failed(ctx, err)
 	}

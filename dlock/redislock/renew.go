@@ -59,11 +59,16 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 		return nil, err
 	}
 	if len(batches) == 1 {
-		c := &batches[0].call
-		answer, err := s.trips.do(ctx, &call{script: c.script, common: c.common, keys: c.keys, items: c.items})
-		c.answer, c.failure = answer, err
+		b := batches[0]
+		c := b.call // which is left behind if ctx ends first
+		if b.failure = s.trips.do(ctx, &c); b.failure == nil {
+			b.answer = c.answer
+		}
 	} else {
 		s.runBatches(ctx, batches)
+		for _, b := range batches {
+			b.cut()
+		}
 	}
 	return s.results(ctx, batches, len(grants), parseRelease)
 }
@@ -77,7 +82,7 @@ func slotArg(g *dlock.Grant) string {
 }
 
 // batches divides the grants into runs of a script: of so many leases at most, and where the keys have to be on one node, of one name.
-func (s *Store) batches(grants []dlock.Grant, script script, common []any, items func(run []int) []any) ([]*batch, error) {
+func (s *Store) batches(grants []dlock.Grant, script *script, common []any, items func(run []int) []any) ([]*batch, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}

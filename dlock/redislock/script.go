@@ -30,7 +30,7 @@ type script struct {
 	source string
 }
 
-func newScript(source string) script { return script{redis.NewScript(source), source} }
+func newScript(source string) *script { return &script{redis.NewScript(source), source} }
 
 var (
 	acquireScript = newScript(acquireLua)

@@ -52,12 +52,13 @@ func newTrips(client redis.UniversalClient, pool int, merge bool) *trips {
 
 // A call runs a script for some items.
 type call struct {
-	script script
+	script *script
 	common []any    // arguments
 	keys   []string // one for each item
 	items  []any    // their arguments
 
-	answer  []any // a head, and what there is to say about each item
+	head    any   // of the answer
+	answer  []any // what there is to say about each item; until cut has been called, all that the script returned
 	failure error // or why there is no answer
 
 	ctx  context.Context // of who waits for a lane
@@ -66,13 +67,23 @@ type call struct {
 
 func (c *call) args() []any { return slices.Concat(c.common, c.items) }
 
+// cut takes the head off an answer that is to have one thing to say about each item.
+func (c *call) cut() {
+	if c.failure == nil && len(c.answer) != 1+len(c.keys) {
+		c.failure = fmt.Errorf("%w: %d values for %d", errAnswer, len(c.answer), len(c.keys))
+	}
+	if c.failure == nil {
+		c.head, c.answer = c.answer[0], c.answer[1:]
+	}
+}
+
 // goesWith reports whether two calls can be one run of their script.
 func (c *call) goesWith(other *call) bool {
-	return c.script.Script == other.script.Script && len(c.keys)+len(other.keys) <= scriptItems && slices.Equal(c.common, other.common)
+	return c.script == other.script && len(c.keys)+len(other.keys) <= scriptItems && slices.Equal(c.common, other.common)
 }
 
 // do makes one call, and returns when it has its answer or ctx ends.
-func (t *trips) do(ctx context.Context, c *call) ([]any, error) {
+func (t *trips) do(ctx context.Context, c *call) error {
 	t.mu.Lock()
 	if t.taken >= t.lanes {
 		c.ctx, c.done = ctx, make(chan struct{})
@@ -80,9 +91,9 @@ func (t *trips) do(ctx context.Context, c *call) ([]any, error) {
 		t.mu.Unlock()
 		select {
 		case <-c.done:
-			return c.answer, c.failure
+			return c.failure
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
 	t.taken++
@@ -92,7 +103,9 @@ func (t *trips) do(ctx context.Context, c *call) ([]any, error) {
 			go t.drive(next)
 		}
 	}()
-	return c.script.Run(ctx, t.client, c.keys, c.args()...).Slice()
+	c.answer, c.failure = c.script.Run(ctx, t.client, c.keys, c.args()...).Slice()
+	c.cut()
+	return c.failure
 }
 
 // next hands a lane on to those that wait, or gives it back.
@@ -147,7 +160,8 @@ func (t *trips) together(calls []*call) {
 			i = slices.IndexFunc(runs, c.goesWith)
 		}
 		if i < 0 {
-			runs = append(runs, &call{script: c.script, common: c.common, keys: slices.Clone(c.keys), items: slices.Clone(c.items)})
+			runs = append(runs, &call{script: c.script, common: c.common,
+				keys: append(make([]string, 0, len(calls)), c.keys...), items: append(make([]any, 0, len(calls)*len(c.items)), c.items...)})
 			members = append(members, []*call{c})
 			continue
 		}
@@ -158,14 +172,11 @@ func (t *trips) together(calls []*call) {
 	defer cancel()
 	runAll(ctx, t.client, runs)
 	for i, run := range runs {
-		if run.failure == nil && len(run.answer) != 1+len(run.keys) {
-			run.failure = fmt.Errorf("%w: %d values for %d", errAnswer, len(run.answer), len(run.keys))
-		}
-		at := 1
+		run.cut()
+		rest := run.answer
 		for _, c := range members[i] {
 			if c.failure = run.failure; c.failure == nil {
-				c.answer = append([]any{run.answer[0]}, run.answer[at:at+len(c.keys)]...)
-				at += len(c.keys)
+				c.head, c.answer, rest = run.head, rest[:len(c.keys)], rest[len(c.keys):]
 			}
 		}
 	}
