@@ -31,6 +31,9 @@ func (c *bounded) Done() <-chan struct{} {
 	return c.made().Done()
 }
 
+// Ends is what ends the context: its parent, and the time. Who waits for both needs no Done, which would be made for each call.
+func (c *bounded) Ends() (parent context.Context, at time.Time) { return c.parent, c.at }
+
 func (c *bounded) Err() error        { return c.current().Err() }
 func (c *bounded) Value(key any) any { return c.current().Value(key) } // package context looks for the one that ends here, too
 

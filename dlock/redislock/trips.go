@@ -19,7 +19,7 @@ const (
 	// share them.
 	lanes = 4
 	// scriptItems is how many attempts or leases one run of a script is for: the server does nothing else for as long as it runs, a millisecond or
-	// two. What is more goes into further runs in the same pipeline, and the server may look after others in between.
+	// two. What is more goes into further runs in the same pipeline. docs/scale.md has what others notice of it.
 	scriptItems = 100
 )
 
@@ -33,6 +33,8 @@ type trips struct {
 	client redis.UniversalClient
 	lanes  int
 	merge  bool // the keys of different names may be in one run of a script
+
+	timers sync.Pool // of *time.Timer, for those that wait
 
 	mu      sync.Mutex
 	taken   int     // lanes
@@ -89,12 +91,10 @@ func (t *trips) do(ctx context.Context, c *call) error {
 		c.ctx, c.done = ctx, make(chan struct{})
 		t.waiting = append(t.waiting, c)
 		t.mu.Unlock()
-		select {
-		case <-c.done:
-			return c.failure
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := t.wait(ctx, c.done); err != nil {
+			return err
 		}
+		return c.failure
 	}
 	t.taken++
 	t.mu.Unlock()
@@ -106,6 +106,41 @@ func (t *trips) do(ctx context.Context, c *call) error {
 	c.answer, c.failure = c.script.Run(ctx, t.client, c.keys, c.args()...).Slice()
 	c.cut()
 	return c.failure
+}
+
+// wait returns nil when done is closed, or why ctx ended before. The context of a Session's call tells what will end it: to wait for that takes a
+// timer which is used again, in place of a channel and a timer of its own.
+func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
+	call, ok := ctx.(interface {
+		Ends() (context.Context, time.Time)
+	})
+	if !ok {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	parent, at := call.Ends()
+	timer, ok := t.timers.Get().(*time.Timer)
+	if ok {
+		timer.Reset(time.Until(at))
+	} else {
+		timer = time.NewTimer(time.Until(at))
+	}
+	defer func() {
+		timer.Stop()
+		t.timers.Put(timer)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-parent.Done():
+		return parent.Err()
+	case <-timer.C:
+		return context.DeadlineExceeded
+	}
 }
 
 // next hands a lane on to those that wait, or gives it back.

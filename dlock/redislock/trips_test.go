@@ -187,6 +187,52 @@ func TestNobodyWaitsForALane(t *testing.T) {
 	}
 }
 
+// An ending is a context as a Session makes them, that has an hour left.
+type ending struct{ context.Context }
+
+func (e ending) Ends() (context.Context, time.Time) { return e.Context, time.Now().Add(time.Hour) }
+
+// Nor does a call of a Session, of whose context trips asks what will end it.
+//
+// Fails when wait looks only at the time, and when it looks only at the parent.
+func TestSessionWaitsForNoLane(t *testing.T) {
+	t.Parallel()
+	c := newCrossing(t, false)
+	session, err := dlock.NewSession(c.store, dlock.SessionOptions{TTL: quarantineTTL, StoreTimeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 2)
+	c.acquire(ending{ctx}, "cancelled", func(err error) { left <- err })
+	c.waiting(1)
+	cancel()
+	c.calls.Go(func() {
+		_, err := session.Mutex("late").TryAcquire(t.Context())
+		left <- err
+	})
+	for _, want := range []error{context.Canceled, context.DeadlineExceeded} {
+		select { // before the gate opens
+		case err := <-left:
+			if !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("still waits, want %v", want)
+		}
+	}
+	close(c.gate.opened)
+	c.calls.Wait()
+	if err := session.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"cancelled", "late"} {
+		if held, err := c.direct.List(t.Context(), name, 0); err != nil || len(held) > 0 {
+			t.Errorf("%s: %v, %v: acquired for somebody who has left", name, held, err)
+		}
+	}
+}
+
 // What is wrong with one name harms no other that shares a run of the script with it.
 //
 // Fails when an attempt's error ends the script.
