@@ -10,8 +10,28 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
+// An asking is a tick for which the store is to be asked.
+type asking struct {
+	e *entry
+	t dueTick
+}
+
+// ask has the store asked for a tick. Called with mu held. The goroutine finds what to ask for in a list: to be handed it would take an object for
+// each tick, of which most may find their timer full.
+func (s *Scheduler) ask(e *entry, t dueTick) {
+	s.attempts++
+	s.askings = append(s.askings, asking{e, t})
+	go s.askNext()
+}
+
 // attempt asks the store for a slot and the tick, together, and becomes the run if it gets them.
-func (s *Scheduler) attempt(e *entry, t dueTick) {
+func (s *Scheduler) attempt() {
+	s.lock()
+	last := len(s.askings) - 1
+	e, t := s.askings[last].e, s.askings[last].t
+	s.askings[last] = asking{}
+	s.askings = s.askings[:last]
+	s.unlock()
 	lease, err := s.acquire(s.base, e, t)
 	s.lock()
 	s.nextInLine()
@@ -78,8 +98,7 @@ func (s *Scheduler) nextInLine() {
 			s.withoutStore(e, t)
 			continue
 		}
-		s.attempts++
-		go s.attempt(e, t)
+		s.ask(e, t)
 		return
 	}
 	s.line = nil

@@ -47,8 +47,10 @@ type Scheduler struct {
 	entries    map[string]*entry
 	parting    map[*entry]struct{} // removed, but runs go on
 	heap       tickHeap
-	attempts   int     // under way
-	starts     []start // of the batch at hand
+	attempts   int      // under way
+	askings    []asking // those that are about to begin
+	askNext    func()   // attempt, as a value that is made once
+	starts     []start  // of the batch at hand
 	young      youngRuns
 	line       []*entry      // whose ticks wait for an attempt to end
 	remarks    []remark      // to be logged when mu is unlocked
@@ -193,6 +195,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		entries: make(map[string]*entry),
 		parting: make(map[*entry]struct{}),
 	}
+	s.askNext = s.attempt
 	var leaseErr error
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
@@ -601,8 +604,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	case s.breaker.open:
 		s.withoutStore(e, t)
 	case s.attempts < maxAttempts:
-		s.attempts++
-		go s.attempt(e, t)
+		s.ask(e, t)
 	default:
 		e.moreSeldom().waits = t
 		s.line = append(s.line, e)
