@@ -52,7 +52,8 @@ for slot, token in string.gmatch(ARGV[3], '(%S*) (%S+) ') do
     outcome, more[#more + 1] = 'revoked', string.sub(value, #mine + 12, (string.find(value, ',"fence":', #mine + 12, true) or 0) - 1)
   else
     redis.call('PEXPIRE', key, ttl)
-    if not mutex then redis.call('ZADD', index, 'XX', ends, slot) end
+    -- The index is a hint. If something else stands in its place, that must not cost this lease, nor those behind it. Acquire tells of it.
+    if not mutex then redis.pcall('ZADD', index, 'XX', ends, slot) end
   end
   words[3 * i - 2], words[3 * i - 1], words[3 * i] = outcome, slots, version
 end

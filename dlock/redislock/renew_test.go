@@ -70,3 +70,33 @@ func TestRunOfDifferentLeases(t *testing.T) {
 		}
 	}
 }
+
+// Something else in the place of a name's index costs no lease, of that name or of those that are renewed with it.
+//
+// Fails when extend.lua lets an error of the ZADD end the run: then the leases behind it are not renewed.
+func TestForeignIndexCostsNoLease(t *testing.T) {
+	t.Parallel()
+	prefix := unique("badindex")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	var grants []dlock.Grant
+	for _, name := range []string{"before", "bad", "behind"} {
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "t", TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+		client.PExpire(ctx, store.Key(name)+":slot:0", time.Minute) // to be seen when it is renewed
+	}
+	client.Del(ctx, prefix+"bad:slot:index")
+	client.LPush(ctx, prefix+"bad:slot:index", "x")
+	results, err := store.Extend(ctx, time.Second, grants...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != dlock.OK || left > time.Second {
+			t.Errorf("%s: %+v, and it ends in %v", grants[i].Name, r, left)
+		}
+	}
+}
