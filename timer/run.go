@@ -285,6 +285,7 @@ func (d *detail) place(r *Run) {
 	if r.place < 0 {
 		r.place = len(d.runs)
 		d.runs = append(d.runs, nil)
+		d.first[0] = nil // they may have moved away, and what is left there would keep a run that is over
 	}
 	d.runs[r.place] = r
 }

@@ -1,0 +1,53 @@
+package timer
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+	"weak"
+)
+
+// What a host remembers of a run that is over does not keep it: its context has what the user put into that of Run.
+//
+// Fails when place leaves the first run where runs began, after they have grown beyond it.
+func TestRunsThatAreOverAreForgotten(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	s, err := New(Config{}, Timer{Name: "a", MaxConcurrency: 2, Run: func(context.Context) error { began <- struct{}{}; <-release; return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Trigger(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		<-began
+	}
+	s.lock()
+	e := s.entries["a"]
+	var runs []weak.Pointer[Run]
+	for _, r := range e.detail.runs {
+		runs = append(runs, weak.Make(r))
+	}
+	s.unlock()
+	if len(runs) != 2 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	close(release)
+	for busy := true; busy; runtime.Gosched() {
+		s.lock()
+		busy = s.active > 0
+		s.unlock()
+	}
+	for i, r := range runs {
+		for deadline := time.Now().Add(10 * time.Second); r.Value() != nil; runtime.GC() {
+			if time.Now().After(deadline) {
+				t.Fatalf("run %d is kept", i)
+			}
+		}
+	}
+	runtime.KeepAlive(s)
+}
