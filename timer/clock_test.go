@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,4 +84,51 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A run that keeps to its host is noticed at its MaxRunTime also while the user's code is slow to decide about many timers that are due at the same
+// moment, each in less time than Live allows.
+//
+// Fails when only takeDue gives clocks.
+func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var text strings.Builder
+		log := &lockedWriter{w: &text}
+		end := make(chan struct{})
+		var slow atomic.Bool
+		blackout := timer.BlackoutFunc(func(time.Time) bool {
+			if slow.Load() {
+				time.Sleep(9 * time.Second)
+			}
+			return false
+		})
+		timers := []timer.Timer{{Name: "a", LocalOnly: true, MaxRunTime: 30 * time.Second, Run: func(context.Context) error { <-end; return nil }}}
+		for i := range 6 {
+			timers = append(timers, timer.Timer{Name: fmt.Sprint("slow-", i), LocalOnly: true, Schedule: timer.Every(time.Hour).Offset(time.Minute),
+				Blackouts: []timer.Blackout{blackout}, Run: func(context.Context) error { return nil }})
+		}
+		h := f.start(timer.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}, timers...)
+		time.Sleep(59 * time.Second)
+		began := time.Now()
+		if err := h.Trigger(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		slow.Store(true)
+		for want, at := range []time.Duration{30*time.Second - time.Millisecond, 30*time.Second + time.Millisecond} {
+			time.Sleep(time.Until(began.Add(at)))
+			synctest.Wait()
+			if err := h.Live(); err != nil {
+				t.Error(err)
+			}
+			log.mu.Lock()
+			if n := strings.Count(text.String(), "reached its MaxRunTime"); n != want {
+				t.Errorf("%v after it began, it was told %d times, want %d:\n%s", at, n, want, text.String())
+			}
+			log.mu.Unlock()
+		}
+		slow.Store(false)
+		close(end)
+		f.stop()
+	})
 }

@@ -387,6 +387,7 @@ func (s *Scheduler) dispatch(batch []dueItem, now time.Time) {
 		batch[i].ask(s, now)
 	}
 	s.lock()
+	s.giveClocks(maxSleep) // the user's code may have taken long, and may again
 	for i := range batch {
 		s.come(&batch[i])
 	}
