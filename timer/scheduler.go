@@ -545,7 +545,7 @@ func (s *Scheduler) due(e *entry, c *coming) {
 	e.due = last
 	s.take(e, c.next, c.err)
 	d.ticks++
-	d.silence.ticks++
+	d.silence.came()
 	d.silence.reason = ""
 	s.darkness(e, c.dark)
 	switch {

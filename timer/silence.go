@@ -30,6 +30,11 @@ func (q *silence) succeeded(at time.Time) {
 	q.ticks, q.success, q.open = 0, at, 0
 }
 
+// came counts a tick. Counts stay at their ends: a timer that is due every millisecond gets there within a month.
+func (q *silence) came() { q.ticks = plus(q.ticks, 1) }
+
+func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
+
 // unknown leaves out a tick that the store refused without telling of successes: it cannot tell, or knows of none. Then the
 // hosts that did get the tick have to know.
 func (q *silence) unknown() { q.ticks = max(0, q.ticks-1) }
@@ -37,12 +42,12 @@ func (q *silence) unknown() { q.ticks = max(0, q.ticks-1) }
 // unasked puts a tick off: whether there was a success meanwhile, the store's next answer tells, for which settled is called.
 func (q *silence) unasked() {
 	q.unknown()
-	q.open++
+	q.open = plus(q.open, 1)
 }
 
 func (q *silence) settled(told bool) {
 	if told {
-		q.ticks += q.open
+		q.ticks = plus(q.ticks, q.open)
 	}
 	q.open = 0
 }
