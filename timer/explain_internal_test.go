@@ -1,0 +1,24 @@
+package timer
+
+import (
+	"errors"
+	"testing"
+)
+
+// A tick is told of with its own error, not with that of the one whose place in the ring it has.
+//
+// Fails when set leaves an error where it is that is followed by none.
+func TestErrorsLeaveTheRingWithTheirTicks(t *testing.T) {
+	var h history
+	failed := errors.New("failed")
+	for tick := range int64(3 * historyLen) {
+		var err error
+		if tick < historyLen {
+			err = failed
+		}
+		h.add(decision{tick: tick}, err)
+		if _, got := h.get(h.find(tick)); got != err {
+			t.Errorf("tick %d: %v, want %v", tick, got, err)
+		}
+	}
+}
