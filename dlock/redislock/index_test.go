@@ -373,7 +373,8 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 // What seldom changes is written again when it does, also on the days on which no end is put off: how many slots are declared, and which run of the
 // server granted last. And the ends are put off once a day.
 //
-// Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when it puts off ends with every grant.
+// Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when it puts off ends with every grant; when it waits for
+// a time at which the end was put off that is yet to come.
 func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	t.Parallel()
 	prefix := unique("seldom")
@@ -424,6 +425,12 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			t.Errorf("%s ends in %v, though a day has passed", key, ttl)
 		}
 	}
+	client.HSet(ctx, state, "kept", time.Now().Add(25*time.Hour).UnixMilli()) // by a clock that was ahead
+	client.PExpire(ctx, state, time.Hour)
+	grant(4)
+	if ttl := client.PTTL(ctx, state).Val(); ttl < 24*time.Hour {
+		t.Errorf("%s ends in %v, because its end was put off in the future", state, ttl)
+	}
 	if ttl := client.PTTL(ctx, prefix+"a:slot:tokens").Val(); ttl != -2 { // there is none: all are released
 		t.Errorf("the tokens end in %v", ttl)
 	}
@@ -432,6 +439,69 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	if now := client.HGet(ctx, state, "run").Val(); now == "" || now != run {
 		t.Errorf("the run is %q, and was %q", now, run)
 	}
+}
+
+// Whatever was deleted by hand, no key is made that stays for ever, and an attempt that is repeated finds its grant.
+//
+// Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt makes which finds its grant or a slot that is
+// taken; when release.lua gives none to a state; when a mutex whose state does not say that it was released is not looked at.
+func TestEveryKeyHasAnEnd(t *testing.T) {
+	t.Parallel()
+	prefix := unique("ends")
+	client, _ := shared(t, prefix)
+	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true}) // its leases may be long, also where no run is known any more
+	ctx := t.Context()
+	check := func(step string) {
+		t.Helper()
+		for _, key := range client.Keys(ctx, prefix+"*").Val() {
+			if client.PTTL(ctx, key).Val() == -1 {
+				t.Errorf("%s: %s has no end", step, strings.TrimPrefix(key, prefix))
+				client.PExpire(ctx, key, time.Hour)
+			}
+		}
+	}
+	grant := func(name string, slots int, token string) dlock.Grant {
+		t.Helper()
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	release := func(g dlock.Grant) {
+		t.Helper()
+		g.Succeeded = true
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+	}
+	first := grant("a", 3, "one")
+	check("a grant")
+	client.Del(ctx, prefix+"a:slot:index")
+	if again := grant("a", 3, "one"); again.Fence != first.Fence {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	check("the grant again, without the index")
+	client.Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens")
+	second := grant("a", 3, "two")
+	check("a second, without index and tokens")
+	release(first)
+	release(second)
+	client.Del(ctx, prefix+"a:slot:index")
+	third := grant("a", 3, "three")
+	check("a third, when nothing is held, without the index")
+	client.Del(ctx, prefix+"a:slot:state")
+	release(third)
+	check("its release, without the state")
+
+	mutex := grant("m", 0, "one")
+	client.Del(ctx, prefix+"m:slot:mutex")
+	if again := grant("m", 0, "one"); again.Fence != mutex.Fence {
+		t.Errorf("%+v, then %+v", mutex, again)
+	}
+	check("a mutex again, without the state")
+	release(mutex)
+	check("its release, without the state")
 }
 
 // A fence outlasts the loss of everything that Redis knows of a name.
