@@ -100,3 +100,41 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 		}
 	}
 }
+
+// A run may outlast the time after which an unused name is forgotten: its heartbeats put the ends of state and index off, once a day, and leave a state
+// without an end for which something is ordered. And the index learns when the lease ends.
+//
+// Fails when extend.lua does none of these.
+func TestHeartbeatKeepsTheNameKnown(t *testing.T) {
+	t.Parallel()
+	prefix := unique("kept")
+	client, _ := shared(t, prefix)
+	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true}) // its leases may be long
+	ctx := t.Context()
+	state, index := prefix+"a:slot:state", prefix+"a:slot:index"
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := client.ZScore(ctx, index, "0").Val()
+	day := func() (ofState, ofIndex time.Duration) {
+		t.Helper()
+		client.HSet(ctx, state, "kept", time.Now().Add(-25*time.Hour).UnixMilli())
+		client.PExpire(ctx, index, time.Hour)
+		if r, err := store.Extend(ctx, time.Hour, g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+		return client.PTTL(ctx, state).Val(), client.PTTL(ctx, index).Val()
+	}
+	client.PExpire(ctx, state, time.Hour)
+	if s, i := day(); s < 24*time.Hour || i < 24*time.Hour {
+		t.Errorf("state and index end in %v and %v, though a day has passed", s, i)
+	}
+	if after := client.ZScore(ctx, index, "0").Val(); after < before+float64(30*time.Minute/time.Millisecond) {
+		t.Errorf("the index has %.0f, and had %.0f before the lease was extended by an hour", after, before)
+	}
+	limit(t, store, "a", 2)
+	if s, i := day(); s != -1 || i < 24*time.Hour {
+		t.Errorf("with an order, state and index end in %v and %v", s, i)
+	}
+}
