@@ -304,7 +304,8 @@ local function attempt(state, token, slots, claim)
         run = id
       end
     end
-    -- No longer than that: the clock may have been ahead when ready was written.
+    -- What is told is no longer than that. The clock may have been ahead when ready was written; it is waited for all the same, as nobody knows
+    -- which quarantine other hosts declare. But it is one name's affair, and to ask again does no harm.
     if now < ready and ready < 9007199254740992 then return 'quarantine' .. news .. ' ' .. int(math.min(ready, now + quarantine)) end
   end
 
