@@ -104,8 +104,8 @@ var mutants = []mutant{
 	{
 		name: "no quarantine",
 		edits: []edit{{"dlock/redislock/acquire.lua",
-			"if now < ready then return",
-			"if false then return"}},
+			"if now < ready and",
+			"if false and"}},
 		layer: redis("^TestI1I4ServerRestartedEmpty$"),
 		says:  `OverLimit:[1-9]`,
 	},
