@@ -25,6 +25,7 @@ type spec struct {
 	Redis   string        // address; "": no store
 	Warm    time.Duration // how long it runs before it is measured
 	Bytes   bool          // tell how much memory each timer takes
+	Fired   bool          // tell it once more when they have fired, which takes some seconds
 	Value   string        // which of the extra figures is the value, of a scheduler
 	Every   time.Duration // period of all timers, 0: random; of the heartbeat
 	AtOnce  bool          // all timers are due at the same instants

@@ -94,7 +94,7 @@ func (f *fires) fired(late time.Duration) {
 func (f *fires) close() error { return nil }
 
 func (f *fires) play(window time.Duration) (sample, error) {
-	if f.Bytes && f.loaded == 0 {
+	if f.Fired && f.loaded == 0 {
 		f.loaded = f.perTimer()
 		time.Sleep(2 * time.Second) // it takes a while and the whole machine, and what has come due meanwhile is late because of us
 	}
@@ -117,6 +117,8 @@ func (f *fires) play(window time.Duration) (sample, error) {
 	s.Value = s.Extra[f.Value]
 	if f.Bytes {
 		s.Extra["bytes waiting"] = f.waiting
+	}
+	if f.Fired {
 		s.Extra["bytes fired"] = f.loaded
 	}
 	return s, nil
