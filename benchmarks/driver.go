@@ -358,7 +358,7 @@ func (r Result) judge(c Claim) (Verdict, error) {
 	if fired := spreadOf(f.extra[onTime]); c.OnTime && !(fired.Median >= leastOnTime) {
 		v.Met, v.Note = false, fmt.Sprintf("it fired %.0f %% of what was due", fired.Median)
 	}
-	if off := max(v.Control, 1/v.Control); off > believable && v.Note == "" {
+	if off := max(v.Control, 1/v.Control); v.Control > 0 && off > believable && v.Note == "" {
 		v.Note = fmt.Sprintf("tickslot beside itself was %.2f: this run says little", v.Control)
 	}
 	return v, nil

@@ -117,6 +117,13 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: ratio %v, met %v; want %v, %v", c.name, v.Ratio, v.Met, c.ratio, c.met)
 		}
 	}
+	alone, err := Group{Alone: true, Cases: cases, Claims: []Claim{{Bound: 20, Target: 1}}}.run(2, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if note := alone.Verdicts[0].Note; note != "" { // fails when a control that was not measured is taken for one that was off
+		t.Error(note)
+	}
 	for _, claim := range []Claim{{Peer: "nobody", Target: 1}, {Key: "nothing", Bound: 1, Target: 1}} {
 		if _, err := (Group{Cases: cases, Claims: []Claim{claim}}).run(2, true); err == nil {
 			t.Errorf("a claim about what was not measured: %+v", claim)
