@@ -68,7 +68,11 @@ func TestCountersAreBornBeforeTheyCount(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { _ = s.Run(ctx) })
+		running.Go(func() {
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
 		time.Sleep(90 * time.Second)
 		first := time.Now()
 		time.Sleep(time.Hour)
