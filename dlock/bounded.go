@@ -7,7 +7,7 @@ import (
 )
 
 // A bounded context ends with its parent, at a time, or when it is over. Unlike one of context.WithDeadline it starts a timer only if somebody
-// waits for its end: a store in memory never does, and a driver when it waits for a connection.
+// waits for its end: a store in memory never does, a driver only when it waits for a connection.
 type bounded struct {
 	parent context.Context
 	at     time.Time

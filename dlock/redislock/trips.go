@@ -111,7 +111,7 @@ func (t *trips) do(ctx context.Context, c *call) error {
 // wait returns nil when done is closed, or why ctx ended before. The context of a Session's call tells what will end it: to wait for that takes a
 // timer which is used again, in place of a channel and a timer of its own.
 func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
-	call, ok := ctx.(interface {
+	bounded, ok := ctx.(interface {
 		Ends() (context.Context, time.Time)
 	})
 	if !ok {
@@ -122,7 +122,7 @@ func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
 			return ctx.Err()
 		}
 	}
-	parent, at := call.Ends()
+	parent, at := bounded.Ends()
 	timer, ok := t.timers.Get().(*time.Timer)
 	if ok {
 		timer.Reset(time.Until(at))
