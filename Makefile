@@ -9,7 +9,7 @@ help: ## print this list
 test: ## run every test under -race; what was skipped is listed last
 	@sh scripts/servers.sh
 	@echo 'allocations and bytes, without the race detector, which makes some of its own:'
-	@go test -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer
+	@sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer
 	@sh scripts/test.sh -race -count=1 -p 1 -timeout 20m ./...
 	@cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...
 
