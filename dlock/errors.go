@@ -16,6 +16,10 @@ var (
 	// ErrFault is matched by an error of a store that did answer, but found something at a key of this name that makes no
 	// sense. The store itself is well.
 	ErrFault = errors.New("the store found something wrong")
+	// ErrSetup is matched by an error of a store that did answer, but can serve no name at all until somebody
+	// mends it: a table or a right is missing, or its scripts may not call a command that they need. It is
+	// never a reason to go on without the store, because it does not pass by itself on one host at a time.
+	ErrSetup = errors.New("the store is not set up right")
 	// ErrClosed is returned by a Session after Close.
 	ErrClosed = errors.New("dlock: session closed")
 )
@@ -103,7 +107,7 @@ type StoreError struct {
 }
 
 func (e *StoreError) Error() string {
-	if errors.Is(e.Err, ErrFault) {
+	if errors.Is(e.Err, ErrFault) || errors.Is(e.Err, ErrSetup) {
 		return fmt.Sprintf("%s: %s: %v", e.Name, e.Op, e.Err)
 	}
 	return fmt.Sprintf("%s: %s: the store failed: %v", e.Name, e.Op, e.Err)
