@@ -27,7 +27,7 @@ BEGIN
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free INT;
 	DECLARE v_tick, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
 	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
-	DECLARE v_abandoned, v_revoked BOOLEAN;
+	DECLARE v_abandoned BOOLEAN;
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
 	DECLARE v_pause_order, v_limit_order BLOB;
 	DECLARE v_verdict VARCHAR(16);
@@ -75,19 +75,18 @@ BEGIN
 		INTO v_first, v_fence, v_acquired, v_expires, v_host, v_pid, v_tag
 		FROM {table} FORCE INDEX (ends)
 		WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT 1;
-		SELECT slot, fence, revoked IS NOT NULL INTO v_again, v_again_fence, v_revoked FROM {table} FORCE INDEX (holders)
+		SELECT slot, fence INTO v_again, v_again_fence FROM {table} FORCE INDEX (holders)
 		WHERE lock_id = p_token AND resource_name = p_resource AND slot >= 0 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
 		-- Within a statement the time stands still. This is later than the snapshot, so what it finds held was all held at one moment.
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock), v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
 
-		-- 2. The same attempt, asked again because its reply was lost. If it was revoked it has it, but for no longer.
+		-- 2. The same attempt, asked again because its reply was lost. It is extended also if it was revoked: whoever asked trusts it for
+		-- p_ttl from this request on. The first heartbeat tells him.
 		IF v_again IS NOT NULL THEN
-			IF NOT v_revoked THEN
-				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
-				WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND revoked IS NULL AND expires_at > UTC_TIMESTAMP(6);
-				IF ROW_COUNT() = 0 THEN -- it ended, or was revoked, at the last moment
-					ITERATE attempt;
-				END IF;
+			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
+			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
+			IF ROW_COUNT() = 0 THEN -- it ended at the last moment
+				ITERATE attempt;
 			END IF;
 			SET v_verdict = 'ok', v_free = v_again, v_fence = v_again_fence;
 			LEAVE attempt;

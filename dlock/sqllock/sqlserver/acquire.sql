@@ -30,8 +30,9 @@ DECLARE @n int = CASE WHEN @limit > 0 THEN @limit WHEN @slots > 0 THEN @slots EL
 SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id, @who_tag = process_tag
 FROM {table} WITH (INDEX (ends)) WHERE resource_name = @resource AND slot >= 0 AND slot < @n ORDER BY expires_at;
 
--- The same attempt, asked again because its reply was lost. If it was revoked it has it, but for no longer.
-UPDATE {table} SET expires_at = CASE WHEN revoked IS NULL THEN @until ELSE expires_at END, @slot = slot, @fence = fence
+-- The same attempt, asked again because its reply was lost. It is extended also if it was revoked: whoever asked trusts it for @ttl from this request
+-- on. The first heartbeat tells him.
+UPDATE {table} SET expires_at = @until, @slot = slot, @fence = fence
 WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
 	SET @verdict = 'ok';
