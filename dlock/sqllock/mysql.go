@@ -211,21 +211,27 @@ func (m *mysql) list(ctx context.Context, resource string) (string, error) {
 }
 
 // read calls row for each row of a query. It is in a transaction that ends, so that it sees the present: with autocommit = 0 one that was
-// begun by an earlier query would go on.
+// begun by an earlier query would go on, and with completion_type = CHAIN one that the last left behind.
 func (m *mysql) read(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
-	return m.with(ctx, func(conn *sql.Conn) error {
-		tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	const end = "ROLLBACK AND NO CHAIN NO RELEASE"
+	return m.with(ctx, func(conn *sql.Conn) (err error) {
+		for _, statement := range []string{end, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"} {
+			if _, err := conn.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+		defer func() {
+			if _, failed := conn.ExecContext(ctx, end); failed != nil {
+				discard(conn)
+			}
+		}()
+		rows, err := conn.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback() }()
-		rows, err := tx.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
+		defer rows.Close()
 		for rows.Next() {
 			if err := row(rows); err != nil {
-				_ = rows.Close()
 				return err
 			}
 		}

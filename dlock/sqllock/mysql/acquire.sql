@@ -38,11 +38,11 @@ BEGIN
 
 	attempt: LOOP BEGIN
 		-- Two made the same row, two waited for each other, or a row changed since it was looked at (innodb_snapshot_isolation).
-		DECLARE EXIT HANDLER FOR 1062, 1213, 1020 ROLLBACK;
+		DECLARE EXIT HANDLER FOR 1062, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE;
 
 		-- At other levels each statement has a snapshot of its own, or locks what it reads, or what is written cannot be logged as statements.
 		-- The level cannot be set within a transaction, and with autocommit = 0 there may be one.
-		ROLLBACK;
+		ROLLBACK AND NO CHAIN NO RELEASE;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
 
@@ -178,7 +178,7 @@ BEGIN
 		SET v_verdict = 'ok';
 		LEAVE attempt;
 	END; END LOOP;
-	COMMIT;
+	COMMIT AND NO CHAIN NO RELEASE;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
 	SELECT v_verdict, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),

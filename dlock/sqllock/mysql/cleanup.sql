@@ -38,14 +38,14 @@ BEGIN
 	{bounded}
 
 	-- About transactions see the procedure that acquires.
-	ROLLBACK;
+	ROLLBACK AND NO CHAIN NO RELEASE;
 	SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 	START TRANSACTION READ WRITE;
 	SELECT resource_name, slot INTO v_last, v_last_slot FROM {table}
 	WHERE resource_name >= p_after AND (resource_name > p_after OR slot > p_after_slot)
 	ORDER BY resource_name, slot LIMIT v_offset, 1;
 	OPEN idle;
-	COMMIT;
+	COMMIT AND NO CHAIN NO RELEASE;
 	next_name: LOOP
 		SET v_done = FALSE;
 		FETCH idle INTO v_name;
@@ -64,7 +64,7 @@ BEGIN
 			DELETE FROM {table} WHERE resource_name = v_name AND slot = -1 AND COALESCE(tick, 0) < v_clock_us - p_retention AND orders_version IS NULL;
 		END IF;
 		SET v_deleted = v_deleted + ROW_COUNT();
-		COMMIT;
+		COMMIT AND NO CHAIN NO RELEASE;
 	END LOOP;
 	CLOSE idle;
 

@@ -57,7 +57,7 @@ BEGIN
 				COALESCE(JSON_QUOTE(v_revoked), 'null'), ']');
 		END LOOP;
 		CLOSE wanted;
-		COMMIT;
+		COMMIT AND NO CHAIN NO RELEASE;
 		LEAVE attempt;
 	END; END LOOP;
 

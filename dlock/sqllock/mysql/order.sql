@@ -38,7 +38,7 @@ BEGIN
 			triggered_at = IF(p_trigger_order IS NULL, triggered_at, GREATEST(v_clock_us, COALESCE(triggered_at + 1, 0))),
 			trigger_order = IF(p_trigger_order IS NULL, trigger_order, CONVERT(p_trigger_order USING utf8mb4))
 		WHERE resource_name = p_resource AND slot = -1;
-		COMMIT;
+		COMMIT AND NO CHAIN NO RELEASE;
 		LEAVE attempt;
 	END; END LOOP;
 

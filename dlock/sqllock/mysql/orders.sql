@@ -6,3 +6,4 @@ SELECT l.resource_name, COALESCE(l.orders_version, 0),
 	l.tick, CAST(COALESCE(l.host_name, X'') AS BINARY), COALESCE(l.process_id, 0), CAST(COALESCE(l.process_tag, X'') AS BINARY)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (n VARCHAR(1088) CHARACTER SET utf8mb4 PATH '$')) AS w
 STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.resource_name = UNHEX(w.n) AND l.slot = -1
+LIMIT 18446744073709551615 -- all, whatever sql_select_limit is

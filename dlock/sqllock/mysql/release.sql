@@ -55,7 +55,7 @@ BEGIN
 			SET v_answers = CONCAT(v_answers, IF(v_answers = '', '', ','), '[', v_i, ',', v_held, ',', v_declared, ']');
 		END LOOP;
 		CLOSE wanted;
-		COMMIT;
+		COMMIT AND NO CHAIN NO RELEASE;
 		LEAVE attempt;
 	END; END LOOP;
 

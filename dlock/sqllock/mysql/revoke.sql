@@ -25,7 +25,7 @@ BEGIN
 			SELECT COUNT(*) INTO v_held FROM {table}
 			WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NOT NULL AND expires_at > UTC_TIMESTAMP(6);
 		END IF;
-		COMMIT;
+		COMMIT AND NO CHAIN NO RELEASE;
 		LEAVE attempt;
 	END; END LOOP;
 

@@ -1,12 +1,12 @@
 -- Two waited for each other, or a row changed after the snapshot (innodb_snapshot_isolation).
 		DECLARE EXIT HANDLER FOR 1213, 1020
 		BEGIN
-			ROLLBACK;
+			ROLLBACK AND NO CHAIN NO RELEASE;
 			IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
 				RESIGNAL;
 			END IF;
 		END;
 		-- About transactions see the procedure that acquires.
-		ROLLBACK;
+		ROLLBACK AND NO CHAIN NO RELEASE;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;

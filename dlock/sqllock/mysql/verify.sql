@@ -10,3 +10,4 @@ UNION ALL
 SELECT 'routine', ROUTINE_NAME, ROUTINE_TYPE FROM information_schema.ROUTINES
 WHERE ROUTINE_SCHEMA = COALESCE(?, DATABASE()) AND ROUTINE_NAME IN (?, ?, ?, ?, ?, ?) AND ROUTINE_TYPE = 'PROCEDURE'
 	AND (CAST(ROUTINE_NAME AS BINARY) IN (?, ?, ?, ?, ?, ?) OR @@lower_case_table_names > 0)
+LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
