@@ -803,7 +803,25 @@ var mutants = []struct {
 		}
 	}},
 	{"what is revoked is still extended", []string{"revoke/ends with"}, func(m *mutant) { m.revocations(false, true) }},
-	{"what is revoked is extended when asked again", []string{"revoke/ends with"}, func(m *mutant) { m.revocations(false, false) }},
+	{"what is revoked is not extended when asked again", []string{"revoke/ends with"}, func(m *mutant) {
+		granted := make(map[string]dlock.Grant)
+		revoked := make(map[dlock.Fence]bool)
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+			err := m.Store.Revoke(ctx, name, slot, fence, order)
+			revoked[fence] = err == nil
+			return err
+		}
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if g, again := granted[req.Token]; again && revoked[g.Fence] {
+				return g, nil
+			}
+			g, err := m.Store.TryAcquire(ctx, req)
+			if err == nil {
+				granted[req.Token] = g
+			}
+			return g, err
+		}
+	}},
 	{"a look, and then a write", []string{"hammer/N=5", "hammer/mutex"}, nil},
 	{"full, now and then", []string{"hammer/N=16", "random/operations"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -911,7 +929,7 @@ func (m *mutant) held(ctx context.Context, name string, slot int, fence dlock.Fe
 	return dlock.Held{}, dlock.ErrNotHeld
 }
 
-// revocations keeps them in place of the store, which therefore extends what is revoked when it is asked for again, and if it is to, with each heartbeat.
+// revocations keeps them in place of the store, which extends what is revoked with each heartbeat if it is to.
 func (m *mutant) revocations(last, extends bool) {
 	revoked := make(map[dlock.Fence]dlock.Order)
 	m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {

@@ -464,10 +464,17 @@ func revokeKeepsSlot(c *check) {
 	}
 }
 
-// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it or asks for it again, or shorter.
+// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it, or shorter. Also if its holder asks for it again,
+// because the reply was lost: he trusts what he is granted from then on, so it has to last for that long.
 func revokeEnds(c *check) {
+	for name, again := range map[string]bool{"x": false, "again": true} {
+		c.revokeEnds(name, again)
+	}
+}
+
+func (c *check) revokeEnds(name string, again bool) {
 	a, b := c.host(), c.host()
-	req := c.brief("x", 1)
+	req := c.brief(name, 1)
 	g := a.mustAcquire(req)
 	if err := b.revoke(g.grant, ann); err != nil {
 		if time.Now().Before(g.heldUntil()) {
@@ -475,18 +482,29 @@ func revokeEnds(c *check) {
 		}
 		c.skip("the lease had ended before it could be revoked")
 	}
-	until(g.sent.Add(c.h.TTL / 2))
-	if again := a.try(req); !again.got.Before(g.heldUntil()) {
-		c.skip("the lease had ended before it could be asked for again")
-	} else if again.err == nil && again.grant.Fence != g.grant.Fence {
-		c.errorf("asked again for a revoked lease: granted another, fence %d after %d", again.grant.Fence, g.grant.Fence)
+	if again {
+		until(g.sent.Add(c.h.TTL / 2))
+		repeated := a.try(req)
+		switch {
+		case !repeated.got.Before(g.heldUntil()):
+			c.skip("the lease had ended before it could be asked for again")
+		case repeated.err == nil && repeated.grant.Fence != g.grant.Fence:
+			c.errorf("asked again for a revoked lease: granted another, fence %d after %d", repeated.grant.Fence, g.grant.Fence)
+		case repeated.err == nil:
+			g = repeated
+		}
 	}
 	for time.Now().Before(g.heldUntil()) {
 		a.extend(c.long, g.grant)
+		if probe := b.try(c.request(name, 1)); probe.err == nil && probe.got.Before(g.heldUntil()) {
+			c.fatalf("granted to another %v after a revoked lease was granted for %v (asked for again: %t)", probe.got.Sub(g.sent), c.h.TTL, again)
+		} else if probe.err == nil {
+			b.release(probe.grant)
+		}
 		time.Sleep(c.step())
 	}
 	until(g.endedBy(c))
-	next := b.mustAcquire(c.request("x", 1))
+	next := b.mustAcquire(c.request(name, 1))
 	c.want("release of the revoked one", a.release(g.grant), dlock.Lost)
 	c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.OK)
 }

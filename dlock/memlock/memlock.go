@@ -80,10 +80,10 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		news.Success = max(now.Sub(e.success), time.Microsecond)
 	}
 
-	if i := e.find(req.Token, now); i >= 0 { // the same attempt asked again
-		if e.slots[i].revoked == nil {
-			e.slots[i].ends = now.Add(req.TTL)
-		}
+	// The same attempt asked again. Who asked trusts the lease for the whole TTL from now on, so it lasts for that long, also if it was
+	// revoked meanwhile: of that he is told with the next Extend.
+	if i := e.find(req.Token, now); i >= 0 {
+		e.slots[i].ends = now.Add(req.TTL)
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence, News: news}, nil
 	}
 	refuse := func(reason dlock.Reason) (dlock.Grant, error) {

@@ -217,14 +217,12 @@ local function attempt(state, token, slots, claim)
   end
   local held = again and get(base .. again)
   if held and sub(held, 1, #mine) == mine then
-    local revoked = sub(held, #mine + 1, #mine + 11) == ',"revoked":'
-    if not revoked then -- its holder learns of that with the next heartbeat
-      call('PEXPIRE', base .. again, ttl)
-      if not mutex then
-        ends = ends or int(now + ttl)
-        call('ZADD', index, ends, again)
-        call('PEXPIRE', index, idle)
-      end
+    -- Its holder trusts it for ttl from when he asked, so it has to last for that long, also if it was revoked meanwhile. His next heartbeat tells him.
+    call('PEXPIRE', base .. again, ttl)
+    if not mutex then
+      ends = ends or int(now + ttl)
+      call('ZADD', index, ends, again)
+      call('PEXPIRE', index, idle)
     end
     return 'ok' .. news .. ' ' .. (mutex and '0' or again) .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
   end
