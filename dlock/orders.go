@@ -18,7 +18,8 @@ type Controller interface {
 	// without parts only makes News.Orders grow. It is one atomic step.
 	Order(ctx context.Context, name string, change Change) error
 
-	// Orders tells what is ordered for each of the names, in their order, and which tick was claimed last.
+	// Orders tells what is ordered for each of the names, in their order, and which tick was claimed last. An error means that
+	// nothing is known of any of them.
 	Orders(ctx context.Context, names ...string) ([]Orders, error)
 
 	// Revoke marks the lease of a slot: from then on Extend answers Lost for it, with the order. The slot stays taken until its
@@ -120,6 +121,9 @@ type Orders struct {
 	Pause   *Pause   // For is the time left; nil: not paused
 	Limit   *Limit   // nil: as requests declare
 	Trigger *Trigger // the latest; nil: there was none
+
+	// Err: what went wrong for this name alone, of which then nothing is known.
+	Err error
 
 	// The latest tick claimed, and who claimed it last; zero: none is known.
 	Tick   time.Time

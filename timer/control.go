@@ -110,6 +110,9 @@ func (c *Control) Orders(ctx context.Context, timer string) (dlock.Orders, error
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	list, err := readOrders(ctx, ctl, []string{Timer{Name: timer}.lockName()})
+	if err == nil {
+		err = list[0].Err
+	}
 	if err != nil {
 		return dlock.Orders{}, fmt.Errorf("timer %q: %w", timer, err)
 	}

@@ -153,11 +153,7 @@ func (s *Scheduler) learnOrders(until <-chan struct{}) {
 	const batch = 500
 	for i := 0; i < len(names); i += batch {
 		end := min(i+batch, len(names))
-		err := s.learn(until, ctl, names[i:end], entries[i:end])
-		if errors.Is(err, dlock.ErrFault) { // something is wrong with one of them, and no other is to suffer
-			err = s.learnEach(until, ctl, names[i:end], entries[i:end])
-		}
-		if err != nil {
+		if err := s.learn(until, ctl, names[i:end], entries[i:end]); err != nil {
 			return // the next probe asks again
 		}
 	}
@@ -166,7 +162,8 @@ func (s *Scheduler) learnOrders(until <-chan struct{}) {
 	s.learnt = max(s.learnt, version)
 }
 
-// learn reads what is ordered for some timers, with one call.
+// learn reads what is ordered for some timers, with one call. What the store finds wrong with a few of them is logged; if they are many
+// it is the store.
 func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, names []string, entries []*entry) error {
 	select {
 	case <-until:
@@ -176,30 +173,26 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, names []s
 	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 	defer cancel()
 	list, err := readOrders(ctx, ctl, names)
-	if err != nil {
+	if err != nil && !(errors.Is(err, dlock.ErrFault) && len(names) == 1) {
 		return err
 	}
-	for i, o := range list {
-		s.takeOrders(entries[i], o)
+	if err != nil {
+		list = []dlock.Orders{{Err: err}}
 	}
-	return nil
-}
-
-// learnEach asks for each by itself, and leaves out those that the store finds fault with. If they are many it is the store.
-func (s *Scheduler) learnEach(until <-chan struct{}, ctl dlock.Controller, names []string, entries []*entry) error {
+	var failure error
 	faults := 0
-	for i := range names {
-		err := s.learn(until, ctl, names[i:i+1], entries[i:i+1])
-		if errors.Is(err, dlock.ErrFault) && faults < 10 {
+	for i, o := range list {
+		switch {
+		case o.Err == nil:
+			s.takeOrders(entries[i], o)
+		case errors.Is(o.Err, dlock.ErrFault) && faults < 10:
 			faults++
-			s.log.Warn("timer: what is ordered for a timer cannot be read", "timer", entries[i].timer.Name, "err", err)
-			err = nil
-		}
-		if err != nil {
-			return err
+			s.log.Warn("timer: what is ordered for a timer cannot be read", "timer", entries[i].timer.Name, "err", o.Err)
+		default:
+			failure = o.Err
 		}
 	}
-	return nil
+	return failure
 }
 
 // readOrders turns a panic of a store, and an answer to something else, into an error.

@@ -57,14 +57,19 @@ func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, er
 	}
 	runAll(ctx, s.client, calls)
 	list := make([]dlock.Orders, len(names))
+	failures := 0
 	for i, c := range calls {
 		err := c.failure
 		if err == nil {
 			list[i], err = parseOrders(names[i], c.answer)
 		}
 		if err != nil {
-			return nil, s.failed(ctx, err)
+			list[i] = dlock.Orders{Name: names[i], Err: s.failed(ctx, err)}
+			failures++
 		}
+	}
+	if failures > 0 && failures == len(names) {
+		return nil, list[0].Err
 	}
 	return list, nil
 }

@@ -172,13 +172,6 @@ func (t *trips) together(calls []*call) {
 	if len(calls) == 0 {
 		return
 	}
-	defer func() {
-		if p := recover(); p != nil { // a hook of the caller's client
-			for _, c := range calls {
-				c.answer, c.failure = nil, fmt.Errorf("redislock: the client panicked: %v", p)
-			}
-		}
-	}()
 	var runs []*call
 	var members [][]*call // whose items a run is for, in their order
 	var last time.Time
@@ -217,11 +210,42 @@ func (t *trips) together(calls []*call) {
 	}
 }
 
-// runAll makes the calls in one pipeline, which on a Cluster is one per node.
+// runAll makes the calls in one pipeline; on a Cluster in one per node, side by side. If it were one for all nodes, go-redis would
+// throw away the answers of every node for the one that hangs.
 func runAll(ctx context.Context, client redis.UniversalClient, calls []*call) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		pipeline(ctx, client, calls)
+		return
+	}
+	nodes := map[*redis.Client][]*call{}
+	for _, c := range calls {
+		node, err := cluster.MasterForKey(ctx, c.keys[0])
+		if err != nil {
+			c.failure = err
+			continue
+		}
+		nodes[node] = append(nodes[node], c)
+	}
+	var wg sync.WaitGroup
+	for _, calls := range nodes {
+		wg.Go(func() { pipeline(ctx, client, calls) }) // by the Cluster's client, which goes where a slot has moved
+	}
+	wg.Wait()
+}
+
+// pipeline makes the calls in one pipeline.
+func pipeline(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	if len(calls) == 0 {
 		return
 	}
+	defer func() {
+		if p := recover(); p != nil { // a hook of the caller's client
+			for _, c := range calls {
+				c.answer, c.failure = nil, fmt.Errorf("redislock: the client panicked: %v", p)
+			}
+		}
+	}()
 	cmds := make([]*redis.Cmd, len(calls))
 	pipe := client.Pipeline()
 	for i, c := range calls {
