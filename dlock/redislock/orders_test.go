@@ -245,7 +245,11 @@ func TestForeignOrders(t *testing.T) {
 	_, acquireErr := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
 	_, extendErr := store.Extend(ctx, time.Second, g)
 	_, releaseErr := store.Release(ctx, g)
-	_, ordersErr := store.Orders(ctx, "b", "a")
+	orders, err := store.Orders(ctx, "b", "a")
+	if err != nil || orders[0].Err != nil {
+		t.Fatalf("%+v, %v; want a fault of the second alone", orders, err)
+	}
+	ordersErr := orders[1].Err
 	for what, err := range map[string]error{"acquire": acquireErr, "extend": extendErr, "release": releaseErr, "orders": ordersErr, "order": store.Order(ctx, "a", dlock.Change{})} {
 		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v; want a fault that names %s", what, err, key)
