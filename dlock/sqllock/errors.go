@@ -10,31 +10,51 @@ import (
 )
 
 var (
-	// ErrSchema is matched by what Verify and Migrate return when the table or the routines are missing, old, or not as Schema makes them.
-	ErrSchema = errors.New("sqllock: the schema is not right")
+	// ErrSchema is matched by what Verify and Migrate return when the table or the routines are missing, old, or not as Schema makes them. It
+	// matches dlock.ErrSetup.
+	ErrSchema = fmt.Errorf("sqllock: %w: the schema is not right", dlock.ErrSetup)
 
 	// errAnswer is an answer that makes no sense: some other routine of the same name, or a proxy gone wrong.
 	errAnswer = errors.New("sqllock: the database gave an answer that makes no sense")
 )
 
-// explain adds to an error of a driver what to do about it.
+// explain adds to an error of a driver what to do about it, and what it means for a dlock.Session: see meaningOf.
 func explain(err error) error {
 	state := sqlState(err)
-	advice := adviceFor(state)
+	advice, meaning := adviceFor(state), meaningOf(state)
+	if advice == "" && meaning != nil {
+		advice = "the database refuses the statement"
+	}
 	switch {
-	case advice == "":
-		return fmt.Errorf("sqllock: %w", err)
-	case isFault(state):
-		return fmt.Errorf("sqllock: %w: %s: %w", dlock.ErrFault, advice, err)
-	default:
+	case meaning != nil:
+		return fmt.Errorf("sqllock: %w: %s: %w", meaning, advice, err)
+	case advice != "":
 		return fmt.Errorf("sqllock: %s: %w", advice, err)
 	}
+	return fmt.Errorf("sqllock: %w", err)
 }
 
-// isFault tells the errors with which a server that is well refuses what we ask.
-func isFault(state string) bool {
-	return len(state) == 5 && (state[:2] == "42" || state[:2] == "22") && state != "42P05"
+// meaningOf tells what a refusal with this SQLSTATE means. It is dlock.ErrFault if the server is well and refuses this name alone, dlock.ErrSetup
+// if it serves no name until somebody mends it, and nil for a server that fails or is in no state to answer: out of reach (08), out of
+// room (53), shutting down or failing over (57, 25006), in conflict with another transaction (40).
+func meaningOf(state string) error {
+	if len(state) != 5 {
+		return nil
+	}
+	if state == lockNotAvailable {
+		return dlock.ErrFault
+	}
+	switch state[:2] {
+	case "22", "23": // a value that the database cannot take; a constraint that somebody added
+		return dlock.ErrFault
+	case "0A", "26", "28", "3D", "3F", "42": // what it does not know, or does not allow us
+		return dlock.ErrSetup
+	}
+	return nil
 }
+
+// lockNotAvailable is the SQLSTATE of a lock that was waited for in vain.
+const lockNotAvailable = "55P03"
 
 func adviceFor(state string) string {
 	switch state {
@@ -51,11 +71,8 @@ func adviceFor(state string) string {
 		return "the server refuses the login: check user and password"
 	case "3D000":
 		return "there is no such database, or none was named: check the address, or Options.Schema"
-	case "55P03":
+	case lockNotAvailable:
 		return "another session keeps the table or a row of it locked: look for transactions that were left open"
-	}
-	if isFault(state) {
-		return "the database refuses the statement"
 	}
 	return ""
 }
@@ -87,6 +104,6 @@ var mssqlStates = map[int32]string{
 	207: "42703", 208: "42P01", // no such column, no such table
 	229: "42501", 230: "42501", // no permission
 	3906: readOnly, 3908: readOnly,
-	18456: "28000", // login failed
-	1222:  "55P03", // a lock was waited for in vain
+	18456: "28000",          // login failed
+	1222:  lockNotAvailable, // a lock was waited for in vain
 }

@@ -65,7 +65,7 @@ func oneRightLess(t *testing.T, s subject) {
 			s.exec(t, "UPDATE "+s.table+" SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = '1980-01-01'")
 			s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
 			err := all(s.as(t, "app")(t, sqllock.Options{}))
-			if !errors.Is(err, dlock.ErrFault) && right != "DELETE" || err == nil || !strings.Contains(err.Error(), "privilege") {
+			if !errors.Is(err, dlock.ErrSetup) && right != "DELETE" || err == nil || !strings.Contains(err.Error(), "privilege") {
 				t.Errorf("without %s %s: %v: must fail and say that a privilege is missing", right, parts[2], err)
 			}
 			if err != nil && strings.Contains(err.Error(), servertest.Canary) {

@@ -9,7 +9,7 @@ var mysqlStates = map[string]string{
 	"1130": "28000",                  // this host may not connect
 	"1049": "3D000",                  // no such database
 	"1203": "53300", "1226": "53300", // more connections or queries than this user may have
-	"1205": "55P03", // a lock was waited for in vain
+	"1205": lockNotAvailable, // a lock was waited for in vain
 }
 
 // mysqlNumber returns the number of an error of MySQL, or "".

@@ -73,7 +73,7 @@ func TestBadSchemaMySQL(t *testing.T) {
 	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "of the 6 procedures of this version this user sees 5") {
 		t.Errorf("old schema: %v", err)
 	}
-	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrFault) {
+	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("old schema: %v", err)
 	}
 	if err := old.Migrate(t.Context()); err != nil {

@@ -181,7 +181,7 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 		"cleanup": func() error { return s.Cleanup(t.Context()) },
 	} {
 		connection, _, _ := strings.Cut(state(), " ")
-		if err := call(); !errors.Is(err, dlock.ErrFault) {
+		if err := call(); !errors.Is(err, dlock.ErrSetup) {
 			t.Error(err)
 		}
 		if after, _, _ := strings.Cut(state(), " "); after == connection {
@@ -246,15 +246,15 @@ func TestAdviceMySQL(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what, dsn, says string
-		fault           bool
+		setup           bool
 	}{
-		{"wrong password", server.DSN(user, "wrong", database), "refuses the login", false},
+		{"wrong password", server.DSN(user, "wrong", database), "refuses the login", true},
 		{"too many connections", server.DSN(user, "", database), "max_user_connections", false},
-		{"no database", server.DSN("", "", ""), "Options.Schema", false},
-		{"another database", server.DSN("", "", "not_there"), "Options.Schema", false},
+		{"no database", server.DSN("", "", ""), "Options.Schema", true},
+		{"another database", server.DSN("", "", "not_there"), "Options.Schema", true},
 	} {
 		_, err := viaMySQL(c.dsn+oneTrip)(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
-		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, dlock.ErrFault) != c.fault || strings.Contains(err.Error(), "wrong") {
+		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, dlock.ErrSetup) != c.setup || strings.Contains(err.Error(), "wrong") {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}

@@ -304,7 +304,7 @@ func TestPgBouncerWithDatabaseSQL(t *testing.T) {
 			told = err
 		}
 	}
-	if told == nil || !strings.Contains(told.Error(), "default_query_exec_mode=exec") || errors.Is(told, dlock.ErrFault) {
-		t.Errorf("%v: must say what to do, and is no fault of the name", told)
+	if told == nil || !strings.Contains(told.Error(), "default_query_exec_mode=exec") || !errors.Is(told, dlock.ErrSetup) {
+		t.Errorf("%v: must say what to do, and that the set-up is wrong", told)
 	}
 }

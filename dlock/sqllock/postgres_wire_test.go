@@ -323,7 +323,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 		isolatedSubject.exec(t, "ALTER DATABASE "+isolated+" SET default_transaction_isolation = '"+level+"'")
 		store := viaPgx(t, server.DSN("", "", isolated))(t, sqllock.Options{})
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
-		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), level) || !strings.Contains(err.Error(), "read committed") {
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), level) || !strings.Contains(err.Error(), "read committed") {
 			t.Errorf("%s: %v", level, err)
 		}
 	}

@@ -116,7 +116,7 @@ func noTable(t *testing.T, s subject) {
 		"orders":  func() error { _, err := store.Orders(ctx, "a"); return err },
 		"revoke":  func() error { return store.Revoke(ctx, "a", 0, 1, ann) },
 	} {
-		if err := call(); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "call Migrate") {
+		if err := call(); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("%s: %v: must say that Migrate is to be called", what, err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestBadSchemaPostgres(t *testing.T) {
 	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "functions") {
 		t.Errorf("old schema: %v", err)
 	}
-	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrFault) {
+	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("old schema: %v", err)
 	}
 	if err := old.Migrate(t.Context()); err != nil {

@@ -28,8 +28,8 @@ func sqliteAdvice(err error) error {
 	for _, a := range sqliteAdvices {
 		for _, words := range a.words {
 			if strings.Contains(err.Error(), words) {
-				if a.fault {
-					return fmt.Errorf("%w: %s: %w", dlock.ErrFault, a.advice, err)
+				if a.meaning != nil {
+					return fmt.Errorf("%w: %s: %w", a.meaning, a.advice, err)
 				}
 				return fmt.Errorf("%s: %w", a.advice, err)
 			}
@@ -40,26 +40,26 @@ func sqliteAdvice(err error) error {
 
 // sqliteAdvices know the words of SQLite, which no driver changes.
 var sqliteAdvices = []struct {
-	words  []string
-	advice string
-	fault  bool // the database is well, but refuses what we ask
+	words   []string
+	advice  string
+	meaning error // dlock.ErrSetup or dlock.ErrFault if the database is well, but refuses what we ask
 }{
 	{
 		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store", "datatype mismatch", "constraint failed"},
 		"the table is missing or not as this version needs it: call Migrate, or execute Schema (a database in memory is one for each connection," +
-			" and gone when that is closed: call db.SetMaxOpenConns(1))", true,
+			" and gone when that is closed: call db.SetMaxOpenConns(1))", dlock.ErrSetup,
 	},
-	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", true},
+	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", dlock.ErrSetup},
 	{
 		[]string{"within a transaction"},
-		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own", false,
+		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own", nil,
 	},
 	{
 		[]string{"readonly database", "unable to open database file"},
-		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files in its directory", false,
+		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files in its directory", nil,
 	},
 	{
 		[]string{"is not a database"},
-		"the path leads to a file that is no SQLite database, or an encrypted one", false,
+		"the path leads to a file that is no SQLite database, or an encrypted one", nil,
 	},
 }

@@ -287,7 +287,7 @@ func TestFileReplacedSQLite(t *testing.T) {
 		if err := replace(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := old.Extend(t.Context(), time.Minute, g); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "call Migrate") {
+		if _, err := old.Extend(t.Context(), time.Minute, g); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("%s: extend: %v: must say that the table is missing", what, err)
 		}
 		s.migrated(t)

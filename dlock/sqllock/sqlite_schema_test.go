@@ -153,7 +153,7 @@ func TestPrivateMemorySQLite(t *testing.T) {
 	db.SetMaxIdleConns(-1)
 	db.SetMaxIdleConns(1)
 	_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
-	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
+	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
 		t.Errorf("acquire: %v", err)
 	}
 }

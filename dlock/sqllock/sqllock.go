@@ -89,7 +89,7 @@ type claim struct {
 	max      int
 	missed   bool
 	holder   dlock.Holder
-	wait     int64 // how long the caller will wait, in milliseconds: no lock in the database is waited for any longer
+	wait     int64 // in milliseconds: no lock in the database is waited for any longer, see patience
 }
 
 // A verdict is the database's answer to a claim.
@@ -404,13 +404,14 @@ func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// patience is how long the caller will wait, in milliseconds.
+// patience is how long a lock in the database may be waited for, in milliseconds: nine tenths of the time that the caller has, so that the
+// answer that it is locked still reaches him.
 func patience(ctx context.Context) int64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return lastResort.Milliseconds()
 	}
-	return max(1, min(time.Until(deadline), dlock.MaxTTL).Milliseconds())
+	return max(1, min(time.Until(deadline)*9/10, dlock.MaxTTL).Milliseconds())
 }
 
 // lastResort bounds the wait for a lock in the database when the context has no deadline. A dlock.Session always sets one.

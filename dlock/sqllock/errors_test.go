@@ -1,0 +1,71 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+type pgRefusal string
+
+func (r pgRefusal) Error() string    { return "refused" }
+func (r pgRefusal) SQLState() string { return string(r) }
+
+// What a server refuses until somebody mends it is no reason to go on without it, nor is what it refuses for one name. A server that fails
+// over, is full or shuts down is.
+//
+// Fails when a refused login counts as a store that does not answer: with RunLocal every host would run then.
+func TestMeaningOfErrors(t *testing.T) {
+	t.Parallel()
+	mysql := func(number, state string) error {
+		return fmt.Errorf("Error %s (%s): refused", number, state)
+	}
+	for err, want := range map[error]error{
+		pgRefusal("42P01"): dlock.ErrSetup, // no table
+		pgRefusal("42883"): dlock.ErrSetup, // no function
+		pgRefusal("42501"): dlock.ErrSetup, // no right
+		pgRefusal("3F000"): dlock.ErrSetup, // no schema
+		pgRefusal("28P01"): dlock.ErrSetup, // wrong password
+		pgRefusal("28000"): dlock.ErrSetup, // no entry in pg_hba.conf
+		pgRefusal("3D000"): dlock.ErrSetup, // no database
+		pgRefusal("42000"): dlock.ErrSetup, // the wrong isolation
+		pgRefusal("26000"): dlock.ErrSetup, // a pooler without the prepared statement
+		pgRefusal("22021"): dlock.ErrFault, // a name that the encoding lacks
+		pgRefusal("23514"): dlock.ErrFault, // a constraint
+		pgRefusal("55P03"): dlock.ErrFault, // a row that somebody has locked
+		pgRefusal("25006"): nil,            // a replica
+		pgRefusal("08006"): nil,
+		pgRefusal("40P01"): nil,
+		pgRefusal("53300"): nil, // too many connections
+		pgRefusal("57P03"): nil, // starting up
+		pgRefusal("57014"): nil, // cancelled
+		pgRefusal("58030"): nil, // an error of the disk
+		pgRefusal("XX000"): nil,
+		pgRefusal(""):      nil,
+
+		mysql("1146", "42S02"): dlock.ErrSetup,
+		mysql("1045", "28000"): dlock.ErrSetup,
+		mysql("1049", "42000"): dlock.ErrSetup,
+		mysql("1205", "HY000"): dlock.ErrFault,
+		mysql("1836", "HY000"): nil,
+		mysql("1040", "08004"): nil,
+		mysql("1213", "40001"): nil,
+		errors.New("EOF"):      nil,
+	} {
+		told := explain(err)
+		for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {
+			if errors.Is(told, meaning) != (want == meaning) {
+				t.Errorf("%v (%s): %v", err, sqlState(err), told)
+			}
+		}
+		if !errors.Is(told, err) || !strings.HasPrefix(told.Error(), "sqllock: ") {
+			t.Errorf("%v: %v: must keep the error", err, told)
+		}
+	}
+	if !errors.Is(ErrSchema, dlock.ErrSetup) {
+		t.Error("a schema that is not right has to be mended by somebody")
+	}
+}
