@@ -174,7 +174,7 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 // heldFor says once of each holder that it holds a slot for longer than any run should take. Called with mu held.
 func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
 	d := e.moreTold()
-	if no.Reason != dlock.Full || no.Since <= e.timer.MaxRunTime+e.timer.MaxRunTime/2 || d.overlong == no.Holder {
+	if no.Reason != dlock.Full || no.Since-no.Since/3 <= e.timer.MaxRunTime || d.overlong == no.Holder {
 		return
 	}
 	d.overlong = no.Holder
@@ -231,7 +231,7 @@ func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	if !ok || no.Reason != dlock.Quarantine || t.at == 0 || e.gone || !s.starting() {
 		return false
 	}
-	when := s.now().Add(max(no.Ends, unknownQuarantine) + time.Millisecond)
+	when := s.now().Add(max(no.Ends, unknownQuarantine)).Add(time.Millisecond)
 	if e.due != t.at || e.next != 0 && e.next <= when.UnixMicro() {
 		return false
 	}

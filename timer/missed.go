@@ -58,15 +58,19 @@ func (e *entry) missedWindow() time.Duration {
 
 // lastTick returns the latest tick up to now that is no older than window; the zero time if there is none.
 func lastTick(sched Schedule, now time.Time, window time.Duration) (last time.Time) {
-	for back := time.Second; ; back *= 4 {
-		back = min(back, window)
-		next, err := nextTick(sched, now.Add(-back-time.Microsecond))
+	for back := min(time.Second, window); ; {
+		next, err := nextTick(sched, now.Add(-back).Add(-time.Microsecond))
 		for n := 0; err == nil && !next.IsZero() && !next.After(now) && n < maxMissed; n++ {
 			last = next
 			next, err = nextTick(sched, last)
 		}
 		if !last.IsZero() || back == window || err != nil {
 			return last
+		}
+		if back < window/4 {
+			back *= 4
+		} else {
+			back = window
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
+	"math/bits"
 	"time"
 )
 
@@ -32,7 +34,10 @@ type Checker interface {
 // instant. So Every(24*time.Hour) is not midnight; that takes an Offset, or a calendar. The shortest period is a millisecond.
 func Every(period time.Duration) Interval { return Interval{period: period} }
 
-const shortestPeriod = time.Millisecond
+const (
+	shortestPeriod = time.Millisecond
+	maxShift       = 100 * 366 * 24 * time.Hour
+)
 
 // An Interval is the schedule that Every makes.
 type Interval struct {
@@ -52,7 +57,14 @@ func (iv Interval) From(anchor time.Time) Interval {
 
 // Offset moves the grid: Every(24*time.Hour).Offset(3*time.Hour) is 03:00 UTC. The name of the timer no longer shifts it.
 func (iv Interval) Offset(d time.Duration) Interval {
-	iv.shift += d
+	switch sum := iv.shift + d; {
+	case d > 0 && sum < iv.shift:
+		iv.shift = math.MaxInt64 // which Check refuses
+	case d < 0 && sum > iv.shift:
+		iv.shift = math.MinInt64
+	default:
+		iv.shift = sum
+	}
 	iv.placed = true
 	return iv
 }
@@ -63,8 +75,8 @@ func (iv Interval) Check() error {
 	if iv.period < shortestPeriod {
 		errs = append(errs, fmt.Errorf("Every(%v): the period must be at least %v", iv.period, shortestPeriod))
 	}
-	if y := iv.anchor.Year(); iv.anchored && (y < 1800 || y > 2200) {
-		errs = append(errs, fmt.Errorf("%v: the grid must begin between the years 1800 and 2200", iv))
+	if y := iv.begin().Year(); y < 1800 || y > 2200 || iv.shift > maxShift || iv.shift < -maxShift {
+		errs = append(errs, fmt.Errorf("%v: the grid must begin between the years 1800 and 2200, and be moved by at most 100 years", iv))
 	}
 	return errors.Join(errs...)
 }
@@ -109,29 +121,45 @@ func (iv Interval) Next(t time.Time) time.Time {
 	if begin := iv.begin(); iv.anchored && t.Before(begin) {
 		return begin
 	}
-	return iv.tick(iv.index(t) + 1)
+	return iv.in(t.Add(iv.period - iv.into(t)))
 }
 
-// index counts the periods of the grid that began up to t.
-func (iv Interval) index(t time.Time) time.Duration {
-	since := t.Sub(iv.begin())
-	n := since / iv.period
-	if since%iv.period < 0 {
-		n--
+// into is how long ago the grid had its latest tick up to t. A Duration ends after 292 years, and t may be further away from where the
+// grid begins.
+func (iv Interval) into(t time.Time) time.Duration {
+	begin, period := iv.begin(), iv.period
+	seconds, nanos := t.Unix()-begin.Unix(), time.Duration(t.Nanosecond()-begin.Nanosecond())%period
+	hi, lo := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
+	rest := time.Duration(bits.Rem64(hi, lo, uint64(period)))
+	if seconds < 0 && rest > 0 {
+		rest = period - rest
 	}
-	return n
+	if nanos < 0 {
+		nanos += period
+	}
+	if rest >= period-nanos { // the sum may be more than a Duration takes
+		return rest - (period - nanos)
+	}
+	return rest + nanos
 }
 
-func (iv Interval) tick(n time.Duration) time.Time { return iv.begin().Add(n * iv.period) }
+// in is an instant in the zone of the anchor, and on no other clock than that on the wall.
+func (iv Interval) in(t time.Time) time.Time {
+	if !iv.anchored {
+		return t.Round(0).UTC()
+	}
+	return t.Round(0).In(iv.anchor.Location())
+}
 
 // skip is what a generic schedule finds out tick by tick: given a tick that is due, the last one that is due by now and
 // how many lie between them.
 func (iv Interval) skip(tick, now time.Time) (last time.Time, missed uint64) {
-	n := iv.index(now) - iv.index(tick)
+	last = iv.in(now.Add(-iv.into(now)))
+	n := last.Sub(tick.Add(-iv.into(tick))) / iv.period
 	if n <= 0 {
 		return tick, 0
 	}
-	return ceilMicro(iv.tick(iv.index(now))), uint64(n)
+	return ceilMicro(last), uint64(n)
 }
 
 func (iv Interval) String() string {

@@ -125,5 +125,5 @@ func (e *entry) interval() time.Duration {
 	if e.next == 0 || e.due == 0 {
 		return math.MaxInt64
 	}
-	return time.Duration(e.next-e.due) * time.Microsecond
+	return time.UnixMicro(e.next).Sub(time.UnixMicro(e.due)) // which has an end, while microseconds may be thousands of years
 }

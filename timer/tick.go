@@ -2,6 +2,7 @@ package timer
 
 import (
 	"log/slog"
+	"math"
 	"time"
 )
 
@@ -91,7 +92,7 @@ func (s *Scheduler) delayed(e *entry, now, next time.Time) time.Time {
 	}
 	reached := now.Add(-e.spread(s.config.Holder))
 	most := float64(next.Sub(reached)) * e.timer.Jitter / (1 - e.timer.Jitter) // how long ago it can have been
-	last := lastTick(e.timer.Schedule, reached, time.Duration(most))
+	last := lastTick(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
 	if last.IsZero() || !s.comes(e, last).After(now) {
 		return time.Time{}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// NoLimit turns a limit off.
+// NoLimit turns a limit off. As a duration, for MaxRunTime and MissedWindow, it is 292 years where an int has 64 bits.
 const NoLimit = math.MaxInt
 
 const (
