@@ -11,7 +11,8 @@ import (
 // A Blackout is when a timer is not to run.
 //
 // Until returns the zero time if t does not lie in the blackout, else when it ends, at the earliest: a later instant, which is no
-// longer in it or the next one worth asking about. As with a Schedule, every host must get the same answer, and it must not block.
+// longer in it or the next one worth asking about. As with a Schedule, every host must get the same answer, so t is always in UTC, and
+// it must not block.
 //
 // A Blackout may also be a Checker, and a fmt.Stringer, which is how people get to see it.
 type Blackout interface {
@@ -277,8 +278,9 @@ func blackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err e
 	return until, by, nil
 }
 
-// askBlackout asks a blackout, and turns a panic and an end that is not later into an error.
+// askBlackout asks a blackout, in UTC as nextTick does, and turns a panic and an end that is not later into an error.
 func askBlackout(b Blackout, t time.Time) (until time.Time, err error) {
+	t = t.Round(0).UTC()
 	defer func() {
 		if p := recover(); p != nil {
 			until, err = time.Time{}, fmt.Errorf("blackout %s: its Until panicked: %v", describe(b), p)

@@ -13,7 +13,8 @@ import (
 // they are.
 //
 // Next returns the first instant after t at which the timer is due, or the zero time if there is none. Every host must
-// get the same answer, because the instant is the identity of a tick in the fleet. It must not block, because one goroutine
+// get the same answer, because the instant is the identity of a tick in the fleet. So t is always in UTC, also for schedules
+// that take its zone for theirs, as those of robfig/cron do that name none. It must not block, because one goroutine
 // schedules all timers; Register and Explain call it, too, so it must bear to be called by several at once. Instants are rounded up
 // to the microsecond.
 //
@@ -173,8 +174,10 @@ func (iv Interval) String() string {
 	return s
 }
 
-// nextTick asks a schedule, and turns a panic and a time that does not move on into an error.
+// nextTick asks a schedule, and turns a panic and a time that does not move on into an error. It asks in UTC: schedules of others take the zone of what
+// they are asked with for theirs, which would differ from host to host.
 func nextTick(s Schedule, after time.Time) (next time.Time, err error) {
+	after = after.Round(0).UTC()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("its Next panicked: %v", p)
@@ -193,7 +196,7 @@ func nextTick(s Schedule, after time.Time) (next time.Time, err error) {
 	if next.Year() > lastYear {
 		return time.Time{}, nil
 	}
-	return ceilMicro(next), nil
+	return ceilMicro(next.Round(0)), nil
 }
 
 // lastYear bounds the instants of schedules: what lies beyond is taken for never, which is what those mean who return the

@@ -1,0 +1,99 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netresearch/go-cron"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// zonesSeen remembers in which zones a schedule, or a blackout, was asked that is a user's own.
+type zonesSeen struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (z *zonesSeen) ask(t time.Time) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.seen == nil {
+		z.seen = map[string]int{}
+	}
+	what := "in UTC"
+	if t.Location() != time.UTC { // the local zone may have the same name
+		what = fmt.Sprintf("in the zone %s", t.Location())
+	}
+	if t != t.Round(0) {
+		what += ", with a monotonic clock"
+	}
+	z.seen[what]++
+}
+
+func (z *zonesSeen) only(t *testing.T, what string) {
+	t.Helper()
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if len(z.seen) != 1 || z.seen["in UTC"] == 0 {
+		t.Errorf("%s were asked %v, want in UTC only", what, z.seen)
+	}
+}
+
+// Schedules and blackouts of the user's own are asked in UTC by everybody who asks, so that hosts with other zones of their own agree with each other, and
+// Explain with the scheduler.
+//
+// Fails when nextTick or askBlackout hands on an instant as it is.
+func TestOthersAreAskedInUTC(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var schedules, blackouts zonesSeen
+		minutely := schedule(func(at time.Time) time.Time {
+			schedules.ask(at)
+			return at.Truncate(time.Minute).Add(time.Minute)
+		})
+		never := timer.BlackoutFunc(func(at time.Time) bool { blackouts.ask(at); return false })
+		f := newFleet(t)
+		local := time.FixedZone("of this host", -5*3600)
+		run := f.handler(0)
+		h := f.start(timer.Config{Blackouts: []timer.Blackout{never}},
+			timer.Timer{Name: "a", Schedule: minutely, Jitter: 0.2, OnMissed: timer.RunOnce, Blackouts: []timer.Blackout{never}, Run: run},
+			timer.Timer{Name: "b", Schedule: timer.Except(minutely, never), Run: run})
+		time.Sleep(10 * time.Minute)
+		for _, name := range []string{"a", "b"} {
+			if _, err := h.Explain(t.Context(), name, time.Now().In(local)); err != nil {
+				t.Error(err)
+			}
+		}
+		timer.SetSkew(h.Scheduler, -time.Hour) // asks all schedules anew
+		timer.Poke(h.Scheduler)
+		time.Sleep(10 * time.Minute)
+		f.stop()
+		schedules.only(t, "schedules")
+		blackouts.only(t, "blackouts")
+	})
+}
+
+// A schedule whose zone is that of the instants it is asked with, as those of robfig/cron and its successors have it, has ticks at which it is explained
+// as having them.
+func TestExplainAgreesWithTheSchedulerAboutForeignCron(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		nightly, err := cron.ParseStandard("0 2 * * *")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: nightly, Run: func(context.Context) error { return nil }})
+		next := h.Status().Timers[0].Next
+		if want := time.Date(2000, 1, 1, 2, 0, 0, 0, time.UTC); !next.Equal(want) {
+			t.Errorf("next %v, want %v: two o'clock in UTC, wherever the host is", next, want)
+		}
+		x, err := h.Explain(t.Context(), "a", next.In(time.FixedZone("elsewhere", 3*3600)))
+		if want := "a at 2000-01-01T02:00:00Z: not due yet on "; err != nil || len(x.Text) < len(want) || x.Text[:len(want)] != want {
+			t.Errorf("%v, %v", x, err)
+		}
+		f.stop()
+	})
+}
