@@ -96,8 +96,8 @@ func (c Config) lease() dlock.SessionOptions {
 	return dlock.SessionOptions{TTL: c.TTL, StoreTimeout: c.StoreTimeout, Holder: c.Holder}
 }
 
-// check returns every fault of the timer, each naming the timer, the field, the value and the mend.
-func (t Timer) check() error {
+// check returns every fault of the timer, each naming the timer, the field, the value and the mend. fleet: there is a store.
+func (t Timer) check(fleet bool) error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("timer %.60q: %s: "+format, append([]any{t.Name, field}, args...)...))
@@ -106,7 +106,7 @@ func (t Timer) check() error {
 	if t.Run == nil {
 		fault("Run", "it is nil: set the function that does the work")
 	}
-	t.checkSchedule(fault)
+	t.checkSchedule(fleet && !t.LocalOnly && t.MaxPerTick != NoLimit && !(t.MaxPerTick == 0 && t.MaxConcurrency == NoLimit), fault)
 	limit := func(field string, value int) bool {
 		switch {
 		case value == NoLimit || value >= 0 && value <= maxLimit:
@@ -118,9 +118,9 @@ func (t Timer) check() error {
 		}
 		return false
 	}
-	fleet, host := limit("MaxConcurrency", t.MaxConcurrency), limit("MaxPerHost", t.MaxPerHost)
+	inFleet, onHost := limit("MaxConcurrency", t.MaxConcurrency), limit("MaxPerHost", t.MaxPerHost)
 	limit("MaxPerTick", t.MaxPerTick)
-	if concurrency := max(t.MaxConcurrency, 1); fleet && host && t.MaxPerHost > concurrency && t.MaxPerHost != NoLimit {
+	if concurrency := max(t.MaxConcurrency, 1); inFleet && onHost && t.MaxPerHost > concurrency && t.MaxPerHost != NoLimit {
 		fault("MaxPerHost", "%d is more than MaxConcurrency (%d), which one host cannot exceed either: lower it, or raise MaxConcurrency", t.MaxPerHost, concurrency)
 	}
 	if t.MaxRunTime < 0 {
@@ -182,7 +182,8 @@ func (t Timer) checkName(fault func(string, string, ...any)) {
 	}
 }
 
-func (t Timer) checkSchedule(fault func(string, string, ...any)) {
+// checkSchedule: hosts that claim ticks have to agree on them.
+func (t Timer) checkSchedule(claims bool, fault func(string, string, ...any)) {
 	if t.Schedule == nil {
 		return
 	}
@@ -202,5 +203,11 @@ func (t Timer) checkSchedule(fault func(string, string, ...any)) {
 		fault("Schedule", "%v: %v: mend the schedule", describe(t.Schedule), err)
 	case next.IsZero():
 		fault("Schedule", "%v never fires: its Next(now) is the zero time; use a schedule that does, or nil for a timer that is only triggered", describe(t.Schedule))
+	case claims:
+		if asked, again, differs := ownTicks(t.Schedule, from, next); differs {
+			fault("Schedule", "%v: its next tick is another when it is asked %v later (%v, and %v), so every host would have ticks of its own and run them all: "+
+				"use timer.Every or timer.Cron, whose ticks are the same on all hosts; or set MaxPerTick to timer.NoLimit, or LocalOnly, if each host is to run by itself",
+				describe(t.Schedule), asked.Sub(from).Round(time.Millisecond), next.UTC().Format(time.RFC3339Nano), again.UTC().Format(time.RFC3339Nano))
+		}
 	}
 }

@@ -232,7 +232,7 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 				if at.Sub(start) >= 3*time.Second {
 					panic("out of days")
 				}
-				return at.Add(time.Second)
+				return at.Truncate(time.Second).Add(time.Second)
 			})},
 			timer.Timer{Name: "good", Run: f.handler(0), Schedule: timer.Every(time.Second)})
 		time.Sleep(time.Minute)

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A Schedule says when a timer is due. It is the shape that robfig/cron and River share, so their schedules fit as
-// they are.
+// A Schedule says when a timer is due. It is the shape that robfig/cron and River share, so their calendars fit as
+// they are. Their intervals (@every, PeriodicInterval) begin when they are asked and so differ from host to host: they are refused when a timer is
+// registered whose ticks the fleet has in common (not without a store, with LocalOnly, or with MaxPerTick NoLimit).
 //
 // Next returns the first instant after t at which the timer is due, or the zero time if there is none. Every host must
 // get the same answer, because the instant is the identity of a tick in the fleet. So t is always in UTC, also for schedules
@@ -50,7 +51,8 @@ type Interval struct {
 }
 
 // From lets the grid begin at the anchor: the first tick is the anchor itself, and the others follow it, so
-// Every(14*24*time.Hour).From(monday) is every second Monday. The name of the timer no longer shifts it.
+// Every(14*24*time.Hour).From(monday) is every second Monday. The name of the timer no longer shifts it. From(time.Now()) gives each host a
+// grid of its own, so that each runs ticks of its own, which nobody notices: the anchor must be the same on all hosts.
 func (iv Interval) From(anchor time.Time) Interval {
 	iv.anchor, iv.anchored, iv.placed = anchor.Round(0), true, true
 	return iv
@@ -197,6 +199,28 @@ func nextTick(s Schedule, after time.Time) (next time.Time, err error) {
 		return time.Time{}, nil
 	}
 	return ceilMicro(next.Round(0)), nil
+}
+
+// ownTicks reports whether a schedule of somebody else's has another tick next when it is asked between two of its ticks than when it was asked at the
+// first: then its ticks depend on who asks when.
+func ownTicks(s Schedule, from, next time.Time) (asked, again time.Time, differs bool) {
+	if common(s) || next.Sub(from) < 4*time.Microsecond { // it was rounded
+		return asked, again, false
+	}
+	asked = from.Add(next.Sub(from) / 2)
+	again, err := nextTick(s, asked)
+	return asked, again, err == nil && !again.Equal(next)
+}
+
+// common reports whether a schedule is one of ours, whose ticks all hosts have in common.
+func common(s Schedule) bool {
+	switch s := s.(type) {
+	case Interval, crontab, daily, instants:
+		return true
+	case except:
+		return common(s.schedule)
+	}
+	return false
 }
 
 // lastYear bounds the instants of schedules: what lies beyond is taken for never, which is what those mean who return the

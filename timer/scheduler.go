@@ -235,7 +235,7 @@ func (s *Scheduler) Register(timers ...Timer) error {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
 		}
 		names[t.Name] = true
-		if err := t.check(); err != nil {
+		if err := t.check(s.config.Lock != nil); err != nil {
 			errs = append(errs, err)
 			continue
 		}
