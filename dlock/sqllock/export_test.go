@@ -9,4 +9,7 @@ func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
 func (s *Store) SetRemoteKind(kind func(path string) string) { s.db.(*sqlite).remoteKind = kind }
 
 // KindOf finds the file system of a path in a list of what is mounted.
-var KindOf = kindOf
+func KindOf(path, mounts string) string {
+	_, kind := mountOf(path, mounts)
+	return kind
+}

@@ -23,6 +23,11 @@ import (
 // What it promises, it promises to processes that open the same file on the same machine. Never put the file on a network file system, nor on a
 // volume that is shared with another kernel, such as that of a virtual machine: locks do not work there, and two may hold one slot.
 //
+// All have to reach the file by the path of one folder. Mount that folder into a container, never the file itself (docker run -v /srv/locks:/data, not
+// -v /srv/locks/locks.db:/data/locks.db; no subPath that names the file), and make no hard link to it: who opens the file by another path has a
+// write-ahead log of his own there, and sees nothing of what others commit. Migrate, Verify and every acquire refuse such a file, with an error that
+// matches dlock.ErrSetup; a link that is made later is noticed by the next acquire, a mount within 10 s. Leases that are held go on.
+//
 // An acquire that finds nothing to grant is one statement, which takes no lock. Whatever writes is one short transaction. Whoever finds another one
 // going on tries to begin his about every millisecond, until the context ends. SQLite has one lock for all that is written to a file:
 //
@@ -267,9 +272,10 @@ func (s *sqlite) verify(ctx context.Context) error {
 		if err := s.shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)", s.name); err != nil {
 			return table{}, err
 		}
-		return read(ctx, s.sqliteFile, s.verifies, []any{s.name, s.ends, s.holders}, func(t *table) []any {
+		t, err := read(ctx, s.sqliteFile, s.verifies, []any{s.name, s.ends, s.holders}, func(t *table) []any {
 			return []any{&t.kind, &t.columns, &t.key, &t.indexes}
 		})
+		return t, cmp.Or(s.onePath(), err)
 	})
 	if err != nil {
 		return err

@@ -51,6 +51,8 @@ func child(what string, n int, path string) error {
 		return childLocks(db)
 	case "hammer":
 		return childHammers(store, n)
+	case "tries":
+		return childTries(store)
 	case "crowd":
 		return childCrowds(store, n, path+"-counter")
 	}
@@ -195,11 +197,18 @@ type process struct {
 // startChild starts a process that ends with the test.
 func startChild(t testing.TB, what string, n int, path string) *process {
 	t.Helper()
+	return startAs(t, what, n, path)
+}
+
+// startAs has a command start it, to which its own path is the last argument.
+func startAs(t testing.TB, what string, n int, path string, command ...string) *process {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Cmd: exec.Command(exe)}
+	command = append(command, exe)
+	p := &process{Cmd: exec.Command(command[0], command[1:]...)}
 	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", sqliteChild, what, n, path))
 	out, err := p.StdoutPipe()
 	if err != nil {

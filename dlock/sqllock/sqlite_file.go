@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // A sqliteFile executes statements on a SQLite database. A connection never goes back to the pool within a transaction.
@@ -24,8 +26,11 @@ type sqliteFile struct {
 	// one write at a time, and it is whoever asks when the lock happens to be free.
 	turn chan struct{}
 
-	mu   sync.Mutex
-	open map[any]openFile // by connection of the driver
+	mu     sync.Mutex
+	open   map[any]openFile // by connection of the driver
+	path   string           // of the file opened last
+	looked time.Time        // when it was last looked for what is mounted
+	mount  string           // what was found: see mountedFile
 }
 
 func newSQLiteFile(db sqlDB) *sqliteFile {
@@ -231,6 +236,9 @@ func (f *sqliteFile) moved(conn *sql.Conn) (bool, error) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		if f.path != file.path {
+			f.path, f.looked = file.path, time.Time{}
+		}
 		if len(f.open) > 2*f.db.db.Stats().OpenConnections+16 {
 			clear(f.open) // most are closed
 		}
@@ -248,6 +256,36 @@ func (f *sqliteFile) moved(conn *sql.Conn) (bool, error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// mountsEvery is how often it is looked at what is mounted. Links are counted at each call.
+const mountsEvery = 10 * time.Second
+
+// onePath returns an error if others may reach the file by a path that has another folder or name: a hard link, or a mount of the file itself. SQLite
+// makes the names of the log and of the shared memory from the path, so each path has its own, and neither sees what the other commits.
+func (f *sqliteFile) onePath() error {
+	f.mu.Lock()
+	path, mount, look := f.path, f.mount, time.Since(f.looked) > mountsEvery
+	f.mu.Unlock()
+	if path == "" {
+		return nil
+	}
+	if look {
+		mount = mountedFile(path)
+		f.mu.Lock()
+		if f.path == path {
+			f.looked, f.mount = time.Now(), mount
+		}
+		f.mu.Unlock()
+	}
+	const why = "who opens the file by another path has a write-ahead log of his own, and both may be granted one slot"
+	if mount != "" {
+		return fmt.Errorf("%w: %s is mounted as a file: %s; mount the folder that the file is in, never the file", dlock.ErrSetup, mount, why)
+	}
+	if info, err := os.Stat(path); err == nil && links(info) > 1 {
+		return fmt.Errorf("%w: %s has %d names, by hard links: %s; remove the other links", dlock.ErrSetup, path, links(info), why)
+	}
+	return nil
 }
 
 // sqlitePath returns the path of the file that conn has open, "" if it is a database in memory, or a temporary one: they have none.

@@ -11,31 +11,38 @@ import (
 // remoteKinds are the file systems over a network, or shared with another kernel, on which SQLite's locks do not work, or whose shared memory is not.
 var remoteKinds = []string{
 	"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "prl_fs", "afs", "ceph", "lustre", "gfs2", "ocfs2", "davfs",
-	"fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.vmhgfs-fuse", "fuse.grpcfuse", "fuse.rclone",
+	"glusterfs", "gpfs", "beegfs", "fakeowner", "osxfs",
+	"fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.vmhgfs-fuse", "fuse.grpcfuse", "fuse.rclone", "fuse.osxfs", "fuse.gcsfuse", "fuse.juicefs",
 }
 
 // remoteKind returns the kind of file system on which a file is if it is one of remoteKinds, else "", as where the system does not tell.
 func remoteKind(path string) string {
-	mounts, err := os.ReadFile("/proc/self/mountinfo") // of Linux
-	if err != nil {
-		return ""
-	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return ""
-	}
-	if real, err = filepath.Abs(real); err != nil {
-		return ""
-	}
-	if kind := kindOf(real, string(mounts)); slices.Contains(remoteKinds, kind) {
+	if _, kind := mountOf(realPath(path), mounts()); slices.Contains(remoteKinds, kind) {
 		return kind
 	}
 	return ""
 }
 
-// kindOf finds the file system of a path in the list of what is mounted, see proc(5): the deepest mount point above it, and of several the last.
-func kindOf(path, mounts string) (kind string) {
-	deepest := -1
+// mounts is the list of what is mounted, "" where the system does not tell.
+func mounts() string {
+	list, _ := os.ReadFile("/proc/self/mountinfo") // of Linux
+	return string(list)
+}
+
+// realPath is a path without symbolic links.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return path
+}
+
+// mountOf finds where the file system of a path is mounted, and its kind, in the list of what is mounted, see proc(5): the deepest mount point above
+// it, and of several the last.
+func mountOf(path, mounts string) (at, kind string) {
 	for line := range strings.Lines(mounts) {
 		left, right, ok := strings.Cut(line, " - ")
 		fields, types := strings.Fields(left), strings.Fields(right)
@@ -46,11 +53,23 @@ func kindOf(path, mounts string) (kind string) {
 		if point != "/" && path != point && !strings.HasPrefix(path, point+"/") {
 			continue
 		}
-		if len(point) >= deepest {
-			deepest, kind = len(point), types[0]
+		if len(point) >= len(at) {
+			at, kind = point, types[0]
 		}
 	}
-	return kind
+	return at, kind
+}
+
+// mountedFile returns the one of a database file, its log and its shared memory that is mounted as a file, or "".
+func mountedFile(path string) string {
+	list := mounts()
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		file := realPath(path) + suffix
+		if at, _ := mountOf(file, list); at == file {
+			return file
+		}
+	}
+	return ""
 }
 
 // unescape undoes the octal escapes, \040 for a space, of a mount point.

@@ -12,7 +12,8 @@
 //     as soon as it goes on.
 //   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows who has, or had, which slot.
 //
-// The file has to be on a disk of this machine: see the documentation of sqllock.SQLite for what it does not promise.
+// The file has to be on a disk of this machine: see the documentation of sqllock.SQLite for what it does not promise. In containers mount the folder
+// that it is in (docker run -v /srv/locks:/data), never the file itself, which is refused.
 package main
 
 import (

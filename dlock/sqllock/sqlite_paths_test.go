@@ -1,0 +1,160 @@
+//go:build unix
+
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+)
+
+// childTries says what Verify answers, and what its request for a mutex is answered.
+func childTries(store *sqllock.Store) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	say := func(err error) {
+		switch {
+		case err == nil:
+			fmt.Println("fine")
+		case errors.Is(err, dlock.ErrNotAcquired):
+			fmt.Println("held")
+		default:
+			fmt.Printf("setup %t: %q\n", errors.Is(err, dlock.ErrSetup), err)
+		}
+	}
+	_, err := store.TryAcquire(ctx, dlock.Request{Name: "b", Token: fmt.Sprint(os.Getpid()), TTL: time.Minute})
+	say(err) // before anybody has looked at the schema
+	say(store.Verify(ctx))
+	told()
+	return nil
+}
+
+// startMounted starts a child that sees from mounted at to. Nobody else sees that.
+func startMounted(t testing.TB, path, from, to string) *process {
+	t.Helper()
+	if out, err := exec.Command("unshare", "--mount", "--propagation", "private", "mount", "--bind", from, to).CombinedOutput(); err != nil {
+		t.Skipf("nothing can be mounted here: %v, %s", err, out)
+	}
+	return startAs(t, "tries", 0, path, "unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$1" "$2" && exec "$3"`, "sh", from, to)
+}
+
+// A SQLite file that two processes reach by paths in two folders has two write-ahead logs: what one grants the other does not see. Such a file is
+// refused, at the first use and by Verify, with what to do about it. A folder that is mounted twice is fine.
+//
+// Fails when links are not counted, or mount points not looked at.
+func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		start func(t *testing.T, one, other string) []func() *process
+		words string // "": it is not refused
+	}{
+		"hard link": {func(t *testing.T, one, other string) []func() *process {
+			if err := os.Link(one, other); err != nil {
+				t.Fatal(err)
+			}
+			return []func() *process{
+				func() *process { return startChild(t, "tries", 0, one) },
+				func() *process { return startChild(t, "tries", 0, other) },
+			}
+		}, "hard link"},
+		"file mounted": {func(t *testing.T, one, other string) []func() *process {
+			third := filepath.Join(t.TempDir(), "locks.db")
+			touch(t, other, third)
+			return []func() *process{
+				func() *process { return startMounted(t, other, one, other) },
+				func() *process { return startMounted(t, third, one, third) },
+			}
+		}, "mount the folder"},
+		"log mounted": {func(t *testing.T, one, _ string) []func() *process {
+			own := filepath.Join(t.TempDir(), "own")
+			touch(t, own, one+"-wal", one+"-shm")
+			return []func() *process{
+				func() *process { return startMounted(t, one, own, one+"-wal") },
+				func() *process { return startMounted(t, one, own, one+"-shm") },
+			}
+		}, "mount the folder"},
+		"folder mounted": {func(t *testing.T, one, other string) []func() *process {
+			return []func() *process{
+				func() *process { return startMounted(t, other, filepath.Dir(one), filepath.Dir(other)) },
+				func() *process { return startChild(t, "tries", 0, one) },
+			}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one, other := sqlitePath(t), sqlitePath(t)
+			db := openSQLite(t, sqliteDSN(one))
+			if err := errors.Join(sqllock.SQLite(db, sqllock.Options{}).Migrate(t.Context()), db.Close()); err != nil { // which leaves no log behind
+				t.Fatal(err)
+			}
+			var answers []string
+			for _, start := range c.start(t, one, other) { // one after the other; the first goes on
+				p := start()
+				for _, what := range []string{"acquire", "Verify"} {
+					answer := p.says(t)
+					answers = append(answers, answer)
+					if c.words != "" && (!strings.HasPrefix(answer, "setup true") || !strings.Contains(answer, c.words)) {
+						t.Errorf("%s answers %s: must be refused as set up wrongly, with the words %q", what, answer, c.words)
+					}
+				}
+				p.says(t)
+			}
+			if c.words == "" && strings.Join(answers, ", ") != "fine, fine, held, fine" {
+				t.Errorf("%q: the first must have it, and the second know that", answers)
+			}
+		})
+	}
+}
+
+// A hard link that is made while a file is in use, by a backup perhaps, ends no lease; but nothing is granted until it is gone.
+//
+// Fails when links are counted only when a connection is opened; and when what is held is not extended any more.
+func TestLinkedWhileInUseSQLite(t *testing.T) {
+	t.Parallel()
+	path := sqlitePath(t)
+	store := sqliteOn(path).migrated(t).open(t, sqllock.Options{})
+	g, err := store.TryAcquire(t.Context(), oneOfTwo("a", "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(path, path+".backup"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.TryAcquire(t.Context(), oneOfTwo("a", "u")); !errors.Is(err, dlock.ErrSetup) {
+		t.Errorf("%v: must be refused as set up wrongly", err)
+	}
+	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("extend: %v, %v", r, err)
+	}
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("release: %v, %v", r, err)
+	}
+	if err := os.Remove(path + ".backup"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.TryAcquire(t.Context(), oneOfTwo("a", "v")); err != nil {
+		t.Errorf("when the link is gone: %v", err)
+	}
+}
+
+func touch(t testing.TB, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		f, err := os.OpenFile(path, os.O_CREATE, 0o600)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
