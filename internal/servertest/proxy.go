@@ -81,6 +81,21 @@ func (p *Proxy) BlackHole(on bool) {
 	}
 }
 
+// Strand has the connections to the server fall silent for good, in both directions: not even their end is told.
+// It is what a firewall does that has lost its table, or a host that came back with another address. New
+// connections are well, and so are those that a BlackHole kept from reaching the server.
+func (p *Proxy) Strand() {
+	p.flow.Lock()
+	defer p.flow.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.mu.Lock()
+		l.stranded = l.server != nil
+		l.mu.Unlock()
+	}
+}
+
 // isOpen reports whether bytes may pass. The caller holds p.flow.
 func (p *Proxy) isOpen() bool {
 	select {
@@ -223,7 +238,8 @@ type link struct {
 	ctx    context.Context // done when the link is over
 	cancel context.CancelFunc
 
-	deaf bool // the client has lost a reply; of the one goroutine that writes to it
+	deaf     bool // the client has lost a reply; of the one goroutine that writes to it
+	stranded bool // nothing passes any more; under flow
 
 	mu     sync.Mutex
 	server net.Conn // nil before it is dialed
@@ -318,7 +334,10 @@ func (p *Proxy) pass(l *link, do func()) bool {
 	for {
 		p.flow.RLock()
 		open := p.open
-		if p.isOpen() {
+		switch {
+		case l.stranded:
+			open = nil // for ever
+		case p.isOpen():
 			defer p.flow.RUnlock()
 			do()
 			return true

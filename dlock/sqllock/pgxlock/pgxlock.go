@@ -12,11 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
@@ -33,7 +31,8 @@ const maxConnectTime = 2 * time.Second
 // down. Faults of the options are reported by Check, which dlock.NewSession and timer.New call.
 //
 // From the settings of pool it takes everything but: the number of connections (at most 4), how statements are sent (QueryExecModeExec, or the simple
-// protocol if pool uses that), the time to connect (at most 2 s), and the hooks for taking a connection out of the pool and putting it back.
+// protocol if pool uses that), the time to connect (at most 2 s), and the hooks for taking a connection out of the pool and putting it back. Of a
+// tracer it takes what concerns queries, and hides their arguments: tokens of leases are among them.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
@@ -51,47 +50,17 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	own, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
+	if t := config.ConnConfig.Tracer; t != nil {
+		config.ConnConfig.Tracer = discreet{t}
+	}
+	d := newDriver()
+	config.ConnConfig.DialFunc = d.dialer(config.ConnConfig.DialFunc)
+	var err error
+	if d.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		return sqllock.PostgresOn(broken{fmt.Errorf("pgxlock: %w", err)}, opts)
 	}
-	return sqllock.PostgresOn(&driver{own}, opts)
+	return sqllock.PostgresOn(d, opts)
 }
-
-// driver implements sqllock.Driver.
-type driver struct{ pool *pgxpool.Pool }
-
-func (d *driver) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return d.judge(d.pool.QueryRow(ctx, query, args...).Scan(dest...))
-}
-
-func (d *driver) Exec(ctx context.Context, statements string) error {
-	_, err := d.pool.Exec(ctx, statements) // without arguments pgx uses the simple protocol, in which there may be several
-	return d.judge(err)
-}
-
-func (d *driver) Close() error {
-	d.pool.Close()
-	return nil
-}
-
-// judge throws away all connections when one of them failed, or led to a server that has become read-only: they lead to the same
-// server, and the next call had better look for it anew than find out about each of them.
-func (d *driver) judge(err error) error {
-	if err == nil {
-		return nil
-	}
-	refusal, refused := errors.AsType[*pgconn.PgError](err)
-	if !refused || refusal.Code == readOnly || strings.HasPrefix(refusal.Code, shutdown) {
-		d.pool.Reset()
-	}
-	return err
-}
-
-const (
-	readOnly = "25006"
-	shutdown = "57P" // the server is being shut down, or the connection was ended by an administrator
-)
 
 // broken is a driver that could not be made.
 type broken struct{ err error }

@@ -1,0 +1,267 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// A network that was silent for a second, and then knows the old connections no longer (a firewall that lost its table, a host with a new
+// address), costs no lease: the store is back at once, however many calls were under way.
+//
+// Fails when a connection that failed keeps its place in the pool until the server has closed it: pgx waits 15 s for that.
+func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
+	for _, way := range []string{"pgx", "database/sql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			long(t)
+			server := sqltest.SharedPostgres(t)
+			proxy := servertest.NewProxyFor(t, server.Addr())
+			dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1)
+			open := viaPgx(t, dsn)
+			if way == "database/sql" {
+				open = viaSQL(t, dsn+"&connect_timeout=2")
+			}
+			store := open(t, sqllock.Options{})
+			if err := store.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ttl := 3 * time.Second
+			session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: ttl, StoreTimeout: 500 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close(context.Background())
+			lease, err := session.Mutex("kept").TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var workers, busy sync.WaitGroup
+			for i := range 8 { // all four connections are in use when the silence begins
+				busy.Add(1)
+				workers.Go(func() {
+					grants := 0
+					for ctx.Err() == nil {
+						l, err := session.Mutex(fmt.Sprint("busy", i)).TryAcquire(ctx)
+						if err != nil {
+							continue
+						}
+						_ = l.Release(ctx)
+						if grants++; grants == 10 {
+							busy.Done()
+						}
+					}
+				})
+			}
+			busy.Wait()
+			silent := time.Now()
+			proxy.BlackHole(true)
+			time.Sleep(time.Second) // the outage
+			proxy.Strand()
+			proxy.BlackHole(false)
+			back := time.Now()
+			err = servertest.Poll(20*time.Second, "a grant", func(ctx context.Context) error {
+				l, err := session.Mutex("after").TryAcquire(ctx)
+				if err == nil {
+					err = l.Release(ctx)
+				}
+				return err
+			})
+			if took := time.Since(back); err != nil || took > 2*time.Second {
+				t.Errorf("granted %v after the network was well, and must be within 2s: %v", took.Round(time.Millisecond), err)
+			} else {
+				t.Logf("granted %v after the network was well", took.Round(time.Millisecond))
+			}
+			select {
+			case <-lease.Done():
+				t.Errorf("%v after the silence began: %v", time.Since(silent).Round(time.Millisecond), lease.Err())
+			case <-time.After(time.Until(silent.Add(ttl + 100*time.Millisecond))):
+			}
+			stop()
+			workers.Wait()
+			closing := time.Now()
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(closing); took > 3*time.Second {
+				t.Errorf("Close took %v", took.Round(time.Millisecond))
+			}
+		})
+	}
+}
+
+// A call that its caller gives up leaves the connections of the others alone.
+//
+// Fails when any call that fails has all connections thrown away.
+func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t)
+	s := viaPgx(t, server.DSN("", "", database))(t, sqllock.Options{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), server.DSN("", "", database)+"&application_name=test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	acquire := func(ctx context.Context, token string) error {
+		_, err := s.TryAcquire(ctx, dlock.Request{Name: token, Token: token, TTL: time.Minute})
+		return err
+	}
+	waits := func(ctx context.Context) error {
+		return errIf(ctx, pool, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'", "nobody waits")
+	}
+	backends := func() (list string) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), "SELECT coalesce(string_agg(pid::text, ' ' ORDER BY pid), '') FROM pg_stat_activity"+
+			" WHERE datname = current_database() AND application_name <> 'test'").Scan(&list); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('tickslot token waits', 0))"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() { gone <- acquire(ctx, "waits") }()
+	if err := servertest.Poll(10*time.Second, "a call waits", waits); err != nil {
+		t.Fatal(err)
+	}
+	if err := acquire(t.Context(), "other"); err != nil { // on a second connection
+		t.Fatal(err)
+	}
+	before := backends()
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v: must be cancelled", err)
+	}
+	if err := acquire(t.Context(), "another"); err != nil {
+		t.Fatal(err)
+	}
+	if err := servertest.Poll(10*time.Second, "one connection is left", func(ctx context.Context) error {
+		if list := backends(); strings.Contains(list, " ") || list == "" {
+			return fmt.Errorf("connections: %q", list)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if left := backends(); !strings.Contains(before, left) {
+		t.Errorf("connection %s is left, were %s", left, before)
+	}
+}
+
+// errIf returns an error if the query answers true.
+func errIf(ctx context.Context, pool *pgxpool.Pool, query, why string) error {
+	var is bool
+	err := pool.QueryRow(ctx, query).Scan(&is)
+	if err == nil && is {
+		err = errors.New(why)
+	}
+	return err
+}
+
+// A connection that the server closed while nobody used it costs no call.
+//
+// Fails when the first call finds out about it.
+func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
+	for _, way := range []string{"pgx", "database/sql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := postgres(t, way).migrated(t)
+			store := s.open(t, sqllock.Options{})
+			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, call := range map[string]func() error{
+				"extend": func() error { _, err := store.Extend(t.Context(), time.Minute, g); return err },
+				"orders": func() error { _, err := store.Orders(t.Context(), "a"); return err },
+			} {
+				s.exec(t, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+				time.Sleep(1100 * time.Millisecond) // a connection that was used within the second is not looked at
+				if err := call(); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+// A nosy tracer is one that keeps all that it is told, as those do that write the arguments of statements into traces.
+type nosy struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (n *nosy) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.told = append(n.told, fmt.Sprint(data.SQL, data.Args))
+	return ctx
+}
+
+func (n *nosy) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A tracer that the application has set on its pool sees the statements of the store, but no token: whoever knows one can release that lease.
+//
+// Fails when the store's pool has the tracer as it is.
+func TestTracersSeeNoTokenPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	config, err := pgxpool.ParseConfig(server.DSN("", "", server.NewDatabase(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := &nosy{}
+	config.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s := pgxlock.New(pool, sqllock.Options{})
+	defer s.Close()
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: servertest.Canary, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Extend(t.Context(), time.Minute, g); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Release(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	told := strings.Join(tracer.told, "\n")
+	if strings.Contains(told, servertest.Canary) {
+		t.Errorf("the tracer was told a token: %s", told)
+	}
+	if !strings.Contains(told, "_extend") {
+		t.Errorf("the tracer was told nothing: %s", told)
+	}
+}
