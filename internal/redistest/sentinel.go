@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/tickslot/tickslot/internal/servertest"
@@ -13,24 +14,43 @@ import (
 // masterName is the name the sentinel knows its master by.
 const masterName = "mymaster"
 
-// Sentinel is a master with one replica, watched by one sentinel that needs
-// nobody's agreement and fails over after half a second of silence.
+// SentinelOptions configure a Sentinel. The zero value is one sentinel, which
+// needs nobody's agreement.
+type SentinelOptions struct {
+	// Options apply to master and replica.
+	Options
+	// Sentinels is how many there are; a majority has to agree. Default 1.
+	Sentinels int
+	// Relay has the sentinels and the replica reach the master through
+	// Sentinel.Relay only, so that a test can cut it off from them.
+	Relay bool
+}
+
+// Sentinel is a master with one replica, watched by sentinels that fail over
+// after half a second of silence.
 type Sentinel struct {
 	// Master and Replica are named after their roles at the start; failovers
 	// do not swap them.
 	Master, Replica *Server
-	// Sentinel is the watching process itself.
-	Sentinel *Server
+	// Sentinels are the watching processes.
+	Sentinels []*Server
+	// Relay is the sentinels' and the replica's way to the master, or nil. It is
+	// the address by which the sentinels name the master; Dial knows better.
+	Relay *servertest.Proxy
 }
 
-// StartSentinel runs the three servers, and waits until the replica is in sync
-// and the sentinel could promote it. Options apply to master and replica.
-func StartSentinel(opts ...Options) (*Sentinel, error) {
-	opt := only(opts)
+// StartSentinel runs the servers, and waits until the replica is in sync
+// and the sentinels could promote it.
+func StartSentinel(opts ...SentinelOptions) (*Sentinel, error) {
+	opt := SentinelOptions{Sentinels: 1}
+	if len(opts) > 0 {
+		opt = opts[0]
+		opt.Sentinels = max(1, opt.Sentinels)
+	}
 	if opt.TLS {
 		return nil, errors.New("redistest: sentinel: TLS is not supported")
 	}
-	pair, err := startAll(2, func() (*Server, error) { return Start(opt) })
+	pair, err := startAll(2, func() (*Server, error) { return Start(opt.Options) })
 	if err != nil {
 		for _, s := range pair {
 			s.Close()
@@ -38,7 +58,7 @@ func StartSentinel(opts ...Options) (*Sentinel, error) {
 		return nil, err
 	}
 	s := &Sentinel{Master: pair[0], Replica: pair[1]}
-	if err := s.form(s.Master.opts.Password); err != nil {
+	if err := s.form(opt); err != nil {
 		err = fmt.Errorf("%w\n%s", err, s.Log())
 		s.Close()
 		return nil, err
@@ -46,16 +66,28 @@ func StartSentinel(opts ...Options) (*Sentinel, error) {
 	return s, nil
 }
 
-func (s *Sentinel) form(password string) error {
+func (s *Sentinel) form(opt SentinelOptions) error {
+	ctx := context.Background()
+	_, port, _ := strings.Cut(s.Master.Addr(), ":")
+	if opt.Relay {
+		var err error
+		if s.Relay, err = servertest.NewProxy(s.Master.Addr()); err != nil {
+			return err
+		}
+		_, port, _ = strings.Cut(s.Relay.Addr(), ":")
+		// As a replica, too, it is to be known by that address only.
+		if err := s.Master.Client().ConfigSet(ctx, "replica-announce-port", port).Err(); err != nil {
+			return fmt.Errorf("redistest: sentinel: announce: %w", err)
+		}
+	}
 	// Done at run time rather than by an argument: an argument would make a
 	// promoted replica a replica again at its restart.
-	port := strconv.Itoa(s.Master.Port())
-	err := s.Replica.Client().ReplicaOf(context.Background(), "127.0.0.1", port).Err()
+	err := s.Replica.Client().ReplicaOf(ctx, "127.0.0.1", port).Err()
 	if err != nil {
 		return fmt.Errorf("redistest: sentinel: replicate: %w", err)
 	}
 	// So that a replica restarted before any failover is still one.
-	if err := s.Replica.Client().ConfigRewrite(context.Background()).Err(); err != nil {
+	if err := s.Replica.Client().ConfigRewrite(ctx).Err(); err != nil {
 		return fmt.Errorf("redistest: sentinel: rewrite config: %w", err)
 	}
 	err = servertest.Poll(settleLimit, "redistest: sentinel: replication", func(ctx context.Context) error {
@@ -64,23 +96,44 @@ func (s *Sentinel) form(password string) error {
 	if err != nil {
 		return err
 	}
-	// The sentinel asks the master for its replicas when it first connects, and
+	// A sentinel asks the master for its replicas when it first connects, and
 	// then only every ten seconds: it must not start before the replica is in.
 	var config strings.Builder
-	fmt.Fprintf(&config, "sentinel monitor %s 127.0.0.1 %s 1\n", masterName, port)
+	fmt.Fprintf(&config, "sentinel monitor %s 127.0.0.1 %s %d\n", masterName, port, opt.Sentinels/2+1)
 	fmt.Fprintf(&config, "sentinel down-after-milliseconds %s 500\n", masterName)
 	fmt.Fprintf(&config, "sentinel failover-timeout %s 2000\n", masterName)
-	fmt.Fprintf(&config, "sentinel auth-pass %s %s\n", masterName, password)
-	s.Sentinel, err = start(Options{}, sentinel, []byte(config.String()))
+	fmt.Fprintf(&config, "sentinel auth-pass %s %s\n", masterName, s.Master.opts.Password)
+	s.Sentinels, err = startAll(opt.Sentinels, func() (*Server, error) {
+		return start(Options{}, sentinel, []byte(config.String()))
+	})
 	if err != nil {
 		return err
 	}
-	return servertest.Poll(settleLimit, "redistest: sentinel: replica", s.known)
+	return servertest.Poll(settleLimit, "redistest: sentinel: replica", func(ctx context.Context) error {
+		for _, w := range s.Sentinels {
+			if err := known(ctx, w, len(s.Sentinels)-1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-// known returns what the sentinel still lacks to promote the replica.
-func (s *Sentinel) known(ctx context.Context) error {
-	reply, err := s.Sentinel.Client().Do(ctx, "SENTINEL", "REPLICAS", masterName).Slice()
+// Dial connects to a server by an address that the sentinels give. It is what
+// clients have to use where there is a Relay, as it leads past that.
+func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if s.Relay != nil && addr == s.Relay.Addr() {
+		addr = s.Master.Addr()
+	}
+	return (&net.Dialer{Timeout: settleLimit}).DialContext(ctx, network, addr)
+}
+
+// known returns what a sentinel still lacks to promote the replica.
+func known(ctx context.Context, s *Server, others int) error {
+	if reply, err := s.Client().Do(ctx, "SENTINEL", "SENTINELS", masterName).Slice(); err != nil || len(reply) != others {
+		return fmt.Errorf("%d other sentinels known of %d: %w", len(reply), others, err)
+	}
+	reply, err := s.Client().Do(ctx, "SENTINEL", "REPLICAS", masterName).Slice()
 	if err != nil {
 		return err
 	}
@@ -104,43 +157,76 @@ func (s *Sentinel) known(ctx context.Context) error {
 	return nil
 }
 
-// MasterName returns the name to ask the sentinel for.
+// MasterName returns the name to ask the sentinels for.
 func (s *Sentinel) MasterName() string { return masterName }
 
-// SentinelAddrs returns the sentinel's address, as the list that clients take.
-func (s *Sentinel) SentinelAddrs() []string { return []string{s.Sentinel.Addr()} }
-
-// MasterAddr returns the address the sentinel gives for the master now.
-func (s *Sentinel) MasterAddr(ctx context.Context) (string, error) {
-	pair, err := s.Sentinel.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName).StringSlice()
-	if err != nil {
-		return "", err
+// SentinelAddrs returns the sentinels' addresses.
+func (s *Sentinel) SentinelAddrs() (addrs []string) {
+	for _, w := range s.Sentinels {
+		addrs = append(addrs, w.Addr())
 	}
-	if len(pair) != 2 {
-		return "", fmt.Errorf("redistest: sentinel: master address %q", pair)
-	}
-	return pair[0] + ":" + pair[1], nil
+	return addrs
 }
 
-// Log returns the ends of the three servers' output.
+// MasterAddr returns the address that all sentinels give for the master now, or
+// an error if they do not agree.
+func (s *Sentinel) MasterAddr(ctx context.Context) (addr string, err error) {
+	for _, w := range s.Sentinels {
+		pair, err := w.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName).StringSlice()
+		if err != nil {
+			return "", err
+		}
+		if len(pair) != 2 {
+			return "", fmt.Errorf("redistest: sentinel: master address %q", pair)
+		}
+		told := pair[0] + ":" + pair[1]
+		if addr != "" && told != addr {
+			return "", fmt.Errorf("redistest: the sentinels give %s and %s", addr, told)
+		}
+		addr = told
+	}
+	return addr, nil
+}
+
+// FailedOver waits until the sentinels name that server as the master.
+func (s *Sentinel) FailedOver(to *Server) error {
+	addr := to.Addr()
+	if s.Relay != nil && to == s.Master {
+		addr = s.Relay.Addr()
+	}
+	return servertest.Poll(settleLimit, "redistest: failover", func(ctx context.Context) error {
+		got, err := s.MasterAddr(ctx)
+		if err == nil && got != addr {
+			err = fmt.Errorf("master is %s", got)
+		}
+		return err
+	})
+}
+
+// Log returns the ends of the servers' output.
 func (s *Sentinel) Log() string {
 	var b strings.Builder
-	for _, p := range []struct {
-		name   string
-		server *Server
-	}{{"master", s.Master}, {"replica", s.Replica}, {"sentinel", s.Sentinel}} {
-		if p.server != nil {
-			fmt.Fprintf(&b, "log of the %s %s:\n%s", p.name, p.server.Addr(), p.server.Log())
+	log := func(name string, server *Server) {
+		if server != nil {
+			fmt.Fprintf(&b, "log of the %s %s:\n%s", name, server.Addr(), server.Log())
 		}
+	}
+	log("master", s.Master)
+	log("replica", s.Replica)
+	for _, w := range s.Sentinels {
+		log("sentinel", w)
 	}
 	return b.String()
 }
 
-// Close ends the three servers. It can be called more than once.
+// Close ends the servers. It can be called more than once.
 func (s *Sentinel) Close() {
-	for _, p := range []*Server{s.Sentinel, s.Replica, s.Master} {
+	for _, p := range append(slices.Clone(s.Sentinels), s.Replica, s.Master) {
 		if p != nil {
 			p.Close()
 		}
+	}
+	if s.Relay != nil {
+		s.Relay.Close()
 	}
 }

@@ -43,7 +43,7 @@ func NewClusterWithReplicas(t testing.TB, masters, replicasPer int, opts ...Opti
 }
 
 // NewSentinel is StartSentinel for a test.
-func NewSentinel(t testing.TB, opts ...Options) *Sentinel {
+func NewSentinel(t testing.TB, opts ...SentinelOptions) *Sentinel {
 	t.Helper()
 	Require(t)
 	s, err := StartSentinel(opts...)
