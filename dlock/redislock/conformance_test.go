@@ -121,8 +121,13 @@ func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	long(t)
 	s := redistest.NewSentinel(t)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{Username: app, Password: canary, MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs()})
-	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), s.Master.Client(), redislock.Options{})})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: func(t testing.TB) dlocktest.Namespace {
+		opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: suiteTTL}
+		return dlocktest.Namespace{
+			Open:     func() dlock.DistributedLock { return openFailover(t, s, app, opts) },
+			LoseData: func() { loseData(t, s.Master.Client(), opts.Prefix) },
+		}
+	}})
 }
 
 // The quorum states less; see its doc.

@@ -35,6 +35,13 @@
 // Hooks of your client are not taken over. Options.SharedPool opts out. go-redis prints a line to standard error for every
 // connection that it cannot make; redis.SetLogger quiets it, for the whole process.
 //
+// # Sentinel
+//
+//	lock := redislock.NewFailover(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: sentinels}, redislock.Options{Prefix: "shop:"})
+//
+// A client of redis.NewFailoverClient is refused: go-redis does not tell its settings, believes the first sentinel that answers, and closes
+// only its own connections when the master changes. NewFailover asks all sentinels, and calls the master that a majority of them named within the last second.
+//
 // # What is not promised
 //
 //   - FLUSHALL, DEL of the state key, or an eviction policy that takes our keys while the server runs cannot be
@@ -42,7 +49,8 @@
 //     third of the TTL later. Use maxmemory-policy noeviction.
 //   - Redis replicates asynchronously. After a failover the quarantine protects the leases that the old master
 //     granted, unless the very first grant of a name is among the writes that were lost: then the new master does not know
-//     that there is anything to wait for. A master that was cut off together with some hosts goes on granting to those hosts; then
+//     that there is anything to wait for. Without NewFailover, a master that is still alive after a failover (it was cut off, or stood still for a while)
+//     goes on granting to hosts that reach it; then
 //     each side keeps its own limit. min-replicas-to-write 1 with min-replicas-max-lag 1 narrows that window to two or three seconds and
 //     the trust window.
 //   - Without the index, an ordered limit that was lowered does not count the leases in the slots above it, until they end.

@@ -319,28 +319,6 @@ func TestI7ServerGone(t *testing.T) {
 	}
 }
 
-// The master dies, Sentinel promotes the replica, and the store goes on there, after the quarantine. Nobody runs over.
-//
-// Fails when the pool keeps to the address of the first master: nothing is granted any more.
-func TestI1SentinelFailover(t *testing.T) {
-	t.Parallel()
-	long(t)
-	s := redistest.NewSentinel(t)
-	client := func() redis.UniversalClient {
-		c := redis.NewFailoverClient(&redis.FailoverOptions{Password: canary, MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs(),
-			DialTimeout: 200 * time.Millisecond, ReadTimeout: 200 * time.Millisecond})
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	c := gatherOn(t, client(), client())
-	c.Grants(20, 10*time.Second)
-	if err := s.Master.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	c.Grants(20, 30*time.Second)
-	c.Disperse()
-}
-
 // A master of a Cluster dies and its replica takes over.
 //
 // Fails when the map of the nodes is not looked up again: nothing is granted for a minute.

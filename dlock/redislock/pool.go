@@ -1,6 +1,9 @@
 package redislock
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,36 +17,81 @@ const defaultPoolSize = 10
 // lastResort bounds a call whose context has no deadline. A dlock.Session always sets one.
 const lastResort = 5 * time.Second
 
+// maxIdleTime is after how long without a call a connection is not used again: load balancers and NAT forget one without a word, some after four
+// minutes, and the call that finds out has lost half of its time.
+const maxIdleTime = 2 * time.Minute
+
 // ownPool opens a pool to the same server or servers, whose waits end with the deadline of each call. It
 // returns nil for a client whose settings cannot be read.
 func ownPool(client redis.UniversalClient, size int) redis.UniversalClient {
 	switch c := client.(type) {
 	case *redis.Client:
-		// A Sentinel client is a *redis.Client, too: its Dialer asks the sentinels for the master.
-		o := *c.Options()
-		o.ContextTimeoutEnabled = true
-		o.MaxRetries = -1   // a repeated call may be a second call: dlock repeats with the same token
-		o.DialerRetries = 1 // or a refused connection takes seconds
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = lastResort, lastResort, lastResort, lastResort
-		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
-		o.MaxConcurrentDials = 0
-		o.PipelinePoolSize = 1 // heartbeats have a connection apart, or use one of the others
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		o.Limiter = nil
-		return redis.NewClient(&o)
+		return newPool(*c.Options(), size)
 	case *redis.ClusterClient:
 		o := *c.Options()
 		o.ContextTimeoutEnabled = true
 		o.MaxRetries = -1
 		o.MaxRedirects = 3 // MOVED and ASK; each is the same token again
 		o.DialerRetries = 1
+		o.Dialer = inTime(o.Dialer, o.TLSConfig)
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = lastResort, lastResort, lastResort, lastResort
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
+		o.ConnMaxIdleTime = maxIdleTime
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.ClusterStateReloadInterval = time.Second // the default leaves a dead master in the map for a minute
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		o.PushNotificationProcessor = nil
 		return redis.NewClusterClient(&o)
 	default:
 		return nil
+	}
+}
+
+// newPool opens a pool to one server.
+func newPool(o redis.Options, size int) *redis.Client {
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = -1   // a repeated call may be a second call: dlock repeats with the same token
+	o.DialerRetries = 1 // or a refused connection takes seconds
+	o.Dialer = inTime(o.Dialer, o.TLSConfig)
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = lastResort, lastResort, lastResort, lastResort
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
+	o.MaxConcurrentDials = 0
+	o.PipelinePoolSize = 1 // heartbeats have a connection apart, or use one of the others
+	o.ConnMaxIdleTime = maxIdleTime
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.Limiter = nil
+	// They belong to the caller's connections. A cache would answer nothing here: scripts are not cached.
+	o.PushNotificationProcessor = nil
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
+	return redis.NewClient(&o)
+}
+
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// inTime returns the Dialer, or go-redis' own if there is none, which then returns when its context ends, whether it looks at that or not: go-redis' own does not
+// in a TLS handshake.
+func inTime(dial dialer, config *tls.Config) dialer {
+	if dial == nil {
+		dial = redis.NewDialer(&redis.Options{DialTimeout: lastResort, TLSConfig: config})
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var conn net.Conn
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			conn, err = dial(ctx, network, addr)
+		}()
+		select {
+		case <-done:
+			return conn, err
+		case <-ctx.Done():
+			go func() {
+				if <-done; err == nil {
+					conn.Close()
+				}
+			}()
+			return nil, ctx.Err()
+		}
 	}
 }

@@ -110,9 +110,12 @@ func checkServers(clients []redis.UniversalClient) error {
 				faults = append(faults, fmt.Errorf("redislock: client %d of the quorum is nil", i))
 				continue
 			}
-			// go-redis gives every client of a Sentinel the same address.
 			addr := c.Options().Addr
-			if first, twice := seen[addr]; twice && addr != "FailoverClient" {
+			if addr == failoverAddr {
+				faults = append(faults, fmt.Errorf("redislock: client %d of the quorum is one of Sentinel, whose votes may be lost in a failover: pass a *redis.Client of one server each", i))
+				continue
+			}
+			if first, twice := seen[addr]; twice {
 				faults = append(faults, fmt.Errorf("redislock: clients %d and %d of the quorum are the same server, %s: its two votes would be lost together", first, i, addr))
 			}
 			seen[addr] = i

@@ -48,7 +48,8 @@ type Options struct {
 type Store struct {
 	client     redis.UniversalClient
 	trips      *trips
-	own        bool // client is our pool, to be closed
+	own        bool     // client is our pool, to be closed
+	masters    *masters // nil without Sentinel
 	prefix     string
 	tagged     bool
 	reachOther bool // whether a script can see the keys in the other form
@@ -114,6 +115,9 @@ func New(client redis.UniversalClient, opts Options) *Store {
 func checkClient(client redis.UniversalClient, shared bool) error {
 	switch c := client.(type) {
 	case *redis.Client:
+		if c != nil && c.Options().Addr == failoverAddr {
+			return errFailoverClient
+		}
 		if c != nil {
 			return nil
 		}
@@ -135,6 +139,9 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 
 // Close closes the store's own connections, never those of the client it was made from.
 func (s *Store) Close() error {
+	if s.masters != nil {
+		s.masters.close()
+	}
 	if !s.own {
 		return nil
 	}
@@ -271,7 +278,11 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 	if s.reachOther {
 		reach = 1
 	}
-	args := []any{millis(s.quarantine), millis(idle), dlock.MaxTickAhead.Microseconds(), s.form(), reach, millis(req.TTL), holderJSON(req.Holder)}
+	quarantine := s.quarantine
+	if s.masters != nil && quarantine > 0 {
+		quarantine += masterTrusted
+	}
+	args := []any{millis(quarantine), millis(idle), dlock.MaxTickAhead.Microseconds(), s.form(), reach, millis(req.TTL), holderJSON(req.Holder)}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }

@@ -98,13 +98,8 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 	}
 	// A sentinel asks the master for its replicas when it first connects, and
 	// then only every ten seconds: it must not start before the replica is in.
-	var config strings.Builder
-	fmt.Fprintf(&config, "sentinel monitor %s 127.0.0.1 %s %d\n", masterName, port, opt.Sentinels/2+1)
-	fmt.Fprintf(&config, "sentinel down-after-milliseconds %s 500\n", masterName)
-	fmt.Fprintf(&config, "sentinel failover-timeout %s 2000\n", masterName)
-	fmt.Fprintf(&config, "sentinel auth-pass %s %s\n", masterName, s.Master.opts.Password)
 	s.Sentinels, err = startAll(opt.Sentinels, func() (*Server, error) {
-		return start(Options{}, sentinel, []byte(config.String()))
+		return s.Watch("127.0.0.1:"+port, opt.Sentinels/2+1)
 	})
 	if err != nil {
 		return err
@@ -117,6 +112,17 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 		}
 		return nil
 	})
+}
+
+// Watch starts one more sentinel, which knows of nothing but a master at addr.
+// The caller closes it.
+func (s *Sentinel) Watch(addr string, quorum int) (*Server, error) {
+	var config strings.Builder
+	fmt.Fprintf(&config, "sentinel monitor %s %s %d\n", masterName, strings.ReplaceAll(addr, ":", " "), quorum)
+	fmt.Fprintf(&config, "sentinel down-after-milliseconds %s 500\n", masterName)
+	fmt.Fprintf(&config, "sentinel failover-timeout %s 2000\n", masterName)
+	fmt.Fprintf(&config, "sentinel auth-pass %s %s\n", masterName, s.Master.opts.Password)
+	return start(Options{}, sentinel, []byte(config.String()))
 }
 
 // Dial connects to a server by an address that the sentinels give. It is what

@@ -1,0 +1,274 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// masterTrusted is how old the sentinels' word may be when a call is sent to the master that they named. After a failover some hosts may still call the
+// old master for so long, so the new one grants nothing for that much longer.
+const masterTrusted = time.Second
+
+// failoverAddr is what go-redis gives for the address of every client of a Sentinel.
+const failoverAddr = "FailoverClient"
+
+var errFailoverClient = errors.New("redislock: connections of our own made as those of a client of redis.NewFailoverClient would stay with the old master after a failover: pass its *redis.FailoverOptions to NewFailover")
+
+// NewFailover returns a store on the master that Redis Sentinel names. Close closes all that it opens. It calls nobody, so it works while
+// the servers are down. Faults are reported by Check, which dlock.NewSession and timer.New call.
+//
+// A majority of failover.SentinelAddrs has to name the same master: before a call, if that was longer than a second ago, all
+// are asked at once. So every host leaves an old master within a second of the failover, although that may still be alive and take itself for the
+// master: after it stood still, or where the sentinels cannot reach it. Where no majority answers, every call is an error of the store.
+// List all sentinels, the same on every host, each by an address of its own: one address for several of them, as of a Kubernetes
+// service, makes the word of any one of them count, which may be an old one.
+//
+// The limit is kept during every failover, but for names whose first grant the new master did not learn of.
+//
+// Of failover, these are used: MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and all that says how connections are made (Dialer,
+// TLSConfig, OnConnect, names, passwords and their providers, DB, Protocol). Time-outs, retries and pool sizes are the store's own.
+func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
+	f, fault := newMasters(failover, cmp.Or(opts.PoolSize, defaultPoolSize))
+	if opts.SharedPool {
+		fault = errors.Join(fault, errors.New("redislock: SharedPool with NewFailover: there is no client whose connections could be used"))
+	}
+	// A client that has no connection of its own: each call goes on to the client of the present master.
+	client := redis.NewClient(&redis.Options{Addr: "sentinel", PipelinePoolSize: -1})
+	client.AddHook(f)
+	shared := opts
+	shared.SharedPool = true // it is ours
+	s := New(client, shared)
+	s.own, s.masters = true, f
+	s.fault = errors.Join(fault, s.fault)
+	return s
+}
+
+// masters has the connections to the master of the day.
+type masters struct {
+	name      string
+	sentinels []*redis.Client
+	options   redis.Options // of connections to a master, but for its address
+	pool      int
+
+	turn   chan struct{} // whoever has it may ask, and write what follows
+	closed bool
+	reign  atomic.Pointer[reign]
+}
+
+// A reign is what the sentinels said, and the connections to that master. The epoch is another after each failover.
+type reign struct {
+	addr, epoch string
+	client      *redis.Client
+	asked       time.Time // before they were
+}
+
+// fresh is false, too, after this machine has slept.
+func (r *reign) fresh() bool {
+	if r == nil {
+		return false
+	}
+	now := time.Now()
+	wall := now.Round(0).Sub(r.asked.Round(0))
+	return now.Sub(r.asked) < masterTrusted && wall >= 0 && wall < masterTrusted
+}
+
+func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
+	m := &masters{turn: make(chan struct{}, 1), pool: pool}
+	if o == nil {
+		return m, errors.New("redislock: no *redis.FailoverOptions")
+	}
+	var faults []error
+	if o.MasterName == "" {
+		faults = append(faults, errors.New("redislock: FailoverOptions.MasterName is empty: it is the name in \"sentinel monitor\""))
+	}
+	if len(o.SentinelAddrs) == 0 {
+		faults = append(faults, errors.New("redislock: FailoverOptions.SentinelAddrs is empty: list all sentinels"))
+	}
+	if addrs := slices.Sorted(slices.Values(o.SentinelAddrs)); len(slices.Compact(addrs)) < len(o.SentinelAddrs) {
+		faults = append(faults, errors.New("redislock: FailoverOptions.SentinelAddrs names a sentinel twice, whose word would count twice"))
+	}
+	if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
+		faults = append(faults, errors.New("redislock: FailoverOptions.ReplicaOnly, RouteByLatency and RouteRandomly lead to replicas, which grant nothing: leave them out"))
+	}
+	m.name = o.MasterName
+	m.options = redis.Options{
+		ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, TLSConfig: o.TLSConfig, Protocol: o.Protocol, DB: o.DB,
+		Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
+		CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
+		DisableIdentity: o.DisableIdentity || o.DisableIndentity, IdentitySuffix: o.IdentitySuffix,
+	}
+	for _, addr := range o.SentinelAddrs {
+		sentinel := redis.Options{
+			Addr: addr, ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, TLSConfig: o.TLSConfig,
+			Username: o.SentinelUsername, Password: o.SentinelPassword,
+			DisableIdentity: o.DisableIdentity || o.DisableIndentity, IdentitySuffix: o.IdentitySuffix,
+		}
+		m.sentinels = append(m.sentinels, newPool(sentinel, 2))
+	}
+	return m, errors.Join(faults...)
+}
+
+// now returns the client of the present master.
+func (m *masters) now(ctx context.Context) (*redis.Client, error) {
+	if r := m.reign.Load(); r.fresh() {
+		return r.client, nil
+	}
+	select {
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	last := m.reign.Load()
+	if m.closed {
+		return nil, redis.ErrClosed
+	}
+	if last.fresh() {
+		return last.client, nil // somebody else has asked
+	}
+	next := &reign{asked: time.Now()}
+	var err error
+	if next.addr, next.epoch, err = m.ask(ctx); err != nil {
+		return nil, err
+	}
+	if last != nil && last.addr == next.addr && last.epoch == next.epoch {
+		next.client = last.client
+	} else {
+		if last != nil {
+			_ = last.client.Close() // which also ends the calls that are under way there
+		}
+		o := m.options
+		o.Addr = next.addr
+		next.client = newPool(o, m.pool)
+	}
+	m.reign.Store(next)
+	return next.client, nil
+}
+
+// A vote is what one sentinel says.
+type vote struct {
+	addr, epoch string
+	err         error
+}
+
+// ask returns what a majority of the sentinels says, without waiting for the rest.
+func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lastResort)
+	defer cancel()
+	votes := make(chan vote, len(m.sentinels))
+	for _, s := range m.sentinels {
+		go func() { votes <- m.askOne(ctx, s) }() // a call ends with ctx, or when the clients are closed
+	}
+	count := map[vote]int{}
+	var errs []error
+	unknown := 0
+	for range m.sentinels {
+		select {
+		case v := <-votes:
+			switch {
+			case v.err == nil:
+				if count[v]++; count[v] > len(m.sentinels)/2 {
+					return v.addr, v.epoch, nil
+				}
+				continue
+			case errors.Is(v.err, errNoSuchMaster):
+				unknown++
+			}
+			errs = append(errs, v.err)
+		case <-ctx.Done():
+			errs = append(errs, ctx.Err())
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	err = errors.Join(errs...)
+	if unknown > len(m.sentinels)/2 {
+		return "", "", fmt.Errorf("redislock: %w: check FailoverOptions.MasterName: %w", dlock.ErrSetup, err)
+	}
+	most := 0
+	for _, n := range count {
+		most = max(most, n)
+	}
+	return "", "", fmt.Errorf("redislock: %d of %d sentinels name the same master %q, a majority has to: %w", most, len(m.sentinels), m.name, cmp.Or(err, errDisagree))
+}
+
+var (
+	errNoSuchMaster = errors.New("it knows no such master")
+	errDisagree     = errors.New("they do not agree")
+)
+
+func (m *masters) askOne(ctx context.Context, sentinel *redis.Client) vote {
+	// Both in one go. While a failover is under way only the first tells the new address at once.
+	pipe := sentinel.Pipeline()
+	addr := redis.NewStringSliceCmd(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", m.name)
+	about := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", m.name)
+	_ = pipe.Process(ctx, addr)
+	_ = pipe.Process(ctx, about)
+	_, err := pipe.Exec(ctx)
+	switch {
+	case errors.Is(addr.Err(), redis.Nil):
+		err = errNoSuchMaster
+	case err == nil && (len(addr.Val()) != 2 || about.Val()["config-epoch"] == ""):
+		err = errAnswer
+	}
+	if err != nil {
+		return vote{err: fmt.Errorf("sentinel %s: %w", sentinel.Options().Addr, err)}
+	}
+	return vote{addr: net.JoinHostPort(addr.Val()[0], addr.Val()[1]), epoch: about.Val()["config-epoch"]}
+}
+
+func (m *masters) close() {
+	for _, s := range m.sentinels {
+		_ = s.Close() // whoever asks gets no answer any more
+	}
+	m.turn <- struct{}{}
+	defer func() { <-m.turn }()
+	m.closed = true
+	if r := m.reign.Swap(nil); r != nil {
+		_ = r.client.Close()
+	}
+}
+
+// DialHook implements redis.Hook.
+func (m *masters) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (m *masters) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		client, err := m.now(ctx)
+		if err != nil {
+			return err
+		}
+		return client.Process(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (m *masters) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		client, err := m.now(ctx)
+		if err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		pipe := client.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, err = pipe.Exec(ctx)
+		return err
+	}
+}

@@ -1,0 +1,374 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
+)
+
+// Rivals want the only slot of one name, each on a store of his own, and keep it as long as they can.
+type rivals struct {
+	t       *testing.T
+	s       *redistest.Sentinel
+	workers sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context
+
+	mu     sync.Mutex
+	leases []*dlock.Lease
+}
+
+func newRivals(t *testing.T, s *redistest.Sentinel) *rivals {
+	r := &rivals{t: t, s: s}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	t.Cleanup(func() { r.stop(); r.workers.Wait() })
+	return r
+}
+
+// store returns a store as a process of its own would have it.
+func (r *rivals) store() *redislock.Store {
+	return openFailover(r.t, r.s, "", redislock.Options{QuarantineTTL: quarantineTTL})
+}
+
+func openFailover(t testing.TB, s *redistest.Sentinel, user string, opts redislock.Options, sentinels ...string) *redislock.Store {
+	t.Helper()
+	if len(sentinels) == 0 {
+		sentinels = s.SentinelAddrs()
+	}
+	store := redislock.NewFailover(&redis.FailoverOptions{Username: user, Password: canary, MasterName: s.MasterName(), SentinelAddrs: sentinels, Dialer: s.Dial}, opts)
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// join has another try for the slot in four places at once.
+func (r *rivals) join(store *redislock.Store) {
+	session := newSession(r.t, store, faultTTL, 300*time.Millisecond)
+	for range 4 {
+		r.workers.Go(func() {
+			for r.ctx.Err() == nil {
+				lease, err := session.Semaphore("job", 1).TryAcquire(r.ctx)
+				if err != nil {
+					time.Sleep(10 * time.Millisecond) // a pause between attempts
+					continue
+				}
+				r.mu.Lock()
+				r.leases = append(r.leases, lease)
+				r.mu.Unlock()
+				select {
+				case <-lease.Context().Done():
+				case <-r.ctx.Done():
+				}
+				lease.Release(context.Background())
+			}
+		})
+	}
+}
+
+// valid returns how many leases are valid now, and how many there have been.
+func (r *rivals) valid() (n, all int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, lease := range r.leases {
+		if lease.Valid() {
+			n++
+		}
+	}
+	return n, len(r.leases)
+}
+
+// watch looks for as long as told and fails the test if two were valid at once.
+func (r *rivals) watch(length time.Duration) {
+	r.t.Helper()
+	over, looks := 0, 0
+	for end := time.Now().Add(length); time.Now().Before(end); looks++ {
+		if n, _ := r.valid(); n > 1 {
+			over++
+		}
+		time.Sleep(10 * time.Millisecond) // until the next look, bounded above
+	}
+	if _, all := r.valid(); over > 0 {
+		r.t.Errorf("two valid leases of a semaphore of one at %d looks of %d, 10 ms apart (%d leases in all)", over, looks, all)
+	}
+}
+
+// granted waits until the rivals have n leases in all.
+func (r *rivals) granted(n int) {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		if _, all := r.valid(); all < n {
+			return fmt.Errorf("%d leases, want %d", all, n)
+		}
+		return nil
+	})
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond) // until the next look, bounded above
+	}
+}
+
+// warm has a store make several connections, and the server know the name.
+func warm(t *testing.T, store *redislock.Store) {
+	t.Helper()
+	awake(t, store)
+	session := newSession(t, store, faultTTL, 300*time.Millisecond)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if lease, err := session.Semaphore(fmt.Sprint("warm", i), 1).TryAcquire(t.Context()); err == nil {
+				lease.Release(t.Context())
+			}
+		})
+	}
+	all.Wait()
+}
+
+// The master dies, Sentinel promotes the replica, and the store goes on there, after the quarantine. Nobody runs over. One of the sentinels hangs meanwhile.
+//
+// Fails when the pool keeps to the address of the first master (nothing is granted any more), and when the first sentinel of the list has to answer.
+func TestI1SentinelFailover(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
+	var stores []dlock.DistributedLock
+	for range 2 {
+		stores = append(stores, openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL}))
+	}
+	c := crowd.Gather(t, crowdOptions, stores...)
+	c.Grants(20, 10*time.Second)
+	must(t, s.Sentinels[0].Pause())
+	defer s.Sentinels[0].Resume()
+	must(t, s.Master.Kill())
+	c.Grants(20, 30*time.Second)
+	c.Disperse()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The sentinels and the replica lose sight of the master, all hosts reach everything, and one more sentinel sees nothing but the old master, which it goes on
+// naming. Every host goes to the new master, however it started.
+//
+// Fails with connections that stay with the old master (two valid leases, for as long as one looks), and when the first answer of a sentinel counts (the same).
+func TestMasterThatOnlyHostsReach(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relay: true})
+	r := newRivals(t, s)
+	one := r.store()
+	warm(t, one)
+	r.join(one)
+	r.granted(1)
+	s.Relay.BlackHole(true)
+	must(t, s.FailedOver(s.Replica))
+	blind, err := s.Watch(s.Master.Addr(), 1)
+	must(t, err)
+	defer blind.Close()
+	addrs := append([]string{blind.Addr()}, s.SentinelAddrs()...)
+	for range 3 { // hosts that start now
+		r.join(openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL}, addrs...))
+	}
+	r.watch(5 * time.Second)
+	wantHolder(t, s.Replica)
+}
+
+// wantHolder looks whether the slot is held on a server at last.
+func wantHolder(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	eventually(t, func() error {
+		n, err := server.Client().Exists(t.Context(), "job:slot:0").Result()
+		if err == nil && n == 0 {
+			err = errors.New("nobody has the slot")
+		}
+		return err
+	})
+}
+
+// The master's machine stands still for longer than Sentinel waits, and goes on. Until Sentinel demotes it, which takes ten seconds, it takes itself for the
+// master. A host that was idle meanwhile has connections to it, and takes no lease there.
+//
+// Fails when connections to the old master are used without asking (two valid leases for as long).
+func TestMasterThatStoodStill(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
+	r := newRivals(t, s)
+	one, two := r.store(), r.store()
+	warm(t, one)
+	warm(t, two)
+	session := newSession(t, two, faultTTL, 300*time.Millisecond)
+	lease, err := session.Semaphore("job", 1).TryAcquire(t.Context()) // so that the name is known
+	must(t, err)
+	lease.Release(t.Context())
+	must(t, s.Master.Pause())
+	must(t, s.FailedOver(s.Replica))
+	r.join(two)
+	r.granted(1)
+	must(t, s.Master.Resume())
+	r.join(one)
+	r.watch(5 * time.Second)
+	if role := s.Master.Client().Do(t.Context(), "ROLE").Val().([]any)[0]; role != "master" {
+		t.Errorf("the old master is a %v: nothing to see here", role)
+	}
+}
+
+// A host is cut off together with the old master and one of three sentinels. It stops: there is no majority on its side.
+//
+// Fails when any sentinel that answers is believed (two valid leases, for as long as one looks).
+func TestHostsCutOffWithTheOldMaster(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relay: true})
+	r := newRivals(t, s)
+	var addrs []string
+	var ways []*servertest.Proxy
+	for _, addr := range s.SentinelAddrs() {
+		way := servertest.NewProxyFor(t, addr)
+		ways, addrs = append(ways, way), append(addrs, way.Addr())
+	}
+	one := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL}, addrs...)
+	warm(t, one)
+	r.join(one)
+	r.granted(1)
+	s.Relay.BlackHole(true)
+	ways[1].BlackHole(true)
+	ways[2].BlackHole(true)
+	must(t, s.FailedOver(s.Replica))
+	other := r.store()
+	r.join(other)
+	r.granted(2)
+	r.watch(2 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := one.TryAcquire(ctx, dlock.Request{Name: "a", Token: "a", TTL: faultTTL})
+	if err == nil || !strings.Contains(err.Error(), "1 of 3 sentinels") {
+		t.Errorf("cut off: %v", err)
+	}
+}
+
+// What was under way to the old master ends when a call finds out that there is a new one.
+//
+// Fails when the old connections are left to themselves: the calls wait for their deadline.
+func TestCallsToTheOldMasterEnd(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{})
+	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
+	warm(t, store)
+	must(t, s.Master.Pause())
+	defer s.Master.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := store.List(ctx, "job", 1)
+		ended <- err
+	}()
+	must(t, s.FailedOver(s.Replica))
+	eventually(t, func() error {
+		_, err := store.List(ctx, "job", 1)
+		return err
+	})
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("a server that stands still has answered")
+		}
+	case <-time.After(2 * time.Second):
+		t.Error("a call to the old master goes on")
+	}
+}
+
+// Fails when a host that calls all the time asks the sentinels before each call, or never again.
+func TestSentinelsAreAskedOnceASecond(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewSentinel(t)
+	way := redistest.NewCountingProxyFor(t, s.Sentinels[0].Addr())
+	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL}, way.Addr())
+	asked := func() int { return way.Commands()["SENTINEL"] / 2 } // two commands in one go
+	awake(t, store)
+	before, calls, began := asked(), 0, time.Now()
+	for ; time.Since(began) < 2500*time.Millisecond; calls++ {
+		_, err := store.List(t.Context(), "job", 1)
+		must(t, err)
+	}
+	if n, most := asked()-before, int(time.Since(began)/time.Second)+1; n < 2 || n > most || calls < 100 {
+		t.Errorf("asked %d times for %d calls in %v", n, calls, time.Since(began))
+	}
+}
+
+// Fails when a set-up that cannot work is found out only by the calls, or in words that do not help.
+func TestFailoverSetUpWrongly(t *testing.T) {
+	t.Parallel()
+	for want, opts := range map[string]*redis.FailoverOptions{
+		"no *redis.FailoverOptions": nil,
+		"MasterName is empty":       {SentinelAddrs: []string{"a:1"}},
+		"SentinelAddrs is empty":    {MasterName: "m"},
+		"names a sentinel twice":    {MasterName: "m", SentinelAddrs: []string{"a:1", "b:1", "a:1"}},
+		"lead to replicas":          {MasterName: "m", SentinelAddrs: []string{"a:1"}, ReplicaOnly: true},
+	} {
+		store := redislock.NewFailover(opts, redislock.Options{})
+		if err := store.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		must(t, store.Close())
+	}
+	store := redislock.NewFailover(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}}, redislock.Options{SharedPool: true})
+	if err := store.Check(); err == nil || !strings.Contains(err.Error(), "SharedPool") {
+		t.Error(err)
+	}
+	must(t, store.Close())
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}})
+	defer client.Close()
+	if err := redislock.New(client, redislock.Options{}).Check(); err == nil || !strings.Contains(err.Error(), "to NewFailover") {
+		t.Error(err)
+	}
+	if err := redislock.NewQuorum(client, client, client).Check(); err == nil || !strings.Contains(err.Error(), "one of Sentinel") {
+		t.Error(err)
+	}
+
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{})
+	acquire := func(opts *redis.FailoverOptions) error {
+		opts.SentinelAddrs = s.SentinelAddrs()
+		store := redislock.NewFailover(opts, redislock.Options{})
+		defer store.Close()
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "a", TTL: time.Second})
+		return err
+	}
+	if err := acquire(&redis.FailoverOptions{MasterName: "other"}); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "MasterName") {
+		t.Errorf("an unknown master: %v", err)
+	}
+	must(t, s.Sentinels[0].Client().Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">"+canary).Err())
+	if err := acquire(&redis.FailoverOptions{MasterName: s.MasterName(), SentinelPassword: "wrong", Password: canary}); err == nil || !strings.Contains(err.Error(), "check user, password and ACL") {
+		t.Errorf("a password that the sentinels do not know: %v", err)
+	}
+}
