@@ -16,6 +16,9 @@ var (
 
 	// errAnswer is an answer that makes no sense: some other routine of the same name, or a proxy gone wrong.
 	errAnswer = errors.New("sqllock: the database gave an answer that makes no sense")
+
+	// errRowLocked is why nothing is known of one lease of a call whose other leases are well.
+	errRowLocked = fmt.Errorf("sqllock: %w: %s", dlock.ErrFault, lockAdvice)
 )
 
 // explain adds to an error of a driver what to do about it, and what it means for a dlock.Session: see meaningOf.
@@ -56,6 +59,8 @@ func meaningOf(state string) error {
 // lockNotAvailable is the SQLSTATE of a lock that was waited for in vain.
 const lockNotAvailable = "55P03"
 
+const lockAdvice = "another session keeps the table or a row of it locked: look for transactions that were left open"
+
 func adviceFor(state string) string {
 	switch state {
 	case "42P01", "42S02", "42883", "42703", "42S22", "42804", "3F000", "42S01":
@@ -72,7 +77,7 @@ func adviceFor(state string) string {
 	case "3D000":
 		return "there is no such database, or none was named: check the address, or Options.Schema"
 	case lockNotAvailable:
-		return "another session keeps the table or a row of it locked: look for transactions that were left open"
+		return lockAdvice
 	}
 	return ""
 }

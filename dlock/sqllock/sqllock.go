@@ -258,7 +258,7 @@ type grantJSON struct {
 }
 
 // answerJSON is their answer: [index, 1 if it is held, slots declared, version of what is ordered, who revoked it]. Release leaves out
-// the last two.
+// the last two. A held of -1 says that somebody else has the row locked, so that nothing was done.
 type answerJSON struct {
 	index, held, declared int
 	version               int64
@@ -278,6 +278,8 @@ func (a answerJSON) result() dlock.Result {
 	switch {
 	case a.held == 1:
 		r.Outcome = dlock.OK
+	case a.held < 0:
+		r.Outcome, r.Err = dlock.Unknown, errRowLocked
 	case a.revoked != nil:
 		order := readOrder(*a.revoked)
 		r.Revoked = &order
@@ -336,11 +338,12 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 		return nil, fmt.Errorf("%w: %d answers for %d leases: %v", errAnswer, len(answers), len(grants), err)
 	}
 	results := make([]dlock.Result, len(grants))
+	answered := make([]bool, len(grants))
 	for _, a := range answers {
-		if a.index < 0 || a.index >= len(results) || results[a.index].Outcome != dlock.Unknown {
+		if a.index < 0 || a.index >= len(results) || answered[a.index] {
 			return nil, fmt.Errorf("%w: an answer about lease %d of %d", errAnswer, a.index, len(grants))
 		}
-		results[a.index] = a.result()
+		results[a.index], answered[a.index] = a.result(), true
 	}
 	return results, nil
 }
