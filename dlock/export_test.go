@@ -32,7 +32,12 @@ func (s *Session) StoreTimeout() time.Duration { return s.storeTimeout }
 func (s *Session) Idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.windows.len == 0 && len(s.unsettled) == 0 && !s.beating && s.nextAt.IsZero() && s.sleeper == nil
+	for h := range s.allHearts {
+		if !h.idle() || h.beating || !h.nextAt.IsZero() {
+			return false
+		}
+	}
+	return s.windows.len == 0 && s.sleeper == nil
 }
 
 const (
@@ -53,9 +58,9 @@ func (s *Session) RenewAll() {
 	s.mu.Lock()
 	t := time.Now()
 	s.hurry(t)
-	for s.beating || s.turns.len > 0 && !s.turns.first.due.After(t) {
+	for s.main.beating || s.main.turns.len > 0 && !s.main.turns.first.due.After(t) {
 		s.mu.Unlock()
-		s.beat() // unless its timer was faster
+		s.main.beat() // unless its timer was faster
 		s.mu.Lock()
 	}
 	s.mu.Unlock()

@@ -20,8 +20,69 @@ const (
 
 var errNoAnswer = errors.New("no answer for this lease")
 
+// A heart renews the leases of one shard of the store, and gives back the grants of unknown outcome there. It has one call under way at a
+// time, and waits for no other heart. Its fields are guarded by the session's mu.
+type heart struct {
+	session *Session
+	shard   string
+
+	turns     line      // the leases that are renewed, by when that is due
+	asked     time.Time // when the last call to renew was sent
+	failing   bool      // and it was not answered for all
+	unsettled []unsettled
+	settleAt  time.Time // when to give it back; zero if there is nothing
+	beating   bool      // a beat is going on
+	beatEnd   chan struct{}
+	next      *time.Timer // the next beat; nil or stopped while there is nothing to do
+	nextAt    time.Time
+}
+
+func (h *heart) init(s *Session, shard string) {
+	h.session, h.shard = s, shard
+	h.turns = line{place: func(l *Lease) *place { return &l.turn }, key: func(l *Lease) time.Time { return l.due }}
+}
+
+// shardOf tells where a name lives. A store that panics has no shards.
+func (s *Session) shardOf(name string) (shard string) {
+	if s.sharder == nil {
+		return ""
+	}
+	defer func() { _ = recover() }()
+	return s.sharder.Shard(name)
+}
+
+// heart returns the heart of a shard. It must be called with mu held.
+func (s *Session) heart(shard string) *heart {
+	if shard == "" {
+		return &s.main
+	}
+	h := s.hearts[shard]
+	if h == nil {
+		h = new(heart)
+		h.init(s, shard)
+		if s.hearts == nil {
+			s.hearts = map[string]*heart{}
+		}
+		s.hearts[shard] = h
+	}
+	return h
+}
+
+// allHearts must be iterated over with mu held.
+func (s *Session) allHearts(yield func(*heart) bool) {
+	if !yield(&s.main) {
+		return
+	}
+	for _, h := range s.hearts {
+		if !yield(h) {
+			return
+		}
+	}
+}
+
 // add puts a new lease under the heartbeat and has its window closed when it ends. It reports false if the session is closed.
 func (s *Session) add(l *Lease, ends time.Time) bool {
+	shard := s.shardOf(l.grant.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -29,11 +90,17 @@ func (s *Session) add(l *Lease, ends time.Time) bool {
 	}
 	s.windows.enter(l)
 	s.closeAt(ends)
-	s.turns.enter(l)
-	if s.turns.first == l || s.turns.len%beatBatch == 1 { // it is the first, or the turns come faster now
-		s.schedule()
-	}
+	s.heart(shard).enter(l)
 	return true
+}
+
+// enter must be called with mu held.
+func (h *heart) enter(l *Lease) {
+	l.heart = h
+	h.turns.enter(l)
+	if h.turns.first == l || h.turns.len%beatBatch == 1 { // it is the first, or the turns come faster now
+		h.schedule()
+	}
 }
 
 // remove takes out a lease that has ended.
@@ -53,54 +120,69 @@ func (s *Session) forget(l *Lease) {
 		}
 	}
 	s.windows.leave(l)
-	s.turns.leave(l)
-	if s.windows.len == 0 && len(s.unsettled) == 0 {
-		s.stopTimers()
+	l.heart.turns.leave(l)
+	if l.heart.idle() {
+		l.heart.stop()
 	}
 }
 
 // settle hands a grant of unknown outcome to the heartbeat, which gives it back as soon as the store answers.
 func (s *Session) settle(g Grant) {
+	shard := s.shardOf(g.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	t := time.Now()
-	if len(s.unsettled) == 0 {
-		s.settleAt = t.Add(s.retryWait())
+	h, t := s.heart(shard), time.Now()
+	if len(h.unsettled) == 0 {
+		h.settleAt = t.Add(s.retryWait())
 	}
-	s.unsettled = append(s.unsettled, unsettled{g, t.Add(s.ttl)})
-	s.unsettled = s.unsettled[max(0, len(s.unsettled)-maxUnsettled):] // the oldest end first
-	s.schedule()
+	h.owe(unsettled{g, t.Add(s.ttl)})
+	h.schedule()
+}
+
+// owe must be called with mu held.
+func (h *heart) owe(more ...unsettled) {
+	h.unsettled = append(h.unsettled, more...)
+	h.unsettled = h.unsettled[max(0, len(h.unsettled)-maxUnsettled):] // the oldest end first
 }
 
 // hurry makes it every lease's turn at once. It must be called with mu held.
 func (s *Session) hurry(t time.Time) {
 	s.hurried = t
-	for l := range s.turns.all {
-		l.due = t
+	for h := range s.allHearts {
+		for l := range h.turns.all {
+			l.due = t
+		}
+		h.schedule()
 	}
-	s.schedule()
 }
 
 // nextTurn is when leases are to be renewed next. Each is due a third of the TTL after its last renewal. More than one call needs for all are
 // taken before they are due, so that the calls are spread evenly over that third, but not while the store fails.
 // It must be called with mu held and a lease to renew.
-func (s *Session) nextTurn() time.Time {
-	due := s.turns.first.due
-	if s.failing {
+func (h *heart) nextTurn() time.Time {
+	due := h.turns.first.due
+	if h.failing {
 		return due
 	}
-	early := due.Add(-s.ttl / 3)
-	if s.asked.After(early) {
-		early = s.asked
+	early := due.Add(-h.session.ttl / 3)
+	if h.asked.After(early) {
+		early = h.asked
 	}
-	return earlier(due, early.Add(s.ttl/3/time.Duration(s.calls())))
+	return earlier(due, early.Add(h.session.ttl/3/time.Duration(h.calls())))
 }
 
 // calls is how many it takes to renew all leases.
-func (s *Session) calls() int { return (s.turns.len + beatBatch - 1) / beatBatch }
+func (h *heart) calls() int { return (h.turns.len + beatBatch - 1) / beatBatch }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
@@ -110,38 +192,37 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // schedule sees to it that the next beat comes in time. It never postpones one: that finds nothing to do yet. It must be called with mu held.
-func (s *Session) schedule() {
-	if s.closed || s.beating { // the end of a beat schedules the next
+func (h *heart) schedule() {
+	if h.session.closed || h.beating { // the end of a beat schedules the next
 		return
 	}
 	var at time.Time
-	if s.turns.len > 0 {
-		at = s.nextTurn()
+	if h.turns.len > 0 {
+		at = h.nextTurn()
 	}
-	if len(s.unsettled) > 0 && (at.IsZero() || s.settleAt.Before(at)) {
-		at = s.settleAt
+	if len(h.unsettled) > 0 && (at.IsZero() || h.settleAt.Before(at)) {
+		at = h.settleAt
 	}
-	if at.IsZero() || !s.nextAt.IsZero() && !at.Before(s.nextAt) {
+	if at.IsZero() || !h.nextAt.IsZero() && !at.Before(h.nextAt) {
 		return
 	}
-	s.nextAt = at
+	h.nextAt = at
 	wait := max(0, time.Until(at))
-	if s.next == nil {
-		s.next = time.AfterFunc(wait, s.beat)
+	if h.next == nil {
+		h.next = time.AfterFunc(wait, h.beat)
 	} else {
-		s.next.Reset(wait)
+		h.next.Reset(wait)
 	}
 }
 
-// stopTimers must be called with mu held. It leaves the closer, which finds nothing to do: stopping that with every last lease and starting it
-// with every first costs more.
-func (s *Session) stopTimers() {
-	if s.next != nil {
-		s.next.Stop()
-		s.nextAt = time.Time{}
-	}
-	if s.windows.len == 0 {
-		s.stopSleeper()
+// idle must be called with mu held.
+func (h *heart) idle() bool { return h.turns.len == 0 && len(h.unsettled) == 0 }
+
+// stop must be called with mu held.
+func (h *heart) stop() {
+	if h.next != nil {
+		h.next.Stop()
+		h.nextAt = time.Time{}
 	}
 }
 
@@ -161,68 +242,83 @@ func (s *Session) retryWait() time.Duration {
 // beat is the heartbeat: it renews the leases whose turn it is, in one call, and gives back what is unsettled. It runs on the
 // goroutine of a timer, one at a time, and nothing that a store does (an error, a panic, a slow call)
 // keeps the next one from coming.
-func (s *Session) beat() {
+func (h *heart) beat() {
+	s := h.session
 	s.mu.Lock()
-	if s.closed || s.beating {
+	if s.closed || h.beating {
 		s.mu.Unlock()
 		return
 	}
-	s.beating = true
-	s.beatEnd = make(chan struct{})
-	s.nextAt = time.Time{}
+	h.beating = true
+	h.beatEnd = make(chan struct{})
+	h.nextAt = time.Time{}
 	started := time.Now()
 	var owed []unsettled
-	settle := len(s.unsettled) > 0 && !s.settleAt.After(started)
+	settle := len(h.unsettled) > 0 && !h.settleAt.After(started)
 	if settle {
-		owed = slices.DeleteFunc(s.unsettled, func(u unsettled) bool { return started.After(u.ends) })
-		s.unsettled = nil
+		owed = slices.DeleteFunc(h.unsettled, func(u unsettled) bool { return started.After(u.ends) })
+		h.unsettled = nil
 	}
 	var batch []*Lease
-	var grants []Grant
-	if s.turns.len > 0 && (settle || !s.nextTurn().After(started)) { // after a failed call it is good to know how the store is
-		batch, grants = s.turn(started)
+	if h.turns.len > 0 && (settle || !h.nextTurn().After(started)) { // after a failed call it is good to know how the store is
+		batch = h.turn(started)
 	}
 	s.mu.Unlock()
 
-	answered := len(batch) == 0 || s.renew(batch, grants)
+	answered := len(batch) == 0 || h.renew(batch)
 	if answered {
 		owed, _ = s.settleAll(s.life, owed)
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beating = false
-	close(s.beatEnd)
+	h.beating = false
+	close(h.beatEnd)
 	if len(owed) > 0 {
-		s.settleAt = time.Now().Add(s.retryWait())
+		h.settleAt = time.Now().Add(s.retryWait())
 	}
-	s.unsettled = append(owed, s.unsettled...)
-	s.unsettled = s.unsettled[max(0, len(s.unsettled)-maxUnsettled):]
-	if s.closed || s.windows.len == 0 && len(s.unsettled) == 0 {
-		s.stopTimers()
+	newer := h.unsettled
+	h.unsettled = owed
+	h.owe(newer...)
+	if s.closed || h.idle() {
+		h.stop()
+		if h.shard != "" && h.idle() { // its node may have left the Cluster
+			delete(s.hearts, h.shard)
+		}
 		return
 	}
-	s.schedule()
+	h.schedule()
 }
 
 // turn takes the leases that the next call is to renew. It must be called with mu held and a lease to renew.
-func (s *Session) turn(t time.Time) ([]*Lease, []Grant) {
-	s.asked = t
-	n := (s.turns.len + s.calls() - 1) / s.calls()
-	batch, grants := make([]*Lease, 0, n), make([]Grant, 0, n)
-	for l := range s.turns.all {
-		batch, grants = append(batch, l), append(grants, l.grant)
-		if len(batch) == n {
+func (h *heart) turn(t time.Time) []*Lease {
+	h.asked = t
+	batch := make([]*Lease, 0, (h.turns.len+h.calls()-1)/h.calls())
+	for l := range h.turns.all {
+		batch = append(batch, l)
+		if len(batch) == cap(batch) {
 			break
 		}
 	}
-	return batch, grants
+	return batch
 }
 
 // renew reports whether the store answered for every lease of the batch.
-func (s *Session) renew(batch []*Lease, grants []Grant) bool {
+func (h *heart) renew(batch []*Lease) bool {
+	s := h.session
+	grants := make([]Grant, len(batch))
+	oldest := batch[0].sent.mono // a lease's is written by its heart alone
+	for i, l := range batch {
+		grants[i] = l.grant
+		oldest = earlier(oldest, l.sent.mono)
+	}
 	sent := now()
-	results, err := s.callExtend(grants)
+	late := oldest.Add(s.trust - s.trust/3) // from then on a window is about to close
+	patience := s.storeTimeout
+	if !sent.mono.Before(late) {
+		patience /= 2
+	}
+	results, err := s.callExtend(patience, grants)
 	if err != nil && s.life.Err() != nil {
 		return false // Close interrupted it: not the store's failure
 	}
@@ -236,14 +332,14 @@ func (s *Session) renew(batch []*Lease, grants []Grant) bool {
 			if l.renewed(t, sent, results[i].News) {
 				renewed = append(renewed, l)
 			} else { // it is over
-				s.turns.leave(l)
+				h.turns.leave(l)
 				s.closeAt(t.mono)
 			}
 		case err == nil && results[i].Outcome == Lost:
 			if l.end(lost, &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Revoked: results[i].Revoked}) {
 				ended = append(ended, l)
 			}
-		case s.turns.has(l): // one that is meant to end does not end by the store's silence
+		case h.turns.has(l): // one that is meant to end does not end by the store's silence
 			why := err
 			if why == nil {
 				why = cmp.Or(results[i].Err, errNoAnswer)
@@ -258,14 +354,17 @@ func (s *Session) renew(batch []*Lease, grants []Grant) bool {
 	if s.hurried.After(sent.mono) {
 		next = s.hurried
 	}
-	s.takeTurn(unknown, earlier(next, t.mono.Add(s.retryWait())))
-	s.takeTurn(slices.DeleteFunc(renewed, func(l *Lease) bool { return !s.turns.has(l) }), next)
+	// Close to the end of a window there are no pauses: that the store is back has to be noticed in time.
+	retry := earlier(t.mono.Add(s.retryWait()), later(late, sent.mono.Add(s.storeTimeout/2)))
+	h.takeTurn(unknown, earlier(next, later(retry, t.mono)))
+	renewed = slices.DeleteFunc(renewed, func(l *Lease) bool { return !h.turns.has(l) })
+	h.takeTurn(renewed, next)
 	for _, l := range ended {
 		s.forget(l)
 	}
 	if err != nil {
 		// While the store hangs, the turn of others may come after their windows have closed: that is its silence too.
-		for l := range s.turns.all {
+		for l := range h.turns.all {
 			if l.due.After(t.mono) {
 				break
 			}
@@ -273,21 +372,50 @@ func (s *Session) renew(batch []*Lease, grants []Grant) bool {
 		}
 	}
 	answered := err == nil && len(unknown) == 0
-	s.failing = !answered
+	h.failing = !answered
+	if s.sharder != nil && !answered { // the others may have moved as well, and are not to wait for their turn here
+		renewed = slices.Collect(h.turns.all)
+	}
 	s.mu.Unlock()
 	for _, l := range ended {
 		l.tell()
 	}
+	h.follow(renewed)
 	return answered && s.life.Err() == nil
 }
 
 // takeTurn must be called with mu held, for leases that are renewed.
-func (s *Session) takeTurn(leases []*Lease, due time.Time) {
-	s.turns.leave(leases...)
+func (h *heart) takeTurn(leases []*Lease, due time.Time) {
+	h.turns.leave(leases...)
 	for _, l := range leases {
 		l.due = due
 	}
-	s.turns.enter(leases...)
+	h.turns.enter(leases...)
+}
+
+// follow hands leases whose names have moved to another shard over to its heart.
+func (h *heart) follow(leases []*Lease) {
+	s := h.session
+	if s.sharder == nil {
+		return
+	}
+	moved := map[*Lease]string{}
+	for _, l := range leases {
+		if shard := s.shardOf(l.grant.Name); shard != h.shard && shard != "" {
+			moved[l] = shard
+		}
+	}
+	if len(moved) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l, shard := range moved {
+		if h.turns.has(l) { // else it has ended meanwhile
+			h.turns.leave(l)
+			s.heart(shard).enter(l)
+		}
+	}
 }
 
 // settleAll gives grants back in batches, each bounded by StoreTimeout and all by ctx. It returns what is still unsettled, and
@@ -316,8 +444,8 @@ func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled,
 	return left, unknown
 }
 
-func (s *Session) callExtend(grants []Grant) (results []Result, err error) {
-	ctx, cancel := context.WithTimeout(s.life, s.storeTimeout)
+func (s *Session) callExtend(patience time.Duration, grants []Grant) (results []Result, err error) {
+	ctx, cancel := context.WithTimeout(s.life, patience)
 	defer cancel()
 	defer recovered(&err)
 	results, err = s.store.Extend(ctx, s.ttl, grants...)

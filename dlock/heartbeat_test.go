@@ -201,7 +201,7 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const ttl, beat = 15 * time.Second, 5 * time.Second
+				const ttl, beat = 300 * time.Second, 100 * time.Second // with time for two pauses before the last third of the window
 				h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout})
 				if name == "knows nothing" { // the answer is complete, and says Unknown
 					calls := 0
@@ -214,7 +214,7 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 				}
 				lease := h.take(t, "job", 1)
 				h.faulty.InjectN(2, c.fault, dlocktest.Extend)
-				advance(time.Minute)
+				advance(20 * time.Minute)
 				wantHeld(t, lease)
 				calls := h.spy.extended()
 				for i := 1; i < len(calls); i++ {
@@ -228,6 +228,42 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// A store that is back shortly before the window closes is found in time: in the last third of the window it is asked every half of StoreTimeout, each
+// time for so long, and not more often, however fast it fails.
+//
+// Fails if renew pauses as before, or waits for all of StoreTimeout.
+func TestLastThirdOfTheWindow(t *testing.T) {
+	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 { // the pauses are random
+				synctest.Test(t, func(t *testing.T) {
+					h := newHost(t, memlock.New(), dlock.SessionOptions{})
+					lease := h.take(t, "job", 1)
+					start := time.Now()
+					h.faulty.Inject(fault, dlocktest.Extend)
+					time.Sleep(trusted - timeout/2 - time.Millisecond)
+					h.faulty.Heal()
+					advance(2 * ttl)
+					wantHeld(t, lease)
+					late := 0
+					calls := h.spy.extended()
+					for i, c := range calls {
+						if at := c.at.Sub(start); at >= trusted*2/3 && at < trusted && i > 0 {
+							late++
+							if gap := c.at.Sub(calls[i-1].at); gap < timeout/2 {
+								t.Errorf("asked again after %v", gap)
+							}
+						}
+					}
+					if late < 2 {
+						t.Errorf("%d calls in the last third of the window", late)
+					}
+				})
+			}
 		})
 	}
 }

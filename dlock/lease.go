@@ -19,7 +19,8 @@ type Lease struct {
 	// Guarded by session.mu.
 	counted bool      // in session.watched
 	window  place     // in session.windows, while it is held
-	turn    place     // in session.turns, while it is also renewed
+	turn    place     // in heart.turns, while it is also renewed
+	heart   *heart    // of the shard that it was last seen on
 	due     time.Time // its turn
 
 	mu      sync.Mutex // taken after session.mu, if both are
@@ -114,7 +115,7 @@ func (l *Lease) StopRenewing() {
 	s := l.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turns.leave(l)
+	l.heart.turns.leave(l)
 }
 
 // Succeeded says that the work ended well. The store learns it with Release, and tells everybody who asks for the name

@@ -6,6 +6,7 @@ import (
 	crand "crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -61,7 +62,9 @@ func (o SessionOptions) Validate() error {
 
 // A Session holds the leases of one process on one store. It renews them together: each call takes up to 500 of those renewed longest ago (all, if
 // there are no more), and there is a call per 500 leases in every third of the TTL, spread evenly over it. A lease has its turn at most a third of
-// the TTL after its last renewal, or TTL/10 to 3 TTL/20 after one that was not answered. A Session has no goroutine while it
+// the TTL after its last renewal, or TTL/10 to 3 TTL/20 after one that was not answered; in the last third of the time for which a lease is
+// trusted the store is asked every half of StoreTimeout. For a store with shards (see Sharder) all this holds for
+// each shard by itself. A Session has no goroutine while it
 // waits. Its methods may be called from any goroutine.
 type Session struct {
 	store        DistributedLock
@@ -69,6 +72,7 @@ type Session struct {
 	ttl          time.Duration
 	trust        time.Duration
 	storeTimeout time.Duration
+	sharder      Sharder // nil: the store has no shards
 
 	life    context.Context // of the heartbeat; Close ends it, so that it need not wait for a store that hangs
 	endLife context.CancelFunc
@@ -82,16 +86,9 @@ type Session struct {
 	sleeper  *time.Timer // looks for sleep of the machine, if there are any
 	slept    time.Duration
 
-	turns     line      // the leases that are renewed, by when that is due
-	asked     time.Time // when the last call to renew was sent
-	failing   bool      // and it was not answered for all
-	hurried   time.Time // when all were last told not to wait for their turn
-	unsettled []unsettled
-	settleAt  time.Time // when to give it back; zero if there is nothing
-	beating   bool      // a beat is going on
-	beatEnd   chan struct{}
-	next      *time.Timer // the next beat; nil or stopped while there is nothing to do
-	nextAt    time.Time
+	main    heart             // of what lives on no shard: all, if the store has none
+	hearts  map[string]*heart // of the shards of a store that is several servers, see Sharder
+	hurried time.Time         // when all leases were last told not to wait for their turn
 }
 
 // unsettled is a grant of unknown outcome, to be released by token as soon as the store answers.
@@ -118,7 +115,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		return nil, fmt.Errorf("dlock: %w", err)
 	}
 	life, end := context.WithCancel(context.Background())
-	return &Session{
+	s := &Session{
 		life:         life,
 		endLife:      end,
 		store:        store,
@@ -127,8 +124,10 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		trust:        trust(opts.TTL),
 		storeTimeout: opts.StoreTimeout,
 		windows:      line{place: func(l *Lease) *place { return &l.window }, key: func(l *Lease) time.Time { return l.sent.mono }},
-		turns:        line{place: func(l *Lease) *place { return &l.turn }, key: func(l *Lease) time.Time { return l.due }},
-	}, nil
+	}
+	s.main.init(s, "")
+	s.sharder, _ = store.(Sharder)
+	return s, nil
 }
 
 // Holder is how operators see the leases of this session.
@@ -144,22 +143,34 @@ func (s *Session) Close(ctx context.Context) error {
 	defer cancel()
 	s.mu.Lock()
 	s.closed = true
-	s.stopTimers()
 	if s.windows.len == 0 && s.closer != nil {
 		s.closer.Stop()
 	}
-	s.endLife()
-	for s.beating {
-		ended := s.beatEnd
-		s.mu.Unlock()
-		<-ended // its call to the store ends with life
-		s.mu.Lock()
+	if s.windows.len == 0 {
+		s.stopSleeper()
 	}
-	last := s.unsettled
-	s.unsettled = nil
+	s.endLife()
+	hearts := slices.Collect(s.allHearts)
+	for _, h := range hearts {
+		h.stop()
+		for h.beating {
+			ended := h.beatEnd
+			s.mu.Unlock()
+			<-ended // its call to the store ends with life
+			s.mu.Lock()
+		}
+	}
 	s.mu.Unlock()
-	_, err := s.settleAll(ctx, last)
-	return err
+	// Side by side: none of them changes now, and one may be on a server that hangs.
+	errs := make([]error, len(hearts))
+	var all sync.WaitGroup
+	for i, h := range hearts {
+		if len(h.unsettled) > 0 {
+			all.Go(func() { h.unsettled, errs[i] = s.settleAll(ctx, h.unsettled) })
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // acquire makes one attempt: one request, and if its reply is lost the same request once more.
@@ -282,7 +293,7 @@ func (s *Session) RenewalLate() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.windows.all {
-		if s.turns.has(l) {
+		if l.heart.turns.has(l) {
 			_, total := t.since(l.sent)
 			return max(0, total-s.ttl/3-s.storeTimeout)
 		}

@@ -54,6 +54,14 @@ type TTLBounder interface {
 	MaxTTL() time.Duration
 }
 
+// A Sharder is a store of several servers, each of which has the leases of some names and may hang while the others answer. It is optional;
+// without it the store is one. A Session renews the leases of each shard by calls of their own, so that no shard waits for another.
+type Sharder interface {
+	// Shard is the server that a name lives on, as far as it is known without asking any. It may change from call to call. "": it is
+	// not known, or there is but one.
+	Shard(name string) string
+}
+
 const (
 	// AnySlot in a Grant given to Release means: whichever slot this token holds.
 	AnySlot = -1

@@ -201,7 +201,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		leaseErr = config.lease().Validate()
 	} else {
 		s.store = &watchedStore{DistributedLock: config.Lock, scheduler: s, label: storeLabel(config.Lock)}
-		s.session, leaseErr = dlock.NewSession(s.store, config.lease())
+		s.session, leaseErr = dlock.NewSession(s.store.forSession(), config.lease())
 	}
 	if leaseErr != nil {
 		err = errors.Join(err, fmt.Errorf("timer: Config: %w", leaseErr))

@@ -23,6 +23,20 @@ type watchedStore struct {
 	ops         map[string]opMetrics
 }
 
+// shardedStore is a watchedStore before a store of several servers.
+type shardedStore struct {
+	*watchedStore
+	dlock.Sharder
+}
+
+// forSession is what the session is to call.
+func (w *watchedStore) forSession() dlock.DistributedLock {
+	if shards, ok := w.DistributedLock.(dlock.Sharder); ok {
+		return shardedStore{w, shards}
+	}
+	return w
+}
+
 func storeLabel(store dlock.DistributedLock) string {
 	if s, ok := store.(fmt.Stringer); ok {
 		return s.String()

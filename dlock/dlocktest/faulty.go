@@ -274,6 +274,14 @@ func (f *Faulty) MaxTTL() time.Duration {
 	return math.MaxInt64
 }
 
+// Shard implements dlock.Sharder; without one beneath it there is but one. It never goes wrong.
+func (f *Faulty) Shard(name string) string {
+	if s, ok := f.store.(dlock.Sharder); ok {
+		return s.Shard(name)
+	}
+	return ""
+}
+
 // String names the store beneath.
 func (f *Faulty) String() string {
 	if s, ok := f.store.(fmt.Stringer); ok {

@@ -40,7 +40,8 @@ type Options struct {
 	// PoolSize is the size of the store's own connection pool. Default 10.
 	PoolSize int
 	// SharedPool uses the connections of the client itself. Its own time-outs, retries and pool then decide whether
-	// heartbeats arrive in time: set ContextTimeoutEnabled, MaxRetries -1 and DialerRetries 1. Default false.
+	// heartbeats arrive in time: set ContextTimeoutEnabled, MaxRetries -1, DialerRetries 1 and, on a
+	// Cluster, DisableRoutingPolicies. Default false.
 	SharedPool bool
 }
 
@@ -163,6 +164,26 @@ func (s *Store) MaxTTL() time.Duration {
 	}
 	return s.quarantine
 }
+
+// Shard implements dlock.Sharder: on a Cluster it is the address of the master that has the name, by the map that go-redis has.
+func (s *Store) Shard(name string) string {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return ""
+	}
+	node, err := cluster.MasterForKey(noTime, s.state(name, true)) // where the braces are decides, which are the same for a semaphore
+	if err != nil {
+		return "" // no map yet
+	}
+	return node.Options().Addr
+}
+
+// noTime is a context that has ended: what would have to ask a server fails at once.
+var noTime = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 func (s *Store) String() string { return "redis" }
 
