@@ -14,7 +14,7 @@ var (
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
 	// ErrFault is matched by an error of a store that did answer, but found something at a key of this name that makes no
-	// sense. The store itself is well.
+	// sense. The store itself is well. As with ErrSetup, it is no reason to go on without the store.
 	ErrFault = errors.New("the store found something wrong")
 	// ErrSetup is matched by an error of a store that did answer, but can serve no name at all until somebody
 	// mends it: a table or a right is missing, or its scripts may not call a command that they need. It is

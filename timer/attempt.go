@@ -82,8 +82,7 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Le
 		s.tally(e).acquired(err)
 		s.store.acquireTime.Observe(time.Since(started).Seconds())
 	}
-	s.store.heard(err)
-	return lease, err
+	return lease, s.store.heard(err)
 }
 
 // nextInLine lets the next waiting tick have this attempt's turn. Called with mu held.
@@ -146,26 +145,35 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 	return false
 }
 
-// answered ends the fallback of a timer. Called with mu held.
+// answered ends the fallback of a timer, or what the store found wrong with it. Called with mu held.
 func (s *Scheduler) answered(e *entry) {
-	if d := e.more(); d.storeDown {
-		d.storeDown = false
+	d := e.more()
+	d.storeDown = false
+	if d.seldom != nil {
+		d.seldom.storeFault = ""
 	}
 }
 
-// down notes that the store does not answer for a timer, says so once, and reports whether the timer goes on without it.
-// Called with mu held.
+// down notes that the store serves a timer not, and reports whether the timer goes on without it: only a store that does not answer is a reason to.
+// One that says what is wrong does so to every host, and all of them would run. Called with mu held.
 func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	d := e.more()
-	degraded = e.timer.OnStoreDown == RunLocal
-	if !d.storeDown {
-		switch {
-		case degraded:
-			s.say(slog.LevelWarn, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
-				"timer", e.timer.Name, "max_per_host", e.timer.MaxPerHost, "err", err)
-		case errors.Is(err, dlock.ErrFault): // nothing else tells of it
+	switch reasonOf(err) {
+	case StoreSetup:
+		d.storeDown = false
+		return false
+	case StoreFault:
+		d.storeDown = false
+		if e.seldom().storeFault == "" {
 			s.say(slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
 		}
+		e.moreSeldom().storeFault = fmt.Sprint(err)
+		return false
+	}
+	degraded = e.timer.OnStoreDown == RunLocal
+	if degraded && !d.storeDown {
+		s.say(slog.LevelDebug, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
+			"timer", e.timer.Name, "max_per_host", e.timer.MaxPerHost, "err", err)
 	}
 	d.storeDown = true
 	return degraded
@@ -261,7 +269,7 @@ func (s *Scheduler) release(e *entry, lease *dlock.Lease) {
 
 // Trigger starts a run now and returns once it has started, or an error: a *RefusedError that says which limit
 // was reached, or ErrUnknown. It obeys MaxConcurrency and MaxPerHost, but no schedule and no MaxPerTick. While the
-// store does not answer, OnStoreDown decides; but it is asked, also while ticks do not. The run does not end with ctx.
+// store does not answer, OnStoreDown decides; but it is asked, also while ticks do not. What it finds wrong (StoreSetup, StoreFault) refuses the run. The run does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	s.lock()
 	e := s.entries[name]

@@ -1,7 +1,10 @@
 package timer
 
 import (
+	"fmt"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 const (
@@ -17,15 +20,21 @@ const (
 // A breaker keeps ticks from asking a store that does not answer: they would all wait for it, and a thousand timers would stand
 // still. Only errors and time-outs open it, never a "no". While it is open the ticks do at once what their OnStoreDown says,
 // and the store is asked by one probe of this host at a time. It has no lock of its own: Scheduler.mu.
+//
+// A store that says that it is not set up right (dlock.ErrSetup) opens it, too, and no tick runs then. It is taken at its word until it
+// grants or refuses again: one that is asked for a password that is wrong may well be silent at times.
 type breaker struct {
 	called   bool
 	err      error // of the last call; nil: it was answered
+	setup    error // what the store said of how it is set up; nil: nothing, or it has granted or refused since
 	open     bool
 	failures int       // in a row
 	answers  int       // in a row
 	since    time.Time // when err last came or went
 	told     time.Time // when an outage was last logged
 	telling  bool      // this one was
+
+	toldSetup time.Time // when it was last logged that the store is not set up right
 }
 
 // A change is what one call did to the breaker.
@@ -33,12 +42,16 @@ type change struct {
 	answered bool // for the first time, or again
 	opened   bool
 	closed   bool
-	tell     bool          // opened or closed, and it is worth a line in the log
+	setup    bool          // it has said that it is not set up right, and had not before
+	tell     bool          // one of these, and it is worth a line in the log
 	lasted   time.Duration // how long it was open
 }
 
-// saw takes in how a call went.
-func (b *breaker) saw(err error) (c change) {
+// saw takes in how a call went. A renewal that is answered tells nothing of whether the store grants.
+func (b *breaker) saw(err error, renewal bool) (c change) {
+	if err == nil && renewal && (b.open || b.setup != nil) {
+		return c
+	}
 	now := time.Now()
 	c.answered = err == nil && (!b.called || b.err != nil)
 	down := now.Sub(b.since)
@@ -47,6 +60,9 @@ func (b *breaker) saw(err error) (c change) {
 		b.since = now
 	}
 	b.called, b.err = true, err
+	if matches(err, dlock.ErrSetup) {
+		c.setup, b.setup = b.setup == nil, err
+	}
 	if err != nil {
 		b.failures++
 		b.answers = 0
@@ -54,29 +70,49 @@ func (b *breaker) saw(err error) (c change) {
 		b.answers++
 		b.failures = 0
 	}
-	switch {
-	case !b.open && b.failures >= trips:
+	if !b.open && b.failures >= trips {
 		b.open, c.opened = true, true
-		b.telling = b.told.IsZero() || now.Sub(b.told) >= quiet
-		if b.telling {
-			b.told = now
-		}
-		c.tell = b.telling
+	}
+	switch {
+	case c.setup:
+		c.tell = b.mayTell(&b.toldSetup, now)
+	case c.opened:
+		c.tell = !b.telling && b.mayTell(&b.told, now)
 	case b.open && b.answers >= mends:
 		b.open, c.closed, c.lasted, c.tell = false, true, down, b.telling
 		b.telling = false
 		b.since = now
 	}
+	if err == nil && !b.open {
+		b.setup, b.telling = nil, false
+	}
 	return c
+}
+
+// mayTell reports whether an outage is worth a line in the log, and notes when there was one.
+func (b *breaker) mayTell(told *time.Time, now time.Time) bool {
+	if !told.IsZero() && now.Sub(*told) < quiet {
+		return false
+	}
+	*told, b.telling = now, true
+	return true
+}
+
+// why is what is wrong with the store; nil: nothing is known.
+func (b *breaker) why() error {
+	if b.setup != nil {
+		return b.setup
+	}
+	return b.err
 }
 
 // well reports whether the last call was answered and ticks may ask.
 func (b *breaker) well() bool { return b.called && b.err == nil && !b.open }
 
 func (b *breaker) status(label string) StoreStatus {
-	status := StoreStatus{Name: label, Up: b.well(), Open: b.open, Since: b.since}
-	if b.err != nil {
-		status.Err = b.err.Error()
+	status := StoreStatus{Name: label, Up: b.well(), Open: b.open, Setup: b.setup != nil, Since: b.since}
+	if why := b.why(); why != nil {
+		status.Err = fmt.Sprint(why) // which survives an error that panics
 	}
 	return status
 }

@@ -22,7 +22,7 @@ func TestBreakerCountsInARow(t *testing.T) {
 			if call == '-' {
 				err = errors.New("no answer")
 			}
-			b.saw(err)
+			b.saw(err, false)
 		}
 		if b.open != step.open {
 			t.Fatalf("step %d, %s: open %v, want %v", i, step.calls, b.open, step.open)

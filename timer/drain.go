@@ -13,39 +13,48 @@ import (
 // released. It returns nil, or a *StuckError that names the handlers that did not return; their slots are left
 // to expire. Nothing else of the Scheduler's is left then. It can be called once.
 //
-// It starts while the store is down, and needs no restart when that comes back.
+// It first asks the store, and waits up to 5 s (the TTL, if that is shorter) for it. If the first answer is that the store is not set up right
+// (an error that matches dlock.ErrSetup), Run starts nothing and returns it. A store that does not answer keeps nothing from starting, and one that
+// says so later costs ticks until it is mended; neither needs a restart.
 func (s *Scheduler) Run(ctx context.Context) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	if err := s.start(base); err != nil {
 		return err
 	}
-	stopProbing := s.startProbing()
-	s.loop(ctx.Done())
-	s.log.Info("timer: draining", "cause", context.Cause(ctx))
-	s.setPhase(leaving)
-	if s.config.PreStopDelay > 0 {
-		over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
-		s.loop(over.Done())
-		stop()
+	stopProbing, first := s.startProbing()
+	err := s.greet(ctx, first)
+	if err == nil {
+		s.loop(ctx.Done())
+		s.log.Info("timer: draining", "cause", context.Cause(ctx))
+		s.setPhase(leaving)
+		if s.config.PreStopDelay > 0 {
+			over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
+			s.loop(over.Done())
+			stop()
+		}
 	}
 	idle := s.drain()
 	leaveFleet := stopProbing()
 	stuck := s.wait(idle, cancel)
 	leaveFleet()
 	// The session goes last: it has renewed the slots of all runs up to here.
-	var err error
+	var closeErr error
 	if s.session != nil {
-		err = s.session.Close(base)
+		closeErr = s.session.Close(base)
 	}
 	s.setPhase(stopped)
-	if err != nil {
-		s.log.Warn("timer: what may still be held in the store is left to expire", "err", err)
+	if closeErr != nil && err == nil {
+		s.log.Warn("timer: what may still be held in the store is left to expire", "err", closeErr)
 	}
 	if len(stuck) > 0 {
-		return &StuckError{Timers: stuck}
+		left := &StuckError{Timers: stuck}
+		if err == nil {
+			return left
+		}
+		return errors.Join(err, left)
 	}
-	return nil
+	return err
 }
 
 func (s *Scheduler) start(base context.Context) error {
@@ -54,7 +63,7 @@ func (s *Scheduler) start(base context.Context) error {
 		s.unlock()
 		return errors.New("timer: Run was called before: make another Scheduler")
 	}
-	s.phase = running // from here on Register puts timers into the heap itself
+	s.phase, s.greeting = running, s.session != nil // from here on Register puts timers into the heap itself
 	s.base = base
 	s.wakeBy.Store(int64(time.Since(s.born)))
 	entries := slices.Collect(maps.Values(s.entries))

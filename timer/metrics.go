@@ -74,7 +74,7 @@ func newMetrics(s *Scheduler) *metrics {
 		leasesExpired:  desc("leases_expired_total", "Slots that this host got after whoever had them let them expire unreleased.", "timer"),
 		hosts:          prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tickslot", Name: "hosts", Help: "Schedulers that were last seen to share the store and compete for its slots, this one included."}),
 		breaker:        desc("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.", "store"),
-		up:             desc("store_up", "1 if the store answered the last call.", "store"),
+		up:             desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.", "store"),
 		opTime:         histogram("store_operation_duration_seconds", "How long calls to the store took.", "store", "op"),
 		opErrors:       counter("store_errors_total", "Calls to the store that failed or were not answered.", "store", "op"),
 		lastSuccess:    desc("last_success_timestamp_seconds", "When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
@@ -126,7 +126,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	var written series
 	s.lock()
 	if s.breaker.called {
-		written.gauge(m.up, oneIf(s.breaker.err == nil), s.store.label)
+		written.gauge(m.up, oneIf(s.breaker.why() == nil && s.ownFault == nil), s.store.label)
 		written.gauge(m.breaker, oneIf(s.breaker.open), s.store.label)
 	}
 	entries := slices.Collect(maps.Values(s.entries))

@@ -2,7 +2,9 @@ package timer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -19,6 +21,9 @@ const (
 	probeLock = "tickslot:probe:%d"
 	// hostsEvery is how often the hosts are counted.
 	hostsEvery = time.Minute
+	// startGrace is how long a host that starts waits for the store at most, before its ticks begin: its first connections may take longer than
+	// a call may, and that is no outage.
+	startGrace = 5 * time.Second
 )
 
 // A prober asks the store for this host, in the background: about once per TTL while the store is well, to find out when it is not
@@ -28,6 +33,7 @@ type prober struct {
 	host    *dlock.Lease // our slot of hostsLock
 	pause   *backoff.ExponentialBackOff
 	counted time.Time
+	first   chan error // gets, once, that the store serves (nil) or that it is not set up right, whichever it says first
 }
 
 func newProber(s *Scheduler) *prober {
@@ -35,15 +41,18 @@ func newProber(s *Scheduler) *prober {
 	pause.InitialInterval = s.config.StoreTimeout / 4
 	pause.MaxInterval = s.config.TTL / 3 // so that a store which is back is found within a TTL
 	pause.Reset()
-	return &prober{s: s, pause: pause}
+	return &prober{s: s, pause: pause, first: make(chan error, 1)}
 }
 
-// startProbing starts the prober. What it returns ends it, and that returns what gives its slot of hostsLock back.
-func (s *Scheduler) startProbing() (stop func() (leave func())) {
+// startProbing starts the prober. What it returns ends it, and that returns what gives its slot of hostsLock back; and tells of the store's first answer.
+func (s *Scheduler) startProbing() (stop func() (leave func()), first <-chan error) {
 	if s.session == nil {
-		return func() func() { return func() {} }
+		answered := make(chan error)
+		close(answered)
+		return func() func() { return func() {} }, answered
 	}
 	p, until, done := newProber(s), make(chan struct{}), make(chan struct{})
+	first = p.first
 	go func() {
 		defer close(done)
 		p.run(until)
@@ -56,7 +65,26 @@ func (s *Scheduler) startProbing() (stop func() (leave func())) {
 				_ = p.host.Release(s.base) // what the store does not answer, ends with its TTL
 			}
 		}
+	}, first
+}
+
+// greet waits for the store's first answer, for a while. It returns an error if that is that it is not set up right.
+func (s *Scheduler) greet(ctx context.Context, first <-chan error) error {
+	grace := time.NewTimer(min(s.config.TTL, startGrace))
+	defer grace.Stop()
+	var err error
+	select {
+	case err = <-first:
+	case <-grace.C:
+	case <-ctx.Done():
 	}
+	s.lock()
+	defer s.unlock()
+	s.greeting = false
+	if err != nil {
+		return fmt.Errorf("timer: nothing was started, because the store (%s) can serve no timer: %w", s.store.label, err)
+	}
+	return nil
 }
 
 // run probes until the channel is closed. The host's slot is kept: it is released when the host has drained.
@@ -87,14 +115,21 @@ func (p *prober) probe(until <-chan struct{}) {
 	err := p.ask()
 	s := p.s
 	s.lock()
+	if s.greeting && reasonOf(err) == StoreSetup {
+		s.unlock()
+		p.tellFirst(err) // Run returns it, so that nobody need log it
+		return
+	}
 	s.probed = true
 	s.endPauses()
-	s.store.heard(err)
+	_ = s.store.heard(err)
+	s.foundWrong(err)
 	well := s.breaker.well()
 	s.unlock()
 	if !well {
 		return
 	}
+	p.tellFirst(nil)
 	s.rejoin(until)
 	s.learnOrders(until)
 	select {
@@ -103,6 +138,28 @@ func (p *prober) probe(until <-chan struct{}) {
 		if time.Since(p.counted) >= hostsEvery {
 			p.count()
 		}
+	}
+}
+
+func (p *prober) tellFirst(err error) {
+	select {
+	case p.first <- err:
+	default: // it is told already
+	}
+}
+
+// foundWrong notes what the store finds wrong with the hosts' own locks: no timer suffers, but the hosts are not counted, and it may be the first sign
+// of more. Called with mu held.
+func (s *Scheduler) foundWrong(err error) {
+	_, failed := errors.AsType[*dlock.StoreError](err)
+	switch {
+	case !failed:
+		s.ownFault = nil
+	case reasonOf(err) == StoreFault:
+		if s.ownFault == nil {
+			s.say(slog.LevelWarn, "timer: the store found something wrong with what hosts keep there for themselves; timers go on", "store", s.store.label, "err", err)
+		}
+		s.ownFault = err
 	}
 }
 

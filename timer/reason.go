@@ -21,19 +21,37 @@ const (
 	Quarantine  Reason = "quarantine"   // the store restarted and must wait until old leases have ended
 	Paused      Reason = "paused"       // somebody paused the timer
 	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip, or the tick was missed and nobody knows whether it ran
+	StoreSetup  Reason = "store_setup"  // the store can serve no timer until somebody mends it (dlock.ErrSetup), whatever OnStoreDown says
+	StoreFault  Reason = "store_fault"  // the store found something wrong at a key of this timer (dlock.ErrFault), whatever OnStoreDown says
 	Rejoining   Reason = "rejoining"    // the store is back, and runs that went on without it hold no slot yet
 	Draining    Reason = "draining"     // the host is shutting down
 	NotRunning  Reason = "not_running"  // Trigger before Run, or after it
 )
 
-// reasonOf translates the store's no.
+// reasonOf translates what the store said.
 func reasonOf(err error) Reason {
-	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	if !ok {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		if no.Reason == dlock.Full {
+			return LimitGlobal
+		}
+		return Reason(no.Reason) // the others have the same names
+	}
+	switch {
+	case matches(err, dlock.ErrSetup):
+		return StoreSetup
+	case matches(err, dlock.ErrFault):
+		return StoreFault
+	default:
 		return StoreDown
 	}
-	if no.Reason == dlock.Full {
-		return LimitGlobal
-	}
-	return Reason(no.Reason) // the others have the same names
+}
+
+// matches is errors.Is for an error of the store: one that panics when it is looked into matches nothing.
+func matches(err, target error) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	return errors.Is(err, target)
 }

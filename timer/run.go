@@ -324,12 +324,16 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	if !ok {
 		return // released: the handler has returned
 	}
-	goOn := lost.Silent && e.timer.OnStoreDown == RunLocal
+	goOn := lost.Silent && e.timer.OnStoreDown == RunLocal && reasonOf(lost.Err) == StoreDown
 	if !goOn {
 		r.ctx.lose(err) // first of all
 	}
 	s.lock()
 	defer s.unlock()
+	if goOn && s.breaker.setup != nil { // it fell silent after it had said that it is not set up right
+		goOn = false
+		r.ctx.lose(err)
+	}
 	if goOn && !r.over && !r.Degraded() {
 		e.more().storeDown = true
 		s.goOnWithout(e, r)

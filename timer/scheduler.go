@@ -59,7 +59,9 @@ type Scheduler struct {
 	given      bool          // Run has given up on the runs that are left
 	breaker    breaker
 	quarantine time.Time // until when the store grants nothing, as it said
+	ownFault   error     // what the store finds wrong with what the hosts keep there for themselves
 	auditing   bool
+	greeting   bool  // Run waits for the store's first answer
 	degraded   int   // runs that go on without the store
 	hosts      int   // that were last seen to share the store, this one included
 	probed     bool  // the store has been asked once, whatever it said
@@ -118,9 +120,10 @@ type detail struct {
 
 // seldom is what few timers ever need.
 type seldom struct {
-	waits dueTick       // for which the timer stands in line; zero: none
-	fault string        // the schedule failed
-	idle  chan struct{} // closed when the last run of a timer that was removed has ended; nil if nobody waits
+	waits      dueTick       // for which the timer stands in line; zero: none
+	fault      string        // the schedule failed
+	storeFault string        // what the store last found wrong with the timer; "": nothing
+	idle       chan struct{} // closed when the last run of a timer that was removed has ended; nil if nobody waits
 }
 
 // told is what the store told of a timer. It is made when the store first does.
@@ -614,7 +617,8 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 
 // withoutStore does at once with a tick that has a place what its timer does while the store is down. Called with mu held.
 func (s *Scheduler) withoutStore(e *entry, t dueTick) {
-	goesOn := s.down(e, s.breaker.err)
+	why := s.breaker.why()
+	goesOn := s.down(e, why)
 	if goesOn && e.pauseKnown() {
 		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
 		s.leave(e)
@@ -624,7 +628,7 @@ func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 		go s.run(e, t.at, nil, true)
 		return
 	}
-	s.skip(e, t.at, StoreDown, s.breaker.err)
+	s.skip(e, t.at, reasonOf(why), why)
 	s.leave(e)
 }
 

@@ -35,8 +35,9 @@ func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 type StoreStatus struct {
 	Name  string    // "" without a store
 	Up    bool      // it answered the last call; false also before the first
+	Setup bool      // it said that it is not set up right (dlock.ErrSetup) and has granted nothing since: ticks are skipped, whatever OnStoreDown says
 	Open  bool      // it failed several times in a row, so ticks do not ask it: OnStoreDown decides
-	Err   string    // of the last call
+	Err   string    // what is wrong with it; "": nothing
 	Since time.Time // when it came to be so
 }
 
@@ -58,6 +59,7 @@ type TimerStatus struct {
 	Declared       int          // MaxConcurrency of other hosts if they disagree, else 0
 	Ordered        int          // MaxConcurrency that was ordered for the fleet; 0: none was, or the timer is paused by it
 	Paused         *PauseStatus // nil: it is not
+	StoreFault     string       // what the store found wrong with this timer alone (dlock.ErrFault), so that it does not run; "": nothing
 	Fault          string       // why the schedule is no longer followed; "": it is
 }
 
@@ -95,6 +97,9 @@ func (s *Scheduler) Status() Status {
 	st := Status{Phase: s.phase.String(), Holder: s.config.Holder, Hosts: s.hosts}
 	if s.store != nil {
 		st.Store = s.breaker.status(s.store.label)
+		if s.ownFault != nil {
+			st.Store.Up, st.Store.Err = false, fmt.Sprint(s.ownFault)
+		}
 	}
 	for _, e := range s.entries {
 		t := e.status()
@@ -115,7 +120,7 @@ func (e *entry) status() TimerStatus {
 		return t
 	}
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
-	t.Last, t.Declared, t.Fault = d.last.result(d.lastErr), e.told().declared, e.seldom().fault
+	t.Last, t.Declared, t.Fault, t.StoreFault = d.last.result(d.lastErr), e.told().declared, e.seldom().fault, e.seldom().storeFault
 	t.Fallback, t.Silent = e.fallback(), int(d.silence.ticks)
 	orders := &e.told().orders
 	t.Ordered = orders.limit
@@ -197,9 +202,9 @@ func (s *Scheduler) Started() error {
 	}
 }
 
-// StoreReachable returns an error while the store does not answer: from the third failure in a row to the third answer in a row, so that
-// it does not flap. In the background every host takes and releases a lock of its own, about once per TTL, so it knows of a store
-// that fails also when nothing is due.
+// StoreReachable returns an error while the store does not answer, or answers that it is not set up right: from the third failure in a row to the third
+// answer in a row, so that it does not flap. In the background every host takes and releases a lock of its own, about once per TTL, so it knows of a store
+// that fails also when nothing is due. What the store finds wrong at these locks themselves (dlock.ErrFault) is an error, too, though timers go on.
 func (s *Scheduler) StoreReachable() error {
 	s.lock()
 	defer s.unlock()
@@ -207,6 +212,12 @@ func (s *Scheduler) StoreReachable() error {
 }
 
 func (s *Scheduler) storeReachable() error {
+	if s.store != nil && s.breaker.open && s.breaker.setup != nil {
+		return fmt.Errorf("the store (%s) can serve no timer since %s: %w", s.store.label, s.breaker.since.UTC().Format(time.RFC3339), s.breaker.setup)
+	}
+	if s.ownFault != nil {
+		return fmt.Errorf("the store (%s) found something wrong with what hosts keep there for themselves: %w", s.store.label, s.ownFault)
+	}
 	if s.store != nil && s.breaker.open {
 		return fmt.Errorf("the store (%s) does not answer since %s: %w", s.store.label, s.breaker.since.UTC().Format(time.RFC3339), cmp.Or(s.breaker.err, errOnlyJust))
 	}
@@ -254,6 +265,9 @@ func (s *Scheduler) Degraded() error {
 	for name, e := range s.entries {
 		if e.fallback() {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
+		}
+		if fault := e.seldom().storeFault; fault != "" {
+			errs = append(errs, fmt.Errorf("timer %q does not run: %s", name, fault))
 		}
 	}
 	reachable, agree := s.storeReachable(), s.limitsAgree()

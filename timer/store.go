@@ -117,21 +117,26 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 	if op == "extend" && !errors.Is(ctx.Err(), context.Canceled) {
 		s.lock()
 		defer s.unlock()
-		if errors.Is(failure, dlock.ErrFault) {
+		if matches(failure, dlock.ErrFault) {
 			failure = nil
 		}
-		w.saw(failure)
+		w.saw(failure, true)
 	}
 }
 
 // saw takes in whether the store answered. Called with mu held.
-func (w *watchedStore) saw(failure error) {
+func (w *watchedStore) saw(failure error, renewal bool) {
 	s := w.scheduler
-	c := s.breaker.saw(failure)
-	if c.opened && c.tell {
-		s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label, "err", failure)
-	}
-	if c.closed && c.tell {
+	c := s.breaker.saw(failure, renewal)
+	switch {
+	case !c.tell:
+	case c.setup:
+		s.say(slog.LevelWarn, "timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown", "store", w.label, "err", failure)
+	case c.opened:
+		local, skip := s.policies()
+		s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label,
+			"timers_run_local", local, "timers_skip", skip, "err", failure)
+	case c.closed:
 		s.say(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond))
 	}
 	if c.answered && !s.breaker.open || c.closed {
@@ -143,15 +148,42 @@ func (w *watchedStore) saw(failure error) {
 	}
 }
 
-// heard takes in what an acquire told of the store itself. Called with mu held.
-func (w *watchedStore) heard(err error) {
+// heard takes in what an acquire told of the store itself. It returns the error, or, of a store that was not set up right when it last said anything,
+// one that says so, too. Called with mu held.
+func (w *watchedStore) heard(err error) error {
 	failed, ok := errors.AsType[*dlock.StoreError](err)
-	switch {
-	case ok && !errors.Is(err, dlock.ErrFault): // a fault is one bad key, found by a store that answers
-		w.saw(failed.Err)
-	case ok || err == nil || errors.Is(err, dlock.ErrNotAcquired):
-		w.saw(nil)
+	if !ok {
+		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			w.saw(nil, false)
+		}
+		return err
 	}
+	switch reasonOf(failed) {
+	case StoreFault: // one bad key, found by a store that answers
+		w.saw(nil, false)
+	case StoreSetup:
+		w.saw(failed.Err, false)
+	default:
+		w.saw(failed.Err, false)
+		if setup := w.scheduler.breaker.setup; setup != nil {
+			return fmt.Errorf("%w; before it fell silent it said: %w", err, setup)
+		}
+	}
+	return err
+}
+
+// policies counts the timers that share the store by what they do while it is down. Called with mu held.
+func (s *Scheduler) policies() (local, skip int) {
+	for _, e := range s.entries {
+		switch {
+		case !s.shared(e):
+		case e.timer.OnStoreDown == RunLocal:
+			local++
+		default:
+			skip++
+		}
+	}
+	return local, skip
 }
 
 // audit has the store look at its server, when it first answers and when it answers again: that may be another server.
@@ -197,7 +229,7 @@ func audit(ctx context.Context, auditor dlock.Auditor) (warnings []string, err e
 func (s *Scheduler) storeIsBack() {
 	for _, e := range s.entries {
 		if e.detail != nil {
-			s.answered(e)
+			e.detail.storeDown = false
 		}
 	}
 }

@@ -254,7 +254,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		h.link.Heal()
 		time.Sleep(10 * time.Second)
 		f.stop()
-		for line, want := range map[string]int{"does not answer": 1, "runs without the store": 1, "answers again": 1} {
+		for line, want := range map[string]int{"does not answer": 1, "answers again": 1, "WARN": 1} {
 			if n := strings.Count(log.String(), line); n != want {
 				t.Errorf("%q logged %d times, want %d:\n%s", line, n, want, log.String())
 			}

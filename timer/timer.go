@@ -71,7 +71,8 @@ type Timer struct {
 	// Spread is which hosts get a tick first. Default FirstCome.
 	Spread SpreadPolicy
 
-	// OnStoreDown decides what happens while the store does not answer. Default RunLocal.
+	// OnStoreDown decides what happens while the store does not answer. A store that answers that it is not set up right, or that something is wrong
+	// at a key of this timer (dlock.ErrSetup, dlock.ErrFault), is none that does not answer: then ticks are skipped. Default RunLocal.
 	OnStoreDown StoreDownPolicy
 
 	// AlarmAfter is how many ticks may come due without a successful run on any host before TimersSucceed complains. At least 1, or
@@ -98,7 +99,8 @@ type StoreDownPolicy uint8
 const (
 	// RunLocal goes on without the store: ticks start up to MaxPerHost runs on each host, and a run whose lease can
 	// no longer be trusted because the store is silent goes on. Such runs are degraded and not Valid. At most
-	// hosts × MaxPerHost runs go on at once. A store that restarted and is in quarantine answers: that is no outage.
+	// hosts × MaxPerHost runs go on at once. A store that restarted and is in quarantine answers: that is no outage. Neither is one that
+	// says what is wrong with it: it says so to every host, and all of them would run every tick, for as long as nobody looks.
 	RunLocal StoreDownPolicy = iota
 	// Skip starts nothing, and ends a run when its lease can no longer be trusted. The limit holds.
 	Skip

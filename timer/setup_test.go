@@ -1,0 +1,275 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+var (
+	noTable = fmt.Errorf("%w: relation \"locks\" does not exist: call Migrate", dlock.ErrSetup)
+	badKey  = fmt.Errorf("%w: key holds a list", dlock.ErrFault)
+)
+
+// startNow starts a host whose store is as inject says from its first call on.
+func (f *fleet) startNow(fault dlocktest.Fault, config timer.Config, timers ...timer.Timer) *host {
+	f.t.Helper()
+	link := dlocktest.NewFaulty(f.store)
+	link.Inject(fault)
+	h := f.startOn(link, config, timers...)
+	h.link = link
+	return h
+}
+
+// A store that answers every call with a fault is no outage: nobody runs a tick without it, whatever OnStoreDown says, each tick is accounted for, and
+// the probes say so.
+//
+// Fails when down takes a fault for silence, or when the probe does not tell of what it meets itself.
+func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var runs atomic.Int64
+		for range 3 {
+			f.startNow(dlocktest.Error(badKey), timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second),
+				Run: func(context.Context) error { runs.Add(1); return nil }})
+		}
+		time.Sleep(30 * time.Second)
+		if n := runs.Load(); n != 0 {
+			t.Errorf("%d runs of 30 ticks that the store found fault with", n)
+		}
+		for _, h := range f.hosts {
+			st := h.Status()
+			if st.Timers[0].Skipped[timer.StoreFault] != 30 || st.Timers[0].Fallback || st.Timers[0].StoreFault == "" {
+				t.Errorf("%+v", st.Timers[0])
+			}
+			if h.StoreReachable() == nil || st.Store.Up || !strings.Contains(st.Store.Err, "holds a list") {
+				t.Errorf("the store counts as well: %+v", st.Store)
+			}
+			h.accounted(t)
+			if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Reason != timer.StoreFault || !strings.Contains(x.Text, "holds a list") {
+				t.Errorf("%+v, %v", x, err)
+			}
+			h.link.Heal()
+		}
+		time.Sleep(30 * time.Second)
+		for _, h := range f.hosts {
+			if err := h.Degraded(); err != nil {
+				t.Errorf("after the fault was mended: %v", err)
+			}
+		}
+		if n := runs.Load(); n < 25 {
+			t.Errorf("%d runs of 30 ticks after the fault was mended", n)
+		}
+		f.stop()
+	})
+}
+
+// A store that is set up wrongly from the start makes Run fail at once, with what the store says of how to mend it, before anything has run.
+//
+// Fails when Run does not wait for the first answer.
+func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		link := dlocktest.NewFaulty(f.store)
+		link.Inject(dlocktest.Error(noTable))
+		var runs atomic.Int64
+		work := func(context.Context) error { runs.Add(1); return nil }
+		s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Millisecond), Run: work},
+			timer.Timer{Name: "local", Schedule: timer.Every(time.Millisecond), LocalOnly: true, Run: work})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		err = s.Run(ctx)
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
+			t.Errorf("Run returned %v", err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("after %v", took)
+		}
+		if n := runs.Load(); n != 0 {
+			t.Errorf("%d runs", n)
+		}
+		if s.Ready() == nil || s.Started() == nil {
+			t.Error("it is ready, or has started")
+		}
+	})
+}
+
+// The first answer decides, also when it needs more than one call. Later than the host begins its ticks it is as any fault that
+// begins later: the host goes on.
+//
+// Fails when greet looks at the first call only, or waits for ever.
+func TestI11FirstAnswerDecides(t *testing.T) {
+	for silent, fails := range map[time.Duration]bool{2 * time.Second: true, 10 * time.Second: false} {
+		t.Run(fmt.Sprint(silent), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				link := dlocktest.NewFaulty(f.store)
+				link.Inject(dlocktest.Error(errors.New("connection refused")))
+				s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- s.Run(ctx) }()
+				time.Sleep(silent)
+				started := s.Status().Timers[0].Started
+				link.Inject(dlocktest.Error(noTable))
+				time.Sleep(30 * time.Second)
+				if st := s.Status().Timers[0]; fails && st.Ticks > 0 || !fails && (started == 0 || st.Started > started+8 || st.Skipped[timer.StoreSetup] < 20) {
+					t.Errorf("%d runs before, %+v", started, st)
+				}
+				stop()
+				if err := <-done; errors.Is(err, dlock.ErrSetup) != fails {
+					t.Errorf("Run returned %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A right is revoked while timers run, and granted again: ticks are skipped meanwhile, under RunLocal, too, runs that go on end when their
+// leases can no longer be trusted, everything that watches says so within a TTL, the log with one line, and nothing needs a restart.
+//
+// Fails when down or lost take it for silence, or when the breaker does not see it.
+func TestI11RightRevokedLater(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		registry := newRegistry()
+		f := newFleet(t)
+		var cause error
+		h := f.start(timer.Config{Logger: textLogger(&log), Registerer: registry},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "idle", Run: f.handler(0)},
+			timer.Timer{Name: "long", Run: func(ctx context.Context) error {
+				err := sleep(ctx, 10*time.Minute)
+				cause = context.Cause(ctx)
+				return err
+			}})
+		time.Sleep(10 * time.Second)
+		if err := h.Trigger(t.Context(), "long"); err != nil {
+			t.Fatal(err)
+		}
+		h.link.Inject(dlocktest.Error(noTable))
+		began := h.Status().Timers[0].Started
+		time.Sleep(dlock.DefaultTTL)
+		synctest.Wait()
+		st := h.Status()
+		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "call Migrate") || strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("StoreReachable: %v", err)
+		}
+		if st.Store.Up || !st.Store.Open || !st.Store.Setup || !strings.Contains(st.Store.Err, "call Migrate") {
+			t.Errorf("%+v", st.Store)
+		}
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+			# HELP tickslot_store_breaker_open 1 while ticks do not ask the store because it failed several times in a row.
+			# TYPE tickslot_store_breaker_open gauge
+			tickslot_store_breaker_open{store="memory"} 1
+			# HELP tickslot_store_up 1 if the store answered the last call, and found nothing wrong with itself.
+			# TYPE tickslot_store_up gauge
+			tickslot_store_up{store="memory"} 0
+			`), "tickslot_store_breaker_open", "tickslot_store_up"); err != nil {
+			t.Error(err)
+		}
+		if !errors.Is(cause, dlock.ErrLost) {
+			t.Errorf("a run goes on that the store would not renew: %v", cause)
+		}
+		for _, name := range []string{"a", "idle"} {
+			err := h.Trigger(t.Context(), name)
+			if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.StoreSetup || !errors.Is(err, dlock.ErrSetup) {
+				t.Errorf("Trigger returned %v", err)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		st = h.Status()
+		if a := st.Timers[0]; a.Started != began || a.Fallback || a.Bound != 1 || a.Skipped[timer.StoreSetup] < 600 {
+			t.Errorf("%+v, want %d started", a, began)
+		}
+		h.accounted(t)
+		h.link.Heal()
+		until(t, dlock.DefaultTTL, "the store is well again", func() bool { return h.Status().Store.Up && h.StoreReachable() == nil })
+		began = h.Status().Timers[0].Started
+		time.Sleep(10 * time.Second)
+		if err := h.Degraded(); err != nil || h.Status().Timers[0].Started != began+10 {
+			t.Errorf("after the right was granted again: %v, %+v", err, h.Status().Timers[0])
+		}
+		f.stop()
+		if n := strings.Count(log.String(), "not set up right"); strings.Count(log.String(), "level=WARN") != 2 || n == 0 { // and the lease that was lost
+			t.Errorf("logged:\n%s", log.String())
+		}
+	})
+}
+
+// Who says that he was set up wrongly and then falls silent is not believed to be only silent: until it grants again, nothing runs without it.
+//
+// Fails when the breaker forgets what the store said at its next time-out.
+func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var degraded atomic.Int64
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(500 * time.Millisecond), Run: func(ctx context.Context) error {
+			if r, _ := timer.RunFromContext(ctx); r.Degraded() {
+				degraded.Add(1)
+			}
+			return nil
+		}})
+		time.Sleep(10 * time.Second)
+		h.link.Inject(dlocktest.Error(noTable))
+		time.Sleep(1500 * time.Millisecond) // it need not have been seen three times
+		for range 20 {
+			h.link.Inject(dlocktest.Hang)
+			time.Sleep(7 * time.Second)
+			h.link.Inject(dlocktest.Error(noTable))
+			time.Sleep(3 * time.Second)
+		}
+		if n := degraded.Load(); n != 0 {
+			t.Errorf("%d runs without a store that is set up wrongly", n)
+		}
+		h.link.Heal()
+		until(t, dlock.DefaultTTL, "the store is well again", func() bool { return h.Status().Store.Up })
+		h.link.Inject(dlocktest.Hang)
+		time.Sleep(10 * time.Second)
+		if degraded.Load() == 0 {
+			t.Error("no run without a store that is well and then silent")
+		}
+		h.accounted(t)
+		f.stop()
+	})
+}
+
+// Something that makes no sense at the hosts' own list is said by the probes, and keeps no timer from running.
+//
+// Fails when the probe's own fault counts for nothing, or opens the breaker.
+func TestFaultAtTheListOfHosts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		bad := &faultyName{DistributedLock: f.store, name: "tickslot:hosts"}
+		h := f.startOn(bad, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		st := h.Status()
+		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "tickslot:hosts") || st.Store.Up || st.Store.Open {
+			t.Errorf("StoreReachable: %v; %+v", err, st.Store)
+		}
+		if st.Timers[0].Started != 60 {
+			t.Errorf("%+v", st.Timers[0])
+		}
+		f.stop()
+	})
+}
