@@ -292,6 +292,11 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	look()
 	select {
 	case <-ran:
+	case err := <-ended:
+		if !errors.Is(err, dlock.ErrSetup) {
+			t.Errorf("Run returned %v", err)
+		}
+		ended <- err
 	case <-time.After(10 * time.Second):
 		t.Error("nothing ever ran: RunLocal would have")
 	}
