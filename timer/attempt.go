@@ -85,24 +85,6 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Le
 	return lease, s.store.heard(err)
 }
 
-// nextInLine lets the next waiting tick have this attempt's turn. Called with mu held.
-func (s *Scheduler) nextInLine() {
-	s.attempts--
-	for len(s.line) > 0 {
-		e := s.line[0]
-		s.line = s.line[1:]
-		t := e.seldom().waits
-		e.moreSeldom().waits = dueTick{}
-		if s.breaker.open {
-			s.withoutStore(e, t)
-			continue
-		}
-		s.ask(e, t)
-		return
-	}
-	s.line = nil
-}
-
 // heard takes in what the store's answer tells about the timer, and reports whether the run is to go on without
 // the store. Called with mu held.
 func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (degraded bool) {
@@ -267,49 +249,47 @@ func (s *Scheduler) release(e *entry, lease *dlock.Lease) {
 	}
 }
 
-// Trigger starts a run now and returns once it has started, or an error: a *RefusedError that says which limit
+// Trigger starts a run now and returns once it has started and Status shows it, or an error: a *RefusedError that says which limit
 // was reached, or ErrUnknown. It obeys MaxConcurrency and MaxPerHost, but no schedule and no MaxPerTick. While the
-// store does not answer, OnStoreDown decides; but it is asked, also while ticks do not. What it finds wrong (StoreSetup, StoreFault) refuses the run. The run does not end with ctx.
+// store does not answer, OnStoreDown decides; but it is asked, also while ticks do not. What it finds wrong (StoreSetup, StoreFault) refuses the run. If many calls to
+// the store are under way it waits in line for its turn, until ctx ends. The run does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	refuse := func(reason Reason, err error) error {
+		return &RefusedError{Timer: name, Reason: reason, Err: err}
+	}
 	s.lock()
 	e := s.entries[name]
 	if e == nil {
 		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
-	refuse := func(reason Reason, err error) error {
-		return &RefusedError{Timer: name, Reason: reason, Err: err}
-	}
-	if !s.starting() {
-		reason := NotRunning
-		if s.phase == draining {
-			reason = Draining
-		}
+	if reason, err := s.refusesTrigger(e); reason != "" {
 		s.unlock()
-		return refuse(reason, nil)
-	}
-	if s.pausedHere(e) {
-		err := e.told().orders.refusal(e)
-		s.unlock()
-		return refuse(Paused, err)
-	}
-	if e.places >= e.hostLimit() {
-		s.unlock()
-		return refuse(LimitLocal, nil)
-	}
-	if s.rejoining(e) {
-		s.unlock()
-		return refuse(Rejoining, nil)
+		return refuse(reason, err)
 	}
 	s.enter(e)
-	s.unlock()
 	if !s.shared(e) {
-		go s.run(e, 0, nil, false)
+		r := s.begun(e, 0, nil, false)
+		s.unlock()
+		go s.carryOut(r)
 		return nil
 	}
-	lease, err := s.acquire(ctx, e, dueTick{})
+	s.unlock()
+	var lease *dlock.Lease
+	var err error
+	turn := s.awaitTurn(ctx, e)
+	if turn {
+		lease, err = s.acquire(ctx, e, dueTick{})
+	}
 	s.lock()
-	degraded := s.heard(e, lease, err, dueTick{})
+	degraded := false
+	if turn {
+		s.nextInLine()
+		degraded = s.heard(e, lease, err, dueTick{})
+	}
 	switch {
 	case s.handOver(e, lease):
 		s.leave(e)
@@ -323,14 +303,19 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		s.giveBack(e, lease)
 		return refuse(Draining, nil)
+	case !turn:
+		s.leave(e)
+		s.unlock()
+		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts, context.Cause(ctx))
 	case degraded && e.pauseKnown():
 		refusal := e.told().orders.refusal(e)
 		s.leave(e)
 		s.unlock()
 		return refuse(Paused, refusal)
 	case err == nil || degraded:
+		r := s.begun(e, 0, lease, degraded)
 		s.unlock()
-		go s.run(e, 0, lease, degraded)
+		go s.carryOut(r)
 		return nil
 	}
 	s.leave(e)
@@ -339,4 +324,21 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		return err
 	}
 	return refuse(reasonOf(err), err)
+}
+
+// refusesTrigger says why nothing may be started of a timer, as far as this host knows; "": it may. Called with mu held.
+func (s *Scheduler) refusesTrigger(e *entry) (Reason, error) {
+	switch {
+	case s.phase == draining:
+		return Draining, nil
+	case !s.starting():
+		return NotRunning, nil
+	case s.pausedHere(e):
+		return Paused, e.told().orders.refusal(e)
+	case e.places >= e.hostLimit():
+		return LimitLocal, nil
+	case s.rejoining(e):
+		return Rejoining, nil
+	}
+	return "", nil
 }

@@ -97,12 +97,11 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.phase = draining
 	s.giveClocks(0)
 	s.wakeBy.Store(0)
-	for _, e := range s.line {
-		s.skip(e, e.seldom().waits.at, Draining, nil)
-		e.moreSeldom().waits = dueTick{}
+	for e, t := s.line.oldest(); e != nil; e, t = s.line.oldest() {
+		s.skip(e, t.at, Draining, nil)
 		s.leave(e)
 	}
-	s.line = nil
+	s.line.dismiss(nil)
 	for _, it := range s.heap {
 		if it.again != nil {
 			s.skip(it.e, it.again.at, it.again.abandoned(), nil)

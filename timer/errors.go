@@ -16,7 +16,8 @@ var (
 	// ErrUnknown is returned for a name that is not registered on this host.
 	ErrUnknown = errors.New("timer: no timer of that name")
 
-	errGoexit = errors.New("the handler called runtime.Goexit")
+	errNilContext = errors.New("timer: the context is nil: use context.Background()")
+	errGoexit     = errors.New("the handler called runtime.Goexit")
 )
 
 // A RefusedError is why Trigger started nothing.

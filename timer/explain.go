@@ -37,7 +37,7 @@ type verdict uint8
 
 var verdicts = [...]string{1: string(OK), string(Failed), string(Panicked), string(TimedOut), string(LeaseLost), string(Canceled),
 	string(Missed), string(BlackedOut), string(LimitLocal), string(LimitGlobal), string(TickTaken), string(TickFirst), string(TickLate), string(TickAhead),
-	string(Quarantine), string(Paused), string(StoreDown), string(StoreSetup), string(StoreFault), string(Rejoining), string(Draining)}
+	string(Quarantine), string(Paused), string(StoreDown), string(StoreSetup), string(StoreFault), string(StoreBusy), string(Rejoining), string(Draining)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))
@@ -310,6 +310,8 @@ func (x *Explanation) why(w wording) string {
 		return fmt.Sprintf("as many runs went on here as may (MaxPerHost %d)", w.perHost)
 	case StoreDown:
 		return "the store did not answer"
+	case StoreBusy:
+		return fmt.Sprintf("%d calls to the store were under way on this host until the next tick came due: it answered slowly, or too much was due at once", maxAttempts)
 	case Quarantine:
 		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was shutting down"
 	case Rejoining:

@@ -261,7 +261,13 @@ func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
 		s.inactive()
 	}()
 	name := e.timer.Name
+	if !s.awaitTurn(s.base, e) {
+		return // another host may
+	}
 	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
+	s.lock()
+	s.nextInLine()
+	s.unlock()
 	if err != nil {
 		if r := reasonOf(err); r != TickTaken && r != TickLate { // else another host has it
 			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)

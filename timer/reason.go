@@ -23,6 +23,7 @@ const (
 	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip, or the tick was missed and nobody knows whether it ran
 	StoreSetup  Reason = "store_setup"  // the store can serve no timer until somebody mends it (dlock.ErrSetup), whatever OnStoreDown says
 	StoreFault  Reason = "store_fault"  // the store found something wrong at a key of this timer (dlock.ErrFault), whatever OnStoreDown says
+	StoreBusy   Reason = "store_busy"   // this host had 64 calls to the store under way until the next tick came due: it answers slowly, or too much is due at once
 	Rejoining   Reason = "rejoining"    // the store is back, and runs that went on without it hold no slot yet
 	Draining    Reason = "draining"     // the host is shutting down
 	NotRunning  Reason = "not_running"  // Trigger before Run, or after it

@@ -112,11 +112,17 @@ const (
 
 // run begins a run and carries it out. The caller has taken a place for it.
 func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool) {
-	r := s.newRun(e, tick, lease == nil && !degraded)
 	s.lock()
-	s.begin(e, r, lease)
+	r := s.begun(e, tick, lease, degraded)
 	s.unlock()
 	s.carryOut(r)
+}
+
+// begun returns a run that is in the books. The caller has taken a place for it, and carries it out. Called with mu held.
+func (s *Scheduler) begun(e *entry, tick int64, lease *dlock.Lease, degraded bool) *Run {
+	r := s.newRun(e, tick, lease == nil && !degraded)
+	s.begin(e, r, lease)
+	return r
 }
 
 // A start is a run that needs no store and is to begin. The caller has taken a place for it.

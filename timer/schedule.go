@@ -78,8 +78,11 @@ func (iv Interval) Check() error {
 	if iv.period < shortestPeriod {
 		errs = append(errs, fmt.Errorf("Every(%v): the period must be at least %v", iv.period, shortestPeriod))
 	}
-	if y := iv.begin().Year(); y < 1800 || y > 2200 || iv.shift > maxShift || iv.shift < -maxShift {
-		errs = append(errs, fmt.Errorf("%v: the grid must begin between the years 1800 and 2200, and be moved by at most 100 years", iv))
+	if y := iv.begin().Year(); y < 1800 || y > 2200 {
+		errs = append(errs, fmt.Errorf("%v: the grid must begin between the years 1800 and 2200", iv))
+	}
+	if iv.shift > maxShift || iv.shift < -maxShift {
+		errs = append(errs, fmt.Errorf("%v: an Offset must be at most %v", iv, maxShift))
 	}
 	return errors.Join(errs...)
 }

@@ -52,7 +52,7 @@ type Scheduler struct {
 	askNext    func()   // attempt, as a value that is made once
 	starts     []start  // of the batch at hand
 	young      youngRuns
-	line       []*entry      // whose ticks wait for an attempt to end
+	line       line          // who waits for an attempt to end
 	remarks    []remark      // to be logged when mu is unlocked
 	active     int           // attempts, runs and audits that Run waits for
 	idle       chan struct{} // closed when active is 0; nil if nobody waits
@@ -293,12 +293,11 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	for _, t := range s.heap.removeAll(e) {
 		s.skip(e, t.at, t.abandoned(), nil)
 	}
-	if waits := e.seldom().waits; waits.at != 0 {
-		s.line = slices.DeleteFunc(s.line, func(waiting *entry) bool { return waiting == e })
-		s.skip(e, waits.at, Draining, nil)
-		e.moreSeldom().waits = dueTick{}
+	if t, waited := s.line.takeOut(e); waited {
+		s.skip(e, t.at, Draining, nil)
 		s.leave(e)
 	}
+	s.line.dismiss(e)
 	var idle chan struct{}
 	if e.places > 0 {
 		s.parting[e] = struct{}{}
@@ -582,7 +581,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		s.skip(e, t.at, Draining, nil)
 		return
 	case e.seldom().waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
-		s.skip(e, e.seldom().waits.at, Missed, nil)
+		s.skip(e, e.seldom().waits.at, StoreBusy, nil)
 		e.moreSeldom().waits = t
 		return
 	case s.pausedHere(e):
@@ -610,8 +609,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	case s.attempts < maxAttempts:
 		s.ask(e, t)
 	default:
-		e.moreSeldom().waits = t
-		s.line = append(s.line, e)
+		s.line.enqueue(e, t)
 	}
 }
 

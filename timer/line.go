@@ -1,0 +1,147 @@
+package timer
+
+import (
+	"context"
+	"math"
+	"slices"
+)
+
+// A line is who waits because maxAttempts calls to the store are under way: ticks that came due, and callers of Trigger. Places that become free go in
+// turn: half of them to the tick whose timer is due again first, so that a peak of a thousand daily timers takes no tick from one that is due every
+// second; a quarter to the tick that has waited longest, and a quarter to the Trigger that has, so that timers which are due often do not take all.
+// It has no lock of its own: Scheduler.mu.
+type line struct {
+	byNext   tickHeap // by when the timer is due again; may have timers of which no tick waits any more
+	byAge    []*entry // the same
+	ticks    int      // that wait
+	triggers []*waitingTrigger
+	turn     uint
+}
+
+// A waitingTrigger is a caller of Trigger who waits.
+type waitingTrigger struct {
+	e     *entry
+	ready chan struct{} // closed when the wait is over
+	turn  bool          // because it is its turn
+}
+
+// enqueue puts a tick at the end of the line, or in the place of the one of its timer that waits already.
+func (l *line) enqueue(e *entry, t dueTick) {
+	e.moreSeldom().waits = t
+	again := e.next
+	if again == 0 {
+		again = math.MaxInt64
+	}
+	l.ticks++
+	l.byNext.push(item{when: again, e: e})
+	l.byAge = append(l.byAge, e)
+}
+
+// takeOut takes the tick of a timer out of the line, if one waits.
+func (l *line) takeOut(e *entry) (t dueTick, waited bool) {
+	t = e.seldom().waits
+	if t.at == 0 {
+		return t, false
+	}
+	e.moreSeldom().waits = dueTick{}
+	l.ticks--
+	if l.ticks == 0 {
+		l.byNext, l.byAge = nil, nil
+	}
+	return t, true
+}
+
+// oldest takes the tick out that has waited longest; nil: none waits.
+func (l *line) oldest() (e *entry, t dueTick) {
+	for len(l.byAge) > 0 {
+		e, l.byAge = l.byAge[0], l.byAge[1:]
+		if t, waited := l.takeOut(e); waited {
+			return e, t
+		}
+	}
+	return nil, dueTick{}
+}
+
+// soonest takes the tick out whose timer is due again first; nil: none waits.
+func (l *line) soonest() (e *entry, t dueTick) {
+	for len(l.byNext) > 0 {
+		e = l.byNext.pop().e
+		if t, waited := l.takeOut(e); waited {
+			return e, t
+		}
+	}
+	return nil, dueTick{}
+}
+
+// serve gives the place that has become free to whose turn it is: to a Trigger, which it tells, or to a tick, which it returns.
+func (l *line) serve() (e *entry, t dueTick, trigger bool) {
+	l.turn++
+	if len(l.triggers) > 0 && (l.turn%4 == 0 || l.ticks == 0) {
+		w := l.triggers[0]
+		l.triggers = l.triggers[1:]
+		w.turn = true
+		close(w.ready)
+		return nil, dueTick{}, true
+	}
+	if l.turn%4 == 2 {
+		e, t = l.oldest()
+	} else {
+		e, t = l.soonest()
+	}
+	return e, t, false
+}
+
+// dismiss ends the wait of triggers whose turn has not come: of one timer, or of all (nil).
+func (l *line) dismiss(e *entry) {
+	l.triggers = slices.DeleteFunc(l.triggers, func(w *waitingTrigger) bool {
+		if e != nil && w.e != e {
+			return false
+		}
+		close(w.ready)
+		return true
+	})
+}
+
+// awaitTurn waits until fewer than maxAttempts calls to the store are under way, and takes the place of one, which nextInLine gives back. It reports false when
+// ctx has ended, the timer was removed, or the host drains. Called without mu.
+func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
+	s.lock()
+	switch {
+	case e.gone || !s.starting():
+		s.unlock()
+		return false
+	case s.attempts < maxAttempts:
+		s.attempts++
+		s.unlock()
+		return true
+	}
+	w := &waitingTrigger{e: e, ready: make(chan struct{})}
+	s.line.triggers = append(s.line.triggers, w)
+	s.unlock()
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+	}
+	s.lock()
+	defer s.unlock()
+	if !w.turn {
+		s.line.triggers = slices.DeleteFunc(s.line.triggers, func(other *waitingTrigger) bool { return other == w })
+	}
+	return w.turn
+}
+
+// nextInLine lets whose turn it is have the place of an attempt that has ended. Called with mu held.
+func (s *Scheduler) nextInLine() {
+	s.attempts--
+	if s.breaker.open {
+		for e, t := s.line.oldest(); e != nil; e, t = s.line.oldest() {
+			s.withoutStore(e, t)
+		}
+	}
+	switch e, t, trigger := s.line.serve(); {
+	case trigger:
+		s.attempts++
+	case e != nil:
+		s.ask(e, t)
+	}
+}

@@ -1,0 +1,188 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A peak of ten thousand timers that are due at once costs a timer that is due every second none of its ticks, nor those of the peak; what
+// has waited long has its turn, too, while timers that are due often take all they can.
+//
+// Fails when the line is served in the order of its arrival (then "often" loses 30 ticks), or by the nearness of the next tick alone (then the peak has no turn).
+func TestAPeakStarvesNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		timers := many(10_000, once(time.Now().Add(time.Second)), f.handler(0))
+		timers = append(timers, timer.Timer{Name: "often", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		h := f.start(timer.Config{}, timers...)
+		h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.Acquire)
+		time.Sleep(time.Minute)
+		often, _ := h.Status().Timer("often")
+		if often.Started < 58 {
+			t.Errorf("%d ticks of 60 started, skipped %v", often.Started, often.Skipped)
+		}
+		if started, skipped := h.accounted(t); started != often.Started+10_000 {
+			t.Errorf("%d ticks of the peak started, skipped %v", started-often.Started, skipped)
+		}
+		f.stop()
+	})
+	// More than the store can answer: 500 a second of 320.
+	t.Run("overload", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			f := newFleet(t)
+			timers := many(500, timer.Every(time.Second).Offset(0), f.handler(0))
+			timers = append(timers, timer.Timer{Name: "rarely", Schedule: timer.Every(24 * time.Hour).Offset(5500 * time.Millisecond), Run: f.handler(0)})
+			h := f.start(timer.Config{}, timers...)
+			h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.Acquire)
+			time.Sleep(30 * time.Second)
+			if st, _ := h.Status().Timer("rarely"); st.Started != 1 {
+				t.Errorf("%+v", st)
+			}
+			triggered := make(chan time.Duration, 1)
+			go func() {
+				began := time.Now()
+				if err := h.Trigger(t.Context(), "rarely"); err != nil {
+					t.Error(err)
+				}
+				triggered <- time.Since(began)
+			}()
+			if took := <-triggered; took > time.Second {
+				t.Errorf("Trigger took %v", took)
+			}
+			var x timer.Explanation
+			for tick := time.Now().Truncate(time.Second); x.Reason != timer.StoreBusy && time.Since(tick) < 10*time.Second; tick = tick.Add(-time.Second) {
+				var err error
+				if x, err = h.Explain(t.Context(), "0", tick); err != nil {
+					t.Error(err)
+				}
+			}
+			if !strings.Contains(x.Text, ": store_busy: 64 calls to the store were under way") {
+				t.Error(x)
+			}
+			f.stop()
+			if _, skipped := h.accounted(t); skipped[timer.StoreBusy] < 1000 || skipped[timer.Missed] != 0 {
+				t.Errorf("skipped %v, want a reason of its own", skipped)
+			}
+		})
+	})
+}
+
+// However many call Trigger at once, no more than 64 calls to the store are under way; all others wait, and ticks have their turn.
+//
+// Fails when Trigger does not wait in line.
+func TestTriggersInFlightAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		slow := &countingStore{DistributedLock: memlock.New()}
+		f := newFleet(t)
+		h := f.startOn(slow, timer.Config{},
+			timer.Timer{Name: "import", MaxConcurrency: 10_000, Run: func(ctx context.Context) error { return sleep(ctx, time.Hour) }},
+			timer.Timer{Name: "tick", Schedule: timer.Every(time.Second), Run: nop})
+		var all sync.WaitGroup
+		var failed atomic.Int64
+		for range 1000 {
+			all.Go(func() {
+				if err := h.Trigger(t.Context(), "import"); err != nil {
+					failed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(10 * time.Second)
+		if slow.most > 64+1 { // the host's own probe
+			t.Errorf("%d calls at once, want 64", slow.most)
+		}
+		st := h.Status()
+		if im, _ := st.Timer("import"); len(im.Running) != 1000 || failed.Load() != 0 {
+			t.Errorf("%d run, %d failed", len(im.Running), failed.Load())
+		}
+		if tick, _ := st.Timer("tick"); tick.Started < 10 || len(tick.Skipped) > 0 {
+			t.Errorf("%+v", tick)
+		}
+		h.accounted(t)
+		f.stop()
+	})
+}
+
+// Who waits in Trigger until fewer calls are under way stops when its context ends, when the timer is removed, and when the host drains.
+//
+// Fails when Remove or drain leaves those who wait where they are, or when one that gave up is given a turn.
+func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{StoreTimeout: 5 * time.Second}, append(many(3, nil, f.handler(0)), timer.Timer{Name: "many", MaxConcurrency: 1000, Run: f.handler(0)})...)
+		time.Sleep(time.Minute) // the host has its own slot
+		h.link.Inject(dlocktest.Slow(3*time.Second), dlocktest.Acquire)
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() { _ = h.Trigger(t.Context(), "many") })
+		}
+		synctest.Wait()
+		trigger := func(ctx context.Context, name string) (took func() (time.Duration, error)) {
+			done, began := make(chan error, 1), time.Now()
+			var d time.Duration
+			go func() { err := h.Trigger(ctx, name); d = time.Since(began); done <- err }()
+			synctest.Wait()
+			return func() (time.Duration, error) { err := <-done; return d, err }
+		}
+		impatient, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		first, second, third := trigger(impatient, "0"), trigger(t.Context(), "1"), trigger(t.Context(), "2")
+		if d, err := first(); d != 100*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, timer.ErrRefused) {
+			t.Errorf("whose context ended: %v after %v", err, d)
+		}
+		if err := h.Remove(t.Context(), "1"); err != nil {
+			t.Error(err)
+		}
+		if d, err := second(); d != 100*time.Millisecond || !errors.Is(err, timer.ErrUnknown) {
+			t.Errorf("whose timer was removed: %v after %v", err, d)
+		}
+		time.Sleep(100 * time.Millisecond)
+		h.stop()
+		if d, err := third(); d != 200*time.Millisecond || !refused(err, timer.Draining) {
+			t.Errorf("whose host drains: %v after %v", err, d)
+		}
+		all.Wait()
+		if err := <-h.done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// When Trigger has returned, Status shows the run.
+//
+// Fails when Trigger leaves it to another goroutine to enter the run into the books.
+func TestTriggerReturnsWhenStatusShowsTheRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "shared", MaxConcurrency: 1000, Run: f.handler(time.Hour)},
+			timer.Timer{Name: "local", LocalOnly: true, MaxConcurrency: 1000, Run: f.handler(time.Hour)},
+			timer.Timer{Name: "down", MaxConcurrency: 1000, Run: f.handler(time.Hour)})
+		for n := range 100 {
+			for _, name := range []string{"shared", "local", "down"} {
+				if name == "down" && n == 0 {
+					h.link.Inject(dlocktest.Error(errors.New("no")), dlocktest.Acquire)
+				}
+				if err := h.Trigger(t.Context(), name); err != nil {
+					t.Error(err)
+				}
+				if st, _ := h.Status().Timer(name); len(st.Running) != n+1 {
+					t.Errorf("%s: Status shows %d runs after %d calls of Trigger", name, len(st.Running), n+1)
+				}
+			}
+		}
+		for _, h := range f.hosts {
+			h.stop()
+			<-h.done
+		}
+	})
+}
