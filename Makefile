@@ -50,7 +50,7 @@ model: ## have spin check the model of the lease protocol, and refute its mutant
 	@sh scripts/servers.sh
 	@sh scripts/model.sh
 
-mutants: ## plant ten bugs, one at a time, and see each found by the layer that is meant to
+mutants: ## plant bugs, one at a time, and see each found by the layer that is meant to
 	@sh scripts/servers.sh
 	go run ./internal/mutants
 

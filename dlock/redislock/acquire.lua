@@ -2,21 +2,25 @@
 -- has to be remembered: the first sight of a restarted server, and where the index was wrong.
 --
 -- The keys of a name:
---   state   hash: what is known of the name. fence, tick, starts, slots, run, ready, form, success (µs: when a grant was last released as
---           succeeded), claimer (JSON members: whose start of the tick was the last), kept (ms: when the end of the state was last put off);
---           of a mutex also released: 0 from a grant to its release; of a semaphore also what people ordered, see order.lua
+--   state   hash: what is known of the name. fence, tick, starts, slots, run (master_replid of the server that granted last), form, success (µs: when
+--           a grant was last released as succeeded), claimer (JSON members: whose start of the tick was the last), kept (ms: when the end of the
+--           state was last put off); of a mutex also released: 0 from a grant to its release; of a semaphore also what people ordered, see order.lua
 --   index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that the lowest released slot comes first.
 --           It is a hint. The slot's own key decides.
 --   tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant. A release takes the token out
 --   base..i of slot i; of a mutex, base itself: the lease
+-- and one key that all names with a prefix share, because of which a restart is waited for once, and not again by each name:
+--   note    hash: run (master_replid), since (ms: that run began then, or before). On a Cluster there is no key that every script can reach, so
+--           these two are in the state of each name
 --
 -- KEYS[i] state of the name of the i-th attempt, from which the other keys follow. On a Cluster there is one attempt, or they would be on different nodes
 -- ARGV[1] quarantine  ms; 0: none, the store is embedded
--- ARGV[2] idle    ms after which what belongs to an unused name may go
--- ARGV[3] ahead   µs that a tick may lie ahead of the clock
--- ARGV[4] form    of the keys: plain or tagged   ARGV[5] 1: the state in the other form can be reached
--- ARGV[6] ttl     ms   ARGV[7] holder: JSON members to store, readable with redis-cli
--- ARGV[8…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), starts of it that are allowed (0: as many as there are
+-- ARGV[2] idle    ms after which an unused name may be forgotten that has ticks or orders
+-- ARGV[3] brief   ms after which any other may; at least four times as long as a lease
+-- ARGV[4] ahead   µs that a tick may lie ahead of the clock
+-- ARGV[5] form    of the keys: plain or tagged   ARGV[6] note, see above; '': the state
+-- ARGV[7] ttl     ms   ARGV[8] holder: JSON members to store, readable with redis-cli
+-- ARGV[9…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), starts of it that are allowed (0: as many as there are
 --          slots), and 1 if it is claimed as one that nobody was there for, else 0
 --
 -- Returns {now µs, answer of each attempt …}, an answer being words with a blank between any two, and behind a line break a text, if there is one:
@@ -33,13 +37,16 @@
 -- one. To format a number takes as long as a command does, and it is formatted wherever it is put in a text or is an argument of a command. So numbers
 -- that are only passed on stay the texts they come as, and no function is made within an attempt, which costs half a command.
 local call, find, sub = redis.call, string.find, string.sub
-local quarantine, idle, form, ttl, holder = ARGV[1] + 0, ARGV[2], ARGV[4], ARGV[6], ARGV[7]
-local day = idle / 40
-local time = call('TIME')
+local quarantine, idle, brief, ahead, form, note, ttl, holder = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local often = brief / 4
+local time = redis.pcall('TIME')
+if time.err then
+  return redis.error_reply('TICKSLOT SETUP scripts may not call TIME, by which leases and ticks are judged: grant +time in the ACL, or use another service if this one never allows it\t' .. time.err)
+end
 local micros_text = time[1] .. sub('00000' .. time[2], -6)
 local now_text = sub(micros_text, 1, -4)
 local micros, now = micros_text + 0, now_text + 0
--- Found out when first needed: when a lease from now on ends (ms), what the server tells of itself, and its run.
+-- Found out when first needed: when a lease from now on ends (ms), what the server tells of its replication, and its run.
 local ends, told, this_run
 
 -- Numbers are written in full: Lua's own conversion gives 1.79e+15.
@@ -52,7 +59,7 @@ end
 local function get(key)
   local value = redis.pcall('GET', key)
   if type(value) == 'table' then
-    error('TICKSLOT key ' .. key .. ' does not hold a lease: ' .. value.err, 0)
+    error('TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. value.err, 0)
   end
   return value
 end
@@ -62,15 +69,63 @@ local function taken(key, news, value)
   return 'full' .. news .. ' ' .. int(now + math.max(0, call('PTTL', key))) .. '\n' .. (value or '')
 end
 
+-- How long a name that nobody uses is remembered. One that has ticks may be that of a monthly timer.
+local function memory(state, version)
+  return (version ~= '0' or call('HEXISTS', state, 'tick') == 1) and idle or brief
+end
+
 -- A name that nobody uses may go after a while, unless something is ordered for it. Versions of this script that know of no orders
 -- have it expire all the same, and may have been here.
 local function forget(state, version)
   if version ~= '0' then
     call('PERSIST', state)
   else
-    call('PEXPIRE', state, idle)
+    call('PEXPIRE', state, memory(state, version))
   end
 end
+
+-- The server's run is its master_replid: no other server ever was a master with that, and it changes with each start and each promotion, also of the
+-- same process. (The run_id is the same after a failover and another one back.)
+local function ask_server()
+  told = redis.pcall('INFO', 'replication')
+  if type(told) == 'table' then
+    error('TICKSLOT SETUP scripts may not call INFO, without which a restart or a failover cannot be seen: grant +info in the ACL, or see docs/redis.md if this service never allows it\t' .. told.err, 0)
+  end
+  -- A replica that can be written to has the run of its master.
+  if find(told, 'role:slave\r', 1, true) then error('READONLY this server is a replica, which grants nothing', 0) end
+end
+
+-- When the process began (ms), or later: the uptime is the difference of two whole seconds, and may say almost one too many. If its clock was set back to
+-- before that, nobody knows.
+local function started()
+  local server = redis.pcall('INFO', 'server')
+  local uptime = type(server) == 'string' and tonumber(string.match(server, 'uptime_in_seconds:(-?%d+)'))
+  if not uptime then error('TICKSLOT SETUP this server does not tell its uptime_in_seconds (INFO server), so a restart cannot be seen: see docs/redis.md', 0) end
+  return uptime > 0 and now - (uptime - 1) * 1000 or now
+end
+
+-- When this run began (ms), or later; what other runs granted has ended a quarantine after that. Known are run and since as they are noted at the
+-- key. Whoever is the first to see a run notes it.
+local function began(key, run, since)
+  this_run = this_run or string.match(told, '\nmaster_replid:(%w+)')
+  if not this_run or not find(told, '\nrole:master\r', 1, true) then
+    error('TICKSLOT SETUP this server does not tell that it is a master, and its master_replid (INFO replication), so a restart or a failover cannot be seen: see docs/redis.md', 0)
+  end
+  since = count(since)
+  if run == this_run and since <= now then return since end
+  if run == this_run then
+    since = now -- the clock was ahead when that was noted
+  elseif key == note and find(told, '\nsecond_repl_offset:-1\r', 1, true) then
+    since = started() -- it has been a master from its start
+  elseif key ~= note and not run then
+    return started() -- nothing is known of the name, and on a Cluster no other key can be asked
+  else
+    since = now
+  end
+  call('HSET', key, 'run', this_run, 'since', int(since))
+  return since
+end
+local note_began -- found out when first needed
 
 -- For semaphores, made when the first is there. Slots are texts. What is known in a search is in one table:
 --   base, index, n, limit   of the semaphore
@@ -93,6 +148,13 @@ local function for_semaphores()
       call('ZREM', index, found)
     end
   end
+  -- The first slot that the index lacks: somebody took members out of it.
+  local function missing(s)
+    for i = s.gap or 0, s.n - 1 do
+      s.gap = i
+      if not call('ZSCORE', s.index, int(i)) then return int(i) end
+    end
+  end
   local function search(s)
     local index, n = s.index, s.n
     local found, slot = lowest(index, '-inf', before)
@@ -109,10 +171,7 @@ local function for_semaphores()
     if size < n then
       local new = int(size)
       if s.fresh or not call('ZSCORE', index, new) then return new end
-      for i = s.gap or 0, n - 1 do -- somebody took members out of the index: put them back
-        s.gap, new = i, int(i)
-        if not call('ZSCORE', index, new) then return new end
-      end
+      return missing(s)
     end
     -- The index says full. Believe it only if the slots that end first are really there: a
     -- key may have been deleted by hand or evicted.
@@ -120,11 +179,13 @@ local function for_semaphores()
     local keys = {}
     for i = 1, #soon do keys[i] = s.base .. soon[i] end
     local values = #soon > 0 and call('MGET', unpack(keys))
+    local above = false -- whether one of them is beyond our N
     for i = 1, #soon do
+      local slot = slot_of(soon[i])
+      above = above or slot and slot >= n
       if values[i] then
         if not s.value then s.soonest, s.value = soon[i], values[i] end
       else
-        local slot = slot_of(soon[i])
         if not slot then
           call('ZREM', index, soon[i])
         elseif slot < n then
@@ -133,6 +194,10 @@ local function for_semaphores()
         end
       end
     end
+    -- It is full if it has all of ours, and they end later. It may lack one, and have another beyond our N in its place.
+    local held = #soon
+    if held == 8 and n > 8 then held = call('ZCOUNT', index, now_text, '+inf') end
+    if above or held < n then return missing(s) end
     return nil
   end
   -- Within a limit that was ordered there is room while fewer than so many are held, in whatever slots: it may have been lowered. Leases that
@@ -176,18 +241,18 @@ local function attempt(state, token, slots, claim)
 
   local known
   if mutex and claim == '' then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'ready', 'success', 'kept', 'released')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released')
   elseif mutex then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'ready', 'success', 'kept', 'released', 'tick', 'starts', 'claimer')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'tick', 'starts', 'claimer')
   elseif claim == '' then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'ready', 'success', 'kept', 'slots', 'version', 'until', 'limit')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit')
   else
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'ready', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer')
   end
   if known.err then
-    error('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err, 0)
+    error('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err, 0)
   end
-  local fence, run, ready, success, kept = known[1] or '0', known[2], known[3] or '0', known[4] or '0', known[5] or '0'
+  local fence, run, since, success, kept = known[1] or '0', known[2], known[3] or '0', known[4] or '0', known[5] or '0'
   local declared, version, paused, limit = '0', '0', 0, -1 -- which is what they are of a mutex
   if not mutex then
     declared, version, paused = known[6] or '0', known[7] or '0', count(known[8])
@@ -201,12 +266,12 @@ local function attempt(state, token, slots, claim)
   end
   local ordered = limit > 0 and int(limit) or '0'
   local news = ' ' .. declared .. ' ' .. success .. ' ' .. version .. ' ' .. ordered
-  if not find(fence .. ' ' .. ready .. ' ' .. kept .. news, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then -- somebody else wrote there
+  if not find(fence .. ' ' .. since .. ' ' .. kept .. news, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then -- somebody else wrote there
     local function digits(x) return string.match(x, '^%d+$') or '0' end
-    fence, ready, kept = digits(fence), digits(ready), digits(kept)
+    fence, since, kept = digits(fence), digits(since), digits(kept)
     news = ' ' .. digits(declared) .. ' ' .. digits(success) .. ' ' .. digits(version) .. ' ' .. ordered
   end
-  fence, ready, kept = fence + 0, ready + 0, kept + 0
+  fence, since, kept = fence + 0, since + 0, kept + 0
 
   -- 1. The same attempt, asked again because its reply was lost.
   local again -- its slot, perhaps
@@ -221,8 +286,7 @@ local function attempt(state, token, slots, claim)
     call('PEXPIRE', base .. again, ttl)
     if not mutex then
       ends = ends or int(now + ttl)
-      call('ZADD', index, ends, again)
-      call('PEXPIRE', index, idle)
+      if call('ZADD', index, ends, again) == 1 then call('PEXPIRE', index, memory(state, version)) end
     end
     return 'ok' .. news .. ' ' .. (mutex and '0' or again) .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
   end
@@ -244,7 +308,8 @@ local function attempt(state, token, slots, claim)
   if wanted then
     local at = mutex and 7 or 10 -- where tick, starts and claimer stand
     local tick = count(known[at])
-    if wanted > micros + ARGV[3] then return 'tick_ahead' .. news end
+    if tick > micros + ahead then tick = 0 end -- claimed when the clock was ahead: nobody is refused until it is that late again
+    if wanted > micros + ahead then return 'tick_ahead' .. news end
     if wanted < tick then return 'tick_late' .. news end
     if wanted == tick then
       starts, most = count(known[at + 1]), most + 0
@@ -265,46 +330,40 @@ local function attempt(state, token, slots, claim)
     if not slot then return full(s, news) end
   end
 
-  -- 5. Do other hosts use the other form of the keys? Then they and we would not see each other. (On a Cluster that key is elsewhere,
-  -- but there the plain form does not work at all: its keys are on different nodes.)
-  if not known[1] and ARGV[5] == '1' then
+  -- 5. Do other hosts use the other form of the keys? Then they and we would not see each other. To the tagged form an error says that the other's
+  -- key is on another node of a Cluster, or not for us. To the plain form it is one: its own keys would be on different nodes.
+  if not known[1] then
     local suffix = mutex and ':slot:mutex' or ':slot:state'
     local name = sub(state, 1, -#suffix - 1)
     local other = (form == 'plain' and '{' .. name .. '}' or sub(name, 2, -2)) .. suffix
-    if (call('HGET', other, 'form') or form) ~= form then
+    local theirs = redis.pcall('HGET', other, 'form')
+    if type(theirs) == 'table' and form == 'plain' then error(theirs.err, 0) end
+    if type(theirs) == 'string' and theirs ~= form then
       error('TICKSLOT key ' .. other .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key', 0)
     end
   end
 
-  -- 6. May this server be believed? One that came back without its data would grant what others still hold.
+  -- 6. May this server be believed? One that came back without its data, or that took over, would grant what others still hold.
   if quarantine > 0 then
-    told = told or redis.pcall('INFO', 'server')
-    if type(told) == 'table' then
-      error('TICKSLOT cannot see whether this server has restarted (grant +info, or say Embedded if it is one): ' .. told.err, 0)
-    end
-    -- The run that is known is looked for as it stands there, which takes a fraction of the time of the patterns below.
-    if run and run ~= this_run and find(told, 'run_id:' .. run .. '\r', 1, true) then this_run = run end
-    if not run or run ~= this_run then
-      local id, uptime = string.match(told, 'run_id:(%w+)'), tonumber(string.match(told, 'uptime_in_seconds:(-?%d+)'))
-      if not id or not uptime then
-        error('TICKSLOT this server does not tell its run_id and uptime, so a restart cannot be seen: say Embedded, and what that means', 0)
+    if not told then ask_server() end
+    -- The run that is known is looked for as it stands there, which takes a fraction of the time of a pattern.
+    if run and run ~= this_run and find(told, '\nmaster_replid:' .. run .. '\r', 1, true) then this_run = run end
+    if run ~= this_run or since > 0 and note == '' then
+      local from
+      if note == '' then
+        from = began(state, run, since)
+        if run and run ~= this_run then forget(state, version) end
+      else
+        if not note_began then
+          local noted = redis.pcall('HMGET', note, 'run', 'since')
+          if noted.err then error('TICKSLOT key ' .. note .. ' does not hold when this server began:\t' .. noted.err, 0) end
+          note_began = began(note, noted[1], noted[2])
+        end
+        from = note_began
       end
-      if run and run ~= id or not run and uptime < 0 then
-        -- A restart, or another server took over. Or its clock was set back to before its start, so nobody knows how long it has been up.
-        -- Everything granted before ends within the quarantine.
-        run, ready = id, now + quarantine
-        call('HSET', state, 'run', run, 'ready', int(ready))
-        forget(state, version)
-      elseif not run then
-        -- The uptime is the difference of two whole seconds: it may say almost one too many.
-        uptime = math.max(0, uptime - 1) * 1000
-        if uptime < quarantine then ready = now + quarantine - uptime end
-        run = id
-      end
+      if now < from + quarantine then return 'quarantine' .. news .. ' ' .. int(from + quarantine) end
+      run = this_run
     end
-    -- What is told is no longer than that. The clock may have been ahead when ready was written; it is waited for all the same, as nobody knows
-    -- which quarantine other hosts declare. But it is one name's affair, and to ask again does no harm.
-    if now < ready and ready < 9007199254740992 then return 'quarantine' .. news .. ' ' .. int(math.min(ready, now + quarantine)) end
   end
 
   -- 7. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on. Each round puts
@@ -320,8 +379,7 @@ local function attempt(state, token, slots, claim)
     if mutex then return taken(base, news, value) end -- by somebody who did not say so in the state
     local left = call('PTTL', key)
     -- A key without an end is not ours; look at it again in a second.
-    call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot)
-    call('PEXPIRE', index, idle)
+    if call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then call('PEXPIRE', index, memory(state, version)) end
     slot = choose(s)
     if not slot then return full(s, news) end
     key = base .. slot
@@ -346,25 +404,26 @@ local function attempt(state, token, slots, claim)
   else
     call('HSET', state, 'fence', fence_text)
   end
-  if kept > now or now - kept > day or known[2] ~= run or not mutex and declared ~= slots then
+  local first_tick = wanted and not known[mutex and 7 or 10]
+  if kept > now or now - kept > often or known[2] ~= run or first_tick or not mutex and declared ~= slots then
     call('HSET', state, 'slots', slots, 'form', form, 'kept', now_text)
     if run then call('HSET', state, 'run', run) end
     forget(state, version)
-    if not mutex then call('PEXPIRE', index, idle) end
+    if not mutex then call('PEXPIRE', index, memory(state, version)) end
   elseif version ~= '0' then
     forget(state, version)
   end
-  if s and s.fresh then call('PEXPIRE', index, idle) end
+  if s and s.fresh then call('PEXPIRE', index, memory(state, version)) end
   return 'ok' .. news .. ' ' .. (mutex and '0' or slot) .. ' ' .. fence_text .. (abandoned and ' 1' or ' 0')
 end
 
 local answers = {micros_text}
 for i = 1, #KEYS do
-  local fine, answer = pcall(attempt, KEYS[i], ARGV[3 * i + 5], ARGV[3 * i + 6], ARGV[3 * i + 7])
+  local fine, answer = pcall(attempt, KEYS[i], ARGV[3 * i + 6], ARGV[3 * i + 7], ARGV[3 * i + 8])
   if not fine then
     local why = type(answer) == 'table' and answer.err or tostring(answer)
     -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
-    if string.find(why, 'READONLY', 1, true) then return redis.error_reply(why) end
+    if find(why, '^READONLY ') or find(why, '^@user_script: ?%d+: %-?READONLY ') then return redis.error_reply(why) end
     answer = 'error\n' .. why
   end
   answers[i + 1] = answer

@@ -62,8 +62,10 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 	}
 	if verdict == "ok" {
+		// An attempt that is asked again after the limit was lowered has a slot beyond it.
+		mutex := req.Slots == 0
 		slot, fence, abandoned := w.number(), w.number(), w.number()
-		if slot < 0 || slot >= int64(max(req.Slots, news.Limit, 1)) || fence <= 0 || w != "" {
+		if slot < 0 || slot >= dlock.MaxSlots || mutex && slot > 0 || fence <= 0 || w != "" {
 			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 		}
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence), News: news, Abandoned: abandoned == 1}, nil

@@ -303,7 +303,7 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
 			t.Fatal(r, err)
 		}
-		if ttl := client.PTTL(ctx, state).Val(); ttl < 24*time.Hour {
+		if ttl := client.PTTL(ctx, state).Val(); ttl < 30*time.Minute {
 			t.Errorf("%s lasts for %v", state, ttl)
 		}
 		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "u", TTL: time.Second}); err != nil || g.News.Success == 0 || g.Abandoned {

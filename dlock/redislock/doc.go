@@ -14,18 +14,23 @@
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, so that a repeated attempt finds its grant
 //	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, which server run granted them, and what people
 //	                               ordered: see dlock.Controller
+//	shop::slot:server              of all names together: which run of the server this is, and when it began at the latest
 //
-// The key of a lease decides. The index, the tokens and the state go with a name that is idle for 40 days (or up to a day less); if they are
-// lost sooner, the next acquire rebuilds them from the leases. The state stays once something was ordered. On Redis Cluster the part before
-// :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of one name live on one node.
+// The key of a lease decides. The index, the tokens and the state go with a name that is not used for an hour (or a quarter of it less; four times
+// QuarantineTTL if that is longer), and of a name with ticks after 40 days; if they are lost sooner, the next acquire rebuilds them from the leases.
+// The state stays once something was ordered. On Redis Cluster the part before :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of
+// one name live on one node.
 //
 // # A server that lost its data
 //
 // A Redis that restarts without its data would grant at once what others still hold. So the acquire script
-// compares the run_id of the server with the one it noted beside the keys; after a restart, and after
+// compares the server's master_replid, which changes with each start and each promotion, with the one it noted; after a restart, and after
 // a failover, nothing is granted for QuarantineTTL (Reason Quarantine), which is when the last old lease must
-// have ended; so it is for a name whose keys a Cluster moved to another node. Leases that survived go on. A name that the
-// server has never seen is refused only while the server itself has been up for less than QuarantineTTL.
+// have ended. Leases that survived go on. A server that tells that it never was a replica is not waited for once it has been up for that long.
+//
+// On a Cluster no key can be reached from every name, so each name is waited for by itself when it is next used, also when its keys were moved
+// to another node, or when the replid changes because the last replica has been gone for an hour (repl-backlog-ttl). A name that its node does not know
+// is refused there only while the node has been up for less than QuarantineTTL.
 //
 // # Connections
 //
@@ -48,7 +53,7 @@
 //     noticed; leases may then be granted twice until the old holders' next heartbeat finds them lost, at most a
 //     third of the TTL later. Use maxmemory-policy noeviction.
 //   - Redis replicates asynchronously. After a failover the quarantine protects the leases that the old master
-//     granted, unless the very first grant of a name is among the writes that were lost: then the new master does not know
+//     granted. On a Cluster it does not if the very first grant of a name is among the writes that were lost: then the new master does not know
 //     that there is anything to wait for. Without NewFailover, a master that is still alive after a failover (it was cut off, or stood still for a while)
 //     goes on granting to hosts that reach it; then
 //     each side keeps its own limit. min-replicas-to-write 1 with min-replicas-max-lag 1 narrows that window to two or three seconds and
@@ -56,6 +61,9 @@
 //   - Without the index, an ordered limit that was lowered does not count the leases in the slots above it, until they end.
 //   - An order that a failover loses is not given any more: Controller.Orders tells what stands. Hosts whose version of this package knows no orders do not
 //     obey them.
+//   - Another server that is put in the place of this one, and is no replica of it, has to be started then. If it has been up for longer than
+//     QuarantineTTL, stop the hosts for a TTL before they are led to it. The same goes for a repl-backlog-ttl that is shorter than QuarantineTTL
+//     (its default is an hour).
 //   - Options.Embedded turns the quarantine off.
 //   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends
 //     early for the server while its holder still trusts it.

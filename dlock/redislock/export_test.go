@@ -21,5 +21,8 @@ func (s *Store) Waiting() int {
 	return len(s.trips.waiting)
 }
 
+// Note is the key at which it is noted when the server began.
+func (s *Store) Note() string { return s.note() }
+
 // Key is the key of a mutex.
 func (s *Store) Key(name string) string { return s.keys(name, true).base }

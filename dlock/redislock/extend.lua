@@ -1,8 +1,8 @@
 -- Extend: make leases last ttl from now, if their tokens still hold them and nobody has revoked them.
 --
 -- KEYS[i] state   of the name of the i-th lease, see acquire.lua. On a Cluster all are one, or the leases would be on different nodes
--- ARGV[1] ttl, ms   ARGV[2] idle, ms
--- ARGV[3] words: slot, '' for a mutex, and token of each lease, each with a blank behind it
+-- ARGV[1] ttl, ms   ARGV[2] idle, ms   ARGV[3] brief, ms: see acquire.lua
+-- ARGV[4] words: slot, '' for a mutex, and token of each lease, each with a blank behind it
 --
 -- Returns {words, order or error, order or error …}, where words has for each lease, with a blank between any two, its outcome (1: extended;
 -- 0: lost; revoked: by the next order (JSON); error: the next error), the slots as declared, and the version of the orders or 0.
@@ -17,7 +17,7 @@ local words, more = {}, {''}
 
 local i = 0 -- of the lease
 local state, known, base, index, slots, version -- of its name
-for slot, token in string.gmatch(ARGV[3], '(%S*) (%S+) ') do
+for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
   i = i + 1
   local mine, mutex = '{"token":"' .. token .. '"', slot == ''
   if KEYS[i] ~= state then -- those of one name often come one after the other
@@ -29,10 +29,11 @@ for slot, token in string.gmatch(ARGV[3], '(%S*) (%S+) ') do
     if not known.err then
       -- A run may outlast the time after which an unused name is forgotten. One for which something is ordered is not.
       local kept = tonumber(known[3])
-      if known[1] and (not kept or kept > now or now - kept > ARGV[2] / 40) then
+      if known[1] and (not kept or kept > now or now - kept > ARGV[3] / 4) then
         redis.pcall('HSET', state, 'kept', string.format('%.0f', now)) -- without memory, the next time
-        if not known[2] then redis.call('PEXPIRE', state, ARGV[2]) end
-        if not mutex then redis.call('PEXPIRE', index, ARGV[2]) end
+        local memory = (known[2] or redis.call('HEXISTS', state, 'tick') == 1) and ARGV[2] or ARGV[3]
+        if not known[2] then redis.call('PEXPIRE', state, memory) end
+        if not mutex then redis.call('PEXPIRE', index, memory) end
       end
       slots = known[1] and string.match(known[1], '^%d+$') or '0'
       version = known[2] and string.match(known[2], '^%d+$') or '0'
@@ -42,9 +43,9 @@ for slot, token in string.gmatch(ARGV[3], '(%S*) (%S+) ') do
   local value = not known.err and redis.pcall('GET', key)
   local outcome = '1'
   if known.err then
-    outcome, more[#more + 1] = 'error', 'TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err
+    outcome, more[#more + 1] = 'error', 'TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err
   elseif type(value) == 'table' then
-    outcome, more[#more + 1] = 'error', 'TICKSLOT key ' .. key .. ' does not hold a lease: ' .. value.err
+    outcome, more[#more + 1] = 'error', 'TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. value.err
   elseif not value or string.sub(value, 1, #mine) ~= mine then
     outcome = '0'
   elseif string.sub(value, #mine + 1, #mine + 11) == ',"revoked":' then

@@ -157,7 +157,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 		t.Errorf("the mark of this run: %v", err)
 	}
 	for _, mark := range []string{run[:len(run)/2], ""} {
-		client.HSet(ctx, prefix+"a:slot:state", "run", mark, "ready", 0)
+		forget(t, client, store, prefix+"a:slot:state", mark)
 		if _, err := session.Semaphore("a", 3).TryAcquire(ctx); !isReason(err, dlock.Quarantine) {
 			t.Errorf("the mark %q: %v, want quarantine", mark, err)
 		}
@@ -166,7 +166,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 
 // The same with a snapshot that is older than the leases: its mark of the server's run is there, but is another's.
 //
-// Fails when the mark does not have the run_id.
+// Fails when the mark is not the server's master_replid.
 func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -402,7 +402,7 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
 	client := redistest.Shared(t).Client()
-	for _, name := range []string{"new0", "new1", "old"} {
+	for _, name := range []string{"new0", "new1", "old", "first0", "first1", "first2", "first3"} { // the latter take the lanes
 		g, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: name, Token: "before", TTL: time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -411,7 +411,7 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 			t.Fatal(r, err)
 		}
 	}
-	client.HSet(t.Context(), c.direct.Key("old")+":slot:mutex", "run", strings.Repeat("0", 40))
+	forget(t, client, c.direct, c.direct.Key("old")+":slot:mutex", strings.Repeat("0", 40))
 	for i, name := range []string{"new0", "old", "new1"} {
 		check := func(err error) {
 			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Quarantine {

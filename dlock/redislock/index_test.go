@@ -95,6 +95,32 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 	}
 }
 
+// A slot that the index lacks is found although the index has as many others, which hosts with a larger number of slots have used.
+//
+// Fails when as many members of the index as there are slots are taken for all of them.
+func TestSlotThatTheIndexLacksIsFound(t *testing.T) {
+	t.Parallel()
+	for i, held := range [][]int{{}, {3}, {1, 4}, {4}, {1, 2, 3, 4}} { // by those with five slots, while we have one
+		prefix := unique("lacks")
+		client, store := lasting(t, prefix, "a", 5)
+		index := prefix + "a:slot:index"
+		client.Del(t.Context(), index)
+		for slot := 1; slot < 5; slot++ {
+			client.ZAdd(t.Context(), index, redis.Z{Score: float64(slot), Member: slot})
+		}
+		for _, slot := range held {
+			client.Set(t.Context(), fmt.Sprintf("%sa:slot:%d", prefix, slot), `{"token":"other"}`, time.Minute)
+			client.ZAdd(t.Context(), index, redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: slot})
+		}
+		if g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute}); err != nil || g.Slot != 0 {
+			t.Errorf("%d: slot 0 is free, and others hold %v: %+v, %v", i, held, g, err)
+		}
+		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute}); !isReason(err, dlock.Full) {
+			t.Errorf("%d: slot 0 is held: %v", i, err)
+		}
+	}
+}
+
 // With many slots, the loss of the index is made good by the next acquires.
 func TestIndexIsRebuilt(t *testing.T) {
 	t.Parallel()
@@ -289,17 +315,17 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 			c.ZAdd(ctx, b+"tokens", redis.Z{Score: 77, Member: "t1"}, redis.Z{Score: -3, Member: "t2"})
 		},
 		func(ctx context.Context, c *redis.Client, b string) {
-			c.HSet(ctx, b+"state", "fence", "1e400", "tick", "nan", "starts", "-7", "slots", "x", "ready", "1e300")
+			c.HSet(ctx, b+"state", "fence", "1e400", "tick", "nan", "starts", "-7", "slots", "x", "since", "1e300")
 		},
 		func(ctx context.Context, c *redis.Client, b string) { c.HSet(ctx, b+"state", "fence", "9e18") },
 		func(ctx context.Context, c *redis.Client, b string) {
 			c.HSet(ctx, b+"state", "slots", "3 5", "success", "", "version", "-5")
 		},
 		func(ctx context.Context, c *redis.Client, b string) {
-			c.HSet(ctx, b+"state", "fence", "", "ready", "5 5", "kept", "")
+			c.HSet(ctx, b+"state", "fence", "", "since", "5 5", "kept", "")
 		},
 		func(ctx context.Context, c *redis.Client, b string) {
-			c.HSet(ctx, b+"state", "fence", "9"+strings.Repeat("0", 400), "ready", "9"+strings.Repeat("0", 400), "kept", "9"+strings.Repeat("0", 400))
+			c.HSet(ctx, b+"state", "fence", "9"+strings.Repeat("0", 400), "since", "9"+strings.Repeat("0", 400), "kept", "9"+strings.Repeat("0", 400))
 		},
 		func(ctx context.Context, c *redis.Client, b string) {
 			c.ZAdd(ctx, b+"index", redis.Z{Score: 2e12, Member: "007"}, redis.Z{Score: 1e6, Member: "0099"})
@@ -370,78 +396,105 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	}
 }
 
-// What seldom changes is written again when it does, also on the days on which no end is put off: how many slots are declared, and which run of the
-// server granted last. And the ends are put off once a day.
+// What seldom changes is written again when it does, also while no end is put off: how many slots are declared, and which run of the server granted
+// last. And the ends are put off every quarter of an hour. A name is forgotten when it was not used for about an hour, one with ticks after forty days.
 //
 // Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when it puts off ends with every grant; when it waits for
-// a time at which the end was put off that is yet to come.
+// a time at which the end was put off that is yet to come; when a grant without a tick shortens the memory of the ticks.
 func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	t.Parallel()
 	prefix := unique("seldom")
 	client, store := shared(t, prefix)
 	ctx := t.Context()
-	state := prefix + "a:slot:state"
-	ends := []string{state, prefix + "a:slot:index"}
-	grant := func(slots int) dlock.Grant {
+	grant := func(name string, slots int, tick *dlock.Tick) dlock.Grant {
 		t.Helper()
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: time.Second})
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second, Tick: tick})
 		if err != nil {
 			t.Fatal(err)
 		}
+		return g
+	}
+	release := func(g dlock.Grant) dlock.Grant {
+		t.Helper()
+		g.Succeeded = true
 		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
 			t.Fatal(r, err)
 		}
 		return g
 	}
-	fields := func(want ...string) {
-		t.Helper()
-		if got := fmt.Sprint(client.HMGet(ctx, state, "slots", "form").Val()); got != fmt.Sprint(want) {
-			t.Errorf("slots and form are %v, want %v", got, want)
+	const short, lifetime, longer = 10 * time.Minute, time.Hour, 39 * 24 * time.Hour
+	for name, memory := range map[string]struct{ least, most time.Duration }{"brief": {lifetime - time.Minute, lifetime}, "ticks": {longer, longer + 2*24*time.Hour}} {
+		state := prefix + name + ":slot:state"
+		ends := []string{state, prefix + name + ":slot:index"}
+		fields := func(want ...string) {
+			t.Helper()
+			if got := fmt.Sprint(client.HMGet(ctx, state, "slots", "form").Val()); got != fmt.Sprint(want) {
+				t.Errorf("%s: slots and form are %v, want %v", name, got, want)
+			}
+		}
+		expire := func() {
+			for _, key := range ends {
+				client.PExpire(ctx, key, short)
+			}
+		}
+		putOff := func(when string) {
+			t.Helper()
+			for _, key := range ends {
+				if ttl := client.PTTL(ctx, key).Val(); ttl < memory.least || ttl > memory.most {
+					t.Errorf("%s %s: it ends in %v, want %v", key, when, ttl, memory.least)
+				}
+			}
+		}
+		release(grant(name, 3, nil))
+		if name == "ticks" { // its first
+			release(grant(name, 3, &dlock.Tick{At: time.Now()}))
+		}
+		fields("3", "plain")
+		putOff("when it is first granted")
+		run := client.HGet(ctx, state, "run").Val()
+		expire()
+		if g := release(grant(name, 3, nil)); g.News.Slots != 3 {
+			t.Errorf("%+v", g.News)
+		}
+		for _, key := range ends {
+			if ttl := client.PTTL(ctx, key).Val(); ttl > short {
+				t.Errorf("the end of %s was put off twice in a quarter of an hour, to %v", key, ttl)
+			}
+		}
+		release(grant(name, 4, nil))
+		fields("4", "plain")
+		for _, kept := range []time.Duration{-16 * time.Minute, 25 * time.Hour} { // the latter by a clock that was ahead
+			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
+			expire()
+			release(grant(name, 4, nil))
+			putOff(fmt.Sprintf("with a grant, last put off %v from now", kept))
+			g := grant(name, 4, nil)
+			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
+			expire()
+			if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.OK {
+				t.Error(r, err)
+			}
+			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
+			release(g)
+		}
+		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl != -2 { // there is none: all are released
+			t.Errorf("the tokens end in %v", ttl)
+		}
+		client.HDel(ctx, state, "run")
+		release(grant(name, 4, nil))
+		if now := client.HGet(ctx, state, "run").Val(); now == "" || now != run {
+			t.Errorf("the run is %q, and was %q", now, run)
 		}
 	}
-	grant(3)
-	fields("3", "plain")
-	run := client.HGet(ctx, state, "run").Val()
-	for _, key := range ends {
-		client.PExpire(ctx, key, time.Hour)
-	}
-	if g := grant(3); g.News.Slots != 3 {
-		t.Errorf("%+v", g.News)
-	}
-	for _, key := range ends {
-		if ttl := client.PTTL(ctx, key).Val(); ttl > time.Hour {
-			t.Errorf("the end of %s was put off twice in a day, to %v", key, ttl)
-		}
-	}
-	grant(4)
-	fields("4", "plain")
-	client.HSet(ctx, state, "kept", time.Now().Add(-25*time.Hour).UnixMilli())
-	for _, key := range ends {
-		client.PExpire(ctx, key, time.Hour)
-	}
-	grant(4)
-	for _, key := range ends {
-		if ttl := client.PTTL(ctx, key).Val(); ttl < 24*time.Hour {
-			t.Errorf("%s ends in %v, though a day has passed", key, ttl)
-		}
-	}
-	client.HSet(ctx, state, "kept", time.Now().Add(25*time.Hour).UnixMilli()) // by a clock that was ahead
-	client.PExpire(ctx, state, time.Hour)
-	grant(4)
-	if ttl := client.PTTL(ctx, state).Val(); ttl < 24*time.Hour {
-		t.Errorf("%s ends in %v, because its end was put off in the future", state, ttl)
-	}
-	if ttl := client.PTTL(ctx, prefix+"a:slot:tokens").Val(); ttl != -2 { // there is none: all are released
-		t.Errorf("the tokens end in %v", ttl)
-	}
-	client.HDel(ctx, state, "run")
-	grant(4)
-	if now := client.HGet(ctx, state, "run").Val(); now == "" || now != run {
-		t.Errorf("the run is %q, and was %q", now, run)
+	// A release that is the first to note a success does not shorten the memory of the ticks either.
+	client.HDel(ctx, prefix+"ticks:slot:state", "success")
+	release(grant("ticks", 4, nil))
+	if ttl := client.PTTL(ctx, prefix+"ticks:slot:state").Val(); ttl < longer {
+		t.Errorf("after a success the ticks are remembered for %v", ttl)
 	}
 }
 
-// Whatever was deleted by hand, no key is made that stays for ever, and an attempt that is repeated finds its grant.
+// Whatever was deleted by hand, no key is made that stays for ever, but the one for all names with the prefix, and an attempt that is repeated finds its grant.
 //
 // Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt makes which finds its grant or a slot that is
 // taken; when release.lua gives none to a state; when a mutex whose state does not say that it was released is not looked at.
@@ -454,7 +507,7 @@ func TestEveryKeyHasAnEnd(t *testing.T) {
 	check := func(step string) {
 		t.Helper()
 		for _, key := range client.Keys(ctx, prefix+"*").Val() {
-			if client.PTTL(ctx, key).Val() == -1 {
+			if key != store.Note() && client.PTTL(ctx, key).Val() == -1 {
 				t.Errorf("%s: %s has no end", step, strings.TrimPrefix(key, prefix))
 				client.PExpire(ctx, key, time.Hour)
 			}

@@ -60,6 +60,15 @@ func (s *Store) state(name string, mutex bool) string {
 	return s.prefix + name + suffix
 }
 
+// note is the key at which it is noted when the server began, or "" if that is in the state of each name: see acquire.lua. No name is empty, so it
+// is no key of a name.
+func (s *Store) note() string {
+	if s.tagged {
+		return ""
+	}
+	return s.prefix + ":slot:server"
+}
+
 // form is what the scripts call the form of the keys.
 func (s *Store) form() string {
 	if s.tagged {

@@ -109,6 +109,21 @@ func awake(t testing.TB, s *redislock.Store) {
 	}
 }
 
+// forget has the server believe of itself that it has just begun, and of a name that another run granted it last.
+func forget(t testing.TB, client *redis.Client, store *redislock.Store, state, run string) {
+	t.Helper()
+	now, err := client.Time(t.Context()).Result()
+	if err == nil {
+		err = client.HSet(t.Context(), store.Note(), "since", now.UnixMilli()).Err()
+	}
+	if err == nil {
+		err = client.HSet(t.Context(), state, "run", run).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // ageing starts a miniredis whose time to live passes with real time, which it does not by itself (its TIME does): before
 // each script the keys are aged by what has passed since the last.
 func ageing(t testing.TB) *miniredis.Miniredis {

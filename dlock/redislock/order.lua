@@ -21,10 +21,12 @@ end
 
 local known = redis.pcall('HMGET', state, 'version', 'until')
 if known.err then
-  return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. known.err)
+  return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err)
 end
 -- Hosts that use the other form of the keys would never hear of it.
-if ARGV[6] ~= '' and not redis.call('HGET', state, 'form') and (redis.call('HGET', ARGV[6], 'form') or ARGV[7]) ~= ARGV[7] then
+local theirs = not redis.call('HGET', state, 'form') and redis.pcall('HGET', ARGV[6], 'form')
+if type(theirs) == 'table' and ARGV[7] == 'plain' then return theirs end -- see acquire.lua
+if type(theirs) == 'string' and theirs ~= ARGV[7] then
   return redis.error_reply('TICKSLOT key ' .. ARGV[6] .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key')
 end
 local version = int(math.max(count(known[1]) + 1, micros))

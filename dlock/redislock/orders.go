@@ -18,10 +18,6 @@ func (s *Store) Order(ctx context.Context, name string, change dlock.Change) err
 		return err
 	}
 	k := s.keys(name, false)
-	other := ""
-	if s.reachOther {
-		other = k.other
-	}
 	pause, pauseOrder, limit, limitOrder, trigger := "", "", "", "", ""
 	if p := change.Pause; p != nil {
 		pause, pauseOrder = strconv.FormatInt(micros(p.For), 10), orderJSON(p.Order)
@@ -32,7 +28,7 @@ func (s *Store) Order(ctx context.Context, name string, change dlock.Change) err
 	if change.Trigger != nil {
 		trigger = orderJSON(*change.Trigger)
 	}
-	version, err := orderScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger, other, s.form()).Result()
+	version, err := orderScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger, k.other, s.form()).Result()
 	switch {
 	case err != nil:
 		return s.failed(ctx, err)

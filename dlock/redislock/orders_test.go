@@ -291,7 +291,7 @@ func TestPausedWhileQuarantined(t *testing.T) {
 	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	client.HSet(t.Context(), prefix+"a:slot:state", "run", "another")
+	forget(t, client, store, prefix+"a:slot:state", "another")
 	refused := func(want dlock.Reason) {
 		t.Helper()
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})

@@ -21,9 +21,13 @@ import (
 // restarted grants nothing.
 const DefaultQuarantineTTL = 30 * time.Second
 
-// idle is how long what belongs to an unused name is kept, or up to a 40th of it less, because its end is not put off with every grant: longer than a
-// month, so that a monthly timer which missed a tick is known to have had one before.
-const idle = 40 * 24 * time.Hour
+const (
+	// idle is how long an unused name that has ticks or orders is remembered: longer than a month, so that a monthly timer which missed a tick is
+	// known to have had one before.
+	idle = 40 * 24 * time.Hour
+	// brief is how long any other is, or up to a quarter of it less, because its end is not put off with every grant. (See Store.brief.)
+	brief = time.Hour
+)
 
 // Options are the settings of a Store. They must be the same on every host. The zero value is fine.
 type Options struct {
@@ -53,7 +57,6 @@ type Store struct {
 	masters    *masters // nil without Sentinel
 	prefix     string
 	tagged     bool
-	reachOther bool // whether a script can see the keys in the other form
 	quarantine time.Duration
 	fault      error
 	acquires   atomic.Pointer[acquireArgs]
@@ -69,7 +72,6 @@ func New(client redis.UniversalClient, opts Options) *Store {
 		client:     client,
 		prefix:     opts.Prefix,
 		tagged:     opts.Keys == Tagged || opts.Keys == Auto && cluster,
-		reachOther: !cluster,
 		quarantine: opts.QuarantineTTL,
 	}
 	var faults []error
@@ -241,39 +243,15 @@ func (s *Store) check(req dlock.Request) error {
 	return s.checkKey(req.Name)
 }
 
-// failed passes an error of the driver on. On a Cluster it has the map of the nodes looked up again, because go-redis
+// failed passes an error of the driver on, see refusal. On a Cluster it has the map of the nodes looked up again, because go-redis
 // goes on asking a dead master until its next periodic reload.
 func (s *Store) failed(ctx context.Context, err error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok && s.own {
 		c.ReloadState(context.WithoutCancel(ctx))
 	}
-	// The scripts' own messages name the key at fault; servers wrap them in the digest and line of the script.
-	if _, message, ok := strings.Cut(err.Error(), "TICKSLOT "); ok {
-		message, _, _ = strings.Cut(message, " script: ")
-		message, _, _ = strings.Cut(message, "\n")
-		message, _, _ = strings.Cut(message, " stack traceback:")
-		if strings.Contains(message, scriptRefusal) {
-			message += ": check the ACL"
-		}
-		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, message)
-	}
-	for _, refusal := range []string{"NOAUTH", "WRONGPASS", "NOPERM", scriptRefusal} {
-		if strings.Contains(err.Error(), refusal+" ") {
-			return fmt.Errorf("redislock: the server refuses: check user, password and ACL: %w", err)
-		}
-	}
-	if _, cluster := s.client.(*redis.ClusterClient); !cluster && redis.HasErrorPrefix(err, "CROSSSLOT") || !cluster && redis.HasErrorPrefix(err, "MOVED") ||
-		!cluster && strings.Contains(err.Error(), "non local key") {
-		return fmt.Errorf("redislock: this server is a node of a Redis Cluster: pass a *redis.ClusterClient: %w", err)
-	}
-	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE ") {
-		return fmt.Errorf("redislock: %w: %w", dlock.ErrFault, err)
-	}
-	return err
+	_, direct := s.client.(*redis.Client)
+	return classify(err, direct, s.tagged)
 }
-
-// scriptRefusal is what Redis 7.0 says of a command in a script that the user may not call. Later ones say NOPERM.
-const scriptRefusal = "can't run this command"
 
 // millis rounds up: a lease must not be shorter than its holder trusts it.
 func millis(d time.Duration) int64 {
@@ -283,6 +261,9 @@ func millis(d time.Duration) int64 {
 	}
 	return ms
 }
+
+// brief is how long a name without ticks and orders is remembered: also while a lease that nobody renews has not ended.
+func (s *Store) brief() time.Duration { return max(brief, 4*s.MaxTTL()) }
 
 // acquireArgs are what all attempts of a session have in common.
 type acquireArgs struct {
@@ -295,15 +276,11 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 	if c := s.acquires.Load(); c != nil && c.holder == req.Holder && c.ttl == req.TTL {
 		return c.args
 	}
-	reach := 0
-	if s.reachOther {
-		reach = 1
-	}
 	quarantine := s.quarantine
 	if s.masters != nil && quarantine > 0 {
 		quarantine += masterTrusted
 	}
-	args := []any{millis(quarantine), millis(idle), dlock.MaxTickAhead.Microseconds(), s.form(), reach, millis(req.TTL), holderJSON(req.Holder)}
+	args := []any{millis(quarantine), millis(idle), millis(s.brief()), dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), millis(req.TTL), holderJSON(req.Holder)}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }

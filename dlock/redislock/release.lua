@@ -1,7 +1,7 @@
 -- Release: end leases, if their tokens still hold them.
 --
 -- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are one
--- ARGV[1] idle, ms
+-- ARGV[1] brief, ms: see acquire.lua
 -- ARGV[2…] of each lease: slot, '' for a mutex, -1 for whichever the token holds; token; 1 if the work ended well, else 0
 --
 -- Returns {'', answer for each lease …}, an answer being two words, outcome (1: released; 0: lost) and slots as declared, or
@@ -11,14 +11,14 @@ local call, sub = redis.call, string.sub
 local micros -- time as text, found out when first needed
 
 local function no_state(state, why)
-  error('TICKSLOT key ' .. state .. ' does not hold the state of a lock: ' .. why, 0)
+  error('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. why, 0)
 end
 
--- The state may be a new one, and one for which nothing is ordered has an end.
+-- The state may be a new one, and every one has an end for which nothing is ordered.
 local function note(state, ...)
   local added = redis.pcall('HSET', state, ...)
   if type(added) == 'table' then no_state(state, added.err) end
-  if added > 0 and not call('HGET', state, 'version') then call('PEXPIRE', state, ARGV[1]) end
+  if added > 0 and call('PTTL', state) < 0 and not call('HGET', state, 'version') then call('PEXPIRE', state, ARGV[1]) end
 end
 
 local function release(state, slot, token, well)
@@ -34,7 +34,7 @@ local function release(state, slot, token, well)
   local key = slot and base .. slot
   local value = key and redis.pcall('GET', key)
   if type(value) == 'table' then
-    error('TICKSLOT key ' .. key .. ' does not hold a lease: ' .. value.err, 0)
+    error('TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. value.err, 0)
   end
   local released = value and sub(value, 1, #mine) == mine
   if released then
@@ -62,7 +62,7 @@ for i = 1, #KEYS do
   if not fine then
     local why = type(answer) == 'table' and answer.err or tostring(answer)
     -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
-    if string.find(why, 'READONLY', 1, true) then return redis.error_reply(why) end
+    if string.find(why, '^READONLY ') or string.find(why, '^@user_script: ?%d+: %-?READONLY ') then return redis.error_reply(why) end
     answer = 'error\n' .. why
   end
   answers[i + 1] = answer

@@ -24,7 +24,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
-	batches, err := s.batches(grants, extendScript, []any{millis(ttl), millis(idle)}, func(run []int) []any {
+	batches, err := s.batches(grants, extendScript, []any{millis(ttl), millis(idle), millis(s.brief())}, func(run []int) []any {
 		var words strings.Builder
 		words.Grow(32 * len(run)) // tokens of a Session have 26 bytes
 		for _, of := range run {
@@ -44,7 +44,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	batches, err := s.batches(grants, releaseScript, []any{millis(idle)}, func(run []int) []any {
+	batches, err := s.batches(grants, releaseScript, []any{millis(s.brief())}, func(run []int) []any {
 		items := make([]any, 0, 3*len(run))
 		for _, of := range run {
 			g, succeeded := &grants[of], 0

@@ -146,6 +146,12 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 			return err
 		}
 	}
+	for token := range 10 { // so many slots that they are counted
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: "nine", Slots: 9, Token: fmt.Sprint("t", token), TTL: time.Second})
+		if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
+			return err
+		}
+	}
 	_, err := store.Audit(ctx)
 	return err
 }

@@ -46,8 +46,8 @@ func TestTableFitsTheSources(t *testing.T) {
 			}
 		}
 	}
-	if len(mutants) != 10 {
-		t.Errorf("%d mutants, want 10", len(mutants))
+	if len(mutants) < 11 {
+		t.Errorf("%d mutants, want 11 or more", len(mutants))
 	}
 }
 

@@ -104,10 +104,20 @@ var mutants = []mutant{
 	{
 		name: "no quarantine",
 		edits: []edit{{"dlock/redislock/acquire.lua",
-			"if now < ready and",
-			"if false and"}},
+			"if now < from + quarantine then",
+			"if false then"}},
 		layer: redis("^TestI1I4ServerRestartedEmpty$"),
 		says:  `OverLimit:[1-9]`,
+	},
+	{
+		name: "run_id in place of replid",
+		edits: []edit{
+			{"dlock/redislock/acquire.lua", "redis.pcall('INFO', 'replication')", "redis.pcall('INFO', 'everything')"},
+			{"dlock/redislock/acquire.lua", "string.match(told, '\\nmaster_replid:(%w+)')", "string.match(told, '\\nrun_id:(%w+)')"},
+			{"dlock/redislock/acquire.lua", "'\\nmaster_replid:' .. run", "'\\nrun_id:' .. run"},
+		},
+		layer: redis("^TestI1FailoverAndBack$"),
+		says:  "two valid leases of slot 0",
 	},
 	{
 		name: "rejoin without adopting",

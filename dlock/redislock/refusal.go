@@ -1,0 +1,90 @@
+package redislock
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// This file tells what a server refuses to everybody until somebody mends it (dlock.ErrSetup) from what is wrong with the keys of one name
+// (dlock.ErrFault), and both from what passes by itself, which goes on as it came: no connection, no answer in time, READONLY, OOM, LOADING, BUSY,
+// MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
+
+// classify finds out which of them an error is. The client is direct if it is a *redis.Client, which follows no redirection.
+func classify(err error, direct, tagged bool) error {
+	if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) {
+		return err
+	}
+	text := bare(err.Error())
+	if message, ok := strings.CutPrefix(text, "TICKSLOT "); ok {
+		// What the server said stands behind a tab, because a name may have anything else in it.
+		message, said, _ := strings.Cut(message, "\t")
+		said = tail.ReplaceAllString(said, "")
+		if message, ok := strings.CutPrefix(tail.ReplaceAllString(message, ""), "SETUP "); ok {
+			if said != "" {
+				message += " (" + said + ")"
+			}
+			return fmt.Errorf("redislock: %w: %s", dlock.ErrSetup, message)
+		}
+		if mend := setup(said, direct, tagged); mend != "" {
+			return fmt.Errorf("redislock: %w: %s: %s", dlock.ErrSetup, mend, said)
+		}
+		if said != "" {
+			message += ": " + said
+		}
+		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, tail.ReplaceAllString(message, ""))
+	}
+	if mend := setup(text, direct, tagged); mend != "" {
+		return fmt.Errorf("redislock: %w: %s: %w", dlock.ErrSetup, mend, err)
+	}
+	if strings.HasPrefix(text, "WRONGTYPE") {
+		return fmt.Errorf("redislock: %w: %w", dlock.ErrFault, err)
+	}
+	return err
+}
+
+var (
+	// head is what servers before Redis 7 put before the error of a command in a script.
+	head = regexp.MustCompile(`^(ERR )?(Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
+	// tail is what they all put behind an error of a script.
+	tail = regexp.MustCompile(`(?s)\.?( script: |\n| stack traceback:).*`)
+)
+
+// bare is the text of an error, without where in a script it happened.
+func bare(text string) string {
+	if found := head.FindString(text); found != "ERR " {
+		return text[len(found):]
+	}
+	return text
+}
+
+// setup says what to do about an error that everybody gets until that is done, or "". It looks at how the text begins: names may be in the rest.
+func setup(said string, direct, tagged bool) string {
+	begins := func(starts ...string) bool {
+		said := strings.TrimPrefix(said, "ERR ")
+		for _, start := range starts {
+			if strings.HasPrefix(said, start) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case begins("NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script can't run this command", "AUTH ", "Client sent AUTH", "invalid password"):
+		return "the server refuses: check user, password and ACL (docs/redis.md lists the rights)"
+	case begins("DENIED"):
+		return "the server refuses: it is in protected mode"
+	case begins("unknown command", "Unknown Redis command", "unknown subcommand", "This Redis command is not allowed from script", "command is not allowed"):
+		return "this server or service lacks a command, or does not let scripts call it: see docs/redis.md for the services that can be used"
+	case begins("DB index is out of range", "invalid DB index", "SELECT is not allowed"):
+		return "there is no such database on this server: change the client's DB"
+	case begins("script tried accessing undeclared key", "bad lua script for redis cluster", "Script keys must be declared"):
+		return "this server wants every key of a script declared, which is not possible: allow undeclared keys (docs/redis.md says how)"
+	case direct && begins("MOVED", "CROSSSLOT"), (direct || !tagged) && begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
+		return "this server is a node of a Redis Cluster: pass a *redis.ClusterClient"
+	}
+	return ""
+}

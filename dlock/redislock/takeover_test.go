@@ -1,0 +1,276 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// Servers take over from each other here, come back, and jump in time. What was granted before must have ended when something is granted.
+
+// forms are the forms of the keys, because it is noted at different keys when a server began.
+var forms = map[string]redislock.KeyForm{"plain": redislock.Plain, "tagged": redislock.Tagged}
+
+// A master is failed over, and back to the same process, which lacks what the other did meanwhile.
+//
+// Fails when the server is known by its run_id, which is the same then.
+func TestI1FailoverAndBack(t *testing.T) {
+	t.Parallel()
+	for form, keys := range forms {
+		for _, meanwhile := range []bool{false, true} { // whether the other grants something, too, and so notes its run
+			t.Run(fmt.Sprint(form, meanwhile), func(t *testing.T) {
+				t.Parallel()
+				p := newPair(t)
+				ctx := t.Context()
+				a, b := p.formed(p.master, keys), p.formed(p.replica, keys)
+				awake(t, a)
+				request := func(token string, slots int) dlock.Request {
+					return dlock.Request{Name: "a", Slots: slots, Token: token, TTL: pairTTL}
+				}
+				held := untilGranted(t, a, request("first", 2))
+				p.caughtUp()
+				p.promote()
+				back := servertest.NewProxyFor(t, p.replica.Addr())
+				_, port, _ := strings.Cut(back.Addr(), ":")
+				if err := p.master.Client().ReplicaOf(ctx, "127.0.0.1", port).Err(); err != nil {
+					t.Fatal(err)
+				}
+				inSync(t, p.master)
+				back.BlackHole(true) // what b does from now on, a lacks
+				extend := func() time.Time {
+					t.Helper()
+					sent := time.Now()
+					if r, err := b.Extend(ctx, pairTTL, held); err != nil || r[0].Outcome != dlock.OK {
+						t.Fatal(r, err)
+					}
+					return sent
+				}
+				for began := time.Now(); time.Since(began) < 3*pairTTL/2; {
+					extend()
+					if meanwhile {
+						meanwhile = false
+						_, err := b.TryAcquire(ctx, request("second", 2))
+						if err != nil && !isReason(err, dlock.Quarantine) {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(pairTTL / 10) // until the next heartbeat
+				}
+				until := extend().Add(pairTTL)
+				if err := p.master.Client().ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+					t.Fatal(err)
+				}
+				refusals := 0
+				for deadline := time.Now().Add(10 * time.Second); ; refusals++ {
+					g, err := a.TryAcquire(ctx, request("third", 1))
+					if err == nil {
+						if time.Now().Before(until) {
+							t.Errorf("two valid leases of slot 0: the fences are %d and %d", held.Fence, g.Fence)
+						}
+						break
+					}
+					if !isReason(err, dlock.Quarantine) || time.Now().After(deadline) {
+						t.Fatal(err)
+					}
+					time.Sleep(20 * time.Millisecond) // until the next try, bounded above
+				}
+				if refusals == 0 {
+					t.Error("no quarantine was seen")
+				}
+			})
+		}
+	}
+}
+
+// formed returns a store with another prefix and that form of the keys.
+func (p *pair) formed(s *redistest.Server, keys redislock.KeyForm) *redislock.Store {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: canary})
+	p.t.Cleanup(func() { client.Close() })
+	return open(p.t, client, redislock.Options{Prefix: "formed:", QuarantineTTL: pairTTL, Keys: keys})
+}
+
+// inSync waits until a replica has what its master has.
+func inSync(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	err := servertest.Poll(10*time.Second, "replica", func(ctx context.Context) error {
+		info, err := s.Client().Info(ctx, "replication").Result()
+		if err == nil && !strings.Contains(info, "master_link_status:up") {
+			err = fmt.Errorf("not in sync: %s", info)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// untilGranted asks until the quarantine is over.
+func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) dlock.Grant {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		g, err := store.TryAcquire(t.Context(), req)
+		if err == nil {
+			return g
+		}
+		if !isReason(err, dlock.Quarantine) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // until the next try, bounded above
+	}
+}
+
+// A replica that lacks even the first grant of a name does not grant it when it takes over, before that has ended: it is known of the whole server
+// that it took over. Also if it lacks what the master noted of itself.
+//
+// Fails when a name that the server does not know is granted by how long it has been up.
+func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
+	t.Parallel()
+	for _, known := range []bool{true, false} { // whether it has heard of the prefix
+		p := newPair(t)
+		a, b := p.formed(p.master, redislock.Plain), p.formed(p.replica, redislock.Plain)
+		if known {
+			awake(t, a)
+			p.caughtUp()
+		}
+		time.Sleep(2 * pairTTL) // or it would be too young anyway
+		p.cut()
+		sent := time.Now()
+		first, err := a.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "first", TTL: pairTTL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.promote()
+		second := untilGranted(t, b, dlock.Request{Name: "a", Token: "second", TTL: pairTTL})
+		if since := time.Since(sent); since < pairTTL {
+			t.Errorf("the prefix was known: %v; two valid leases, fences %d and %d, %v after the first was granted", known, first.Fence, second.Fence, since)
+		}
+	}
+}
+
+// A restart is waited for once, and not by each name again. When it was long ago, nobody waits: the server tells that it has been a master for as long as
+// it runs.
+//
+// Fails when each name notes for itself which run of the server granted it last, and nothing else is noted.
+func TestRestartIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	request := func(name string) dlock.Request { return dlock.Request{Name: name, Token: "token", TTL: time.Second} }
+	names := []string{"a", "b", "c"}
+	for _, wait := range []bool{true, false} { // for the first use of any name
+		for _, name := range names {
+			g := untilGranted(t, store, request(name))
+			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+				t.Fatal(r, err)
+			}
+		}
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if wait {
+			if _, err := store.TryAcquire(t.Context(), request(names[0])); !isReason(err, dlock.Quarantine) {
+				t.Errorf("right after a restart: %v, want quarantine", err)
+			}
+			untilGranted(t, store, request(names[0]))
+		} else {
+			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is told in seconds
+		}
+		for _, name := range append(names, "new") {
+			if g, err := store.TryAcquire(t.Context(), request(name)); err != nil {
+				t.Errorf("%s, first used long after a restart (another was used before: %t): %v", name, wait, err)
+			} else if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+				t.Fatal(r, err)
+			}
+		}
+	}
+}
+
+// A server that restarts while its clock is an hour ahead is waited for no longer than any other, once the clock is right.
+//
+// Fails when it is noted until when to wait, and that is believed.
+func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	for form, keys := range forms {
+		server, clock := redistest.NewWithClock(t, redistest.Options{})
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+		defer client.Close()
+		store := open(t, client, redislock.Options{Keys: keys})
+		g := untilGranted(t, store, dlock.Request{Name: "a", Token: "first", TTL: time.Second})
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+		saved := client.HGetAll(t.Context(), store.Key("a")+":slot:mutex").Val() // it comes back with its data, and another run
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		clock.Set(time.Hour)
+		if err := server.RestartEmpty(); err != nil {
+			t.Fatal(err)
+		}
+		client.HSet(t.Context(), store.Key("a")+":slot:mutex", saved)
+		request := dlock.Request{Name: "a", Token: "second", TTL: time.Second}
+		if _, err := store.TryAcquire(t.Context(), request); !isReason(err, dlock.Quarantine) {
+			t.Errorf("%s: right after the restart: %v, want quarantine", form, err)
+		}
+		clock.Set(0)
+		began := time.Now()
+		_, err := store.TryAcquire(t.Context(), request)
+		if !isReason(err, dlock.Quarantine) {
+			t.Errorf("%s: the clock was put right: %v, want quarantine", form, err)
+		}
+		untilGranted(t, store, request)
+		if took := time.Since(began); took > 3*quarantineTTL { // it begins anew, once
+			t.Errorf("%s: granted %v after the clock was put right", form, took)
+		}
+	}
+}
+
+// A tick that was claimed while the clock was an hour ahead keeps nobody from the ticks until then.
+//
+// Fails when what is noted of the last tick is believed whenever that is.
+func TestTickFromTheFuture(t *testing.T) {
+	t.Parallel()
+	store, clock := clocked(t)
+	for slots := range 2 {
+		claim := func(token string, at time.Time) (dlock.Grant, error) {
+			return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Second, Tick: &dlock.Tick{At: at, Max: 1}})
+		}
+		clock.Set(time.Hour)
+		g, err := claim("ahead", time.Now().Add(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+		clock.Set(0)
+		now := time.Now()
+		if g, err = claim("right", now); err != nil {
+			t.Errorf("%d slots: the clock was put right: %v", slots, err)
+			continue
+		}
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			t.Fatal(r, err)
+		}
+		if _, err := claim("twice", now); !isReason(err, dlock.TickTaken) {
+			t.Errorf("%d slots: the same tick again: %v", slots, err)
+		}
+		if _, err := claim("late", now.Add(-time.Second)); !isReason(err, dlock.TickLate) {
+			t.Errorf("%d slots: an older tick: %v", slots, err)
+		}
+	}
+}
