@@ -171,7 +171,7 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	}
 	count := map[vote]int{}
 	var errs []error
-	unknown := 0
+	unknown, refused, mend := 0, 0, ""
 	for range m.sentinels {
 		select {
 		case v := <-votes:
@@ -183,6 +183,10 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 				continue
 			case errors.Is(v.err, errNoSuchMaster):
 				unknown++
+			default:
+				if what := refuses(v.err); what != "" {
+					refused, mend = refused+1, what
+				}
 			}
 			errs = append(errs, v.err)
 		case <-ctx.Done():
@@ -199,6 +203,9 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	most := 0
 	for _, n := range count {
 		most = max(most, n)
+	}
+	if refused > 0 && most+refused > len(m.sentinels)/2 { // without that they might be a majority
+		return "", "", fmt.Errorf("redislock: %w: a sentinel: %s: %w", dlock.ErrSetup, mend, err)
 	}
 	return "", "", fmt.Errorf("redislock: %d of %d sentinels name the same master %q, a majority has to: %w", most, len(m.sentinels), m.name, cmp.Or(err, errDisagree))
 }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tickslot/tickslot/dlock"
 )
 
@@ -59,6 +61,14 @@ func bare(text string) string {
 		return text[len(found):]
 	}
 	return text
+}
+
+// refuses says what to do about an error of one server of several that it gives everybody until that is done, or "".
+func refuses(err error) string {
+	if answer, ok := errors.AsType[redis.Error](err); ok {
+		return setup(bare(answer.Error()), false, true)
+	}
+	return ""
 }
 
 // setup says what to do about an error that everybody gets until that is done, or "". It looks at how the text begins: names may be in the rest.
