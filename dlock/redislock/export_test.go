@@ -14,6 +14,12 @@ const Lanes = lanes
 // ScriptItems is how many leases one run of a script is for.
 const ScriptItems = scriptItems
 
+// MaxIdleTime is after how long without a call a connection is not used again.
+const MaxIdleTime = maxIdleTime
+
+// OwnPool opens a pool as New does.
+var OwnPool = ownPool
+
 // Waiting is how many calls wait for a lane.
 func (s *Store) Waiting() int {
 	s.trips.mu.Lock()

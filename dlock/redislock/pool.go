@@ -17,6 +17,9 @@ const defaultPoolSize = 10
 // lastResort bounds a call whose context has no deadline. A dlock.Session always sets one.
 const lastResort = 5 * time.Second
 
+// dialTimeout is long enough for a lost packet to be repeated. Nobody waits for a connection as long, and one that hangs takes the place of one that would not.
+const dialTimeout = 2 * time.Second
+
 // maxIdleTime is after how long without a call a connection is not used again: load balancers and NAT forget one without a word, some after four
 // minutes, and the call that finds out has lost half of its time.
 const maxIdleTime = 2 * time.Minute
@@ -34,9 +37,9 @@ func ownPool(client redis.UniversalClient, size int) redis.UniversalClient {
 		o.MaxRedirects = 3 // MOVED and ASK; each is the same token again
 		o.DialerRetries = 1
 		o.Dialer = inTime(o.Dialer, o.TLSConfig)
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = lastResort, lastResort, lastResort, lastResort
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, lastResort, lastResort, lastResort
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
-		o.ConnMaxIdleTime = maxIdleTime
+		o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DisableRoutingPolicies = true            // or go-redis asks a node for its commands, which may be one that hangs, before it runs a script on another
 		o.ClusterStateReloadInterval = time.Second // the default leaves a dead master in the map for a minute
@@ -54,11 +57,11 @@ func newPool(o redis.Options, size int) *redis.Client {
 	o.MaxRetries = -1   // a repeated call may be a second call: dlock repeats with the same token
 	o.DialerRetries = 1 // or a refused connection takes seconds
 	o.Dialer = inTime(o.Dialer, o.TLSConfig)
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = lastResort, lastResort, lastResort, lastResort
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, lastResort, lastResort, lastResort
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 	o.MaxConcurrentDials = 0
 	o.PipelinePoolSize = 1 // heartbeats have a connection apart, or use one of the others
-	o.ConnMaxIdleTime = maxIdleTime
+	o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.Limiter = nil
 	// They belong to the caller's connections. A cache would answer nothing here: scripts are not cached.
@@ -67,13 +70,21 @@ func newPool(o redis.Options, size int) *redis.Client {
 	return redis.NewClient(&o)
 }
 
+// idleTime leaves a shorter time that the caller knows of, and 0 and less are go-redis' words for its default and for ever.
+func idleTime(callers time.Duration) time.Duration {
+	if callers > 0 {
+		return min(callers, maxIdleTime)
+	}
+	return maxIdleTime
+}
+
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // inTime returns the Dialer, or go-redis' own if there is none, which then returns when its context ends, whether it looks at that or not: go-redis' own does not
 // in a TLS handshake.
 func inTime(dial dialer, config *tls.Config) dialer {
 	if dial == nil {
-		dial = redis.NewDialer(&redis.Options{DialTimeout: lastResort, TLSConfig: config})
+		dial = redis.NewDialer(&redis.Options{DialTimeout: dialTimeout, TLSConfig: config})
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		var conn net.Conn
