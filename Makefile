@@ -44,7 +44,7 @@ torture-short: ## torture timers on a real Redis for half a minute
 
 torture: ## torture timers on all stores, half an hour together (TORTURE=5m for less)
 	@sh scripts/servers.sh
-	go run -tags sqlite ./internal/torture/fleet -store redis,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
+	go run -tags sqlite ./internal/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
 
 model: ## have spin check the model of the lease protocol, and refute its mutants
 	@sh scripts/servers.sh

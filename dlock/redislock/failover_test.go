@@ -182,13 +182,13 @@ func must(t *testing.T, err error) {
 func TestMasterThatOnlyHostsReach(t *testing.T) {
 	t.Parallel()
 	long(t)
-	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relay: true})
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	r := newRivals(t, s)
 	one := r.store()
 	warm(t, one)
 	r.join(one)
 	r.granted(1)
-	s.Relay.BlackHole(true)
+	s.Relays[s.Master].BlackHole(true)
 	must(t, s.FailedOver(s.Replica))
 	blind, err := s.Watch(s.Master.Addr(), 1)
 	must(t, err)
@@ -247,7 +247,7 @@ func TestMasterThatStoodStill(t *testing.T) {
 func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	t.Parallel()
 	long(t)
-	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relay: true})
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	r := newRivals(t, s)
 	var addrs []string
 	var ways []*servertest.Proxy
@@ -259,7 +259,7 @@ func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	warm(t, one)
 	r.join(one)
 	r.granted(1)
-	s.Relay.BlackHole(true)
+	s.Relays[s.Master].BlackHole(true)
 	ways[1].BlackHole(true)
 	ways[2].BlackHole(true)
 	must(t, s.FailedOver(s.Replica))

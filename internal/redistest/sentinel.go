@@ -21,9 +21,9 @@ type SentinelOptions struct {
 	Options
 	// Sentinels is how many there are; a majority has to agree. Default 1.
 	Sentinels int
-	// Relay has the sentinels and the replica reach the master through
-	// Sentinel.Relay only, so that a test can cut it off from them.
-	Relay bool
+	// Relays has the sentinels, and the two servers among themselves, reach each
+	// server through a relay only, so that a test can cut it off from them.
+	Relays bool
 }
 
 // Sentinel is a master with one replica, watched by sentinels that fail over
@@ -34,9 +34,9 @@ type Sentinel struct {
 	Master, Replica *Server
 	// Sentinels are the watching processes.
 	Sentinels []*Server
-	// Relay is the sentinels' and the replica's way to the master, or nil. It is
-	// the address by which the sentinels name the master; Dial knows better.
-	Relay *servertest.Proxy
+	// Relays are the others' ways to Master and Replica, or nil. The sentinels
+	// name the two by the addresses of these; Dial knows better.
+	Relays map[*Server]*servertest.Proxy
 }
 
 // StartSentinel runs the servers, and waits until the replica is in sync
@@ -68,18 +68,25 @@ func StartSentinel(opts ...SentinelOptions) (*Sentinel, error) {
 
 func (s *Sentinel) form(opt SentinelOptions) error {
 	ctx := context.Background()
-	_, port, _ := strings.Cut(s.Master.Addr(), ":")
-	if opt.Relay {
-		var err error
-		if s.Relay, err = servertest.NewProxy(s.Master.Addr()); err != nil {
-			return err
-		}
-		_, port, _ = strings.Cut(s.Relay.Addr(), ":")
-		// As a replica, too, it is to be known by that address only.
-		if err := s.Master.Client().ConfigSet(ctx, "replica-announce-port", port).Err(); err != nil {
-			return fmt.Errorf("redistest: sentinel: announce: %w", err)
+	if opt.Relays {
+		s.Relays = map[*Server]*servertest.Proxy{}
+		for _, server := range []*Server{s.Master, s.Replica} {
+			relay, err := servertest.NewProxy(server.Addr())
+			if err != nil {
+				return err
+			}
+			s.Relays[server] = relay
+			// As a replica, too, it is to be known by that address only.
+			_, port, _ := strings.Cut(relay.Addr(), ":")
+			if err := server.Client().ConfigSet(ctx, "replica-announce-port", port).Err(); err != nil {
+				return fmt.Errorf("redistest: sentinel: announce: %w", err)
+			}
+			if err := server.Client().ConfigRewrite(ctx).Err(); err != nil {
+				return fmt.Errorf("redistest: sentinel: rewrite config: %w", err)
+			}
 		}
 	}
+	_, port, _ := strings.Cut(s.NameOf(s.Master), ":")
 	// Done at run time rather than by an argument: an argument would make a
 	// promoted replica a replica again at its restart.
 	err := s.Replica.Client().ReplicaOf(ctx, "127.0.0.1", port).Err()
@@ -126,10 +133,12 @@ func (s *Sentinel) Watch(addr string, quorum int) (*Server, error) {
 }
 
 // Dial connects to a server by an address that the sentinels give. It is what
-// clients have to use where there is a Relay, as it leads past that.
+// clients have to use where there are Relays, as it leads past them.
 func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if s.Relay != nil && addr == s.Relay.Addr() {
-		addr = s.Master.Addr()
+	for server, relay := range s.Relays {
+		if addr == relay.Addr() {
+			addr = server.Addr()
+		}
 	}
 	return (&net.Dialer{Timeout: settleLimit}).DialContext(ctx, network, addr)
 }
@@ -194,12 +203,17 @@ func (s *Sentinel) MasterAddr(ctx context.Context) (addr string, err error) {
 	return addr, nil
 }
 
+// NameOf returns the address by which the sentinels name a server.
+func (s *Sentinel) NameOf(server *Server) string {
+	if relay := s.Relays[server]; relay != nil {
+		return relay.Addr()
+	}
+	return server.Addr()
+}
+
 // FailedOver waits until the sentinels name that server as the master.
 func (s *Sentinel) FailedOver(to *Server) error {
-	addr := to.Addr()
-	if s.Relay != nil && to == s.Master {
-		addr = s.Relay.Addr()
-	}
+	addr := s.NameOf(to)
 	return servertest.Poll(settleLimit, "redistest: failover", func(ctx context.Context) error {
 		got, err := s.MasterAddr(ctx)
 		if err == nil && got != addr {
@@ -232,7 +246,7 @@ func (s *Sentinel) Close() {
 			p.Close()
 		}
 	}
-	if s.Relay != nil {
-		s.Relay.Close()
+	for _, relay := range s.Relays {
+		relay.Close()
 	}
 }

@@ -131,7 +131,7 @@ func (e *examiner) readLives() {
 			case Failover:
 				e.windows = append(e.windows, l)
 				e.wipes = append(e.wipes, l)
-			case Wiped:
+			case Wiped, Replaced:
 				e.wipes = append(e.wipes, l)
 			}
 		case Status, End:

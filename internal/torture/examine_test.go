@@ -52,6 +52,8 @@ func TestExamineRuns(t *testing.T) {
 			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}}, {Kind: Dead, Target: "j", At: 4 * ms}}, Figures{Runs: 3, OverLimit: 1}},
 		{"a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms}, seen("h", 1, 0, 1, 0, 20), seen("i", 1, 1, 2, 0, 20), seen("h", 2, 0, 3, 10, 15)},
 			Figures{Runs: 3, Declared: Declared{OverLimit: 1, SameSlot: 1, Most: 1}}},
+		{"a failover that is waited for", []Line{{Kind: Fault, Fault: Replaced, At: 19 * ms, First: 5 * ms, Last: 19 * ms}, tick(seen("h", 1, 0, 1, 0, 20), 7), tick(seen("i", 1, 1, 2, 0, 20), 7), tick(seen("h", 2, 0, 3, 10, 15), 7)},
+			Figures{Runs: 3, OverLimit: 1, SameSlot: 1}},
 		{"long after a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms}, seen("h", 1, 0, 1, 3000, 3020), seen("i", 1, 1, 2, 3000, 3020), seen("h", 2, 0, 3, 3010, 3015)},
 			Figures{Runs: 3, OverLimit: 1, SameSlot: 1}},
 		{"more than both sides of a failover may have", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms},

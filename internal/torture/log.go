@@ -69,6 +69,7 @@ const (
 const (
 	Wiped    = "store_data_lost" // the store forgets everything, somewhere between First and Last
 	Failover = "failover"        // another server takes over, which may not know what this one granted
+	Replaced = "replaced"        // the same, and it grants nothing until all that was granted has ended: only ticks may be started again
 )
 
 // A TimerLine is a timer as a host declared it.

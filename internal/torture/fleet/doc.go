@@ -1,7 +1,7 @@
 // Command fleet tortures timers: operating-system processes as hosts, a real store behind them, and a nemesis that breaks both.
 //
 //	go run ./internal/torture/fleet -store redis -for 40s
-//	go run -tags sqlite ./internal/torture/fleet -store redis,cluster,postgres,sqlite -for 30m -seed 7
+//	go run -tags sqlite ./internal/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for 30m -seed 7
 //
 // Each host is this program once more, with a real Scheduler, behind fault proxies of its own. Its handlers overstay, panic, hang and
 // ignore their contexts, and write down in which stretches of time their own Valid was true. Meanwhile other clients call the

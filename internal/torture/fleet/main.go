@@ -85,7 +85,7 @@ func main() {
 		}
 		return
 	}
-	kinds := flag.String("store", "redis", "redis, cluster, postgres, sqlite; several with commas, one after the other")
+	kinds := flag.String("store", "redis", "redis, sentinel, cluster, postgres, sqlite; several with commas, one after the other")
 	length := flag.Duration("for", 40*time.Second, "how long, all stores together")
 	hosts := flag.Int("hosts", 6, "how many hosts")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults")
@@ -169,9 +169,9 @@ func folder(keep string) (string, error) {
 }
 
 func timingOf(kind string) (Timing, error) {
-	s, ok := map[string]store{"redis": &redisStore{}, "cluster": &clusterStore{}, "postgres": &postgresStore{}, "sqlite": &fileStore{}}[kind]
+	s, ok := map[string]store{"redis": &redisStore{}, "sentinel": &sentinelStore{}, "cluster": &clusterStore{}, "postgres": &postgresStore{}, "sqlite": &fileStore{}}[kind]
 	if !ok {
-		return Timing{}, fmt.Errorf("no store %q: use redis, cluster, postgres or sqlite", kind)
+		return Timing{}, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", kind)
 	}
 	return s.timing(), nil
 }
@@ -276,7 +276,7 @@ func (r *report) linear(lines []torture.Line, rules torture.Rules) (examples []s
 			byName[op.Name] = append(byName[op.Name], op)
 		case l.Kind == torture.Fault && l.Fault == torture.Wiped:
 			forgets = append(forgets, linear.Span{From: l.First, To: l.Last})
-		case l.Kind == torture.Fault && l.Fault == torture.Failover:
+		case l.Kind == torture.Fault && (l.Fault == torture.Failover || l.Fault == torture.Replaced):
 			failovers = append(failovers, linear.Span{From: l.First, To: l.Last + 2*int64(rules.TTL)})
 		}
 	}

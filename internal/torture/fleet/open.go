@@ -26,10 +26,11 @@ import (
 
 // A StoreSpec says how one process gets to the store.
 type StoreSpec struct {
-	Kind  string
-	Addrs []string          // Redis
-	Via   map[string]string // Redis Cluster: the proxy in front of each node
-	DSN   string            // Postgres; SQLite: the file
+	Kind   string
+	Addrs  []string          // Redis; Sentinel: the sentinels
+	Via    map[string]string // Redis Cluster, Sentinel: the proxy in front of each server
+	Master string            // Sentinel: its name
+	DSN    string            // Postgres; SQLite: the file
 }
 
 // A door is a process's way to the store.
@@ -54,11 +55,13 @@ func open(spec StoreSpec, timing Timing) (*door, error) {
 	case "redis":
 		client := redis.NewClient(&redis.Options{Password: servertest.Canary, Addr: spec.Addrs[0], PoolSize: 3})
 		return redisDoor(redislock.New(client, opts), client), nil
+	case "sentinel":
+		// There is no pool of the application's that it could exhaust.
+		lock := redislock.NewFailover(&redis.FailoverOptions{Password: servertest.Canary, MasterName: spec.Master, SentinelAddrs: spec.Addrs, Dialer: dialVia(spec.Via)}, opts)
+		return &door{lock: lock, close: func() { lock.Close() }, exhaust: func(ctx context.Context) { <-ctx.Done() }}, nil
 	case "cluster":
 		client := redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary, Addrs: spec.Addrs, PoolSize: 3,
-			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, cmp.Or(spec.Via[addr], addr))
-			}})
+			Dialer: dialVia(spec.Via)})
 		return redisDoor(redislock.New(client, opts), client), nil
 	case "postgres":
 		config, err := pgxpool.ParseConfig(spec.DSN)
@@ -86,7 +89,13 @@ func open(spec StoreSpec, timing Timing) (*door, error) {
 		lock := sqllock.SQLite(db, sqllock.Options{})
 		return &door{lock: lock, close: func() { lock.Close(); db.Close() }}, nil
 	default:
-		return nil, fmt.Errorf("no store %q: use redis, cluster, postgres or sqlite", spec.Kind)
+		return nil, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", spec.Kind)
+	}
+}
+
+func dialVia(via map[string]string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, cmp.Or(via[addr], addr))
 	}
 }
 

@@ -31,6 +31,7 @@ var (
 
 	storeFaults = map[string][]string{
 		"redis":    {"store_data_lost", "store_data_lost", "store_kill", "store_stop", "store_connections_killed", "store_client_pause", "store_scripts_flushed"},
+		"sentinel": {"failover_stop", "failover_stop", "failover_cut_off", "failover_back", "failover_kill", "failover_graceful", "sentinel_stop", "sentinels_stop", "store_connections_killed"},
 		"cluster":  {"failover_stop", "failover_kill", "failover_graceful", "failover_forced", "store_connections_killed"},
 		"postgres": {"store_kill", "store_stop", "store_restart", "store_connections_killed", "store_table_locked"},
 		"sqlite":   {"file_locked", "writer_killed"},
@@ -85,7 +86,7 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 		}
 	}
 	mean := 4 * time.Second
-	if kind == "cluster" {
+	if kind == "cluster" || kind == "sentinel" {
 		mean = 10 * time.Second
 	}
 	track(200, "store", &deck{cards: storeFaults[kind], left: storeFaults[kind][:1]}, mean)
@@ -101,7 +102,7 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 	ttl := timing.TTL
 	switch kind {
-	case "host_kill", "host_drain", "net_reset", "handler_panic", "handler_hang", "handler_ignore", "store_connections_killed", "store_scripts_flushed", "failover_graceful", "failover_forced":
+	case "host_kill", "host_drain", "net_reset", "handler_panic", "handler_hang", "handler_ignore", "store_connections_killed", "store_scripts_flushed", "failover_graceful", "failover_forced", "failover_back":
 		return 0
 	case "host_stop":
 		return ttl*8/10 + upTo(random, 2*ttl) // mostly beyond what its leases last

@@ -35,6 +35,9 @@ func startStore(kind, dir string) (store, error) {
 		// What is written goes to the file before it is answered, and a kill -9 leaves that.
 		s, err := redistest.Start(redistest.Options{Persistence: redistest.AOF, Args: []string{"--appendfsync", "no"}})
 		return &redisStore{s}, err
+	case "sentinel":
+		s, err := redistest.StartSentinel(redistest.SentinelOptions{Sentinels: 3, Relays: true})
+		return &sentinelStore{s}, err
 	case "cluster":
 		c, err := redistest.StartClusterWithReplicas(3, 1)
 		return &clusterStore{c}, err
@@ -49,7 +52,7 @@ func startStore(kind, dir string) (store, error) {
 		f := &fileStore{filepath.Join(dir, "locks.db"), dir}
 		return f, f.migrate()
 	default:
-		return nil, fmt.Errorf("no store %q: use redis, cluster, postgres or sqlite", kind)
+		return nil, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", kind)
 	}
 }
 
