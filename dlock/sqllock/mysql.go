@@ -30,8 +30,13 @@ import (
 // like MySQL, and have no stored procedures, will not do.
 //
 // Grants of one name, and orders for it, are made one after the other, each with a commit. A release that says that its work succeeded waits for the one that is just
-// being made, or for another such release; refusals, extensions and other releases wait for nobody. A lock that some other session has on a
-// row, or on the table, is waited for until the context ends, at most a minute, and then for a second by what is left in the server.
+// being made, or for another such release; refusals, extensions and other releases wait for nobody.
+//
+// A row that some other session has locked costs the slot that it is about and nothing else: another slot is granted, and of one lease it is unknown
+// whether it was extended. If nothing else is free, or the row of the name (slot -1) is locked, an acquire asks again and again for nine tenths of the
+// time that its context leaves, and then says so with an error that matches dlock.ErrFault. What cannot be passed over is waited for, at most a minute, and
+// then for a second by what is left in the server: a locked gap, the first time that a slot is used, and the whole table (LOCK TABLES, ALTER TABLE,
+// mysqldump without --single-transaction). The store is down meanwhile: give the table a database of its own.
 //
 // Add timeout=2s, too: a dial that nobody answers would otherwise keep its place in the pool for minutes after the network is back.
 //

@@ -4,6 +4,9 @@
 -- row with slot -1 locked, until the transaction ends, and the same look made again: so grants of one name come one after the
 -- other, and none is refused while a slot is free.
 --
+-- Whoever finds a row locked passes it over, and asks again a little later if he needs it: to wait for it in the server ends after whole seconds
+-- only, when nobody may listen any more. Another slot is as good; so a row that some other session has locked costs that slot alone.
+--
 -- It is a procedure because a client that drives a transaction can stop in the middle of it, with its machine, and keep the locks.
 CREATE PROCEDURE {acquire}(
 	p_resource VARBINARY(544), -- binary, like all text: whatever the character set of the connection is
@@ -24,7 +27,8 @@ BEGIN
 	DECLARE v_epoch DATETIME(6) DEFAULT TIMESTAMP'1970-01-01 00:00:00';
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_lock BOOLEAN DEFAULT FALSE;
-	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free INT;
+	DECLARE v_busy VARCHAR(64); -- what was found locked
+	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free, v_row, v_passed INT;
 	DECLARE v_tick, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
 	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
 	DECLARE v_abandoned BOOLEAN;
@@ -43,6 +47,14 @@ BEGIN
 		-- At other levels each statement has a snapshot of its own, or locks what it reads, or what is written cannot be logged as statements.
 		-- The level cannot be set within a transaction, and with autocommit = 0 there may be one.
 		ROLLBACK AND NO CHAIN NO RELEASE;
+		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
+			SET v_busy = COALESCE(v_busy, 'others were faster again and again');
+			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = v_busy;
+		END IF;
+		IF v_busy IS NOT NULL THEN -- the longer somebody has waited, the more often he asks
+			DO SLEEP(0.001 + 0.005 * RAND() * (1 - LEAST(1, TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) / (p_wait * 1000))));
+			SET v_busy = NULL;
+		END IF;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
 
@@ -54,9 +66,14 @@ BEGIN
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
 			INTO v_head, v_tick, v_starts, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
 				v_tick_host, v_tick_pid, v_tick_tag
-			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE;
-			IF v_head IS NULL THEN -- it was deleted, and what is locked now is the gap
-				SET v_lock = FALSE;
+			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED;
+			IF v_head IS NULL THEN
+				SELECT slot INTO v_head FROM {table} WHERE resource_name = p_resource AND slot = -1;
+				IF v_head IS NULL THEN -- it was deleted, and what is locked now is the gap
+					SET v_lock = FALSE;
+				ELSE
+					SET v_busy = 'the row of the name, with slot -1, was locked for too long';
+				END IF;
 				ITERATE attempt;
 			END IF;
 		ELSE
@@ -68,9 +85,6 @@ BEGIN
 		END IF;
 		-- Rows that somebody deleted are looked for in one window of slots at a time.
 		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16, v_high = LEAST(v_low + 16, v_n);
-		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
-			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the name was locked for too long'; -- or others were faster again and again
-		END IF;
 		SELECT slot, fence, acquired_at, COALESCE(expires_at, v_epoch), COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
 		INTO v_first, v_fence, v_acquired, v_expires, v_host, v_pid, v_tag
 		FROM {table} FORCE INDEX (ends)
@@ -83,6 +97,12 @@ BEGIN
 		-- 2. The same attempt, asked again because its reply was lost. It is extended also if it was revoked: whoever asked trusts it for
 		-- p_ttl from this request on. The first heartbeat tells him.
 		IF v_again IS NOT NULL THEN
+			SET v_row = NULL;
+			SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource AND slot = v_again FOR UPDATE SKIP LOCKED;
+			IF v_row IS NULL THEN
+				SET v_busy = 'the row of the slot was locked for too long';
+				ITERATE attempt;
+			END IF;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
 			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
 			IF ROW_COUNT() = 0 THEN -- it ended at the last moment
@@ -117,24 +137,44 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 5. A slot that is free: one that ended, a new one, or one whose row is missing.
+		-- 5. A slot that is free: one that ended and that nobody has locked, a new one, or one whose row is missing.
+		SET v_free = NULL, v_passed = 0;
 		IF v_first IS NULL THEN
 			SET v_free = 0;
-		ELSEIF v_expires <= v_clock THEN
+		ELSEIF v_expires <= v_clock AND NOT v_lock THEN
 			SET v_free = v_first;
 		ELSE
+			WHILE v_free IS NULL AND v_expires <= v_clock AND v_passed < 16 DO
+				SET v_row = NULL;
+				SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource AND slot = v_first FOR UPDATE SKIP LOCKED;
+				IF v_row IS NOT NULL THEN
+					SET v_free = v_first;
+				ELSE
+					SET v_passed = v_passed + 1, v_expires = NULL;
+					SELECT slot, fence, COALESCE(expires_at, v_epoch) INTO v_first, v_fence, v_expires FROM {table} FORCE INDEX (ends)
+					WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT v_passed, 1;
+				END IF;
+			END WHILE;
+		END IF;
+		IF v_free IS NULL THEN
 			SELECT MAX(slot) INTO v_last FROM {table} WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1;
 			IF v_last < v_n - 1 THEN
 				SET v_free = v_last + 1;
 			ELSE
 				SELECT COUNT(*) INTO v_present FROM {table} WHERE resource_name = p_resource AND slot BETWEEN v_low AND v_high - 1;
 				IF v_present = v_high - v_low THEN
+					IF v_passed > 0 THEN
+						SET v_busy = 'the row of every free slot was locked for too long';
+						ITERATE attempt;
+					END IF;
 					SET v_verdict = 'full';
 					LEAVE attempt;
 				END IF;
-				SET v_free = v_low;
-				WHILE EXISTS (SELECT 1 FROM {table} WHERE resource_name = p_resource AND slot = v_free) DO
-					SET v_free = v_free + 1;
+				SET v_free = v_low, v_row = NULL;
+				SELECT slot INTO v_row FROM {table} WHERE resource_name = p_resource AND slot = v_free;
+				WHILE v_row IS NOT NULL DO -- not WHILE EXISTS (SELECT ...), which locks what it reads
+					SET v_free = v_free + 1, v_row = NULL;
+					SELECT slot INTO v_row FROM {table} WHERE resource_name = p_resource AND slot = v_free;
 				END WHILE;
 			END IF;
 		END IF;

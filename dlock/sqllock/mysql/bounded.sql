@@ -4,4 +4,5 @@
 		ROLLBACK AND NO CHAIN NO RELEASE;
 		RESIGNAL;
 	END;
-	SET SESSION innodb_lock_wait_timeout = (p_wait + 999) DIV 1000, SESSION lock_wait_timeout = (p_wait + 999) DIV 1000;
+	-- These know whole seconds only. They are for what cannot be skipped: a gap, or the table.
+	SET SESSION innodb_lock_wait_timeout = GREATEST(1, p_wait DIV 1000), SESSION lock_wait_timeout = GREATEST(1, p_wait DIV 1000);

@@ -1,4 +1,5 @@
--- Deletes the rows of a page that nobody has used for p_retention, name by name, each of which is locked for a moment. Slots go from the last one
+-- Deletes the rows of a page that nobody has used for p_retention, name by name, each of which is locked for a moment. A name of which somebody
+-- else has a row locked is left alone. Slots go from the last one
 -- on: a gap would hide a slot for a while. What concerns a whole name goes when no slot of it was left before. A row whose fence is
 -- ahead of the clock stays, and those below it.
 CREATE PROCEDURE {cleanup}(
@@ -16,7 +17,7 @@ BEGIN
 	DECLARE v_before DATETIME(6) DEFAULT v_clock - INTERVAL p_retention MICROSECOND;
 	DECLARE v_offset INT DEFAULT p_limit - 1;
 	DECLARE v_name, v_last VARBINARY(544);
-	DECLARE v_last_slot, v_head, v_slots, v_kept INT;
+	DECLARE v_last_slot, v_head, v_slots, v_kept, v_there, v_ours INT;
 	DECLARE v_deleted INT DEFAULT 0;
 	DECLARE v_done BOOLEAN DEFAULT FALSE;
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
@@ -54,10 +55,17 @@ BEGIN
 		END IF;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
-		SELECT slot INTO v_head FROM {table} WHERE resource_name = v_name AND slot = -1 FOR UPDATE;
+		SET v_head = NULL;
+		SELECT slot INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1 FOR UPDATE SKIP LOCKED;
 		SELECT COUNT(*), COALESCE(MAX(CASE WHEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) >= v_before
 			OR fence >= v_clock_us THEN slot END), -1)
 		INTO v_slots, v_kept FROM {table} WHERE resource_name = v_name AND slot >= 0;
+		SELECT COUNT(*) INTO v_there FROM {table} WHERE resource_name = v_name AND (slot > v_kept OR slot = -1);
+		SELECT COUNT(*) INTO v_ours FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot > v_kept AND slot >= 0 FOR UPDATE SKIP LOCKED;
+		IF v_there <> v_ours + (v_head IS NOT NULL) THEN
+			ROLLBACK AND NO CHAIN NO RELEASE;
+			ITERATE next_name;
+		END IF;
 		IF v_slots > 0 THEN
 			DELETE FROM {table} WHERE resource_name = v_name AND slot > v_kept;
 		ELSE

@@ -1,4 +1,5 @@
--- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last.
+-- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last. About rows that are locked see the
+-- procedure that extends. If the work ended well, the row of the name is needed, too.
 CREATE PROCEDURE {release}(
 	p_grants LONGTEXT CHARACTER SET utf8mb4, -- [[index, name in hex, slot or -1, token, 1 if the work ended well], ...]
 	p_wait BIGINT       -- milliseconds to wait for a lock
@@ -6,9 +7,11 @@ CREATE PROCEDURE {release}(
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
 BEGIN
-	DECLARE v_answers LONGTEXT CHARACTER SET utf8mb4;
+	DECLARE v_answers LONGTEXT CHARACTER SET utf8mb4 DEFAULT '';
+	DECLARE v_grants LONGTEXT CHARACTER SET utf8mb4 DEFAULT p_grants;
+	DECLARE v_done_now, v_locked, v_unknown LONGTEXT CHARACTER SET utf8mb4;
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
-	DECLARE v_i, v_slot, v_held, v_declared, v_well INT;
+	DECLARE v_i, v_slot, v_row, v_head, v_held, v_declared, v_well INT;
 	DECLARE v_name, v_last VARBINARY(544);
 	DECLARE v_token VARBINARY(64);
 	DECLARE v_done BOOLEAN;
@@ -23,7 +26,7 @@ BEGIN
 			SELECT w.i, UNHEX(w.n), IF(w.s >= 0, w.s, (
 				SELECT l.slot FROM {table} AS l FORCE INDEX (holders)
 				WHERE l.lock_id = w.t AND l.resource_name = UNHEX(w.n) AND l.slot >= 0 AND l.expires_at > UTC_TIMESTAMP(6) LIMIT 1)), w.t, w.w
-			FROM JSON_TABLE(p_grants, '$[*]' COLUMNS (
+			FROM JSON_TABLE(v_grants, '$[*]' COLUMNS (
 				i INT PATH '$[0]',
 				n VARCHAR(1088) CHARACTER SET utf8mb4 PATH '$[1]',
 				s INT PATH '$[2]',
@@ -32,7 +35,7 @@ BEGIN
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 		{transaction}
-		SET v_answers = '', v_last = NULL;
+		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL;
 		OPEN wanted;
 		next_lease: LOOP
 			SET v_done = FALSE;
@@ -40,25 +43,54 @@ BEGIN
 			IF v_done THEN
 				LEAVE next_lease;
 			END IF;
-			-- A row is found by its whole key: anything else would lock the gaps around it, or all that was looked at. It always changes: then
-			-- ROW_COUNT() does not depend on how the client wants rows to be counted.
-			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00', released_at = UTC_TIMESTAMP(6)
-			WHERE resource_name = v_name AND slot = v_slot AND lock_id = v_token AND expires_at > UTC_TIMESTAMP(6);
-			SET v_held = ROW_COUNT();
-			IF v_held = 1 AND v_well = 1 THEN -- before the read below, which makes the snapshot
-				UPDATE {table} FORCE INDEX (PRIMARY) SET succeeded_at = UTC_TIMESTAMP(6) WHERE resource_name = v_name AND slot = -1;
-			END IF;
 			IF v_last IS NULL OR v_last <> v_name THEN
 				SET v_last = v_name, v_declared = 0;
 				SELECT COALESCE(slots, 0) INTO v_declared FROM {table} WHERE resource_name = v_name AND slot = -1;
 			END IF;
-			SET v_answers = CONCAT(v_answers, IF(v_answers = '', '', ','), '[', v_i, ',', v_held, ',', v_declared, ']');
+			-- A row is found by its whole key: anything else would lock the gaps around it, or all that was looked at.
+			SET v_row = NULL, v_held = 0, v_head = -1;
+			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE) INTO v_row, v_held
+			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;
+			IF v_held = 1 AND v_well = 1 THEN
+				SET v_head = NULL;
+				SELECT slot INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1 FOR UPDATE SKIP LOCKED;
+				IF v_head IS NULL THEN
+					SELECT -2 INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1;
+				END IF;
+			END IF;
+			IF v_row IS NULL THEN -- there is none, or it is locked
+				SELECT -1 INTO v_held FROM {table} FORCE INDEX (PRIMARY)
+				WHERE resource_name = v_name AND slot = v_slot AND lock_id = v_token AND expires_at > UTC_TIMESTAMP(6);
+			ELSEIF v_head = -2 THEN
+				SET v_held = -1;
+			ELSEIF v_held = 1 THEN
+				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00', released_at = UTC_TIMESTAMP(6)
+				WHERE resource_name = v_name AND slot = v_slot;
+				IF v_well = 1 THEN
+					UPDATE {table} FORCE INDEX (PRIMARY) SET succeeded_at = UTC_TIMESTAMP(6) WHERE resource_name = v_name AND slot = -1;
+				END IF;
+			END IF;
+			IF v_held < 0 THEN
+				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot, ',"', v_token, '",', v_well, ']'),
+					v_unknown = CONCAT(v_unknown, ',[', v_i, ',-1,', v_declared, ']');
+			ELSE
+				SET v_done_now = CONCAT(v_done_now, ',[', v_i, ',', v_held, ',', v_declared, ']');
+			END IF;
 		END LOOP;
 		CLOSE wanted;
 		COMMIT AND NO CHAIN NO RELEASE;
-		LEAVE attempt;
+		SET v_answers = CONCAT(v_answers, v_done_now);
+		IF v_locked = '' THEN
+			LEAVE attempt;
+		END IF;
+		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 500 THEN
+			SET v_answers = CONCAT(v_answers, v_unknown);
+			LEAVE attempt;
+		END IF;
+		SET v_grants = CONCAT('[', v_locked, ']');
+		DO SLEEP(0.001 + 0.004 * RAND());
 	END; END LOOP;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
-	SELECT CONCAT('[', v_answers, ']');
+	SELECT CONCAT('[', SUBSTRING(v_answers, 2), ']');
 END

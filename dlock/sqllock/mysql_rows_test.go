@@ -1,0 +1,195 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// lockedByOthers expects an error that comes before the caller gives up, says what to look for, and is no reason to go on without the store.
+func lockedByOthers(t *testing.T, what string, call func(context.Context) error) {
+	t.Helper()
+	took, err := within(600*time.Millisecond, call)
+	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%s: %v after %v: must say that something is locked, and match ErrFault", what, err, took)
+	}
+}
+
+// A transaction that somebody left open keeps the row of one slot locked. That slot is not granted, and all others are, with a tick and without.
+//
+// Fails when a row that is locked is waited for while another slot is free, or when the caller has gone before he is told.
+func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
+	t.Parallel()
+	for _, ticks := range []bool{false, true} {
+		store, other, _ := sceneMySQL(t, oneTrip)
+		tick := int64(0)
+		acquire := func(token string) (g dlock.Grant, err error) {
+			req := dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Minute}
+			if ticks {
+				tick++
+				req.Tick = &dlock.Tick{At: time.Now().Add(-time.Hour + time.Duration(tick)*time.Second), Max: 3}
+			}
+			_, err = within(600*time.Millisecond, func(ctx context.Context) error { g, err = store.TryAcquire(ctx, req); return err })
+			return g, err
+		}
+		var before []dlock.Grant
+		for i := range 3 {
+			g, err := acquire(fmt.Sprint("before", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before = append(before, g)
+		}
+		if _, err := store.Release(t.Context(), before...); err != nil {
+			t.Fatal(err)
+		}
+		for _, slot := range []string{"0", "1, 2"} { // what would be taken first, and what would be taken then
+			other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot IN ("+slot+") FOR UPDATE")
+			var got []dlock.Grant
+			for i := range 3 - len(strings.Split(slot, ",")) {
+				g, err := acquire(fmt.Sprint("beside", slot[:1], i))
+				if err != nil || strings.Contains(slot, fmt.Sprint(g.Slot)) {
+					t.Errorf("ticks %t, slot %s locked: %+v, %v: must be granted another one", ticks, slot, g, err)
+					continue
+				}
+				got = append(got, g)
+			}
+			lockedByOthers(t, "acquire when the only free slot is locked", func(ctx context.Context) error {
+				_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 3, Token: "late" + slot[:1], TTL: time.Minute})
+				return err
+			})
+			other.does("ROLLBACK")
+			if g, err := acquire("after" + slot[:1]); err != nil {
+				t.Errorf("when nothing is locked any more: %v", err)
+			} else {
+				got = append(got, g)
+			}
+			if r, err := store.Release(t.Context(), got...); err != nil {
+				t.Errorf("%v, %v", r, err)
+			}
+		}
+	}
+}
+
+// What somebody else has locked is unknown of that lease alone. All others of the call are extended, and given back.
+//
+// Fails when a call waits for a lock: all leases of the host are lost with the one that is locked.
+func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, _ := sceneMySQL(t, oneTrip)
+	var grants []dlock.Grant
+	for i := range 10 {
+		g, err := store.TryAcquire(t.Context(), request(fmt.Sprint("a", i), 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Succeeded = i%2 == 0
+		grants = append(grants, g)
+	}
+	const locked, name = 4, "a4" // whose success is to be noted
+	for what, row := range map[string]string{"slot": "slot = 0", "slot and name": "slot <= 0", "name": "slot = -1"} {
+		other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND "+row+" FOR UPDATE")
+		for op, call := range map[string]func(context.Context) ([]dlock.Result, error){
+			"extend":         func(ctx context.Context) ([]dlock.Result, error) { return store.Extend(ctx, time.Hour, grants...) },
+			"release others": func(ctx context.Context) ([]dlock.Result, error) { return store.Release(ctx, nobodys(grants)...) },
+		} {
+			var results []dlock.Result
+			took, err := within(time.Second, func(ctx context.Context) (err error) { results, err = call(ctx); return err })
+			if err != nil {
+				t.Errorf("%s locked, %s: %v after %v", what, op, err, took)
+				continue
+			}
+			for i, r := range results {
+				switch {
+				case op == "extend" && i == locked && what != "name":
+					if r.Outcome != dlock.Unknown || !errors.Is(r.Err, dlock.ErrFault) || !strings.Contains(r.Err.Error(), "left open") {
+						t.Errorf("%s locked, %s: %+v: must be unknown, and say why", what, op, r)
+					}
+				case op == "extend" && r.Outcome != dlock.OK, op != "extend" && r.Outcome != dlock.Lost:
+					t.Errorf("%s locked, %s %d: %+v", what, op, i, r)
+				}
+			}
+		}
+		if what != "slot" {
+			lockedByOthers(t, what+" locked: acquire", func(ctx context.Context) error {
+				_, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "late", TTL: time.Minute})
+				return err
+			})
+		}
+		if what != "name" {
+			lockedByOthers(t, what+" locked: the same acquire again", func(ctx context.Context) error {
+				_, err := store.TryAcquire(ctx, request(name, 2))
+				return err
+			})
+		}
+		other.does("ROLLBACK")
+		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[locked].Outcome != dlock.OK {
+			t.Errorf("%s unlocked: %+v, %v", what, r[locked], err)
+		}
+	}
+	other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND slot = -1 FOR UPDATE")
+	r, err := store.Release(t.Context(), grants...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r {
+		if want := map[bool]dlock.Outcome{true: dlock.Unknown, false: dlock.OK}[i == locked]; r[i].Outcome != want {
+			t.Errorf("release %d: %+v: must be %v", i, r[i], want)
+		}
+	}
+	other.does("ROLLBACK")
+	if r, err := store.Release(t.Context(), grants[locked]); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("release when nothing is locked any more: %+v, %v", r, err)
+	}
+}
+
+// nobodys are grants of the same names, with tokens that nobody has.
+func nobodys(grants []dlock.Grant) (list []dlock.Grant) {
+	for _, g := range grants {
+		g.Token = "nobodys" + g.Token
+		list = append(list, g)
+	}
+	return list
+}
+
+// Cleanup leaves alone what somebody else has locked, and does not wait for it.
+//
+// Fails when it waits: with the rows of other names locked, or until its time is up.
+func TestCleanupSkipsWhatIsLockedMySQL(t *testing.T) {
+	t.Parallel()
+	store, other, _ := sceneMySQL(t, oneTrip)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		g, err := store.TryAcquire(t.Context(), request(name, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Release(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other.does("UPDATE distributed_locks SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = '1980-01-01' WHERE slot >= 0",
+		"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'b:slot:' AND slot = 0 OR resource_name = 'c:slot:' AND slot = -1 FOR UPDATE")
+	left := func() (names string) {
+		t.Helper()
+		row := openMySQL(t, other.dsn).QueryRow("SELECT COALESCE(GROUP_CONCAT(LEFT(resource_name, 1) ORDER BY resource_name), '') FROM distributed_locks WHERE slot = 0")
+		if err := row.Scan(&names); err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	if took, err := within(5*time.Second, store.Cleanup); err != nil || took > 4*time.Second {
+		t.Errorf("%v after %v", err, took)
+	}
+	if names := left(); names != "b,c" {
+		t.Errorf("left are %q: must be those that are locked, b and c", names)
+	}
+	other.does("ROLLBACK")
+	if err := store.Cleanup(t.Context()); err != nil || left() != "" {
+		t.Errorf("when nothing is locked any more: %v, left are %q", err, left())
+	}
+}
