@@ -147,7 +147,7 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	case StoreFault:
 		d.storeDown = false
 		if e.seldom().storeFault == "" {
-			s.say(slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
+			s.sayFew(&s.remarked.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
 		}
 		e.moreSeldom().storeFault = fmt.Sprint(err)
 		return false

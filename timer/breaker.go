@@ -43,6 +43,7 @@ type change struct {
 	opened   bool
 	closed   bool
 	setup    bool          // it has said that it is not set up right, and had not before
+	mended   bool          // it did not open, but runs started without the store
 	tell     bool          // one of these, and it is worth a line in the log
 	lasted   time.Duration // how long it was open
 }

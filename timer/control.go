@@ -86,13 +86,14 @@ func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by d
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
 	name := Timer{Name: timer}.lockName()
-	held, err := lister.List(ctx, name, dlock.MaxSlots)
+	var held []dlock.Held
+	err = guard(func() (err error) { held, err = lister.List(ctx, name, dlock.MaxSlots); return err })
 	if err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
 	for _, h := range held {
 		if h.Slot == slot {
-			if err := ctl.Revoke(ctx, name, slot, h.Fence, by); err != nil {
+			if err := guard(func() error { return ctl.Revoke(ctx, name, slot, h.Fence, by) }); err != nil {
 				return fmt.Errorf("timer %q: slot %d: %w", timer, slot, err)
 			}
 			return nil
@@ -136,10 +137,10 @@ func (c *Control) order(ctx context.Context, timer string, change dlock.Change) 
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
 	// The order first: whoever hears that there is something new must find it.
-	if err := ctl.Order(ctx, Timer{Name: timer}.lockName(), change); err != nil {
+	if err := guard(func() error { return ctl.Order(ctx, Timer{Name: timer}.lockName(), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
-	if err := ctl.Order(ctx, hostsLock, dlock.Change{}); err != nil {
+	if err := guard(func() error { return ctl.Order(ctx, hostsLock, dlock.Change{}) }); err != nil {
 		return fmt.Errorf("timer %q: the store keeps the order, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w", timer, err)
 	}
 	return nil

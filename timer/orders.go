@@ -197,12 +197,7 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, names []s
 
 // readOrders turns a panic of a store, and an answer to something else, into an error.
 func readOrders(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.Orders, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p)
-		}
-	}()
-	list, err = ctl.Orders(ctx, names...)
+	err = guard(func() (err error) { list, err = ctl.Orders(ctx, names...); return err })
 	if err == nil && len(list) != len(names) {
 		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
 	}

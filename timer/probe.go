@@ -195,7 +195,8 @@ func (p *prober) count() {
 	}
 	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 	defer cancel()
-	held, err := list(ctx, lister)
+	var held []dlock.Held
+	err := guard(func() (err error) { held, err = lister.List(ctx, hostsLock, dlock.MaxSlots); return err })
 	if err != nil {
 		return // nothing depends on it; the next acquire tells how the store is
 	}
@@ -206,16 +207,6 @@ func (p *prober) count() {
 	if s.metrics != nil {
 		s.metrics.hosts.Set(float64(s.hosts))
 	}
-}
-
-// list turns a panic of a store into an error.
-func list(ctx context.Context, lister dlock.Lister) (held []dlock.Held, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p)
-		}
-	}()
-	return lister.List(ctx, hostsLock, dlock.MaxSlots)
 }
 
 // wait returns how long to wait for the next probe, with jitter: hosts that lost the store together must not come back together.

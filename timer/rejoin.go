@@ -50,7 +50,7 @@ func (s *Scheduler) adopt(e *entry, r *Run, lease *dlock.Lease) {
 	r.degraded.Store(false) // only now: Valid asks this first
 	e.more().storeDown = false
 	s.goesOnNoMore(e)
-	s.say(slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+	s.sayFew(&s.remarked.adopted, slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }
 
 // hold ties a run to a lease. Called with mu held.

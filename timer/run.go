@@ -207,6 +207,9 @@ func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 			t.fallbackRuns++
 		}
 	}
+	if r.Degraded() {
+		s.without++
+	}
 }
 
 // finish takes the run out of the books, after its slot has been given back.
@@ -265,7 +268,11 @@ func (s *Scheduler) tellEnd(e *entry, r *Run, outcome Outcome, took time.Duratio
 	switch outcome {
 	case OK:
 		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
-	case LeaseLost, TimedOut, Canceled: // told when it happened
+	case LeaseLost: // told when it happened, or of too many to tell
+		s.lock()
+		s.sayFew(&s.remarked.ended, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+		s.unlock()
+	case TimedOut, Canceled: // told when it happened
 		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 	case Panicked:
 		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
@@ -348,7 +355,11 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	if t := s.tally(e); t != nil {
 		t.leasesLost++
 	}
-	s.say(slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
+	tell := &few{} // one that is lost by itself is told in any case
+	if lost.Silent {
+		tell = &s.remarked.lost
+	}
+	s.sayFew(tell, slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
 }
 
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.

@@ -52,8 +52,10 @@ type Scheduler struct {
 	askNext    func()   // attempt, as a value that is made once
 	starts     []start  // of the batch at hand
 	young      youngRuns
-	line       line          // who waits for an attempt to end
-	remarks    []remark      // to be logged when mu is unlocked
+	line       line     // who waits for an attempt to end
+	remarks    []remark // to be logged when mu is unlocked
+	remarked   struct{ faults, lost, ended, adopted few }
+	without    int           // runs that started without the store since it last answered
 	active     int           // attempts, runs and audits that Run waits for
 	idle       chan struct{} // closed when active is 0; nil if nobody waits
 	given      bool          // Run has given up on the runs that are left
@@ -190,7 +192,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	err := config.check()
 	s := &Scheduler{
 		config:  config,
-		log:     config.Logger,
+		log:     slog.New(guarded{config.Logger.Handler()}),
 		wake:    make(chan struct{}, 1),
 		prodded: make(chan struct{}, 1),
 		hosts:   1,

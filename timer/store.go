@@ -39,7 +39,7 @@ func (w *watchedStore) forSession() dlock.DistributedLock {
 
 func storeLabel(store dlock.DistributedLock) string {
 	if s, ok := store.(fmt.Stringer); ok {
-		return s.String()
+		return fmt.Sprintf("%v", s) // fmt survives a String that panics
 	}
 	return "custom"
 }
@@ -128,6 +128,10 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 func (w *watchedStore) saw(failure error, renewal bool) {
 	s := w.scheduler
 	c := s.breaker.saw(failure, renewal)
+	if c.mended = c.answered && !s.breaker.open && !c.closed && s.without > 0; c.mended {
+		c.tell = s.breaker.mayTell(&s.breaker.told, time.Now())
+		s.breaker.telling = false
+	}
 	switch {
 	case !c.tell:
 	case c.setup:
@@ -137,9 +141,12 @@ func (w *watchedStore) saw(failure error, renewal bool) {
 		s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label,
 			"timers_run_local", local, "timers_skip", skip, "err", failure)
 	case c.closed:
-		s.say(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond))
+		s.say(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
+	case c.mended:
+		s.say(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it", "store", w.label, "runs_without_it", s.without)
 	}
 	if c.answered && !s.breaker.open || c.closed {
+		s.without = 0
 		s.storeIsBack()
 		s.audit()
 		if s.degraded > 0 {
@@ -201,7 +208,8 @@ func (s *Scheduler) audit() {
 	go func() {
 		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 		defer cancel()
-		warnings, err := audit(ctx, auditor)
+		var warnings []string
+		err := guard(func() (err error) { warnings, err = auditor.Audit(ctx); return err })
 		for _, w := range warnings {
 			s.log.Warn("timer: the store is not set up for leases", "store", s.store.label, "warning", w)
 		}
@@ -215,14 +223,14 @@ func (s *Scheduler) audit() {
 	}()
 }
 
-// audit turns a panic of a store into an error.
-func audit(ctx context.Context, auditor dlock.Auditor) (warnings []string, err error) {
+// guard turns a panic of a store into an error.
+func guard(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p)
+			err = fmt.Errorf("the store panicked: %v", p)
 		}
 	}()
-	return auditor.Audit(ctx)
+	return call()
 }
 
 // storeIsBack ends the fallback of timers that have not asked the store since. Called with mu held.

@@ -1,0 +1,240 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// An outage is one warning, however many timers meet it, and so is one that comes and goes: one a minute at most. What a run that goes on meets
+// is told of a few.
+//
+// Fails when down or lost warn for each timer.
+func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		timers := many(1000, timer.Every(5*time.Second), func(context.Context) error { return nil })
+		for i := range timers {
+			if i%2 == 0 {
+				timers[i].OnStoreDown = timer.Skip
+			}
+		}
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
+		time.Sleep(20 * time.Second)
+		log.Reset() // they were registered
+		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		time.Sleep(time.Minute)
+		h.link.Heal()
+		time.Sleep(20 * time.Second)
+		if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 ||
+			!strings.Contains(lines[0], "timers_run_local=500 timers_skip=500") || !strings.Contains(lines[1], "answers again") || !strings.Contains(lines[1], "runs_without_it=") {
+			t.Errorf("%d lines of an outage, the first: %.1000s", len(lines), log.String())
+		}
+		time.Sleep(2 * time.Minute)
+		log.Reset()
+		for range 10 {
+			h.link.Inject(dlocktest.Error(errors.New("refused")))
+			time.Sleep(15 * time.Second)
+			h.link.Heal()
+			time.Sleep(15 * time.Second)
+		}
+		if n := strings.Count(log.String(), "\n"); n < 8 || n > 10 {
+			t.Errorf("%d lines of ten outages in five minutes, the first: %.1000s", n, log.String())
+		}
+		f.stop()
+	})
+}
+
+// One call that fails is no outage, but a run without the store is told of, once a minute.
+//
+// Fails when nothing is said before the breaker opens.
+func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(20 * time.Second)
+		log.Reset()
+		for range 20 {
+			h.link.InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.Acquire) // an acquire is made twice
+			time.Sleep(5 * time.Second)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 {
+			t.Errorf("%d lines of twenty hiccups in a hundred seconds:\n%s", n, log.String())
+		}
+		f.stop()
+	})
+}
+
+// A thousand runs that lose their slots at once, and get new ones at once, are told of in a few lines.
+//
+// Fails when lost warns for each run.
+func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		timers := many(1000, timer.Every(time.Hour), f.handler(20*time.Minute))
+		for i := range timers {
+			if i%2 == 0 {
+				timers[i].OnStoreDown = timer.Skip
+			}
+		}
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
+		for _, one := range timers {
+			if err := h.Trigger(t.Context(), one.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log.Reset()
+		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		time.Sleep(time.Minute)
+		h.link.Heal()
+		time.Sleep(time.Minute)
+		if n := strings.Count(log.String(), "\n"); n > 40 {
+			t.Errorf("%d lines, the first: %.1000s", n, log.String())
+		}
+		f.stop()
+	})
+}
+
+// Faults at the keys of a thousand timers are told of ten.
+//
+// Fails when down warns for each timer.
+func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		h := f.start(timer.Config{Logger: textLogger(&log)}, many(1000, timer.Every(5*time.Second), f.handler(0))...)
+		time.Sleep(20 * time.Second)
+		log.Reset()
+		h.link.Inject(dlocktest.Error(badKey))
+		time.Sleep(30 * time.Second)
+		if n := strings.Count(log.String(), "\n"); n < 10 || n > 12 { // of the host's own, too
+			t.Errorf("%d lines, the first: %.1000s", n, log.String())
+		}
+		f.stop()
+	})
+}
+
+// A panickingHandler is a log that fails, as one whose disk is full may.
+type panickingHandler struct{ n *atomic.Int64 }
+
+func (h panickingHandler) Enabled(context.Context, slog.Level) bool {
+	h.n.Add(1)
+	panic("log: no space left")
+}
+func (h panickingHandler) Handle(context.Context, slog.Record) error { panic("log: no space left") }
+func (h panickingHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h panickingHandler) WithGroup(string) slog.Handler             { return h }
+
+// A logger that panics harms nobody: not a run that fails, an outage, a retry, nor the end.
+//
+// Fails when the scheduler logs straight to the user's handler.
+func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var n, runs atomic.Int64
+		h := f.start(timer.Config{Logger: slog.New(panickingHandler{&n})},
+			timer.Timer{Name: "fails", Schedule: timer.Every(time.Second), Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Millisecond},
+				Run: func(context.Context) error { runs.Add(1); return errors.New("failed") }},
+			timer.Timer{Name: "panics", Schedule: timer.Every(time.Second), Run: func(context.Context) error { panic("a handler") }},
+			timer.Timer{Name: "long", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
+		time.Sleep(10 * time.Second)
+		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		time.Sleep(time.Minute)
+		h.link.Heal()
+		time.Sleep(time.Minute)
+		if runs.Load() < 2*100 || n.Load() == 0 {
+			t.Errorf("%d attempts, %d lines", runs.Load(), n.Load())
+		}
+		f.stop()
+	})
+}
+
+// hostile is an error of a store that fails whoever looks into it.
+type hostile struct{}
+
+func (hostile) Error() string   { panic("Error") }
+func (hostile) Is(error) bool   { panic("Is") }
+func (hostile) Unwrap() []error { panic("Unwrap") }
+
+// An error of a store that panics when it is looked into harms nobody.
+//
+// Fails when it is looked into outside of a recover.
+func TestI10HostileErrorsHarmNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		h := f.start(timer.Config{Logger: textLogger(&log), Registerer: newRegistry()},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "long", Schedule: timer.Every(time.Minute), Run: f.handler(50 * time.Second)})
+		time.Sleep(time.Minute)
+		h.link.Inject(dlocktest.Error(hostile{}))
+		time.Sleep(time.Minute)
+		_, _ = h.Status(), h.StoreReachable()
+		if err := h.Degraded(); err == nil || fmt.Sprint(err) == "" {
+			t.Errorf("%v", err)
+		}
+		if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Text == "" {
+			t.Errorf("%+v, %v", x, err)
+		}
+		_ = h.Trigger(t.Context(), "a")
+		h.link.Heal()
+		time.Sleep(time.Minute)
+		if err := h.Degraded(); err != nil {
+			t.Error(err)
+		}
+		f.stop()
+	})
+}
+
+// panickingControl is a store whose orders panic.
+type panickingControl struct{ dlock.DistributedLock }
+
+func (panickingControl) Order(context.Context, string, dlock.Change) error { panic("a driver") }
+func (panickingControl) Orders(context.Context, ...string) ([]dlock.Orders, error) {
+	panic("a driver")
+}
+func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, dlock.Order) error {
+	panic("a driver")
+}
+func (s panickingControl) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	return []dlock.Held{{Name: name, Slot: 0, Fence: 1}}, nil
+}
+
+type panickingList struct{ panickingControl }
+
+func (panickingList) List(context.Context, string, int) ([]dlock.Held, error) { panic("a driver") }
+
+// A store that panics is an error of each order.
+//
+// Fails when order, Revoke or List is called outside of a recover.
+func TestControlOutlivesAStoreThatPanics(t *testing.T) {
+	for _, store := range []dlock.DistributedLock{panickingControl{}, panickingList{}} {
+		c, by := timer.NewControl(store), dlock.Order{By: "me"}
+		_, ordersErr := c.Orders(t.Context(), "a")
+		for what, err := range map[string]error{
+			"Pause":               c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
+			"Resume":              c.Resume(t.Context(), "a", by),
+			"SetMaxConcurrency":   c.SetMaxConcurrency(t.Context(), "a", 1, by),
+			"ResetMaxConcurrency": c.ResetMaxConcurrency(t.Context(), "a", by),
+			"Trigger":             c.Trigger(t.Context(), "a", by),
+			"ForceRelease":        c.ForceRelease(t.Context(), "a", 0, by),
+			"Orders":              ordersErr,
+		} {
+			if err == nil || !strings.Contains(err.Error(), "panicked") {
+				t.Errorf("%T: %s: %v", store, what, err)
+			}
+		}
+	}
+}
