@@ -24,12 +24,11 @@ type metrics struct {
 	slotsHeld, slotsLimit, slotsElsewhere, bound      *prometheus.Desc
 	fallbackActive, fallbackRuns, paused, lastSuccess *prometheus.Desc
 	overdueRuns, overlongHolds, leasesExpired         *prometheus.Desc
-	breaker, up                                       *prometheus.Desc
+	breaker, up, hosts                                *prometheus.Desc
 
 	acquireTime *prometheus.HistogramVec
 	opTime      *prometheus.HistogramVec
 	opErrors    *prometheus.CounterVec
-	hosts       prometheus.Gauge
 	build       *prometheus.GaugeVec
 }
 
@@ -68,11 +67,11 @@ func newMetrics(s *Scheduler) *metrics {
 		leasesLost:     desc("leases_lost_total", "Slots that were lost while a run held them.", "timer"),
 		fallbackActive: desc("fallback_active", "1 while the timer runs, or would run, without the store.", "timer"),
 		fallbackRuns:   desc("fallback_runs_total", "Runs that started without the store.", "timer"),
-		bound:          desc("effective_limit_bound", "How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost.", "timer"),
+		bound:          desc("effective_limit_bound", "How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost; +Inf: not known.", "timer"),
 		overdueRuns:    desc("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.", "timer"),
 		overlongHolds:  desc("holds_overlong_total", "Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer"),
 		leasesExpired:  desc("leases_expired_total", "Slots that this host got after whoever had them let them expire unreleased.", "timer"),
-		hosts:          prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tickslot", Name: "hosts", Help: "Schedulers that were last seen to share the store and compete for its slots, this one included."}),
+		hosts:          desc("hosts", "Schedulers that were last seen to share the store and compete for its slots, this one included. Not there until they are known."),
 		breaker:        desc("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.", "store"),
 		up:             desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.", "store"),
 		opTime:         histogram("store_operation_duration_seconds", "How long calls to the store took.", "store", "op"),
@@ -104,7 +103,7 @@ func version() string {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions, m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
-		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.lastSuccess, m.paused} {
+		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.paused} {
 		ch <- d
 	}
 	for _, c := range m.kept() {
@@ -114,7 +113,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // kept are those that Prometheus keeps.
 func (m *metrics) kept() []prometheus.Collector {
-	return []prometheus.Collector{m.acquireTime, m.opTime, m.opErrors, m.hosts, m.build}
+	return []prometheus.Collector{m.acquireTime, m.opTime, m.opErrors, m.build}
 }
 
 // Collect implements prometheus.Collector.
@@ -128,6 +127,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if s.breaker.called {
 		written.gauge(m.up, oneIf(s.breaker.why() == nil && s.ownFault == nil), s.store.label)
 		written.gauge(m.breaker, oneIf(s.breaker.open), s.store.label)
+	}
+	if s.hosts > 0 {
+		written.gauge(m.hosts, float64(s.hosts))
 	}
 	entries := slices.Collect(maps.Values(s.entries))
 	s.unlock()
@@ -156,7 +158,7 @@ func (m *metrics) write(w *series, e *entry) {
 	}
 	w.born = t.born
 
-	w.gauge(m.bound, limitValue(s.bound(e)), name)
+	w.gauge(m.bound, boundValue(s.bound(e)), name)
 	w.gauge(m.slotsLimit, float64(min(e.limit(), dlock.MaxSlots)), name)
 	w.gauge(m.slotsElsewhere, float64(e.told().declared), name)
 	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
@@ -238,12 +240,12 @@ func (w *series) send(ch chan<- prometheus.Metric) {
 	w.list = w.list[:0]
 }
 
-// limitValue writes NoLimit as what it is.
-func limitValue(limit int) float64 {
-	if limit == NoLimit {
+// boundValue is above every limit where there is none, or it is not known: an alert that compares the two goes off.
+func boundValue(bound int) float64 {
+	if bound == NoLimit || bound == 0 {
 		return math.Inf(1)
 	}
-	return float64(limit)
+	return float64(bound)
 }
 
 func oneIf(yes bool) float64 {

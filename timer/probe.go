@@ -19,7 +19,8 @@ const (
 	hostsLock = "tickslot:hosts"
 	// probeLock is taken and released by the host that holds that slot of hostsLock: it tells whether the store still grants, which a renewal does not.
 	probeLock = "tickslot:probe:%d"
-	// hostsEvery is how often the hosts are counted.
+	// manyHosts are counted every hostsEvery, because each count reads them all; fewer with every probe.
+	manyHosts  = 100
 	hostsEvery = time.Minute
 	// startGrace is how long a host that starts waits for the store at most, before its ticks begin: its first connections may take longer than
 	// a call may, and that is no outage.
@@ -33,6 +34,7 @@ type prober struct {
 	host    *dlock.Lease // our slot of hostsLock
 	pause   *backoff.ExponentialBackOff
 	counted time.Time
+	counts  int        // since the start, or since the store last failed
 	first   chan error // gets, once, that the store serves (nil) or that it is not set up right, whichever it says first
 }
 
@@ -125,6 +127,10 @@ func (p *prober) probe(until <-chan struct{}) {
 	_ = s.store.heard(err)
 	s.foundWrong(err)
 	well := s.breaker.well()
+	if s.breaker.err != nil {
+		p.counts = 0
+	}
+	many := s.hosts > manyHosts
 	s.unlock()
 	if !well {
 		return
@@ -135,7 +141,8 @@ func (p *prober) probe(until <-chan struct{}) {
 	select {
 	case <-until:
 	default:
-		if time.Since(p.counted) >= hostsEvery {
+		// The first count comes while others are still on their way.
+		if !many || p.counts < 2 || time.Since(p.counted) >= hostsEvery {
 			p.count()
 		}
 	}
@@ -175,7 +182,6 @@ func (p *prober) ask() error {
 		p.s.lock()
 		p.s.hearOrders(host.News().Orders)
 		p.s.unlock()
-		p.counted = time.Time{}
 		return nil
 	}
 	lease, err := session.Mutex(fmt.Sprintf(probeLock, p.host.Slot())).TryAcquire(p.s.base)
@@ -200,13 +206,15 @@ func (p *prober) count() {
 	if err != nil {
 		return // nothing depends on it; the next acquire tells how the store is
 	}
-	p.counted = time.Now()
 	s.lock()
 	defer s.unlock()
-	s.hosts = max(1, len(held))
-	if s.metrics != nil {
-		s.metrics.hosts.Set(float64(s.hosts))
+	hosts := max(1, len(held))
+	if p.counts == 0 { // who is back first finds himself alone
+		hosts = max(hosts, s.hosts)
 	}
+	s.hosts = hosts
+	p.counted = time.Now()
+	p.counts++
 }
 
 // wait returns how long to wait for the next probe, with jitter: hosts that lost the store together must not come back together.

@@ -65,7 +65,7 @@ type Scheduler struct {
 	auditing   bool
 	greeting   bool  // Run waits for the store's first answer
 	degraded   int   // runs that go on without the store
-	hosts      int   // that were last seen to share the store, this one included
+	hosts      int   // that were last seen to share the store, this one included; 0: not known
 	probed     bool  // the store has been asked once, whatever it said
 	ordered    int64 // version of the orders that this host has heard of
 	learnt     int64 // version that it has read
@@ -195,10 +195,12 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		log:     slog.New(guarded{config.Logger.Handler()}),
 		wake:    make(chan struct{}, 1),
 		prodded: make(chan struct{}, 1),
-		hosts:   1,
 		born:    time.Now(),
 		entries: make(map[string]*entry),
 		parting: make(map[*entry]struct{}),
+	}
+	if config.Lock == nil {
+		s.hosts = 1
 	}
 	s.askNext = s.attempt
 	var leaseErr error

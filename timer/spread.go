@@ -78,11 +78,12 @@ func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	if d.ranLast == 0 {
 		return false
 	}
-	rank := s.hosts - int(min(d.ticks-d.ranLast, uint64(s.hosts))) // 0: it has been this host's turn for long
+	hosts := max(1, s.hosts)
+	rank := hosts - int(min(d.ticks-d.ranLast, uint64(hosts))) // 0: it has been this host's turn for long
 	if rank <= 0 {
 		return false
 	}
-	step := min(standBackStep, min(maxStandBack, e.interval()/4)/time.Duration(s.hosts))
+	step := min(standBackStep, min(maxStandBack, e.interval()/4)/time.Duration(hosts))
 	t.stood = true
 	s.heap.push(tryLater(s.now().Add(time.Duration(rank)*step), e, t))
 	s.poke()

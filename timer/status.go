@@ -17,7 +17,7 @@ type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
 	Store  StoreStatus
-	Hosts  int           // that were last seen to share the store, this one included
+	Hosts  int           // that were last seen to share the store, this one included; 0: not known, because they could not be counted yet, or the store cannot tell
 	Timers []TimerStatus // by name
 }
 
@@ -54,7 +54,7 @@ type TimerStatus struct {
 	MaxConcurrency int               // as it is in force: ordered for the fleet, or as in the code, defaults filled in
 	MaxPerTick     int
 	MaxPerHost     int
-	Bound          int          // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback
+	Bound          int          // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback; 0: not known, as Hosts
 	Silent         int          // ticks without a successful run on any host, as far as this one knows
 	Declared       int          // MaxConcurrency of other hosts if they disagree, else 0
 	Ordered        int          // MaxConcurrency that was ordered for the fleet; 0: none was, or the timer is paused by it
@@ -145,7 +145,7 @@ func (e *entry) fallback() bool {
 	return d != nil && e.timer.OnStoreDown == RunLocal && (d.storeDown || d.degraded > 0)
 }
 
-// bound is how many runs may go on at once in the fleet at worst. Without the store every host keeps to MaxPerHost, and
+// bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the store every host keeps to MaxPerHost, and
 // nobody to more. Called with mu held.
 func (s *Scheduler) bound(e *entry) int {
 	limit := e.hostLimit()
@@ -155,7 +155,7 @@ func (s *Scheduler) bound(e *entry) int {
 	case limit == NoLimit:
 		return NoLimit
 	default:
-		return s.hosts * limit
+		return s.hosts * limit // 0: not known
 	}
 }
 

@@ -79,7 +79,10 @@ func (f fleet) load() (l load) {
 	l.beats = 3 / ttl * H * math.Ceil((1+running/H)/perBeat)
 	l.renewals = 3 / ttl * (H + running)
 	l.probes = 2 * H / (7.0 / 8 * ttl)
-	l.lists = H / (60 + ttl/2)
+	l.lists = H / (7.0 / 8 * ttl)
+	if H > 100 {
+		l.lists = H / (60 + ttl/2)
+	}
 	return l
 }
 

@@ -1,0 +1,115 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// gauge returns the only value of a metric; NaN: it has none.
+func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return math.NaN()
+}
+
+var down = dlocktest.Error(errors.New("refused"))
+
+// Hosts that start together know within a TTL how many they are, and still do when the store has been away: also while they are not all back.
+//
+// Fails when hosts are counted at the start and then every minute, or when who is back first believes that he is alone.
+func TestHostsAreCountedWithinATTL(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		for range 5 {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
+		}
+		expect := func(when string, hosts, bound int) {
+			t.Helper()
+			for i, h := range f.hosts {
+				if st := h.Status(); st.Hosts != hosts || st.Timers[0].Bound != bound {
+					t.Errorf("%s: host %d: %d hosts, want %d; bound %d, want %d", when, i, st.Hosts, hosts, st.Timers[0].Bound, bound)
+				}
+			}
+		}
+		time.Sleep(dlock.DefaultTTL)
+		expect("a TTL after the start", 5, 3)
+		for _, h := range f.hosts {
+			h.link.Inject(down)
+		}
+		time.Sleep(time.Minute)
+		expect("in an outage", 5, 10)
+		f.hosts[0].link.Heal()
+		until(t, dlock.DefaultTTL, "the first is back", func() bool { return f.hosts[0].Status().Store.Up && f.hosts[0].StoreReachable() == nil })
+		time.Sleep(time.Second)
+		f.hosts[0].link.Inject(down)
+		time.Sleep(5 * time.Second)
+		expect("in the next outage", 5, 10)
+		f.hosts[4].stop() // one is gone for good
+		for _, h := range f.hosts {
+			h.link.Heal()
+		}
+		f.stop()
+	})
+}
+
+// What is not known is not one: a host that never saw the store does not know how many share it, nor does one whose store cannot list.
+//
+// Fails when bound takes hosts that were not counted for one.
+func TestBoundThatIsNotKnown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		work := timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)}
+		registry, listless, alone := newRegistry(), newRegistry(), newRegistry()
+		never := f.startNow(down, timer.Config{Registerer: registry}, work)
+		s, err := timer.New(timer.Config{Lock: struct{ dlock.DistributedLock }{f.store}, Registerer: listless}, work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		if _, err := timer.New(timer.Config{Registerer: alone}, work); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if st := never.Status(); st.Hosts != 0 || st.Timers[0].Bound != 0 || !st.Timers[0].Fallback {
+			t.Errorf("%+v", st)
+		}
+		if n, bound := gauge(t, registry, "tickslot_hosts"), gauge(t, registry, "tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsInf(bound, 1) {
+			t.Errorf("%v hosts, bound %v", n, bound)
+		}
+		if st := s.Status(); st.Hosts != 0 || st.Timers[0].Bound != 1 {
+			t.Errorf("%+v", st)
+		}
+		if n, bound := gauge(t, listless, "tickslot_hosts"), gauge(t, listless, "tickslot_effective_limit_bound"); !math.IsNaN(n) || bound != 1 {
+			t.Errorf("%v hosts, bound %v", n, bound)
+		}
+		if n := gauge(t, alone, "tickslot_hosts"); n != 1 {
+			t.Errorf("%v hosts without a store", n)
+		}
+		never.link.Heal()
+		until(t, 2*dlock.DefaultTTL, "the hosts are counted", func() bool { return gauge(t, registry, "tickslot_hosts") == 2 })
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		f.stop()
+	})
+}
