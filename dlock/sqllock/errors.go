@@ -103,12 +103,3 @@ func sqlState(err error) string {
 
 // mysqlState finds number and SQLSTATE in what drivers for MySQL say: "Error 1146 (42S02): Table …".
 var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): `)
-
-// mssqlStates are the SQLSTATEs that errors of SQL Server have elsewhere.
-var mssqlStates = map[int32]string{
-	207: "42703", 208: "42P01", // no such column, no such table
-	229: "42501", 230: "42501", // no permission
-	3906: readOnly, 3908: readOnly,
-	18456: "28000",          // login failed
-	1222:  lockNotAvailable, // a lock was waited for in vain
-}

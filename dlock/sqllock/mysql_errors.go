@@ -6,7 +6,11 @@ var mysqlStates = map[string]string{
 	"1290": readOnly, "1836": readOnly, // --read-only, --super-read-only
 	"1305": "42883", "1318": "42883", // no such procedure, or one with other parameters
 	"1044": "42501", "1142": "42501", "1143": "42501", "1227": "42501", "1370": "42501", // access denied
-	"1130": "28000",                  // this host may not connect
+	"1129": "28000", "1130": "28000", // this host may not connect
+	"1251": "28000", "1524": "28000", "3159": "28000", // nor in this way
+	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000", // a password that has expired, an account that is locked
+	"1665": "0A000",                  // what is written cannot be logged
+	"3819": "23000",                  // a constraint
 	"1049": "3D000",                  // no such database
 	"1203": "53300", "1226": "53300", // more connections or queries than this user may have
 	"1205": lockNotAvailable, // a lock was waited for in vain

@@ -32,8 +32,7 @@ type NativeOptions struct {
 //     either. Until then another host may run in the same slot, and nothing tells the two apart. So it is when the server fails over: its
 //     successor knows of no lock.
 //   - MaxPerTick is not kept. A request with a tick is refused, with an error that matches dlock.ErrFault. Set MaxPerTick: timer.NoLimit; a short job then
-//     runs once per host and tick. A timer without it does not run, with OnStoreDown: timer.Skip; with RunLocal, the default, it runs on every host
-//     as if the store were down.
+//     runs once per host and tick. A timer without it does not run: each of its ticks is skipped, with that error as the reason.
 //   - It is no dlock.Controller: nobody can pause a name, order a limit or a run, or revoke a lease.
 //   - There are no fences, nobody learns who holds a lock, and hosts that disagree on the number of slots do not notice. Nor does anybody learn that a
 //     slot was abandoned, or when a name last succeeded: Grant.Abandoned is false, and News.Success 0.

@@ -72,7 +72,7 @@ func TestServerKilledNative(t *testing.T) {
 		}
 		results, err := n.Extend(t.Context(), time.Minute, held)
 		outcomes(t, results, err, dlock.Lost)
-		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
 			t.Errorf("while the server is away: %v", err)
 		}
 		if err := s.server.Restart(); err != nil {
@@ -280,14 +280,14 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 	outcomes(t, results, err, dlock.Lost)
 	for range 2 {
 		_, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
-		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "connect to the primary") {
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
 			t.Errorf("%v: must tell that the server is read-only", err)
 		}
 	}
 	s.exec(t, "SET GLOBAL read_only = OFF")
 	mustGet(t, n, nativeRequest("x", 0, time.Minute))
 	s.exec(t, "SET GLOBAL read_only = ON")
-	if _, err := n.TryAcquire(t.Context(), nativeRequest("y", 0, time.Minute)); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "connect to the primary") {
+	if _, err := n.TryAcquire(t.Context(), nativeRequest("y", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
 		t.Errorf("%v: must tell that the server is read-only", err)
 	}
 	if held := s.held(t, s.lock("", "mutex", 0, "x"), s.lock("", "mutex", 0, "y")); len(held) > 0 {

@@ -122,7 +122,7 @@ func TestPgxPoolAdvisory(t *testing.T) {
 	s.exec(t, "ALTER DATABASE "+s.database+" SET search_path = fake, pg_catalog")
 	pool.Reset()
 	n = sqllock.PostgresAdvisory(db, sqllock.NativeOptions{})
-	if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrFault) {
+	if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) {
 		t.Error(err)
 	}
 	clean("after a refusal", 3)
@@ -215,7 +215,7 @@ func isRefused(t testing.TB, n *sqllock.Native) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	g, err := n.TryAcquire(ctx, nativeRequest("x", 9, time.Minute))
-	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "pool_mode=session") {
+	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "pool_mode=session") {
 		t.Errorf("slot %d, %v: must be refused, because of the pooler", g.Slot, err)
 	}
 	return err
@@ -277,7 +277,7 @@ func TestUnfitServersAdvisory(t *testing.T) {
 		s.exec(t, "CREATE SCHEMA fake; CREATE "+create)
 		s.dsn += "&search_path=fake,pg_catalog"
 		n := s.open(t, sqllock.NativeOptions{})
-		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), want) {
+		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: must tell %q", err, want)
 		}
 	}

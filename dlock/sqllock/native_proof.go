@@ -17,7 +17,7 @@ import (
 // errNotOurs is what all signs of a pooler come to that gives each transaction or statement to any server connection.
 var errNotOurs = fmt.Errorf("sqllock: %w: a pooler shares server connections among its clients (PgBouncer with pool_mode=transaction or statement), "+
 	"and native locks need one of their own: connect directly to the server, or through a pool with pool_mode=session, "+
-	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrFault)
+	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrSetup)
 
 // twoConns returns an error if the pool has no room for a second connection.
 func (n *Native) twoConns() error {
@@ -25,7 +25,7 @@ func (n *Native) twoConns() error {
 		return nil
 	}
 	return fmt.Errorf("sqllock: %w: this *sql.DB may open one connection only; native locks keep that, and need a second one for a moment to "+
-		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", dlock.ErrFault)
+		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", dlock.ErrSetup)
 }
 
 // take takes a connection out of the pool. If the pool has none to give, it says so while the caller still listens.
@@ -76,15 +76,15 @@ func (n *Native) proveBy(ctx context.Context, other *sql.Conn) error {
 }
 
 func noSecond(err error) error {
-	return fmt.Errorf("sqllock: no second connection, which is needed for a moment to see that no pooler shares them with others: "+
-		"every pool in between has to have room for one more: %w", err)
+	return explain(fmt.Errorf("no second connection, which is needed for a moment to see that no pooler shares them with others: "+
+		"every pool in between has to have room for one more: %w", err))
 }
 
 // compare looks at both connections, one of which is in a transaction.
 func (n *Native) compare(ctx context.Context, other *sql.Conn) error {
 	tx, err := other.BeginTx(ctx, nil)
-	if err = n.explain(err); errors.Is(err, errNotOurs) {
-		return err
+	if told := n.explain(err); errors.Is(told, errNotOurs) {
+		return told
 	} else if err != nil {
 		return noSecond(err) // a pooler connects to the server only now
 	}
@@ -125,7 +125,7 @@ func (n *Native) exclude(ctx context.Context, other *sql.Conn) error {
 		return n.explain(err)
 	}
 	if taken.Valid {
-		return fmt.Errorf("sqllock: %w: this server grants a lock to two connections, so it cannot limit anything: use a store on a table", dlock.ErrFault)
+		return fmt.Errorf("sqllock: %w: this server grants a lock to two connections, so it cannot limit anything: use a store on a table", dlock.ErrSetup)
 	}
 	freed, err := n.ask(ctx, n.dialect.free(n.session.id, keys, 0)[0])
 	if err == nil && freed.String != "11" {
@@ -145,5 +145,5 @@ func (n *Native) explain(err error) error {
 	case state == "53200":
 		return fmt.Errorf("sqllock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w", dlock.ErrFault, err)
 	}
-	return fmt.Errorf("sqllock: %w", err)
+	return explain(err)
 }

@@ -350,7 +350,7 @@ func (n *Native) ask(ctx context.Context, st nativeStatement) (answer sql.NullSt
 	}
 	n.disconnect()
 	if strings.HasSuffix(who, readOnlyMark) && !strings.HasSuffix(s.id, readOnlyMark) {
-		return answer, fmt.Errorf("sqllock: %w: %s", dlock.ErrFault, hasBecomeReadOnly)
+		return answer, fmt.Errorf("sqllock: %w: %s", dlock.ErrSetup, hasBecomeReadOnly)
 	}
 	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, mainly(s.id), mainly(who))
 }
@@ -408,7 +408,7 @@ func (n *Native) connect(ctx context.Context) (fresh bool, err error) {
 	for tries := 0; ; tries++ {
 		conn, err := n.take(ctx)
 		if err != nil {
-			return false, fmt.Errorf("sqllock: no connection for the locks: %w", err)
+			return false, explain(fmt.Errorf("no connection for the locks: %w", err))
 		}
 		id, refusal, err := askConn(ctx, conn, n.dialect.open(rand.Text()))
 		switch {
@@ -420,7 +420,7 @@ func (n *Native) connect(ctx context.Context) (fresh bool, err error) {
 			return false, n.explain(err)
 		case refusal.Valid:
 			n.endConn(conn)
-			return false, fmt.Errorf("sqllock: %w: %s", dlock.ErrFault, refusal.String)
+			return false, fmt.Errorf("sqllock: %w: %s", dlock.ErrSetup, refusal.String)
 		}
 		n.session = &nativeSession{conn: conn, id: id, leases: map[nativeToken]*nativeLease{}, keys: map[string]bool{}}
 		if err := n.prove(ctx); err != nil {

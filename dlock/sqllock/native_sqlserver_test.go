@@ -287,7 +287,7 @@ func TestAnswersSQLServerAppLock(t *testing.T) {
 		what  string
 		spoil func(*fakeSQLServer)
 		early bool // before the first call
-		fault bool
+		setup bool
 		want  string
 	}{
 		{"a read-only database", func(f *fakeSQLServer) { f.readOnly = true }, true, true, "read-only"},
@@ -309,7 +309,7 @@ func TestAnswersSQLServerAppLock(t *testing.T) {
 				c.spoil(server)
 			}
 			g, err := n.TryAcquire(t.Context(), nativeRequest("x", 3, time.Minute))
-			if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) != c.fault || !strings.Contains(err.Error(), c.want) {
+			if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != c.setup || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("slot %d, %v: must be an error that tells %q", g.Slot, err, c.want)
 			}
 			if len(server.locks) > 0 {

@@ -453,12 +453,12 @@ func TestSmallPoolsNative(t *testing.T) {
 		db.SetMaxOpenConns(1)
 		n := s.make(db, sqllock.NativeOptions{})
 		t.Cleanup(func() { n.Close() })
-		refused := func(fault bool, want string) {
+		refused := func(setup bool, want string) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			_, err := n.TryAcquire(ctx, nativeRequest("x", 0, time.Minute))
-			if err == nil || errors.Is(err, dlock.ErrFault) != fault || !strings.Contains(err.Error(), want) {
+			if err == nil || errors.Is(err, dlock.ErrSetup) != setup || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v: must tell %q", err, want)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 var (
 	errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +
 		" it is stopped, or busy with a long transaction")
-	errPrivate = errors.New("each connection of the pool has a database in memory of its own: call db.SetMaxOpenConns(1), or name a file")
+	errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 )
 
 // isLocked tells whether a lock of the file was in the way: SQLITE_BUSY and SQLITE_LOCKED, in the words of SQLite itself, which are
@@ -52,14 +52,18 @@ var sqliteAdvices = []struct {
 	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", dlock.ErrSetup},
 	{
 		[]string{"within a transaction"},
-		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own", nil,
+		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own", dlock.ErrSetup,
 	},
 	{
-		[]string{"readonly database", "unable to open database file"},
-		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files in its directory", nil,
+		[]string{"readonly database", "unable to open database file", "permission denied", "not authorized"},
+		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files in its directory", dlock.ErrSetup,
 	},
 	{
 		[]string{"is not a database"},
-		"the path leads to a file that is no SQLite database, or an encrypted one", nil,
+		"the path leads to a file that is no SQLite database, or an encrypted one", dlock.ErrSetup,
+	},
+	{
+		[]string{"disk image is malformed"},
+		"the file is damaged: move it away, with its -wal and -shm, and call Migrate", dlock.ErrSetup,
 	},
 }

@@ -1,0 +1,122 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+type mssqlRefusal int32
+
+func (r mssqlRefusal) Error() string         { return fmt.Sprintf("mssql: %d", int32(r)) }
+func (r mssqlRefusal) SQLErrorNumber() int32 { return int32(r) }
+
+// means fails the test if an error does not mean what it should: dlock.ErrSetup, dlock.ErrFault, or nil.
+func means(t *testing.T, what string, told, want error) {
+	t.Helper()
+	for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {
+		if errors.Is(told, meaning) != (want == meaning) {
+			t.Errorf("%s: %v: matches %q: %t", what, told, meaning, errors.Is(told, meaning))
+		}
+	}
+}
+
+// Fails when an account that may not log in, or a right that is missing, counts as a server that does not answer: with RunLocal every host would run then.
+func TestMeaningOfErrorsMySQL(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]error{
+		"1044 (42000): Access denied for user to database":           dlock.ErrSetup,
+		"1045 (28000): Access denied for user":                       dlock.ErrSetup,
+		"1046 (3D000): No database selected":                         dlock.ErrSetup,
+		"1049 (42000): Unknown database":                             dlock.ErrSetup,
+		"1129 (HY000): Host is blocked":                              dlock.ErrSetup,
+		"1130 (HY000): Host is not allowed to connect":               dlock.ErrSetup,
+		"1142 (42000): SELECT command denied":                        dlock.ErrSetup,
+		"1143 (42000): SELECT command denied for column":             dlock.ErrSetup,
+		"1146 (42S02): Table doesn't exist":                          dlock.ErrSetup,
+		"1054 (42S22): Unknown column":                               dlock.ErrSetup,
+		"1235 (42000): This version doesn't yet support":             dlock.ErrSetup,
+		"1251 (08004): Client does not support authentication":       dlock.ErrSetup,
+		"1305 (42000): PROCEDURE does not exist":                     dlock.ErrSetup,
+		"1318 (42000): Incorrect number of arguments":                dlock.ErrSetup,
+		"1370 (42000): execute command denied":                       dlock.ErrSetup,
+		"1524 (HY000): Plugin is not loaded":                         dlock.ErrSetup,
+		"1665 (HY000): impossible to write to binary log":            dlock.ErrSetup,
+		"1698 (28000): Access denied":                                dlock.ErrSetup,
+		"1820 (HY000): You must reset your password":                 dlock.ErrSetup,
+		"1862 (HY000): Your password has expired":                    dlock.ErrSetup,
+		"3118 (HY000): Account is locked":                            dlock.ErrSetup,
+		"4151 (HY000): Account is locked":                            dlock.ErrSetup,
+		"3159 (HY000): insecure transport are prohibited":            dlock.ErrSetup,
+		"1062 (23000): Duplicate entry":                              dlock.ErrFault,
+		"1205 (HY000): Lock wait timeout exceeded":                   dlock.ErrFault,
+		"1406 (22001): Data too long":                                dlock.ErrFault,
+		"3819 (HY000): Check constraint is violated":                 dlock.ErrFault,
+		"4025 (23000): CONSTRAINT failed":                            dlock.ErrFault,
+		"1021 (HY000): Disk full":                                    nil,
+		"1040 (08004): Too many connections":                         nil,
+		"1047 (08S01): WSREP has not yet prepared node":              nil,
+		"1053 (08S01): Server shutdown in progress":                  nil,
+		"1114 (HY000): The table is full":                            nil,
+		"1203 (42000): User has more than max_user_connections":      nil,
+		"1213 (40001): Deadlock found":                               nil,
+		"1226 (42000): User has exceeded the max_questions resource": nil,
+		"1290 (HY000): running with the --read-only option":          nil,
+		"1317 (70100): Query execution was interrupted":              nil,
+		"1836 (HY000): Running in read-only mode":                    nil,
+		"1969 (70100): max_statement_time exceeded":                  nil,
+	} {
+		means(t, text, explain(errors.New("Error "+text)), want)
+		means(t, "native: "+text, (&Native{}).explain(errors.New("Error "+text)), want)
+	}
+}
+
+// What SQLite says of a file that somebody has to mend. A file that is locked, full, or on a disk that fails is a store that does not answer.
+func TestMeaningOfErrorsSQLite(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]error{
+		"SQL logic error: no such table: distributed_locks (1)":                dlock.ErrSetup,
+		"attempt to write a readonly database (8)":                             dlock.ErrSetup,
+		"unable to open database file (14)":                                    dlock.ErrSetup,
+		"unable to open database file: out of memory (14)":                     dlock.ErrSetup,
+		"file is not a database (26)":                                          dlock.ErrSetup,
+		"database disk image is malformed (11)":                                dlock.ErrSetup,
+		"SQL logic error: cannot start a transaction within a transaction (1)": dlock.ErrSetup,
+		"SQL logic error: near \"RETURNING\": syntax error (1)":                dlock.ErrSetup,
+		"constraint failed: CHECK constraint failed (275)":                     dlock.ErrSetup,
+		"authorization denied: not authorized (23)":                            dlock.ErrSetup,
+		"access permission denied (3)":                                         dlock.ErrSetup,
+		"database is locked (5) (SQLITE_BUSY)":                                 nil,
+		"disk I/O error (10)":                                                  nil,
+		"database or disk is full (13)":                                        nil,
+		"interrupted (9)":                                                      nil,
+	} {
+		means(t, text, explain(sqliteAdvice(errors.New(text))), want)
+	}
+	means(t, "private", explain(errPrivate), dlock.ErrSetup)
+}
+
+func TestMeaningOfErrorsSQLServer(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[int32]error{
+		102: dlock.ErrSetup, 195: dlock.ErrSetup, 207: dlock.ErrSetup, 208: dlock.ErrSetup, 229: dlock.ErrSetup, 230: dlock.ErrSetup, 262: dlock.ErrSetup,
+		911: dlock.ErrSetup, 916: dlock.ErrSetup, 4060: dlock.ErrSetup, 18452: dlock.ErrSetup, 18456: dlock.ErrSetup, 18470: dlock.ErrSetup,
+		18486: dlock.ErrSetup, 18487: dlock.ErrSetup, 18488: dlock.ErrSetup, 40615: dlock.ErrSetup,
+		1222: dlock.ErrFault, 51222: dlock.ErrFault, 547: dlock.ErrFault, 2601: dlock.ErrFault, 2627: dlock.ErrFault, 2628: dlock.ErrFault, 8152: dlock.ErrFault,
+		1205: nil, 1105: nil, 3906: nil, 3908: nil, 9002: nil, 40613: nil,
+	} {
+		means(t, fmt.Sprint(number), explain(mssqlRefusal(number)), want)
+	}
+}
+
+// Fails when native locks that can serve nobody are taken for a fault of one name.
+func TestMeaningOfNativeErrors(t *testing.T) {
+	t.Parallel()
+	means(t, "a pooler", errNotOurs, dlock.ErrSetup)
+	means(t, "a tick", errNativeTick, dlock.ErrFault)
+	means(t, "no second connection", noSecond(pgRefusal("28P01")), dlock.ErrSetup)
+	means(t, "no second connection", noSecond(pgRefusal("53300")), nil)
+	means(t, "no room for another lock", (&Native{}).explain(pgRefusal("53200")), dlock.ErrFault)
+}
