@@ -48,6 +48,37 @@ func TestLostReplyOfAcquire(t *testing.T) {
 	}
 }
 
+// The reply is lost, and an operator lowers the limit, before the request is sent again: the grant is found, though its slot is beyond the limit.
+//
+// Fails when a slot beyond the limit is always taken for nonsense.
+func TestLostReplyAndALowerLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		limit := func(slots int) {
+			if err := store.Order(bg, "job", dlock.Change{Limit: &dlock.Limit{Order: dlock.Order{By: "ann"}, Slots: slots}}); err != nil {
+				t.Error(err)
+			}
+		}
+		limit(2)
+		newHost(t, store, dlock.SessionOptions{}).take(t, "job", 1)
+		h := newHost(t, store, dlock.SessionOptions{})
+		h.faulty.InjectN(1, dlocktest.LostReply, dlocktest.Acquire)
+		go func() {
+			for h.faulty.Calls(dlocktest.Acquire) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			limit(1)
+		}()
+		lease := h.take(t, "job", 1)
+		if n := h.faulty.Calls(dlocktest.Acquire); lease.Slot() != 1 || n != 2 {
+			t.Errorf("slot %d after %d calls, want slot 1 after 2", lease.Slot(), n)
+		}
+		if err := lease.Release(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Rule 11: a reply lost twice is the store's failure; the slot that may have been taken is freed in the background.
 //
 // Fails if acquire does not settle, or asks a third time.

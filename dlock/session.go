@@ -198,11 +198,11 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	}
 	deadline := time.Now().Add(s.storeTimeout)
 	first.parent, first.at = ctx, deadline.Add(-s.storeTimeout/2)
-	grant, sent, err := s.ask(&first.bounded, req)
+	grant, sent, err := s.ask(&first.bounded, req, false)
 	unknown := isUnknown(err)
 	if unknown && ctx.Err() == nil {
 		// The request may have been carried out and only its reply lost: the same token finds that grant.
-		grant, sent, err = s.ask(&bounded{parent: ctx, at: deadline}, req)
+		grant, sent, err = s.ask(&bounded{parent: ctx, at: deadline}, req, true)
 	}
 	if err == nil {
 		t := now()
@@ -236,7 +236,8 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	return nil, &StoreError{Op: "acquire", Name: name, Err: err}
 }
 
-func (s *Session) ask(ctx *bounded, req Request) (g Grant, sent instant, err error) {
+// ask makes one request.
+func (s *Session) ask(ctx *bounded, req Request, again bool) (g Grant, sent instant, err error) {
 	defer ctx.end()
 	defer recovered(&err)
 	sent = now()
@@ -244,7 +245,11 @@ func (s *Session) ask(ctx *bounded, req Request) (g Grant, sent instant, err err
 	if no, ok := errors.AsType[*NotAcquiredError](err); ok && no == nil {
 		err = errors.New("the store refused with a nil *NotAcquiredError")
 	}
-	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= max(1, req.Slots, g.News.Limit)) {
+	slots := max(1, req.Slots, g.News.Limit)
+	if again && req.Slots > 0 && g.News.Orders > 0 {
+		slots = MaxSlots // since the first request a limit may have been lowered
+	}
+	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= slots) {
 		err = fmt.Errorf("the store granted something else than was asked for: slot %d of %d of %q", g.Slot, g.Slots, g.Name)
 	}
 	return g, sent, err

@@ -94,7 +94,7 @@ func setup(said string, direct, tagged bool) string {
 	case begins("script tried accessing undeclared key", "bad lua script for redis cluster", "Script keys must be declared"):
 		return "this server wants every key of a script declared, which is not possible: allow undeclared keys (docs/redis.md says how)"
 	case direct && begins("MOVED", "CROSSSLOT"), (direct || !tagged) && begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
-		return "this server is a node of a Redis Cluster: pass a *redis.ClusterClient"
+		return "the keys of a name are on different nodes of a Redis Cluster: pass a *redis.ClusterClient, or through a proxy set Options.Keys: Tagged"
 	}
 	return ""
 }
