@@ -83,7 +83,7 @@ func setup(said string, direct, tagged bool) string {
 		return false
 	}
 	switch {
-	case begins("NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script can't run this command", "AUTH ", "Client sent AUTH", "invalid password"):
+	case begins("NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script can't run this command", "AUTH ", "Client sent AUTH", "invalid password", "Protocol error: unauthenticated"):
 		return "the server refuses: check user, password and ACL (docs/redis.md lists the rights)"
 	case begins("DENIED"):
 		return "the server refuses: it is in protected mode"

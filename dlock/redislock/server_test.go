@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +101,34 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 			t.Errorf("without +%s: %v", command, err)
 		}
 		set("+" + command)
+	}
+}
+
+// The same for a client with a DB and a name, with what the documentation says in addition.
+//
+// Fails when it does not say so.
+func TestRightsForADatabaseAndAName(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile("`DB` other than 0\\s+needs `(.*?)`, too, and one with a `ClientName` `(.*?)`").FindStringSubmatch(string(doc))
+	if said == nil {
+		t.Fatal("docs/redis.md does not say which rights a DB and a ClientName need")
+	}
+	server := redistest.New(t)
+	for i, opts := range []redis.Options{{DB: 1}, {ClientName: "scheduler"}} {
+		opts.Addr, opts.Username, opts.Password = server.Addr(), app, canary
+		client := redis.NewClient(&opts)
+		defer client.Close()
+		if err := all(server, client); !errors.Is(err, dlock.ErrSetup) {
+			t.Errorf("without %s: %v", said[1+i], err)
+		}
+		if err := server.Client().Do(t.Context(), "ACL", "SETUSER", app, said[1+i]).Err(); err != nil {
+			t.Fatal(err)
+		}
+		cycle(t, open(t, client, redislock.Options{Prefix: shop + unique("rights")}))
 	}
 }
 

@@ -1,0 +1,168 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// every calls each operation of a store, and returns the errors by what was called. The lease need not be there.
+func every(ctx context.Context, store *redislock.Store) map[string]error {
+	errs := map[string]error{}
+	for kind, slots := range map[string]int{"mutex": 0, "semaphore": 3} {
+		g := dlock.Grant{Name: "a", Slots: slots, Token: "t"}
+		_, errs["acquire "+kind] = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+		results, err := store.Extend(ctx, time.Second, g)
+		errs["extend "+kind] = unknown(results, err)
+		results, err = store.Release(ctx, g)
+		errs["release "+kind] = unknown(results, err)
+		_, errs["list "+kind] = store.List(ctx, "a", slots)
+	}
+	errs["order"] = store.Order(ctx, "a", dlock.Change{Trigger: &ann})
+	_, errs["orders"] = store.Orders(ctx, "a")
+	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		errs["revoke"] = err
+	}
+	return errs
+}
+
+// What a server refuses to everybody, until somebody mends it, is an error that says so and what to do: a command that it or its scripts lack, a
+// password that is wrong, a right that is missing, a database that there is not.
+//
+// Fails when a refusal is taken for the fault of one name, or for a store that does not answer.
+func TestRefusedToEverybody(t *testing.T) {
+	t.Parallel()
+	const all = "" // operations
+	for what, c := range map[string]struct {
+		args  []string // of the server
+		acl   []string // for the user
+		opts  redis.Options
+		which string // operations that cannot do without
+		says  string
+	}{
+		"no INFO":          {args: []string{"--rename-command", "INFO", ""}, which: "acquire", says: "scripts may not call INFO"},
+		"no TIME":          {args: []string{"--rename-command", "TIME", ""}, which: "acquire|extend|list|order", says: "TIME"},
+		"no scripts":       {args: []string{"--rename-command", "EVALSHA", ""}, which: all, says: "lacks a command"},
+		"no HMGET":         {args: []string{"--rename-command", "HMGET", ""}, which: "acquire|extend|order", says: "lacks a command"},
+		"no SET":           {args: []string{"--rename-command", "SET", ""}, which: "acquire", says: "lacks a command"},
+		"may not INFO":     {acl: []string{"-info"}, which: "acquire", says: "+info"},
+		"may not TIME":     {acl: []string{"-time"}, which: "acquire|extend|list|order", says: "ACL"},
+		"may not EVALSHA":  {acl: []string{"-evalsha"}, which: all, says: "ACL"},
+		"may not GET":      {acl: []string{"-get"}, which: "acquire|extend", says: "ACL"},
+		"may not HMGET":    {acl: []string{"-hmget"}, which: "acquire|extend|order", says: "ACL"},
+		"may not SET":      {acl: []string{"-set"}, which: "acquire", says: "ACL"},
+		"other keys only":  {acl: []string{"resetkeys", "~other:*"}, which: all, says: "ACL"},
+		"wrong password":   {opts: redis.Options{Username: app, Password: "wrong"}, which: all, says: "check user, password"},
+		"no password":      {opts: redis.Options{Username: " "}, which: all, says: "check user, password"},
+		"no such database": {opts: redis.Options{Password: canary, DB: 99}, which: all, says: "change the client's DB"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.New(t, redistest.Options{Args: c.args})
+			if c.acl != nil {
+				rules := []any{"ACL", "SETUSER", app}
+				for _, rule := range c.acl {
+					rules = append(rules, rule)
+				}
+				if err := server.Client().Do(t.Context(), rules...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.opts.Username == "" && c.opts.Password == "" {
+				c.opts.Username, c.opts.Password = app, canary
+			}
+			if c.opts.Username == " " {
+				c.opts.Username = ""
+			}
+			c.opts.Addr = server.Addr()
+			client := redis.NewClient(&c.opts)
+			defer client.Close()
+			for form, keys := range forms {
+				store := open(t, client, redislock.Options{Prefix: shop, Keys: keys})
+				for op, err := range every(t.Context(), store) {
+					switch {
+					case isReason(err, dlock.Quarantine): // the server is young
+					case err == nil && (c.which == all || regexp.MustCompile("^("+c.which+")( |$)").MatchString(op)):
+						t.Errorf("%s, %s: no error", form, op)
+					case err != nil && (!errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault)):
+						t.Errorf("%s, %s: %v, want that the store is not set up right", form, op, err)
+					case err != nil && strings.HasPrefix(op, "acquire") && !strings.Contains(err.Error(), c.says):
+						t.Errorf("%s, %s: %v, want %q in it", form, op, err, c.says)
+					case err != nil && (strings.Contains(err.Error(), "Embedded") || strings.Contains(err.Error(), canary)):
+						t.Errorf("%s, %s: %v", form, op, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// What passes by itself is an error of the store that answers for nobody, and no reason to mend anything.
+//
+// Fails when every answer that is an error is taken for a wrong set-up.
+func TestWhatPassesByItself(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	awake(t, store)
+	owner := server.Client()
+	config := func(name, value string) {
+		t.Helper()
+		if err := owner.ConfigSet(t.Context(), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(says string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint(says), Slots: 2, Token: "t", TTL: time.Second})
+		if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want a failure of the store, with %s", err, says)
+		}
+	}
+	config("maxmemory", "1")
+	check("OOM")
+	config("maxmemory", "0")
+	config("min-replicas-to-write", "1")
+	check("NOREPLICAS")
+	config("min-replicas-to-write", "0")
+	config("busy-reply-threshold", "1")
+	busy := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary, ReadTimeout: -1})
+	defer busy.Close()
+	done := make(chan error, 1)
+	go func() { done <- busy.Eval(context.Background(), "while true do end", nil).Err() }()
+	for deadline := time.Now().Add(10 * time.Second); !redis.HasErrorPrefix(owner.Ping(t.Context()).Err(), "BUSY"); {
+		if time.Now().After(deadline) {
+			t.Fatal("the server is not busy")
+		}
+		time.Sleep(10 * time.Millisecond) // until the next try, bounded above
+	}
+	check("BUSY")
+	if err := owner.Do(t.Context(), "SCRIPT", "KILL").Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	_, closed, _ := strings.Cut(redistest.Shared(t).Addr(), ":") // a master that is no replica's
+	if err := owner.ReplicaOf(t.Context(), "127.0.0.1", closed).Err(); err != nil {
+		t.Fatal(err)
+	}
+	check("READONLY")
+	config("replica-serve-stale-data", "no")
+	if err := owner.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	check("MASTERDOWN")
+}
