@@ -29,7 +29,7 @@
 // have ended. Leases that survived go on. A server that tells that it never was a replica is not waited for once it has been up for that long.
 //
 // On a Cluster no key can be reached from every name, so each name is waited for by itself when it is next used, also when its keys were moved
-// to another node, or when the replid changes because the last replica has been gone for an hour (repl-backlog-ttl). A name that its node does not know
+// to another node, or when the replid changes because the node's first replica came, or the last has been gone for an hour (repl-backlog-ttl). A name that its node does not know
 // is refused there only while the node has been up for less than QuarantineTTL.
 //
 // # Connections

@@ -155,8 +155,7 @@ func TestWhatPassesByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	_, closed, _ := strings.Cut(redistest.Shared(t).Addr(), ":") // a master that is no replica's
-	if err := owner.ReplicaOf(t.Context(), "127.0.0.1", closed).Err(); err != nil {
+	if err := owner.ReplicaOf(t.Context(), "127.0.0.1", fmt.Sprint(redistest.New(t).Port())).Err(); err != nil {
 		t.Fatal(err)
 	}
 	check("READONLY")

@@ -199,6 +199,44 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	}
 }
 
+// A server takes another replid when its first replica comes, too, and when none has been there for an hour. That is no restart, and it says so. But on a
+// Cluster, where keys may come from another node, each name is waited for.
+//
+// Fails when a server that has been a master from its start is waited for whenever its replid changes.
+func TestFirstReplicaIsNoRestart(t *testing.T) {
+	t.Parallel()
+	for form, keys := range forms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			master := redistest.New(t)
+			client := redis.NewClient(&redis.Options{Addr: master.Addr(), Password: canary})
+			defer client.Close()
+			store := open(t, client, redislock.Options{Keys: keys})
+			request := func(name string) dlock.Request { return dlock.Request{Name: name, Token: name, TTL: quarantineTTL} }
+			replid := func() string {
+				info := client.Info(t.Context(), "replication").Val()
+				_, info, _ = strings.Cut(info, "master_replid:")
+				return info[:40]
+			}
+			untilGranted(t, store, request("a"))
+			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is told in seconds
+			before := replid()
+			replica := redistest.New(t, redistest.Options{Args: []string{"--replicaof", "127.0.0.1", fmt.Sprint(master.Port())}})
+			inSync(t, replica)
+			if replid() == before {
+				t.Fatal("the same replid: there is nothing to see here")
+			}
+			for _, name := range []string{"a", "b"} {
+				_, err := store.TryAcquire(t.Context(), request(name))
+				if waits := form == "tagged" && name == "a"; waits && !isReason(err, dlock.Quarantine) || !waits && err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			untilGranted(t, store, request("a"))
+		})
+	}
+}
+
 // A server that restarts while its clock is an hour ahead is waited for no longer than any other, once the clock is right.
 //
 // Fails when it is noted until when to wait, and that is believed.
