@@ -65,7 +65,8 @@ func (s *Scheduler) attempt() {
 // acquire makes one call to the store. The zero dueTick: none is to be claimed.
 func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
 	s.lock()
-	sem := s.session.Semaphore(e.moreTold().lockName, e.timer.slots())
+	name := e.moreTold().lockName
+	sem := s.session.Semaphore(name, e.timer.slots())
 	tick, claims := e.claim(t)
 	s.unlock()
 	started := time.Now()
@@ -82,7 +83,7 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Le
 		s.tally(e).acquired(err)
 		s.store.acquireTime.Observe(time.Since(started).Seconds())
 	}
-	return lease, s.store.heard(err)
+	return lease, s.store.heard(name, err)
 }
 
 // heard takes in what the store's answer tells about the timer, and reports whether the run is to go on without

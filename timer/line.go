@@ -138,10 +138,19 @@ func (s *Scheduler) nextInLine() {
 			s.withoutStore(e, t)
 		}
 	}
-	switch e, t, trigger := s.line.serve(); {
-	case trigger:
-		s.attempts++
-	case e != nil:
-		s.ask(e, t)
+	for {
+		e, t, trigger := s.line.serve()
+		switch {
+		case trigger:
+			s.attempts++
+			return
+		case e == nil:
+			return
+		case s.before(e).open: // one of several servers
+			s.withoutStore(e, t)
+		default:
+			s.ask(e, t)
+			return
+		}
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -142,20 +145,30 @@ func (s *Scheduler) learnOrders(until <-chan struct{}) {
 		s.unlock()
 		return
 	}
-	var names []string
-	var entries []*entry
+	servers := make(map[string][]*entry) // one, or those of a store of several, of which none waits for another
 	for _, e := range s.entries {
 		if !e.timer.LocalOnly {
-			names, entries = append(names, e.timer.lockName()), append(entries, e)
+			shard := s.store.shardOf(e.timer.lockName())
+			servers[shard] = append(servers[shard], e)
 		}
 	}
 	s.unlock()
 	const batch = 500
-	for i := 0; i < len(names); i += batch {
-		end := min(i+batch, len(names))
-		if err := s.learn(until, ctl, names[i:end], entries[i:end]); err != nil {
-			return // the next probe asks again
-		}
+	var missed atomic.Bool
+	var all sync.WaitGroup
+	for _, entries := range servers {
+		all.Go(func() {
+			for some := range slices.Chunk(entries, batch) {
+				if s.learn(until, ctl, some) != nil {
+					missed.Store(true) // the next probe asks again
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if missed.Load() {
+		return
 	}
 	s.lock()
 	defer s.unlock()
@@ -164,11 +177,15 @@ func (s *Scheduler) learnOrders(until <-chan struct{}) {
 
 // learn reads what is ordered for some timers, with one call. What the store finds wrong with a few of them is logged; if they are many
 // it is the store.
-func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, names []string, entries []*entry) error {
+func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries []*entry) error {
 	select {
 	case <-until:
 		return context.Canceled
 	default:
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.timer.lockName()
 	}
 	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 	defer cancel()

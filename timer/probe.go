@@ -114,7 +114,7 @@ func (s *Scheduler) prod() {
 }
 
 func (p *prober) probe(until <-chan struct{}) {
-	err := p.ask()
+	name, err := p.ask()
 	s := p.s
 	s.lock()
 	if s.greeting && reasonOf(err) == StoreSetup {
@@ -124,8 +124,13 @@ func (p *prober) probe(until <-chan struct{}) {
 	}
 	s.probed = true
 	s.endPauses()
-	_ = s.store.heard(err)
+	_ = s.store.heard(name, err)
 	s.foundWrong(err)
+	if err != nil && reasonOf(err) == StoreDown {
+		s.unlock()
+		p.askElsewhere(until, name)
+		s.lock()
+	}
 	well := s.breaker.well()
 	if s.breaker.err != nil {
 		p.counts = 0
@@ -171,25 +176,26 @@ func (s *Scheduler) foundWrong(err error) {
 }
 
 // ask takes this host's slot of hostsLock, or, once it has that, takes and releases a lock of its own.
-func (p *prober) ask() error {
+func (p *prober) ask() (name string, err error) {
 	session := p.s.session
 	if p.host == nil || !p.host.Valid() {
 		host, err := session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.s.base)
 		if err != nil {
-			return err
+			return hostsLock, err
 		}
 		p.host = host
 		p.s.lock()
 		p.s.hearOrders(host.News().Orders)
 		p.s.unlock()
-		return nil
+		return hostsLock, nil
 	}
-	lease, err := session.Mutex(fmt.Sprintf(probeLock, p.host.Slot())).TryAcquire(p.s.base)
+	name = fmt.Sprintf(probeLock, p.host.Slot())
+	lease, err := session.Mutex(name).TryAcquire(p.s.base)
 	if err != nil {
-		return err
+		return name, err
 	}
 	_ = lease.Release(p.s.base) // what it does not answer, the session settles
-	return nil
+	return name, nil
 }
 
 // count counts the hosts that hold a slot of hostsLock.

@@ -15,7 +15,7 @@ import (
 // rejoining reports whether a timer has to wait for its runs without a slot: the store answers, and they may get one. One that is past
 // its MaxRunTime gets none, and is not waited for, just as nobody waits for one whose slot has run out. Called with mu held.
 func (s *Scheduler) rejoining(e *entry) bool {
-	return s.shared(e) && s.breaker.well() && s.orphan(e) != nil
+	return s.shared(e) && s.before(e).well() && s.orphan(e) != nil
 }
 
 // orphan returns a run that could use a slot, the oldest. Called with mu held.
@@ -73,7 +73,7 @@ func (s *Scheduler) rejoin(until <-chan struct{}) {
 			default:
 			}
 			s.lock()
-			wanted := s.rejoining(e)
+			wanted := s.rejoining(e) || s.shared(e) && s.orphan(e) != nil && s.mayTry(s.before(e))
 			s.unlock()
 			if !wanted {
 				break

@@ -343,7 +343,7 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	s.lock()
 	defer s.unlock()
-	if goOn && s.breaker.setup != nil { // it fell silent after it had said that it is not set up right
+	if goOn && s.before(e).setup != nil { // it fell silent after it had said that it is not set up right
 		goOn = false
 		r.ctx.lose(err)
 	}

@@ -60,16 +60,18 @@ type Scheduler struct {
 	idle       chan struct{} // closed when active is 0; nil if nobody waits
 	given      bool          // Run has given up on the runs that are left
 	breaker    breaker
-	quarantine time.Time // until when the store grants nothing, as it said
-	ownFault   error     // what the store finds wrong with what the hosts keep there for themselves
+	servers    map[string]*breaker // of a store of several servers, by what dlock.Sharder says; see shards.go
+	quarantine time.Time           // until when the store grants nothing, as it said
+	ownFault   error               // what the store finds wrong with what the hosts keep there for themselves
 	auditing   bool
-	greeting   bool  // Run waits for the store's first answer
-	degraded   int   // runs that go on without the store
-	hosts      int   // that were last seen to share the store, this one included; 0: not known
-	probed     bool  // the store has been asked once, whatever it said
-	ordered    int64 // version of the orders that this host has heard of
-	learnt     int64 // version that it has read
-	pauses     bool  // a timer may be paused
+	warned     map[string]time.Time // when each warning of an audit was last logged
+	greeting   bool                 // Run waits for the store's first answer
+	degraded   int                  // runs that go on without the store
+	hosts      int                  // that were last seen to share the store, this one included; 0: not known
+	probed     bool                 // the store has been asked once, whatever it said
+	ordered    int64                // version of the orders that this host has heard of
+	learnt     int64                // version that it has read
+	pauses     bool                 // a timer may be paused
 
 	skew atomic.Int64 // of this host's clock; for tests
 }
@@ -208,6 +210,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		leaseErr = config.lease().Validate()
 	} else {
 		s.store = &watchedStore{DistributedLock: config.Lock, scheduler: s, label: storeLabel(config.Lock)}
+		s.store.sharder, _ = config.Lock.(dlock.Sharder)
 		s.session, leaseErr = dlock.NewSession(s.store.forSession(), config.lease())
 	}
 	if leaseErr != nil {
@@ -608,7 +611,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	switch {
 	case !s.shared(e):
 		s.starts = append(s.starts, start{e: e, tick: t.at})
-	case s.breaker.open:
+	case s.before(e).open && (s.attempts >= maxAttempts || !s.mayTry(s.before(e))):
 		s.withoutStore(e, t)
 	case s.attempts < maxAttempts:
 		s.ask(e, t)
@@ -619,7 +622,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 
 // withoutStore does at once with a tick that has a place what its timer does while the store is down. Called with mu held.
 func (s *Scheduler) withoutStore(e *entry, t dueTick) {
-	why := s.breaker.why()
+	why := s.before(e).why()
 	goesOn := s.down(e, why)
 	if goesOn && e.pauseKnown() {
 		s.skip(e, t.at, Paused, e.told().orders.refusal(e))

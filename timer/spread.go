@@ -71,7 +71,7 @@ func hashed(a, b string) uint64 {
 
 // standBack has a tick wait a little if this host ran one of the latest, and reports whether it does. Called with mu held.
 func (s *Scheduler) standBack(e *entry, t dueTick) bool {
-	if e.timer.Spread != LeastRecent || t.stood || !s.shared(e) || s.breaker.open {
+	if e.timer.Spread != LeastRecent || t.stood || !s.shared(e) || s.before(e).open {
 		return false
 	}
 	d := e.more()

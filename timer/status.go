@@ -39,6 +39,7 @@ type StoreStatus struct {
 	Open  bool      // it failed several times in a row, so ticks do not ask it: OnStoreDown decides
 	Err   string    // what is wrong with it; "": nothing
 	Since time.Time // when it came to be so
+	Down  []string  // of a store of several servers, as a Redis Cluster is, those that failed several times in a row: OnStoreDown decides for the timers that live there
 }
 
 // TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried at this moment.
@@ -97,6 +98,7 @@ func (s *Scheduler) Status() Status {
 	st := Status{Phase: s.phase.String(), Holder: s.config.Holder, Hosts: s.hosts}
 	if s.store != nil {
 		st.Store = s.breaker.status(s.store.label)
+		st.Store.Down = s.serversDown()
 		if s.ownFault != nil {
 			st.Store.Up, st.Store.Err = false, fmt.Sprint(s.ownFault)
 		}
@@ -269,6 +271,9 @@ func (s *Scheduler) Degraded() error {
 		if fault := e.seldom().storeFault; fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q does not run: %s", name, fault))
 		}
+	}
+	for _, server := range s.serversDown() {
+		errs = append(errs, fmt.Errorf("a server of the store (%s) does not answer: %s", s.store.label, server))
 	}
 	reachable, agree := s.storeReachable(), s.limitsAgree()
 	s.unlock()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"regexp"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ type watchedStore struct {
 	dlock.DistributedLock
 	scheduler *Scheduler
 	label     string
+	sharder   dlock.Sharder // nil: the store is one server, as far as anybody can tell
 
 	acquireTime prometheus.Observer // nil: there are no metrics
 	ops         map[string]opMetrics
@@ -31,10 +34,10 @@ type shardedStore struct {
 
 // forSession is what the session is to call.
 func (w *watchedStore) forSession() dlock.DistributedLock {
-	if shards, ok := w.DistributedLock.(dlock.Sharder); ok {
-		return shardedStore{w, shards}
+	if w.sharder == nil {
+		return w
 	}
-	return w
+	return shardedStore{w, w.sharder}
 }
 
 func storeLabel(store dlock.DistributedLock) string {
@@ -61,20 +64,28 @@ func (w *watchedStore) MaxTTL() time.Duration {
 }
 
 func (w *watchedStore) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant, err error) {
-	defer w.watch(ctx, "acquire", time.Now(), &err)
+	defer w.watch(ctx, "acquire", req.Name, time.Now(), &err)
 	return w.DistributedLock.TryAcquire(ctx, req)
 }
 
 func (w *watchedStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result, err error) {
-	defer w.watch(ctx, "extend", time.Now(), &err)
+	defer w.watch(ctx, "extend", firstName(grants), time.Now(), &err)
 	results, err = w.DistributedLock.Extend(ctx, ttl, grants...)
 	w.heartbeats(grants, results, err)
 	return results, err
 }
 
 func (w *watchedStore) Release(ctx context.Context, grants ...dlock.Grant) (results []dlock.Result, err error) {
-	defer w.watch(ctx, "release", time.Now(), &err)
+	defer w.watch(ctx, "release", firstName(grants), time.Now(), &err)
 	return w.DistributedLock.Release(ctx, grants...)
+}
+
+// firstName stands for all: a session calls each server of a store by itself.
+func firstName(grants []dlock.Grant) string {
+	if len(grants) == 0 {
+		return ""
+	}
+	return grants[0].Name
 }
 
 func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, err error) {
@@ -97,7 +108,7 @@ func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, 
 }
 
 // watch is deferred. It also sees a call that panics: that is a store that did not answer.
-func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, err *error) {
+func (w *watchedStore) watch(ctx context.Context, op, name string, started time.Time, err *error) {
 	failure := *err
 	if p := recover(); p != nil {
 		failure = fmt.Errorf("the store panicked: %v", p)
@@ -120,13 +131,17 @@ func (w *watchedStore) watch(ctx context.Context, op string, started time.Time, 
 		if matches(failure, dlock.ErrFault) {
 			failure = nil
 		}
-		w.saw(failure, true)
+		w.saw(name, failure, true)
 	}
 }
 
-// saw takes in whether the store answered. Called with mu held.
-func (w *watchedStore) saw(failure error, renewal bool) {
+// saw takes in whether the store answered for a name. Called with mu held.
+func (w *watchedStore) saw(name string, failure error, renewal bool) {
 	s := w.scheduler
+	shard := w.shardOf(name)
+	if shard != "" && !w.sawServer(shard, failure, renewal) {
+		return
+	}
 	c := s.breaker.saw(failure, renewal)
 	if c.mended = c.answered && !s.breaker.open && !c.closed && s.without > 0; c.mended {
 		c.tell = s.breaker.mayTell(&s.breaker.told, time.Now())
@@ -147,7 +162,9 @@ func (w *watchedStore) saw(failure error, renewal bool) {
 	}
 	if c.answered && !s.breaker.open || c.closed {
 		s.without = 0
-		s.storeIsBack()
+		if shard == "" {
+			s.storeIsBack(shard)
+		}
 		s.audit()
 		if s.degraded > 0 {
 			s.prod()
@@ -155,24 +172,24 @@ func (w *watchedStore) saw(failure error, renewal bool) {
 	}
 }
 
-// heard takes in what an acquire told of the store itself. It returns the error, or, of a store that was not set up right when it last said anything,
+// heard takes in what an acquire of a name told of the store itself. It returns the error, or, of a store that was not set up right when it last said anything,
 // one that says so, too. Called with mu held.
-func (w *watchedStore) heard(err error) error {
+func (w *watchedStore) heard(name string, err error) error {
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
-			w.saw(nil, false)
+			w.saw(name, nil, false)
 		}
 		return err
 	}
 	switch reasonOf(failed) {
 	case StoreFault: // one bad key, found by a store that answers
-		w.saw(nil, false)
+		w.saw(name, nil, false)
 	case StoreSetup:
-		w.saw(failed.Err, false)
+		w.saw(name, failed.Err, false)
 	default:
-		w.saw(failed.Err, false)
-		if setup := w.scheduler.breaker.setup; setup != nil {
+		w.saw(name, failed.Err, false)
+		if setup := w.scheduler.breakerOf(name).setup; setup != nil {
 			return fmt.Errorf("%w; before it fell silent it said: %w", err, setup)
 		}
 	}
@@ -210,17 +227,40 @@ func (s *Scheduler) audit() {
 		defer cancel()
 		var warnings []string
 		err := guard(func() (err error) { warnings, err = auditor.Audit(ctx); return err })
-		for _, w := range warnings {
-			s.log.Warn("timer: the store is not set up for leases", "store", s.store.label, "warning", w)
-		}
-		if err != nil {
-			s.log.Info("timer: the store could not be looked at", "store", s.store.label, "err", err)
-		}
 		s.lock()
 		defer s.unlock()
+		for _, w := range warnings {
+			if s.newWarning(w) {
+				s.say(slog.LevelWarn, "timer: the store is not set up for leases", "store", s.store.label, "warning", w)
+			}
+		}
+		if err != nil && s.newWarning("could not be looked at") {
+			s.say(slog.LevelInfo, "timer: the store could not be looked at", "store", s.store.label, "err", err)
+		}
 		s.auditing = false
 		s.inactive()
 	}()
+}
+
+// warnEvery is how often a warning of an audit is logged: a store of which a server comes and goes is audited each time.
+const warnEvery = time.Hour
+
+// measured are the amounts in a warning, which are different each time.
+var measured = regexp.MustCompile(`\b[0-9.]+(ns|µs|ms|s|m|h| bytes)`)
+
+// newWarning reports whether a warning was not logged for a while, and notes that it is now. Called with mu held.
+func (s *Scheduler) newWarning(text string) bool {
+	text = measured.ReplaceAllString(text, "")
+	now := time.Now()
+	maps.DeleteFunc(s.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= warnEvery })
+	if _, told := s.warned[text]; told {
+		return false
+	}
+	if s.warned == nil {
+		s.warned = make(map[string]time.Time)
+	}
+	s.warned[text] = now
+	return true
 }
 
 // guard turns a panic of a store into an error.
@@ -233,10 +273,10 @@ func guard(call func() error) (err error) {
 	return call()
 }
 
-// storeIsBack ends the fallback of timers that have not asked the store since. Called with mu held.
-func (s *Scheduler) storeIsBack() {
+// storeIsBack ends the fallback of timers that have not asked the store, or that server of it, since. Called with mu held.
+func (s *Scheduler) storeIsBack(shard string) {
 	for _, e := range s.entries {
-		if e.detail != nil {
+		if e.detail != nil && (shard == "" || s.store.shardOf(e.timer.lockName()) == shard) {
 			e.detail.storeDown = false
 		}
 	}

@@ -352,9 +352,10 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.(*strings.Builder).Write(p)
 }
 
-// A store that can look at its server does so when it first answers, and when it answers again, and its warnings are logged.
+// A store that can look at its server does so when it first answers, and when it answers again, and its warnings are logged: each once an hour, though
+// what is measured in it is another each time.
 //
-// Fails when watch does not call audit, or does without a change.
+// Fails when watch does not call audit, or does without a change; when warnings are told apart by their numbers, and when one is logged once for ever.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log strings.Builder
@@ -370,15 +371,21 @@ func TestAuditIsLogged(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		time.Sleep(10 * time.Second)
-		link.Inject(dlocktest.Error(errors.New("refused"))) // not Hang: to Heal it a call under way fails once more
-		time.Sleep(10 * time.Second)
-		link.Heal()
-		time.Sleep(10 * time.Second)
+		for range 2 {
+			for range 5 {
+				link.Inject(dlocktest.Error(errors.New("refused"))) // not Hang: to Heal it a call under way fails once more
+				time.Sleep(10 * time.Second)
+				link.Heal()
+				time.Sleep(10 * time.Second)
+			}
+			time.Sleep(time.Hour)
+		}
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if n := audited.n.Load(); n != 2 || strings.Count(log.String(), "it may evict") != 2 {
+		told := func(what string) int { return strings.Count(log.String(), what) }
+		if n := audited.n.Load(); n != 11 || told("redis-0:6379: it may evict") != 2 || told("redis-1:6379: it may evict") != 2 || told("lags") != 2 {
 			t.Errorf("looked %d times:\n%s", n, log.String())
 		}
 	})
@@ -390,6 +397,6 @@ type auditedStore struct {
 }
 
 func (s *auditedStore) Audit(context.Context) ([]string, error) {
-	s.n.Add(1)
-	return []string{"it may evict"}, nil
+	n := s.n.Add(1)
+	return []string{"redis-0:6379: it may evict", "redis-1:6379: it may evict", fmt.Sprintf("replica 10.0.0.7:6379 lags by %ds, and %d bytes", n, 100*n)}, nil
 }

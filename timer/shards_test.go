@@ -1,0 +1,199 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// several is a store of three servers, a, b and c: a timer lives where its first letter says, what hosts keep for themselves on b, and their other locks where
+// the last digit says.
+type several struct {
+	*memlock.Store
+	server map[string]*dlocktest.Faulty
+}
+
+func newSeveral(store *memlock.Store) several {
+	s := several{store, map[string]*dlocktest.Faulty{}}
+	for _, name := range []string{"a", "b", "c"} {
+		s.server[name] = dlocktest.NewFaulty(store)
+	}
+	return s
+}
+
+func (s several) Shard(name string) string {
+	if timer, ok := strings.CutPrefix(name, "timer:"); ok {
+		return timer[:1]
+	}
+	if strings.Count(name, ":") == 3 {
+		return string("abc"[name[len(name)-1]%3])
+	}
+	return "b"
+}
+
+func (s several) of(name string) *dlocktest.Faulty { return s.server[s.Shard(name)] }
+
+func (s several) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	return s.of(req.Name).TryAcquire(ctx, req)
+}
+
+func (s several) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.of(grants[0].Name).Extend(ctx, ttl, grants...)
+}
+
+func (s several) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.of(grants[0].Name).Release(ctx, grants...)
+}
+
+func (s several) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+	list := make([]dlock.Orders, len(names))
+	for i, name := range names {
+		one, err := s.of(name).Orders(ctx, name)
+		if err != nil {
+			list[i].Err = err
+			continue
+		}
+		list[i] = one[0]
+	}
+	return list, nil
+}
+
+// A server of several hangs, also the one where the hosts keep their own slots: timers on the others keep to their limits and the store is up; those on
+// it do what their OnStoreDown says, ask it one at a time, and are back soon after it is.
+//
+// Fails when all servers have one breaker (it opens for every timer), when it counts for the store that one fails, and when nothing asks a server whose
+// breaker is open.
+func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
+	for _, hung := range []string{"a", "b"} {
+		t.Run(hung, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				store := newSeveral(f.store)
+				var timers []timer.Timer
+				for i := range 30 {
+					timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i), Schedule: timer.Every(2 * time.Second), Run: f.handler(time.Second)})
+				}
+				for range 3 {
+					f.startOn(store, timer.Config{}, timers...)
+				}
+				time.Sleep(20 * time.Second)
+				f.watch.forget()
+				store.server[hung].Inject(dlocktest.Hang)
+				time.Sleep(3 * time.Second) // those on it have found out
+				calls := store.server[hung].Calls(dlocktest.Acquire)
+				time.Sleep(time.Minute)
+				for _, h := range f.hosts {
+					st := h.Status()
+					if err := h.StoreReachable(); err != nil || !st.Store.Up || st.Store.Open {
+						t.Errorf("one server of three hangs: %v, %+v", err, st.Store)
+					}
+					if fmt.Sprint(st.Store.Down) != "["+hung+"]" {
+						t.Errorf("servers %q are down, want %s", st.Store.Down, hung)
+					}
+					for _, ts := range st.Timers {
+						if on := ts.Name[:1]; ts.Fallback != (on == hung) {
+							t.Errorf("%s, server %s hangs: without the store: %t", ts.Name, hung, ts.Fallback)
+						}
+					}
+				}
+				for _, tm := range timers {
+					peak := f.watch.most(tm.Name)
+					if on := tm.Name[:1]; on != hung && peak != 1 || on == hung && peak != 3 {
+						t.Errorf("%s, server %s hangs: %d runs at once", tm.Name, hung, peak)
+					}
+					ran, _ := f.watch.ticks(tm.Name)
+					if ran < 30 {
+						t.Errorf("%s, server %s hangs: %d runs in a minute", tm.Name, hung, ran)
+					}
+				}
+				// Of each host a try every 3 3/4 to 5 s, of two requests, and its heartbeat's and its prober's.
+				if n := store.server[hung].Calls(dlocktest.Acquire) - calls; n < 3*2*10 || n > 3*2*30 {
+					t.Errorf("%d acquires of a server that hangs in a minute, by 3 hosts", n)
+				}
+				store.server[hung].Heal()
+				time.Sleep(15 * time.Second)
+				f.watch.forget()
+				time.Sleep(10 * time.Second)
+				for _, h := range f.hosts {
+					if st := h.Status(); len(st.Store.Down) != 0 || !st.Store.Up {
+						t.Errorf("all servers answer: %+v", st.Store)
+					}
+				}
+				for _, tm := range timers {
+					if peak := f.watch.most(tm.Name); peak != 1 {
+						t.Errorf("%s, all servers answer: %d runs at once", tm.Name, peak)
+					}
+				}
+				f.stop()
+			})
+		})
+	}
+}
+
+// The store is down when none of its servers answers, and not before.
+//
+// Fails when the failure of one counts for all, and when the prober asks one alone: nothing else is due here.
+func TestStoreOfSeveralServersIsDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := newSeveral(f.store)
+		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(240 * time.Hour), Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		store.server["b"].Inject(dlocktest.Hang)
+		for range 300 {
+			time.Sleep(time.Second)
+			if err := h.StoreReachable(); err != nil {
+				t.Fatalf("two servers answer: %v", err)
+			}
+		}
+		store.server["a"].Inject(dlocktest.Hang)
+		store.server["c"].Inject(dlocktest.Hang)
+		until(t, 2*time.Minute, "the store is found to be down", func() bool { return h.StoreReachable() != nil })
+		store.server["a"].Heal()
+		store.server["c"].Heal()
+		until(t, time.Minute, "two servers are found to answer", func() bool { return h.StoreReachable() == nil })
+		store.server["b"].Heal()
+		until(t, time.Minute, "all servers are found to answer", func() bool { return len(h.Status().Store.Down) == 0 })
+		f.stop()
+	})
+}
+
+// A run that went on without its server gets a slot again when that is back, though its timer is not due.
+//
+// Fails when rejoin asks only servers whose breakers are closed.
+func TestRunRejoinsAServerThatIsBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := newSeveral(f.store)
+		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(24 * time.Hour), MaxRunTime: 4 * time.Hour, Run: f.handler(3 * time.Hour)})
+		until(t, 25*time.Hour, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		store.server["a"].Inject(dlocktest.Hang)
+		until(t, time.Minute, "it goes on without the store", func() bool { return h.Status().Timers[0].Running[0].Degraded })
+		time.Sleep(time.Minute)
+		store.server["a"].Heal()
+		until(t, time.Minute, "it has a slot again", func() bool { return h.Status().Timers[0].Running[0].Valid })
+		f.stop()
+	})
+}
+
+// forget has the watcher count from now on.
+func (w *watcher) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.peak, w.starts = maps.Clone(w.running), map[string]map[time.Time]int{}
+}
+
+// most is the largest number of runs of a timer at once.
+func (w *watcher) most(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.peak[name]
+}
