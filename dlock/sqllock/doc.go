@@ -38,8 +38,12 @@
 // future. Cleanup deletes what has been idle for Options.Retention, but not what people ordered.
 //
 // Migrate makes the table, and on Postgres and MySQL the routines that do the work in one call. Schema returns what it executes, for those who
-// apply their own migrations; Verify then tells at start-up whether the schema is right. The names of the routines end with their version, so that
-// two versions of this package can share a table.
+// apply their own migrations; Verify then tells at start-up whether the schema is right.
+//
+// Two versions of this package can share a table, as in a rolling update: the names of the routines end with their version, and further columns do no
+// harm. A version that keeps its rows in a way that older ones would misread says so in the row with slot -1 and an empty name, which every acquire
+// reads: the older ones then grant nothing, with an error that matches dlock.ErrSetup and says that the host is to be updated. What they hold they may extend
+// and release.
 //
 // # Privileges
 //

@@ -3,11 +3,14 @@ package sqllock
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // Migrate creates the table, its indexes and its routines, unless they are there. It may be called by every host at every start, by
@@ -31,10 +34,41 @@ func (s *Store) Verify(ctx context.Context) error {
 		return err
 	}
 	err := s.db.verify(ctx)
-	if err == nil || errors.Is(err, ErrSchema) {
-		return err
+	if err != nil && !errors.Is(err, ErrSchema) {
+		return explain(err)
 	}
-	return explain(err)
+	return cmp.Or(s.checkFormat(ctx), err)
+}
+
+// tableFormat is the number of the format in which this version keeps its rows. A version that keeps them in a way that this one would misread
+// has to write a larger number, in its Migrate, into orders_version of the row with slot -1 and no name, which is the name of nothing. Every acquire
+// reads that row, so that of two versions on one table only those grant that understand it. The number stands in the files that
+// acquire, too. Columns and routines that are only added need no new number.
+const tableFormat = 1
+
+// checkFormat returns an error if a later version has made the table its own. Where there is no table it returns nil.
+func (s *Store) checkFormat(ctx context.Context) error {
+	answer, err := s.db.orders(ctx, `[""]`)
+	if err != nil {
+		return nil // verify says what is wrong
+	}
+	var rows []ordersJSON
+	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	for _, r := range rows {
+		if err := laterFormat(r.Version); err != nil {
+			return explain(err)
+		}
+	}
+	return nil
+}
+
+func laterFormat(format int64) error {
+	if format <= tableFormat {
+		return nil
+	}
+	return fmt.Errorf("%w: a later version of tickslot uses the table, with format %d, and this one knows format %d: update this host", dlock.ErrSetup, format, tableFormat)
 }
 
 // Schema returns what Migrate executes, one statement each, for those who apply their own migrations.

@@ -33,13 +33,15 @@ type sqliteLook struct {
 	last    sql.Null[int] // the highest slot that has a row
 	present int           // rows in the window
 	again   bool          // the token has a slot
+
+	format int64 // of the table: see tableFormat
 }
 
 func (l *sqliteLook) dest() []any {
 	return []any{
 		&l.now, &l.tick, &l.starts, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
 		&l.version, &l.paused, &l.pauseOrder, &l.limit, &l.limitOrder,
-		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present, &l.again,
+		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present, &l.again, &l.format,
 	}
 }
 
@@ -120,7 +122,7 @@ func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 		in := window(rand.IntN(1 << 30))
 		args := []any{c.resource, max(c.slots, 1), c.token, int(in), windowSize}
 		look, err := read(ctx, s.sqliteFile, s.looks, args, (*sqliteLook).dest)
-		if err := cmp.Or(s.onePath(), err); err != nil {
+		if err := cmp.Or(s.onePath(), err, laterFormat(look.format)); err != nil {
 			return v, err
 		}
 		if v, _ = look.decide(c, in); v.reason != "" {
@@ -128,7 +130,7 @@ func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 		}
 		err = s.write(ctx, s.looks, func(conn *sql.Conn, statement *sql.Stmt) error {
 			look, err := one(scan((*sqliteLook).dest)(statement.QueryContext(local, args...)))
-			if err != nil {
+			if err := cmp.Or(err, laterFormat(look.format)); err != nil {
 				return err
 			}
 			var free int

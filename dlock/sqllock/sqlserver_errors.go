@@ -4,7 +4,8 @@ package sqllock
 var mssqlStates = map[int32]string{
 	207: "42703", 208: "42P01", // no such column, no such table
 	102: "42000", 195: "42000", // a syntax, or a function, that it does not know: too old
-	229: "42501", 230: "42501", 262: "42501", 916: "42501", // no permission
+	51223: "42000",                                           // ours: a later version uses the table
+	229:   "42501", 230: "42501", 262: "42501", 916: "42501", // no permission
 	911: "3D000", 4060: "3D000", // no such database
 	3906: readOnly, 3908: readOnly,
 	18452: "28000", 18456: "28000", 18470: "28000", 18486: "28000", 18487: "28000", 18488: "28000", 40615: "28000", // login failed

@@ -262,8 +262,10 @@ func TestSQLServerStatements(t *testing.T) {
 			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"since":1000,"ends":2000}]`).
 			will(int64(3), int64(1), []byte("x"), int64(0)).
 			will(`[]`, "", int64(0)).
+			will(`[]`). // the format
 			will(time.Now().Add(-time.Hour).UnixMicro(), int64(2)).
-			will(`[]`, "", int64(0))
+			will(`[]`, "", int64(0)).
+			will(`[{"n":"","version":1}]`)
 		store := s.store(t, sqllock.Options{TableName: "it's [locks]", Schema: "dbo"})
 		held, err := store.List(ctx, "orders", 3)
 		if err != nil || len(held) != 1 || held[0].Slot != 1 || held[0].Ends != 2*time.Millisecond || held[0].Holder.PID != 7 {
@@ -274,6 +276,10 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 		if err := store.Verify(ctx); !errors.Is(err, sqllock.ErrSchema) {
 			t.Errorf("%v: must say that there is no table", err)
+		}
+		later := (&scripted{}).will(`[]`, "", int64(0)).will(`[{"n":"","version":2}]`).store(t, sqllock.Options{})
+		if err := later.Verify(ctx); !errors.Is(err, dlock.ErrSetup) || errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "format 2") {
+			t.Errorf("%v: must say that a later version uses the table", err)
 		}
 		if w, err := store.Audit(ctx); err != nil || len(w) != 3 || !strings.Contains(w[0], "1h0m0") {
 			t.Errorf("%v, %v: must warn of the clock, of DELAYED_DURABILITY and of the missing table", w, err)

@@ -28,6 +28,8 @@ BEGIN
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_lock BOOLEAN DEFAULT FALSE;
 	DECLARE v_busy VARCHAR(64); -- what was found locked
+	DECLARE v_format BIGINT;
+	DECLARE v_refusal VARCHAR(128);
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free, v_row, v_passed INT;
 	DECLARE v_tick, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
 	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
@@ -85,6 +87,12 @@ BEGIN
 		END IF;
 		-- Rows that somebody deleted are looked for in one window of slots at a time.
 		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16, v_high = LEAST(v_low + 16, v_n);
+		-- A later version may keep here what this one would misread: see tableFormat.
+		SELECT orders_version INTO v_format FROM {table} WHERE resource_name = '' AND slot = -1;
+		IF v_format > 1 THEN
+			SET v_refusal = CONCAT('a later version of tickslot uses the table, with format ', v_format, ', and this one knows format 1: update this host');
+			SIGNAL SQLSTATE '42000' SET MESSAGE_TEXT = v_refusal;
+		END IF;
 		SELECT slot, fence, acquired_at, COALESCE(expires_at, v_epoch), COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
 		INTO v_first, v_fence, v_acquired, v_expires, v_host, v_pid, v_tag
 		FROM {table} FORCE INDEX (ends)

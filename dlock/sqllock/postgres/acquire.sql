@@ -55,6 +55,11 @@ BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	-- The same attempt asked twice: one waits for the other, and finds its grant. (Keys with one hash only wait for each other.)
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
+	-- A later version may keep here what this one would misread: see tableFormat.
+	IF (SELECT f.orders_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) > 1 THEN
+		RAISE EXCEPTION 'a later version of tickslot uses the table, with format %, and this one knows format 1: update this host',
+			(SELECT f.orders_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) USING ERRCODE = '42000';
+	END IF;
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	o_abandoned := false; o_version := 0; o_limit := 0; o_order := '';
 	LOOP

@@ -11,7 +11,8 @@ SELECT {now}, head.tick, head.tick_starts, head.slots, head.succeeded_at,
 	(SELECT max(slot) FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND slot < {n}),
 	(SELECT count(*) FROM {table} WHERE resource_name = ?1 AND slot >= ?4 % (({n} + ?5 - 1) / ?5) * ?5
 		AND slot < min(?4 % (({n} + ?5 - 1) / ?5) * ?5 + ?5, {n})),
-	EXISTS (SELECT 1 FROM {table} WHERE lock_id = ?3 AND +resource_name = ?1 AND slot >= 0 AND expires_at >= {now})
+	EXISTS (SELECT 1 FROM {table} WHERE lock_id = ?3 AND +resource_name = ?1 AND slot >= 0 AND expires_at >= {now}),
+	coalesce((SELECT orders_version FROM {table} WHERE resource_name = '' AND slot = -1), 0)
 FROM (SELECT 1) AS one
 LEFT JOIN {table} AS head ON head.resource_name = ?1 AND head.slot = -1
 LEFT JOIN {table} AS first ON first.resource_name = ?1 AND first.slot = (

@@ -18,6 +18,9 @@ EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOw
 IF @locked < 0
 	THROW 51222, 'tickslot: the name was locked for too long', 1;
 
+-- A later version may keep here what this one would misread: see tableFormat.
+IF EXISTS (SELECT 1 FROM {table} WHERE resource_name = 0x AND slot = -1 AND orders_version > 1)
+	THROW 51223, 'a later version of tickslot uses the table, with a format beyond 1: update this host', 1;
 DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
 -- DATEADD takes an int: milliseconds, rounded up, last for 24 days.
