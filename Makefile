@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench bench-short bench-go fuzz calendars clocks torture-short torture model mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test short bench bench-short bench-go fuzz calendars clocks sentinel torture-short torture model mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,10 @@ calendars: ## compare cron, daily times and blackouts with clocks on the wall, m
 clocks: ## five hosts whose clocks differ, a thousand ticks of a second on Redis and Postgres: 19 minutes on a quiet machine
 	@sh scripts/servers.sh
 	go test ./timer -run '^TestClocksThatDifferOnServers$$' -clocks 1000 -timeout 40m -v
+
+sentinel: ## three processes of examples/redis on Redis Sentinel, whose master stands still for 20 seconds: a minute and a half
+	@sh scripts/servers.sh
+	go test ./examples/redis -run '^TestMasterStandsStill$$' -count=1 -v -sentinel
 
 torture-short: ## torture timers on a real Redis for half a minute
 	go run ./internal/torture/fleet -store redis -for 32s $${SEED:+-seed $$SEED}

@@ -15,6 +15,10 @@
 //     copies stay ready and say that they are degraded: curl -i 'localhost:8081/readyz?verbose'.
 //   - Start Redis again: for 30 seconds (QuarantineTTL) it grants nothing, because leases may be out that it has
 //     forgotten. The same goes for a Redis that you have just started.
+//   - With Sentinel, name all sentinels and the master:
+//     REDIS_URL='redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379'
+//     and kill -STOP the master for 20 seconds: the copies follow to the new one, which grants nothing for half a minute, and leave the old one alone
+//     when it goes on. make sentinel plays that.
 //   - curl -s localhost:8081/metrics | grep tickslot_ticks_total tells which ticks ran here, and why the others did not.
 package main
 
@@ -26,6 +30,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -43,29 +48,27 @@ import (
 func main() {
 	addr := flag.String("addr", ":8081", "where /livez, /readyz and /metrics are served")
 	// The default is not the flag's: -help would print it, password and all.
-	url := flag.String("redis", "", "`URL` of the Redis; better set REDIS_URL, which others cannot see with ps")
+	redisURL := flag.String("redis", "", "`URL` of the Redis; better set REDIS_URL, which others cannot see with ps")
 	flag.Parse()
-	if *url == "" {
-		*url = os.Getenv("REDIS_URL")
+	if *redisURL == "" {
+		*redisURL = os.Getenv("REDIS_URL")
 	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // with milliseconds
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the runs to end
-	if err := serve(ctx, *addr, *url); err != nil {
+	if err := serve(ctx, *addr, *redisURL); err != nil {
 		fmt.Fprintln(os.Stderr, "redis:", err)
 		os.Exit(1)
 	}
 }
 
 // serve runs the timers and the probes until ctx ends and the last run has finished.
-func serve(ctx context.Context, addr, url string) error {
-	options, err := redis.ParseURL(url)
+func serve(ctx context.Context, addr, redisURL string) error {
+	lock, closeLock, err := openLock(redisURL)
 	if err != nil {
-		return errors.New("set REDIS_URL to something like redis://user:password@host:6379/0") // err may quote the password
+		return err
 	}
-	client := redis.NewClient(options)
-	defer client.Close()
-	lock := redislock.New(client, redislock.Options{Prefix: "example:"})
-	defer lock.Close()
+	defer closeLock()
 
 	registry := prometheus.NewRegistry()
 	timers, err := timer.New(timer.Config{Lock: lock, Logger: slog.Default(), Registerer: registry},
@@ -126,18 +129,57 @@ func serve(ctx context.Context, addr, url string) error {
 	return err
 }
 
+// openLock returns the store on a single Redis, or on the one that Sentinel names.
+func openLock(address string) (lock *redislock.Store, closeLock func(), err error) {
+	redis.SetLogger(quiet{}) // go-redis tells of every connection that it cannot make; the timers tell once that the store is down
+	options := redislock.Options{Prefix: "example:"}
+	if u, err := url.Parse(address); err == nil && u.Query().Has("master_name") {
+		failover, err := redis.ParseFailoverURL(address)
+		if err != nil {
+			return nil, nil, errBadURL
+		}
+		lock = redislock.NewFailover(failover, options)
+		return lock, func() { lock.Close() }, nil
+	}
+	o, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, nil, errBadURL
+	}
+	client := redis.NewClient(o)
+	lock = redislock.New(client, options)
+	return lock, func() { lock.Close(); client.Close() }, nil
+}
+
+// errBadURL takes the place of errors that may quote the password.
+var errBadURL = errors.New("set REDIS_URL to something like redis://user:password@host:6379/0, or " +
+	"redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379")
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
 // work returns a handler that prints what it is and keeps busy.
 func work(long time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
 		log := slog.With("timer", run.Timer(), "slot", run.Slot(), "tick", run.Tick().Format(time.TimeOnly))
-		log.Info("run starts", "fence", run.Fence(), "degraded", run.Degraded())
-		select {
-		case <-time.After(long):
-			log.Info("run ends")
-			return nil
-		case <-ctx.Done(): // the lease is lost, the run took too long, or draining did
-			return context.Cause(ctx)
+		valid := run.Valid()
+		log.Info("run starts", "fence", run.Fence(), "valid", valid)
+		step := time.NewTicker(50 * time.Millisecond)
+		defer step.Stop()
+		for ends := time.Now().Add(long); time.Now().Before(ends); {
+			select {
+			case <-step.C: // a piece of work
+				if now := run.Valid(); now != valid { // what must not overlap asks before each piece
+					valid = now
+					log.Info("run goes on", "fence", run.Fence(), "valid", valid)
+				}
+			case <-ctx.Done(): // the lease is lost, the run took too long, or draining did
+				log.Info("run stops", "why", context.Cause(ctx))
+				return context.Cause(ctx)
+			}
 		}
+		log.Info("run ends")
+		return nil
 	}
 }

@@ -13,6 +13,7 @@ func TestBadURLKeepsItsPassword(t *testing.T) {
 		"redis://user:hunter2@localhost:none/0",
 		"redis://user:hunter2@localhost/zero",
 		"redis://user:hunter2@localhost/0?hunter2=1",
+		"redis://user:hunter2@localhost/0?master_name=m&hunter2=1",
 	} {
 		err := serve(t.Context(), "127.0.0.1:0", url)
 		if err == nil {
