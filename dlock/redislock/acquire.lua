@@ -20,7 +20,8 @@
 -- ARGV[4] ahead   µs that a tick may lie ahead of the clock
 -- ARGV[5] form    of the keys: plain or tagged   ARGV[6] note, see above; '': the state
 -- ARGV[7] ttl     ms   ARGV[8] holder: JSON members to store, readable with redis-cli
--- ARGV[9…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), starts of it that are allowed (0: as many as there are
+-- ARGV[9] epoch   of the failover that made this server the master, with a slash before it; '' without Sentinel
+-- ARGV[10…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), starts of it that are allowed (0: as many as there are
 --          slots), and 1 if it is claimed as one that nobody was there for, else 0
 --
 -- Returns {now µs, answer of each attempt …}, an answer being words with a blank between any two, and behind a line break a text, if there is one:
@@ -37,7 +38,7 @@
 -- one. To format a number takes as long as a command does, and it is formatted wherever it is put in a text or is an argument of a command. So numbers
 -- that are only passed on stay the texts they come as, and no function is made within an attempt, which costs half a command.
 local call, find, sub = redis.call, string.find, string.sub
-local quarantine, idle, brief, ahead, form, note, ttl, holder = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local quarantine, idle, brief, ahead, form, note, ttl, holder, epoch = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local often = brief / 4
 local time = redis.pcall('TIME')
 if time.err then
@@ -85,7 +86,8 @@ local function forget(state, version)
 end
 
 -- The server's run is its master_replid: no other server ever was a master with that, and it changes with each start and each promotion, also of the
--- same process. (The run_id is the same after a failover and another one back.)
+-- same process. (The run_id is the same after a failover and another one back.) Behind it stands the epoch of Sentinel, which knows of failovers that this server
+-- does not: it was cut off while another one was the master, and was made the master again before anybody had told it.
 local function ask_server()
   told = redis.pcall('INFO', 'replication')
   if type(told) == 'table' then
@@ -107,16 +109,18 @@ end
 -- When this run began (ms), or later; what other runs granted has ended a quarantine after that. Known are run and since as they are noted at the
 -- key. Whoever is the first to see a run notes it.
 local function began(key, run, since)
-  this_run = this_run or string.match(told, '\nmaster_replid:(%w+)')
+  local replid = string.match(told, '\nmaster_replid:(%w+)')
+  this_run = this_run or replid and replid .. epoch
   if not this_run or not find(told, '\nrole:master\r', 1, true) then
     error('TICKSLOT SETUP this server does not tell that it is a master, and its master_replid (INFO replication), so a restart or a failover cannot be seen: see docs/redis.md', 0)
   end
   since = count(since)
   if run == this_run and since <= now then return since end
+  local before = run and sub(run, 41) or epoch ~= '' and '/0' or '' -- the epoch that was noted; the first one, if none is
   if run == this_run then
     since = now -- the clock was ahead when that was noted
-  elseif key == note and find(told, '\nsecond_repl_offset:-1\r', 1, true) then
-    since = started() -- it has been a master from its start
+  elseif key == note and find(told, '\nsecond_repl_offset:-1\r', 1, true) and before == epoch then
+    since = started() -- it has been a master from its start, and nobody else was, meanwhile
   elseif key ~= note and not run then
     return started() -- nothing is known of the name, and on a Cluster no other key can be asked
   else
@@ -347,7 +351,7 @@ local function attempt(state, token, slots, claim)
   if quarantine > 0 then
     if not told then ask_server() end
     -- The run that is known is looked for as it stands there, which takes a fraction of the time of a pattern.
-    if run and run ~= this_run and find(told, '\nmaster_replid:' .. run .. '\r', 1, true) then this_run = run end
+    if run and run ~= this_run and find(told, '\nmaster_replid:' .. sub(run, 1, 40) .. '\r', 1, true) and sub(run, 41) == epoch then this_run = run end
     if run ~= this_run or since > 0 and note == '' then
       local from
       if note == '' then
@@ -419,7 +423,7 @@ end
 
 local answers = {micros_text}
 for i = 1, #KEYS do
-  local fine, answer = pcall(attempt, KEYS[i], ARGV[3 * i + 6], ARGV[3 * i + 7], ARGV[3 * i + 8])
+  local fine, answer = pcall(attempt, KEYS[i], ARGV[3 * i + 7], ARGV[3 * i + 8], ARGV[3 * i + 9])
   if not fine then
     local why = type(answer) == 'table' and answer.err or tostring(answer)
     -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.

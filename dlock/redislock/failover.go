@@ -60,9 +60,10 @@ type masters struct {
 	options   redis.Options // of connections to a master, but for its address
 	pool      int
 
-	turn   chan struct{} // whoever has it may ask, and write what follows
-	closed bool
-	reign  atomic.Pointer[reign]
+	turn    chan struct{} // whoever has it may ask, and write what follows
+	closed  bool
+	reign   atomic.Pointer[reign]
+	failure atomic.Pointer[error] // why whoever asked last got no answer, for those who wait until he has one
 }
 
 // A reign is what the sentinels said, and the connections to that master. The epoch is another after each failover.
@@ -127,6 +128,9 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 	case m.turn <- struct{}{}:
 		defer func() { <-m.turn }()
 	case <-ctx.Done():
+		if failure := m.failure.Load(); failure != nil {
+			return nil, *failure
+		}
 		return nil, ctx.Err()
 	}
 	last := m.reign.Load()
@@ -139,8 +143,10 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 	next := &reign{asked: time.Now()}
 	var err error
 	if next.addr, next.epoch, err = m.ask(ctx); err != nil {
+		m.failure.Store(&err)
 		return nil, err
 	}
+	m.failure.Store(nil)
 	if last != nil && last.addr == next.addr && last.epoch == next.epoch {
 		next.client = last.client
 	} else {
@@ -153,6 +159,16 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 	}
 	m.reign.Store(next)
 	return next.client, nil
+}
+
+// MarshalBinary is the epoch as an argument of acquire.lua. It is written down when a call goes out on a connection, not when the call is made: a call that waited meanwhile
+// for a connection to another master says that one's.
+func (m *masters) MarshalBinary() ([]byte, error) {
+	r := m.reign.Load()
+	if r == nil {
+		return nil, redis.ErrClosed
+	}
+	return []byte("/" + r.epoch), nil
 }
 
 // A vote is what one sentinel says.

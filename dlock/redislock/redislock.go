@@ -276,11 +276,14 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 	if c := s.acquires.Load(); c != nil && c.holder == req.Holder && c.ttl == req.TTL {
 		return c.args
 	}
-	quarantine := s.quarantine
-	if s.masters != nil && quarantine > 0 {
-		quarantine += masterTrusted
+	quarantine, epoch := s.quarantine, any("")
+	if s.masters != nil {
+		epoch = s.masters
+		if quarantine > 0 {
+			quarantine += masterTrusted
+		}
 	}
-	args := []any{millis(quarantine), millis(idle), millis(s.brief()), dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), millis(req.TTL), holderJSON(req.Holder)}
+	args := []any{millis(quarantine), millis(idle), millis(s.brief()), dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), millis(req.TTL), holderJSON(req.Holder), epoch}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }
