@@ -29,6 +29,17 @@ const (
 	RunOnce
 )
 
+func (p MissedPolicy) String() string {
+	switch p {
+	case SkipMissed:
+		return "skip_missed"
+	case RunOnce:
+		return "run_once"
+	default:
+		return "default"
+	}
+}
+
 // lastMissed returns the tick that is to be made up for if no host had it, as far as this host can know before it has asked the
 // store; the zero time: none. Called without mu.
 func (s *Scheduler) lastMissed(e *entry, now time.Time) time.Time {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -235,6 +236,51 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "panicked") {
 				t.Errorf("%T: %s: %v", store, what, err)
 			}
+		}
+	}
+}
+
+// The limits that were left out show as they were filled in: once for each timer, or, of many, once for all that have the same.
+//
+// Fails when New says nothing, or a line for each of a thousand.
+func TestLimitsAreLoggedOnce(t *testing.T) {
+	run := func(context.Context) error { return nil }
+	var log strings.Builder
+	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
+		timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: run},
+		timer.Timer{Name: "b", Schedule: timer.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit, MaxRunTime: time.Minute, Run: run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 ||
+		!strings.Contains(lines[0], "level=INFO") || !strings.Contains(lines[0], "timer=a ") ||
+		!strings.Contains(lines[0], "max_concurrency=3 max_per_tick=3 max_per_host=3 max_run_time=1h0m0s on_store_down=skip") ||
+		!strings.Contains(lines[1], "timer=b ") || !strings.Contains(lines[1], "max_concurrency=1 max_per_tick=none max_per_host=1 max_run_time=1m0s") {
+		t.Errorf("logged:\n%s", log.String())
+	}
+	log.Reset()
+	if err := s.Register(timer.Timer{Name: "c", Run: run}); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "timer=c ") {
+		t.Errorf("logged of one more:\n%s", log.String())
+	}
+	log.Reset()
+	if _, err := timer.New(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Run: run}, timer.Timer{Name: "a", Run: run}); err == nil || log.Len() > 0 {
+		t.Errorf("%v; logged of what was refused:\n%s", err, log.String())
+	}
+	timers := many(1000, timer.Every(time.Minute), run)
+	for i := range timers[:10] {
+		timers[i].MaxConcurrency = 5
+	}
+	for level, want := range map[slog.Level]int{slog.LevelInfo: 2, slog.LevelDebug: 1002} {
+		log.Reset()
+		if _, err := timer.New(timer.Config{Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, &slog.HandlerOptions{Level: level}))}, timers...); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(log.String(), "\n"); n != want || !strings.Contains(log.String(), "timers=990") || !strings.Contains(log.String(), "timers=10 ") {
+			t.Errorf("%d lines of a thousand timers at %v: %.1000s", n, level, log.String())
 		}
 	}
 }

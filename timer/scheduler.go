@@ -188,7 +188,8 @@ func (e *entry) moreTold() *told {
 }
 
 // New checks the configuration and the timers, and reports all faults at once, each naming the timer, the field,
-// the value and how to mend it. It starts nothing and does not call the store.
+// the value and how to mend it. It starts nothing and does not call the store. It logs the limits of each timer at Info, with what was left out
+// filled in; of more than twenty timers those that have the same limits share a line, and each has its own at Debug.
 func New(config Config, timers ...Timer) (*Scheduler, error) {
 	config = config.withDefaults()
 	err := config.check()
@@ -216,7 +217,8 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	if leaseErr != nil {
 		err = errors.Join(err, fmt.Errorf("timer: Config: %w", leaseErr))
 	}
-	err = errors.Join(err, s.Register(timers...))
+	entries, registerErr := s.register(timers)
+	err = errors.Join(err, registerErr)
 	if err != nil {
 		return nil, err
 	}
@@ -229,14 +231,23 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith", err)
 		}
 	}
+	s.tellRegistered(entries)
 	return s, nil
 }
 
 // Register adds timers, also while the scheduler runs. Either all are added or, if one has a fault, none;
-// the error has all faults of all of them.
+// the error has all faults of all of them. Their limits are logged as New logs them.
 func (s *Scheduler) Register(timers ...Timer) error {
+	entries, err := s.register(timers)
+	if err == nil {
+		s.tellRegistered(entries)
+	}
+	return err
+}
+
+func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 	var errs []error
-	entries := make([]*entry, 0, len(timers))
+	entries = make([]*entry, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
 	now := s.now()
@@ -274,7 +285,7 @@ func (s *Scheduler) Register(timers ...Timer) error {
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...)
+		return nil, errors.Join(errs...)
 	}
 	s.heap = slices.Grow(s.heap, len(entries))
 	for i, e := range entries {
@@ -282,7 +293,7 @@ func (s *Scheduler) Register(timers ...Timer) error {
 		s.take(e, firsts[i], nil)
 	}
 	s.poke()
-	return nil
+	return entries, nil
 }
 
 // Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on

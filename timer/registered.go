@@ -1,0 +1,96 @@
+package timer
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// fewTimers have a line each when they are registered; of more, all that have the same limits share one, and each has its own for debugging.
+const fewTimers = 20
+
+// tellRegistered logs what the limits of new timers are, with what was left out filled in. Called without mu.
+func (s *Scheduler) tellRegistered(entries []*entry) {
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int { return strings.Compare(a.timer.Name, b.timer.Name) })
+	level := slog.LevelInfo
+	if len(entries) > fewTimers {
+		s.tellTogether(entries)
+		level = slog.LevelDebug
+	}
+	if !s.log.Enabled(context.Background(), level) {
+		return
+	}
+	for _, e := range entries {
+		schedule := "none"
+		if e.timer.Schedule != nil {
+			schedule = describe(e.timer.Schedule)
+		}
+		s.log.Log(context.Background(), level, "timer: registered", append([]any{"timer", e.timer.Name, "schedule", schedule}, s.resolvedOf(e.timer).args()...)...)
+	}
+}
+
+// tellTogether logs how many timers have the same limits, most first.
+func (s *Scheduler) tellTogether(entries []*entry) {
+	type together struct {
+		resolved
+		first string
+		n     int
+	}
+	var groups []together
+	found := make(map[resolved]int)
+	for _, e := range entries {
+		l := s.resolvedOf(e.timer)
+		i, ok := found[l]
+		if !ok {
+			i = len(groups)
+			found[l] = i
+			groups = append(groups, together{resolved: l, first: e.timer.Name})
+		}
+		groups[i].n++
+	}
+	slices.SortStableFunc(groups, func(a, b together) int { return cmp.Compare(b.n, a.n) })
+	for _, g := range groups[:min(len(groups), fewTimers)] {
+		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered", append([]any{"timers", g.n, "first", g.first}, g.args()...)...)
+	}
+	if left := len(groups) - fewTimers; left > 0 {
+		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered more, which Status shows", "different_limits", left)
+	}
+}
+
+// resolved are the settings of a timer that decide how much of it runs.
+type resolved struct {
+	concurrency, perTick, perHost int
+	runTime                       time.Duration
+	missed                        MissedPolicy
+	shared                        bool
+	storeDown                     StoreDownPolicy // if it is
+}
+
+func (s *Scheduler) resolvedOf(t Timer) resolved {
+	r := resolved{concurrency: t.MaxConcurrency, perTick: t.MaxPerTick, perHost: t.MaxPerHost, runTime: t.MaxRunTime, missed: t.OnMissed}
+	if r.shared = s.session != nil && !t.LocalOnly; r.shared {
+		r.storeDown = t.OnStoreDown
+	}
+	return r
+}
+
+func (r resolved) args() []any {
+	args := []any{"max_concurrency", limitText(r.concurrency), "max_per_tick", limitText(r.perTick), "max_per_host", limitText(r.perHost), "max_run_time", r.runTime}
+	if r.shared {
+		args = append(args, "on_store_down", r.storeDown.String())
+	} else {
+		args = append(args, "shared", false)
+	}
+	return append(args, "on_missed", r.missed.String())
+}
+
+func limitText(limit int) string {
+	if limit == NoLimit {
+		return "none"
+	}
+	return strconv.Itoa(limit)
+}
