@@ -26,6 +26,9 @@ func classify(err error, direct, tagged bool) error {
 		message, said, _ := strings.Cut(message, "\t")
 		said = tail.ReplaceAllString(said, "")
 		if message, ok := strings.CutPrefix(tail.ReplaceAllString(message, ""), "SETUP "); ok {
+			if strings.HasPrefix(said, "section (") { // only miniredis says so
+				message = "this is miniredis, which does not tell when it was started: set Options.Embedded in tests"
+			}
 			if said != "" {
 				message += " (" + said + ")"
 			}

@@ -3,6 +3,7 @@ package billing
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,5 +92,26 @@ func eventually(t *testing.T, what string, happened func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
+	}
+}
+
+// Whoever forgets Embedded is told at once: miniredis cannot tell when it was started, which a server that outlives this process has to.
+//
+// Fails when timers go on without a store that they cannot use.
+func TestMiniredisThatIsNotSaidToBeEmbedded(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	lock := redislock.New(client, redislock.Options{Prefix: "test:"})
+	defer func() { _, _ = lock.Close(), client.Close() }()
+	s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: "a", Schedule: timer.Every(time.Millisecond), Run: func(context.Context) error {
+		t.Error("it ran without the store")
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	if err := s.Run(ctx); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Embedded") {
+		t.Errorf("Run returned %v", err)
 	}
 }
