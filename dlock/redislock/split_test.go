@@ -217,3 +217,35 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 		}
 	}
 }
+
+// A master that stood still while its replica was promoted has no replica any more when it goes on. With min-replicas-to-write it grants nothing from then on, whoever calls it.
+//
+// Fails without that setting: it grants.
+func TestMinReplicasAfterStandingStill(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+	must(t, p.master.Pause())
+	must(t, p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err())
+	eventually(t, func() error { // the link closes
+		info, err := p.replica.Client().Info(t.Context(), "replication").Result()
+		if err == nil && !strings.Contains(info, "role:master") {
+			err = errors.New("not promoted yet")
+		}
+		return err
+	})
+	must(t, p.master.Resume())
+	granted, last, began := 0, time.Duration(0), time.Now()
+	for time.Since(began) < 3*time.Second {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := p.onMaster.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("a", time.Now()), Token: "a", TTL: pairTTL})
+		cancel()
+		if err == nil {
+			granted++
+			last = time.Since(began)
+		}
+	}
+	t.Logf("%d grants, the last %v after it went on", granted, last)
+	if last > 200*time.Millisecond {
+		t.Errorf("it granted %d times, the last time %v after it went on", granted, last)
+	}
+}

@@ -78,6 +78,16 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 		time.Sleep(f.For)
 		s.Relays[master].BlackHole(false)
 		return orFirst(err, s.settle())
+	case "failover_unaware": // it is made the master again before it has learnt that it was none
+		s.Relays[master].BlackHole(true)
+		err := s.FailedOver(other)
+		time.Sleep(f.For)
+		s.Relays[master].BlackHole(false)
+		if err := orFirst(err, other.Pause()); err != nil {
+			return err
+		}
+		err = s.FailedOver(master)
+		return orFirst(err, orFirst(other.Resume(), s.settle()))
 	case "failover_kill":
 		if err := master.Kill(); err != nil {
 			return err
