@@ -227,7 +227,7 @@ func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 		return false
 	}
 	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
-	s.heap.push(tryLater(when, e, t))
+	s.tryLater(when, e, t)
 	s.poke()
 	return true
 }
@@ -336,7 +336,7 @@ func (s *Scheduler) refusesTrigger(e *entry) (Reason, error) {
 		return NotRunning, nil
 	case s.pausedHere(e):
 		return Paused, e.told().orders.refusal(e)
-	case e.places >= e.hostLimit():
+	case e.held() >= e.hostLimit():
 		return LimitLocal, nil
 	case s.rejoining(e):
 		return Rejoining, nil

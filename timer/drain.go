@@ -17,6 +17,9 @@ import (
 // (an error that matches dlock.ErrSetup), Run starts nothing and returns it. A store that does not answer keeps nothing from starting, and one that
 // says so later costs ticks until it is mended; neither needs a restart.
 func (s *Scheduler) Run(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext
+	}
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	if err := s.start(base); err != nil {
@@ -149,10 +152,7 @@ func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) [
 			}
 		}
 	}
-	for _, e := range s.entries {
-		collect(e)
-	}
-	for e := range s.parting {
+	for e := range s.all() {
 		collect(e)
 	}
 	slices.Sort(stuck)

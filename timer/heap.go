@@ -67,6 +67,12 @@ func (s tickHeap) sink(i int, it item) {
 	s[i] = it
 }
 
+// tryLater puts a tick into the heap that is tried later than it was due. Called with mu held.
+func (s *Scheduler) tryLater(when time.Time, e *entry, t dueTick) {
+	e.more().later++
+	s.heap.push(tryLater(when, e, t))
+}
+
 // removeAll drops the items of one timer.
 func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 	s := (*h)[:0]

@@ -98,9 +98,11 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 		}
 		all.Wait()
 		time.Sleep(10 * time.Second)
+		slow.mu.Lock()
 		if slow.most > 64+1 { // the host's own probe
 			t.Errorf("%d calls at once, want 64", slow.most)
 		}
+		slow.mu.Unlock()
 		st := h.Status()
 		if im, _ := st.Timer("import"); len(im.Running) != 1000 || failed.Load() != 0 {
 			t.Errorf("%d run, %d failed", len(im.Running), failed.Load())

@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -131,12 +130,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if s.hosts > 0 {
 		written.gauge(m.hosts, float64(s.hosts))
 	}
-	entries := slices.Collect(maps.Values(s.entries))
+	entries := slices.Collect(s.all())
 	s.unlock()
 	written.send(ch)
 	for _, e := range entries { // one by one, so that the ticks need not wait for all
 		s.lock()
-		if !e.gone {
+		if s.named(e.timer.Name) == e { // still
 			m.write(&written, e)
 		}
 		s.unlock()

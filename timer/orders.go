@@ -251,7 +251,7 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 	o.triggered = t.At
 	switch {
 	case t.Ago >= staleTrigger || !s.starting():
-	case e.places >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
+	case e.held() >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
 		s.say(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may", "timer", e.timer.Name, "by", t.By, "note", t.Note)
 	default:
 		s.active++ // Run waits for it

@@ -60,7 +60,7 @@ func (s *Scheduler) hold(e *entry, r *Run, lease *dlock.Lease) {
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	r.unwatch = context.AfterFunc(lease.Context(), func() { s.lost(e, r, lease) })
+	r.unwatch = context.AfterFunc(lease.Context(), func() { s.lost(r.entry, r, lease) }) // of which timer it was, if e has taken its place
 }
 
 // rejoin asks for a slot, without a tick, for each run that has none. It stops when the store does not answer, or until is closed.
@@ -103,12 +103,7 @@ func (s *Scheduler) orphaned() []*entry {
 	if !s.breaker.well() || s.degraded == 0 {
 		return nil
 	}
-	for _, e := range s.entries {
-		if s.orphan(e) != nil {
-			list = append(list, e)
-		}
-	}
-	for e := range s.parting {
+	for e := range s.all() {
 		if s.orphan(e) != nil {
 			list = append(list, e)
 		}

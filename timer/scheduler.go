@@ -45,7 +45,9 @@ type Scheduler struct {
 	phase      phase
 	base       context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
 	entries    map[string]*entry
-	parting    map[*entry]struct{} // removed, but runs go on
+	parting    map[string]*entry   // removed, but runs of the name go on
+	removals   map[*entry]*removal // who waits for that
+	dropped    int                 // items of the heap that are of timers which were removed; roughly
 	heap       tickHeap
 	attempts   int      // under way
 	askings    []asking // those that are about to begin
@@ -95,7 +97,7 @@ type entry struct {
 	timer  Timer
 	next   int64 // µs; 0: no further tick
 	due    int64 // µs, the latest tick that came due
-	places int   // attempts and runs on this host
+	places int   // attempts and runs on this host; see held
 	gone   bool
 	open   limitsLeftOpen
 	detail *detail
@@ -117,6 +119,8 @@ type detail struct {
 	tally   *tally  // nil: nothing yet, or there are no metrics
 	seldom  *seldom // nil: nothing yet
 
+	places     int32 // attempts and runs on this host of all timers that had the name since it was last without any
+	later      int32 // ticks in the heap that are tried later than they were due
 	degraded   int32 // runs that go on without the store
 	storeDown  bool  // the store did not answer this timer, and nobody since
 	darkBroken bool  // the blackouts did not say until when, the last time
@@ -124,10 +128,9 @@ type detail struct {
 
 // seldom is what few timers ever need.
 type seldom struct {
-	waits      dueTick       // for which the timer stands in line; zero: none
-	fault      string        // the schedule failed
-	storeFault string        // what the store last found wrong with the timer; "": nothing
-	idle       chan struct{} // closed when the last run of a timer that was removed has ended; nil if nobody waits
+	waits      dueTick // for which the timer stands in line; zero: none
+	fault      string  // the schedule failed
+	storeFault string  // what the store last found wrong with the timer; "": nothing
 }
 
 // told is what the store told of a timer. It is made when the store first does.
@@ -194,13 +197,14 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	config = config.withDefaults()
 	err := config.check()
 	s := &Scheduler{
-		config:  config,
-		log:     slog.New(guarded{config.Logger.Handler()}),
-		wake:    make(chan struct{}, 1),
-		prodded: make(chan struct{}, 1),
-		born:    time.Now(),
-		entries: make(map[string]*entry),
-		parting: make(map[*entry]struct{}),
+		config:   config,
+		log:      slog.New(guarded{config.Logger.Handler()}),
+		wake:     make(chan struct{}, 1),
+		prodded:  make(chan struct{}, 1),
+		born:     time.Now(),
+		entries:  make(map[string]*entry),
+		parting:  make(map[string]*entry),
+		removals: make(map[*entry]*removal),
 	}
 	if config.Lock == nil {
 		s.hosts = 1
@@ -233,108 +237,6 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	}
 	s.tellRegistered(entries)
 	return s, nil
-}
-
-// Register adds timers, also while the scheduler runs. Either all are added or, if one has a fault, none;
-// the error has all faults of all of them. Their limits are logged as New logs them.
-func (s *Scheduler) Register(timers ...Timer) error {
-	entries, err := s.register(timers)
-	if err == nil {
-		s.tellRegistered(entries)
-	}
-	return err
-}
-
-func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
-	var errs []error
-	entries = make([]*entry, 0, len(timers))
-	firsts := make([]plan, 0, len(timers))
-	names := make(map[string]bool, len(timers))
-	now := s.now()
-	for _, t := range timers {
-		if names[t.Name] && t.Name != "" {
-			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
-		}
-		names[t.Name] = true
-		if err := t.check(s.config.Lock != nil); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		e := &entry{timer: t.withDefaults(), open: t.leftOpen()}
-		first, err := s.first(e, now, time.Time{})
-		first.missed = s.lastMissed(e, now)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
-			continue
-		}
-		entries, firsts = append(entries, e), append(firsts, first)
-	}
-	s.lock()
-	defer s.unlock()
-	if s.phase == draining || s.phase == stopped {
-		errs = append(errs, errors.New("timer: the scheduler is shutting down: nothing can be registered any more"))
-	}
-	for name := range names {
-		if s.entries[name] != nil {
-			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name", name))
-		}
-	}
-	for e := range s.parting { // their runs count: a second timer of the name would not know of them
-		if names[e.timer.Name] {
-			errs = append(errs, fmt.Errorf("timer %.60q: Name: it was removed, but runs of it go on: wait until Remove returns nil", e.timer.Name))
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	s.heap = slices.Grow(s.heap, len(entries))
-	for i, e := range entries {
-		s.entries[e.timer.Name] = e
-		s.take(e, firsts[i], nil)
-	}
-	s.poke()
-	return entries, nil
-}
-
-// Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on
-// undisturbed. It returns ErrUnknown, or the cause of ctx if runs were left; they go on then, too.
-func (s *Scheduler) Remove(ctx context.Context, name string) error {
-	s.lock()
-	e := s.entries[name]
-	if e == nil {
-		s.unlock()
-		return fmt.Errorf("%w: %q", ErrUnknown, name)
-	}
-	delete(s.entries, name)
-	e.gone = true
-	e.endWaits()
-	for _, t := range s.heap.removeAll(e) {
-		s.skip(e, t.at, t.abandoned(), nil)
-	}
-	if t, waited := s.line.takeOut(e); waited {
-		s.skip(e, t.at, Draining, nil)
-		s.leave(e)
-	}
-	s.line.dismiss(e)
-	var idle chan struct{}
-	if e.places > 0 {
-		s.parting[e] = struct{}{}
-		d := e.moreSeldom()
-		if d.idle == nil {
-			d.idle = make(chan struct{})
-		}
-		idle = d.idle
-	}
-	s.unlock()
-	if idle == nil {
-		return nil
-	}
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, context.Cause(ctx))
-	}
 }
 
 // poke wakes the scheduling goroutine.
@@ -443,12 +345,21 @@ func (s *Scheduler) takeDue() (ours, theirs []dueItem, now time.Time, wait time.
 	now, wait = s.now(), maxSleep // once the lock is there, which may take a while
 	s.giveClocks(maxSleep)
 	n := 0
-	for ; n < len(s.batch) && len(s.heap) > 0; n++ {
+	for n < len(s.batch) && len(s.heap) > 0 {
 		if when := time.UnixMicro(s.heap[0].when); when.After(now) {
 			wait = min(when.Sub(now), maxSleep)
 			break
 		}
-		s.batch[n].item = s.heap.pop()
+		it := s.heap.pop()
+		switch {
+		case it.again != nil:
+			it.e.more().later--
+		case it.e.gone:
+			s.dropped--
+			continue
+		}
+		s.batch[n].item = it
+		n++
 	}
 	s.fetch(s.batch[:n])
 	ours, theirs = s.batch[:0], s.theirs[:0]
@@ -501,6 +412,9 @@ func (s *Scheduler) putBack(items []dueItem) {
 	s.lock()
 	defer s.unlock()
 	for i := range items {
+		if items[i].again != nil {
+			items[i].e.more().later++
+		}
 		s.heap.push(items[i].item)
 	}
 	clear(items)
@@ -535,6 +449,7 @@ func (s *Scheduler) replan(now time.Time) {
 	s.lock()
 	s.say(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
 	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.again == nil })
+	s.dropped = 0
 	for i := range s.heap {
 		s.heap[i].when = now.UnixMicro() // a tick that waits does so by the clock that was ahead: look again
 	}
@@ -605,7 +520,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	case s.pausedHere(e):
 		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
 		return
-	case e.places >= e.hostLimit():
+	case e.held() >= e.hostLimit():
 		s.skip(e, t.at, LimitLocal, nil)
 		return
 	case s.rejoining(e):
@@ -654,19 +569,33 @@ func (s *Scheduler) starting() bool { return s.phase == running || s.phase == le
 // enter takes a place on this host, leave gives it back. Called with mu held.
 func (s *Scheduler) enter(e *entry) {
 	e.places++
+	e.more().places++
 	s.active++
 }
 
 func (s *Scheduler) leave(e *entry) {
 	e.places--
-	if e.places == 0 && e.gone {
-		delete(s.parting, e)
+	e.detail.places--
+	if e.detail.places == 0 && len(s.parting) > 0 {
+		if p := s.parting[e.timer.Name]; p != nil && p.detail == e.detail {
+			delete(s.parting, e.timer.Name)
+		}
 	}
-	if d := e.seldom(); e.places == 0 && d.idle != nil {
-		close(d.idle)
-		d.idle = nil
+	if e.gone {
+		if r := s.removals[e]; r != nil && e.places <= r.callers {
+			delete(s.removals, e)
+			close(r.done)
+		}
 	}
 	s.inactive()
+}
+
+// held is how many places of this host are taken under the timer's name, also by runs of one that was removed. Called with mu held.
+func (e *entry) held() int {
+	if e.detail == nil {
+		return 0
+	}
+	return int(e.detail.places)
 }
 
 // inactive counts one thing less that Run waits for. Called with mu held.

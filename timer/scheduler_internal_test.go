@@ -2,6 +2,8 @@ package timer
 
 import (
 	"context"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -34,5 +36,60 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	defer s.unlock()
 	if n := len(s.heap); asked == 0 || n != 2 {
 		t.Errorf("%d are left of three, want two; their blackouts were asked %d times", n, asked)
+	}
+}
+
+// Remove leaves what is planned of a timer in the heap, where nothing comes of it, until that is half of what is there: it looks at other timers only then.
+//
+// Fails when Remove goes through the heap each time, or never.
+func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
+	const n = 1000
+	ran := make(chan string, n)
+	var timers []Timer
+	for i := range n {
+		name := strconv.Itoa(i)
+		timers = append(timers, Timer{Name: name, Schedule: Every(time.Hour), Run: func(context.Context) error { ran <- name; return nil }})
+	}
+	s, err := New(Config{}, timers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	swept, was := 0, n
+	for i := range n - 1 {
+		if err := s.Remove(t.Context(), strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.heap) < was {
+			swept++
+			was = len(s.heap)
+		}
+		if left := n - 1 - i; len(s.heap) > 2*left+2 {
+			t.Fatalf("%d items of %d timers", len(s.heap), left)
+		}
+	}
+	if swept > 20 {
+		t.Errorf("%d times of %d all others were looked at", swept, n)
+	}
+	s.lock()
+	now := time.Now().UnixMicro()
+	for i := range s.heap {
+		s.heap[i].when, s.heap[i].e.next = now, now // all are due
+	}
+	s.unlock()
+	until := make(chan struct{})
+	s.fire(until)
+	if name := <-ran; name != strconv.Itoa(n-1) {
+		t.Errorf("%s ran, which was removed", name)
+	}
+	for busy := true; busy; runtime.Gosched() {
+		s.lock()
+		busy = s.active > 0
+		s.unlock()
+	}
+	if len(ran) != 0 || len(s.heap) != 1 || s.dropped != 0 {
+		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.heap), s.dropped)
 	}
 }

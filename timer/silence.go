@@ -99,13 +99,19 @@ func (q *silence) why(failed Outcome, holder dlock.Holder) string {
 }
 
 // TimersSucceed returns which timers have had no successful run on any host for AlarmAfter ticks, and why as far as this host can tell: the
-// dead-man's check. It reads memory only.
+// dead-man's check; and which were removed while runs of them ignore their context. It reads memory only.
 func (s *Scheduler) TimersSucceed() error {
 	s.lock()
 	defer s.unlock()
 	var errs []error
-	for _, e := range s.entries {
-		if e.detail == nil {
+	for e := range s.all() {
+		switch {
+		case e.detail == nil:
+			continue
+		case e.gone: // nobody expects a run of it any more, but to end
+			if n := e.detail.count((*Run).overdue); n > 0 {
+				errs = append(errs, fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d", e.timer.Name, n))
+			}
 			continue
 		}
 		if err := e.detail.silence.says(e.timer, Outcome(verdicts[e.detail.last.verdict]), e.told().holder); err != nil {

@@ -85,7 +85,7 @@ func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	}
 	step := min(standBackStep, min(maxStandBack, e.interval()/4)/time.Duration(hosts))
 	t.stood = true
-	s.heap.push(tryLater(s.now().Add(time.Duration(rank)*step), e, t))
+	s.tryLater(s.now().Add(time.Duration(rank)*step), e, t)
 	s.poke()
 	return true
 }

@@ -61,6 +61,7 @@ type TimerStatus struct {
 	Ordered        int          // MaxConcurrency that was ordered for the fleet; 0: none was, or the timer is paused by it
 	Paused         *PauseStatus // nil: it is not
 	StoreFault     string       // what the store found wrong with this timer alone (dlock.ErrFault), so that it does not run; "": nothing
+	Removed        bool         // it was removed, and runs of it go on
 	Fault          string       // why the schedule is no longer followed; "": it is
 }
 
@@ -91,10 +92,12 @@ type RunResult struct {
 	Err      error // of the last attempt
 }
 
-// Status returns a snapshot.
+// statusBatch is how many timers Status looks at while ticks wait for it.
+const statusBatch = 256
+
+// Status returns a snapshot. Each timer is seen at one moment, but not all at the same.
 func (s *Scheduler) Status() Status {
 	s.lock()
-	defer s.unlock()
 	st := Status{Phase: s.phase.String(), Holder: s.config.Holder, Hosts: s.hosts}
 	if s.store != nil {
 		st.Store = s.breaker.status(s.store.label)
@@ -103,17 +106,25 @@ func (s *Scheduler) Status() Status {
 			st.Store.Up, st.Store.Err = false, fmt.Sprint(s.ownFault)
 		}
 	}
-	for _, e := range s.entries {
-		t := e.status()
-		t.Bound = s.bound(e)
-		st.Timers = append(st.Timers, t)
+	entries := slices.Collect(s.all())
+	s.unlock()
+	for batch := range slices.Chunk(entries, statusBatch) {
+		s.lock()
+		for _, e := range batch {
+			if s.named(e.timer.Name) == e { // still
+				t := e.status()
+				t.Bound = s.bound(e)
+				st.Timers = append(st.Timers, t)
+			}
+		}
+		s.unlock()
 	}
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }
 
 func (e *entry) status() TimerStatus {
-	t := TimerStatus{Name: e.timer.Name, MaxConcurrency: e.limit(), MaxPerTick: e.perTick(), MaxPerHost: e.hostLimit()}
+	t := TimerStatus{Name: e.timer.Name, Removed: e.gone, MaxConcurrency: e.limit(), MaxPerTick: e.perTick(), MaxPerHost: e.hostLimit()}
 	if e.next != 0 {
 		t.Next = time.UnixMicro(e.next)
 	}
@@ -135,7 +146,7 @@ func (e *entry) status() TimerStatus {
 		}
 		t.Running = append(t.Running, RunStatus{
 			Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), Started: r.started,
-			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.started) > e.timer.MaxRunTime,
+			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.started) > r.entry.timer.MaxRunTime,
 		})
 	}
 	slices.SortFunc(t.Running, func(a, b RunStatus) int { return a.Started.Compare(b.Started) })
@@ -264,7 +275,8 @@ func (s *Scheduler) limitsAgree() error {
 func (s *Scheduler) Degraded() error {
 	s.lock()
 	var errs []error
-	for name, e := range s.entries {
+	for e := range s.all() {
+		name := e.timer.Name
 		if e.fallback() {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
 		}

@@ -101,7 +101,7 @@ func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, 
 			s.hearOrders(results[i].News.Orders)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
-		if e := s.entries[name]; ours && e != nil && s.metrics != nil {
+		if e := s.named(name); ours && e != nil && s.metrics != nil {
 			s.tally(e).ofStore().beats[min(outcome, dlock.Lost)]++
 		}
 	}
@@ -275,7 +275,7 @@ func guard(call func() error) (err error) {
 
 // storeIsBack ends the fallback of timers that have not asked the store, or that server of it, since. Called with mu held.
 func (s *Scheduler) storeIsBack(shard string) {
-	for _, e := range s.entries {
+	for e := range s.all() {
 		if e.detail != nil && (shard == "" || s.store.shardOf(e.timer.lockName()) == shard) {
 			e.detail.storeDown = false
 		}

@@ -135,6 +135,6 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 	if !p.missed.IsZero() && e.due == 0 { // also one that was the last
 		e.due = p.missed.UnixMicro()
 		e.more().ticks++
-		s.heap.push(tryLater(s.now(), e, dueTick{at: e.due, missed: true}))
+		s.tryLater(s.now(), e, dueTick{at: e.due, missed: true})
 	}
 }
