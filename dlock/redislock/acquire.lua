@@ -5,6 +5,7 @@
 --   state   hash: what is known of the name. fence, tick, starts, slots, run (master_replid of the server that granted last), form, success (µs: when
 --           a grant was last released as succeeded), claimer (JSON members: whose start of the tick was the last), kept (ms: when the end of the
 --           state was last put off); of a mutex also released: 0 from a grant to its release; of a semaphore also what people ordered, see order.lua
+--           A version that keeps what this one would misread has to write format, a number: 2. This one then grants nothing of that name, and writes nothing
 --   index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that the lowest released slot comes first.
 --           It is a hint. The slot's own key decides.
 --   tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant. A release takes the token out
@@ -243,18 +244,21 @@ local function attempt(state, token, slots, claim)
   -- A grant's value begins with its token, so that ownership is a comparison of prefixes.
   local mine = '{"token":"' .. token .. '"'
 
-  local known
+  local known -- the format is the last of each
   if mutex and claim == '' then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'format')
   elseif mutex then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'tick', 'starts', 'claimer')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'tick', 'starts', 'claimer', 'format')
   elseif claim == '' then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'format')
   else
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer', 'format')
   end
   if known.err then
     error('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err, 0)
+  end
+  if known[#known] and count(known[#known]) ~= 1 then
+    error('TICKSLOT SETUP a later version of tickslot keeps key ' .. state .. ', in format ' .. known[#known] .. ', and this one knows format 1: update this host', 0)
   end
   local fence, run, since, success, kept = known[1] or '0', known[2], known[3] or '0', known[4] or '0', known[5] or '0'
   local declared, version, paused, limit = '0', '0', 0, -1 -- which is what they are of a mutex

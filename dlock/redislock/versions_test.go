@@ -1,0 +1,63 @@
+package redislock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// A later version of this package keeps in the state of a name what this one would misread, and says so there. From then on this one grants nothing
+// of that name, and says why; the runs that it has may end.
+//
+// Fails when an acquire does not look at the format.
+func TestTwoVersionsOfUs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client()
+	prefix := unique("versions")
+	store := storeAt(t, server, redislock.Options{Prefix: prefix, Embedded: true})
+	for slots, key := range map[int]string{0: ":slot:mutex", 3: ":slot:state"} {
+		for _, tick := range []*dlock.Tick{nil, {At: time.Now().Add(time.Duration(slots) * time.Millisecond), Max: 2}} {
+			name := fmt.Sprint("orders", slots, tick != nil)
+			acquire := func(token string) (dlock.Grant, error) {
+				return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute, Tick: tick})
+			}
+			g, err := acquire("first")
+			if err != nil {
+				t.Fatal(err)
+			}
+			format := func(n int) {
+				t.Helper()
+				if err := client.HSet(t.Context(), prefix+name+key, "format", n).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			format(1) // which it knows
+			if again, err := acquire("first"); err != nil || again.Fence != g.Fence {
+				t.Errorf("%s, the same format: %+v, %v", name, again, err)
+			}
+			format(2)
+			for _, token := range []string{"first", "second"} {
+				_, err := acquire(token)
+				if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "format 2") || !strings.Contains(err.Error(), "update") {
+					t.Errorf("%s, %s: %v: must be refused as set up wrongly, and say that this host is to be updated", name, token, err)
+				}
+			}
+			if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+				t.Errorf("%s, extend: %+v, %v", name, r, err)
+			}
+			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+				t.Errorf("%s, release: %+v, %v", name, r, err)
+			}
+			if _, err := acquire("third"); !errors.Is(err, dlock.ErrSetup) {
+				t.Errorf("%s, when it is free: %v", name, err)
+			}
+		}
+	}
+}
