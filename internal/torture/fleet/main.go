@@ -89,6 +89,7 @@ func main() {
 	length := flag.Duration("for", 40*time.Second, "how long, all stores together")
 	hosts := flag.Int("hosts", 6, "how many hosts")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults")
+	other := flag.String("other", "", "the `PATH` of another build of this program, of an earlier version perhaps, for every second host")
 	show := flag.Bool("plan", false, "print what is to be done, and do nothing")
 	keep := flag.String("logs", "", "the `FOLDER` for the logs (default: one that is removed if all was well)")
 	flag.Parse()
@@ -121,7 +122,7 @@ func main() {
 		if ctx.Err() != nil {
 			break
 		}
-		r, err := run(ctx, kind, dir, *seed, *hosts, each)
+		r, err := run(ctx, kind, dir, *other, *seed, *hosts, each)
 		if err != nil {
 			r.Broken = append(r.Broken, err.Error())
 		}
@@ -191,16 +192,18 @@ func runRole(text string) error {
 		return runHost(spec, log)
 	case "clients":
 		return runClients(spec, log)
+	case "migrate":
+		return migrate(spec.Store[0], spec.Timing)
 	default:
 		return runWriter(spec)
 	}
 }
 
 // run tortures one store.
-func run(ctx context.Context, kind, dir string, seed uint64, hosts int, length time.Duration) (r report, err error) {
+func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int, length time.Duration) (r report, err error) {
 	r = report{Store: kind, Seed: seed, Hosts: hosts}
 	began := time.Now()
-	t, err := newTormentor(kind, dir, seed, hosts, doors)
+	t, err := newTormentor(kind, dir, other, seed, hosts, doors)
 	if t != nil {
 		defer t.close()
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/torture"
 )
@@ -28,6 +29,7 @@ const (
 type tormentor struct {
 	kind    string
 	dir     string
+	other   string // another build of this program, which every second host runs; "": there is none
 	seed    uint64
 	store   store
 	timing  Timing
@@ -86,7 +88,11 @@ func (t *tormentor) begin(m *member) error {
 	spec := Spec{Role: "host", Name: fmt.Sprintf("host-%d.%d", m.number, m.lives), Dir: t.dir, Seed: t.seed,
 		Store: []StoreSpec{t.store.spec(m.via)}, Timing: t.timing, Timers: timers(t.timing, m.small)}
 	t.log.Write(torture.Line{Kind: torture.Born, Target: spec.Name, Timers: spec.Timers})
-	p, err := spawn(spec)
+	program := ""
+	if m.number%2 == 1 {
+		program = t.other
+	}
+	p, err := spawn(program, spec)
 	m.proc = p
 	return err
 }
@@ -287,9 +293,19 @@ func (t *tormentor) freed(holder string, killed time.Time) {
 	}
 }
 
+// migrateOther has the other build of this program make what it needs, beside what we have made.
+func (t *tormentor) migrateOther() error {
+	p, err := spawn(t.other, Spec{Role: "migrate", Name: "other", Dir: t.dir, Store: []StoreSpec{t.store.spec(nil)}, Timing: t.timing})
+	if err != nil {
+		return err
+	}
+	<-p.done
+	return p.failure()
+}
+
 // newTormentor starts the store, and everybody.
-func newTormentor(kind, dir string, seed uint64, hosts, doors int) (t *tormentor, err error) {
-	t = &tormentor{kind: kind, dir: filepath.Join(dir, kind), seed: seed, faults: map[string]int{}}
+func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *tormentor, err error) {
+	t = &tormentor{kind: kind, dir: filepath.Join(dir, kind), other: other, seed: seed, faults: map[string]int{}}
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -303,6 +319,11 @@ func newTormentor(kind, dir string, seed uint64, hosts, doors int) (t *tormentor
 	if t.inspect, err = open(t.store.spec(nil), t.timing); err != nil {
 		return t, err
 	}
+	if _, needs := t.inspect.lock.(*sqllock.Store); needs && other != "" {
+		if err := t.migrateOther(); err != nil {
+			return t, err
+		}
+	}
 	spec := Spec{Role: "clients", Name: "clients", Dir: t.dir, Seed: seed, Timing: t.timing}
 	for range doors {
 		proxies, via, err := t.proxies()
@@ -312,7 +333,7 @@ func newTormentor(kind, dir string, seed uint64, hosts, doors int) (t *tormentor
 		t.doors = append(t.doors, proxies)
 		spec.Store = append(spec.Store, t.store.spec(via))
 	}
-	if t.clients, err = spawn(spec); err != nil {
+	if t.clients, err = spawn("", spec); err != nil {
 		return t, err
 	}
 	for i := range hosts {

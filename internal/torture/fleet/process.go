@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A process is this program once more, in another role. It dies with us.
+// A process is this program once more, in another role, or another build of it. It dies with us.
 type process struct {
 	spec  Spec
 	cmd   *exec.Cmd
@@ -23,16 +23,20 @@ type process struct {
 	err   error // how it ended; read it after done
 }
 
-func spawn(spec Spec) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// spawn starts a process: of the program at that path, or of this one if it is "".
+func spawn(program string, spec Spec) (*process, error) {
+	if program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		program = self
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{spec: spec, cmd: exec.Command(self), done: make(chan struct{})}
+	p := &process{spec: spec, cmd: exec.Command(program), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), specEnv+"="+string(text), "GOMAXPROCS=2")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	errs, err := os.OpenFile(p.errors(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

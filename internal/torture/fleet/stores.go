@@ -308,7 +308,7 @@ func (s *fileStore) close() { _ = os.Remove(s.path) }
 func (s *fileStore) hurt(f fault, _ func(string, int64)) error {
 	switch f.Kind {
 	case "file_locked", "writer_killed": // somebody else has the lock of the file, and gives it back or dies in the middle of a transaction
-		p, err := spawn(Spec{Role: "writer", Name: fmt.Sprint("writer-", mono()), Dir: s.dir, Store: []StoreSpec{s.spec(nil)}})
+		p, err := spawn("", Spec{Role: "writer", Name: fmt.Sprint("writer-", mono()), Dir: s.dir, Store: []StoreSpec{s.spec(nil)}})
 		if err != nil {
 			return err
 		}
