@@ -142,3 +142,18 @@ func ExampleStore_List() {
 	// slot 0: web-1/42/abcd, ends within 15s: true
 	// slot 1: web-2/42/abcd, ends within 15s: true
 }
+
+// With Sentinel, list all sentinels, the same on every host.
+func ExampleNewFailover() {
+	lock := redislock.NewFailover(&redis.FailoverOptions{
+		MasterName:    "mymaster",
+		SentinelAddrs: []string{"sentinel-1:26379", "sentinel-2:26379", "sentinel-3:26379"},
+		Password:      "secret",
+	}, redislock.Options{Prefix: "shop:"})
+	defer lock.Close()
+	if err := lock.Check(); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(lock.MaxTTL())
+	// Output: 30s
+}

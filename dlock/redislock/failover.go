@@ -33,12 +33,14 @@ var errFailoverClient = errors.New("redislock: connections of our own made as th
 // List all sentinels, the same on every host, each by an address of its own: one address for several of them, as of a Kubernetes
 // service, makes the word of any one of them count, which may be an old one.
 //
-// The limit is kept during every failover, but for names whose first grant the new master did not learn of.
+// The limit is kept during every failover; a tick may be started again if the new master did not learn of it. (With Keys Tagged the limit is not kept for a name whose
+// first grant the new master did not learn of, as on a Cluster.)
 //
 // Of failover, these are used: MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and all that says how connections are made (Dialer,
 // TLSConfig, OnConnect, names, passwords and their providers, DB, Protocol). Time-outs, retries and pool sizes are the store's own.
 func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
-	f, fault := newMasters(failover, cmp.Or(opts.PoolSize, defaultPoolSize))
+	size := cmp.Or(opts.PoolSize, defaultPoolSize)
+	f, fault := newMasters(failover, size)
 	if opts.SharedPool {
 		fault = errors.Join(fault, errors.New("redislock: SharedPool with NewFailover: there is no client whose connections could be used"))
 	}
@@ -49,6 +51,7 @@ func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
 	shared.SharedPool = true // it is ours
 	s := New(client, shared)
 	s.own, s.masters = true, f
+	s.trips = newTrips(s.client, size, !s.tagged)
 	s.fault = errors.Join(fault, s.fault)
 	return s
 }
