@@ -55,16 +55,17 @@ func TestAuditPostgres(t *testing.T) {
 	database := server.NewDatabase(t)
 	name, exec, open := role(t, server, database)
 	audits(t, "documented rights", open(t, sqllock.Options{}))
+	extend := open(t, sqllock.Options{}).FunctionName("extend")
 	audits(t, "a superuser", viaPgx(t, server.DSN("", "", database))(t, sqllock.Options{}), "postgres is a superuser")
 	exec(t, "ALTER ROLE "+name+" SET synchronous_commit = off")
 	bouncer := sqltest.PgBouncer(t, server, "transaction")
 	audits(t, "database/sql", viaSQL(t, server.DSN(name, "", database))(t, sqllock.Options{}))
 	audits(t, "PgBouncer", viaPgx(t, bouncer.DSN("", "", database))(t, sqllock.Options{}), "postgres is a superuser") // it logs everybody in as that
 	for _, c := range []struct{ what, do, undo, want string }{
-		{"no DELETE", "REVOKE DELETE ON distributed_locks FROM $", "GRANT DELETE ON distributed_locks TO $", "so Cleanup fails: GRANT DELETE ON \"distributed_locks\" TO " + name},
+		{"no DELETE", "REVOKE DELETE ON distributed_locks FROM $", "GRANT DELETE ON distributed_locks TO $", "so Cleanup fails: GRANT DELETE ON \"public\".\"distributed_locks\" TO " + name},
 		{"no INSERT and UPDATE", "REVOKE INSERT, UPDATE ON distributed_locks FROM $", "GRANT INSERT, UPDATE ON distributed_locks TO $", "lacks INSERT, UPDATE on"},
-		{"no EXECUTE", "REVOKE EXECUTE ON FUNCTION distributed_locks_extend_v2 FROM PUBLIC", "GRANT EXECUTE ON FUNCTION distributed_locks_extend_v2 TO PUBLIC",
-			"may not execute \"distributed_locks_extend_v2\""},
+		{"no EXECUTE", "REVOKE EXECUTE ON FUNCTION " + extend + " FROM PUBLIC", "GRANT EXECUTE ON FUNCTION " + extend + " TO PUBLIC",
+			"may not execute \"public\"." + extend},
 		{"read-only", "ALTER ROLE $ SET default_transaction_read_only = on", "ALTER ROLE $ RESET default_transaction_read_only", "read-only"},
 		{"serializable", "ALTER ROLE $ SET default_transaction_isolation = 'serializable'", "ALTER ROLE $ RESET default_transaction_isolation", "transactions are serializable here"},
 	} {

@@ -1,6 +1,9 @@
 package sqllock
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // SetHostClock makes Audit take another clock for this host's.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
@@ -12,4 +15,13 @@ func (s *Store) SetRemoteKind(kind func(path string) string) { s.db.(*sqlite).re
 func KindOf(path, mounts string) string {
 	_, kind := mountOf(path, mounts)
 	return kind
+}
+
+// SetOldTransaction makes Audit warn of transactions that are older than d.
+func (s *Store) SetOldTransaction(d time.Duration) { s.db.(*postgres).old = d }
+
+// FunctionName returns the name of a function in Postgres, without its schema.
+func (s *Store) FunctionName(function string) string {
+	name := s.db.(*postgres).names[function]
+	return name[strings.LastIndex(name, ".")+1:]
 }

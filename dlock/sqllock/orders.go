@@ -118,11 +118,7 @@ func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, er
 			return nil, err
 		}
 	}
-	text, err := json.Marshal(resources)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := s.db.orders(ctx, string(text))
+	answer, err := s.db.orders(ctx, asJSON(resources))
 	if err != nil {
 		return nil, explain(err)
 	}

@@ -1,11 +1,12 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -45,16 +46,27 @@ func PostgresOn(d Driver, opts Options) *Store {
 //go:embed postgres/*.sql
 var postgresFiles embed.FS
 
-// postgresVersion is part of the names of the functions: hosts of two versions of this package can then share a table while they are
-// replaced, each with functions of its own.
-const postgresVersion = "_v2"
+// postgresFunctions are the functions; each has a file. The name of each ends with a hash of its text: hosts of two versions of this package can
+// then share a table while they are replaced, each with functions of its own.
+var postgresFunctions = []string{"acquire", "extend", "release", "list", "order", "orders", "revoke", "cleanup"}
 
-// postgresFunctions are the functions; each has a file.
-var postgresFunctions = []string{"acquire", "extend", "release", "order", "revoke"}
+// defaultPostgresSchema is the schema of Options that name none. It is not where the connection looks first: behind a pooler that shares
+// connections somebody else may have said where that is.
+const defaultPostgresSchema = "public"
+
+// oldTransaction is how long a transaction may be open before Audit warns of it.
+const oldTransaction = 5 * time.Minute
+
+// manyDead old versions of rows, and manyTimes as many as there are rows, are more than a VACUUM that works leaves.
+const (
+	manyDead  = 50_000
+	manyTimes = 20
+)
 
 type postgres struct {
 	Driver
 	names    map[string]string
+	old      time.Duration // see oldTransaction
 	acquires string
 	extends  string
 	releases string
@@ -66,36 +78,42 @@ type postgres struct {
 	verifies string
 	audits   string
 	lacks    string
+	vacuums  string
 }
 
 func newPostgres(d Driver, o Options) *postgres {
 	quoted := func(name string) string { return quote(`"`, `"`, name) }
-	in := func(suffix string) string { return qualified(o.Schema, o.TableName+suffix, quoted) }
-	p := &postgres{Driver: d, names: map[string]string{
+	schema := cmp.Or(o.Schema, defaultPostgresSchema)
+	in := func(suffix string) string { return qualified(schema, o.TableName+suffix, quoted) }
+	p := &postgres{Driver: d, old: oldTransaction, names: map[string]string{
 		"table": in(""), "ends": quoted(o.TableName + "_ends"), "holders": quoted(o.TableName + "_holders"),
-		"ends_in": in("_ends"), "holders_in": in("_holders"),
+		"ends_in": in("_ends"), "holders_in": in("_holders"), "settings": strings.TrimSpace(postgresFile("settings")),
 	}}
 	for _, function := range postgresFunctions {
-		p.names[function] = in("_" + function + postgresVersion)
+		hash := sha256.Sum256([]byte(fill(postgresFile(function), map[string]string{"settings": p.names["settings"]})))
+		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
 	}
 	p.acquires = fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::boolean,"+
 		" $8::bigint, $9::text, $10::bigint, $11::text, $12::bigint)", p.names)
 	p.extends = fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.releases = fill("SELECT {release}($1::text, $2::bigint)", p.names)
+	p.lists = fill("SELECT {list}($1::text, $2::bigint)", p.names)
 	p.decrees = fill("SELECT {order}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
+	p.reads = fill("SELECT {orders}($1::text, $2::bigint)", p.names)
 	p.revokes = fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
-	p.reads = p.file("orders")
-	p.lists, p.cleans, p.verifies = p.file("list"), p.file("cleanup"), p.file("verify")
-	p.audits, p.lacks = p.file("audit"), p.file("rights")
+	p.cleans = fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
+	p.verifies, p.audits, p.lacks, p.vacuums = p.file("verify"), p.file("audit"), p.file("rights"), p.file("vacuum")
 	return p
 }
 
-func (p *postgres) file(name string) string {
+func (p *postgres) file(name string) string { return fill(postgresFile(name), p.names) }
+
+func postgresFile(name string) string {
 	text, err := postgresFiles.ReadFile("postgres/" + name + ".sql")
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return fill(string(text), p.names)
+	return string(text)
 }
 
 func (p *postgres) String() string { return "postgres" }
@@ -121,7 +139,7 @@ func (p *postgres) release(ctx context.Context, grants string) (answers string, 
 }
 
 func (p *postgres) list(ctx context.Context, resource string) (held string, err error) {
-	err = p.QueryRow(ctx, p.lists, []any{resource}, &held)
+	err = p.QueryRow(ctx, p.lists, []any{resource, patience(ctx)}, &held)
 	return held, err
 }
 
@@ -141,7 +159,7 @@ func orNull(s string) *string {
 }
 
 func (p *postgres) orders(ctx context.Context, resources string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.reads, []any{resources}, &answers)
+	err = p.QueryRow(ctx, p.reads, []any{resources, patience(ctx)}, &answers)
 	return answers, err
 }
 
@@ -151,7 +169,8 @@ func (p *postgres) revoke(ctx context.Context, resource string, slot int, fence 
 }
 
 func (p *postgres) cleanup(ctx context.Context, retention int64, after row, limit int) (pg page, err error) {
-	err = p.QueryRow(ctx, p.cleans, []any{after.resource, after.slot, limit, retention}, &pg.seen, &pg.deleted, &pg.last.resource, &pg.last.slot)
+	pg.last.slot = dlock.MaxSlots // it looks at all slots of a name
+	err = p.QueryRow(ctx, p.cleans, []any{retention, after.resource, limit}, &pg.seen, &pg.deleted, &pg.last.resource)
 	return pg, err
 }
 
@@ -163,32 +182,38 @@ func (p *postgres) schema() []string {
 	return list
 }
 
-// migrate executes all in one transaction. Postgres' own IF NOT EXISTS and OR REPLACE are not safe when several do it at once.
+// migrate executes all in one transaction. Postgres' own IF NOT EXISTS and OR REPLACE are not safe when several do it at once. It does not
+// wait for the table for long: all who want to use it would wait behind it.
 func (p *postgres) migrate(ctx context.Context) error {
 	var script strings.Builder
-	script.WriteString("SELECT pg_advisory_xact_lock(hashtextextended('tickslot schema', 0));\n")
+	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot schema'::text, 0::bigint));\n")
+	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n", min(patience(ctx), lastResort.Milliseconds()))
 	for _, statement := range p.schema() {
 		script.WriteString(strings.TrimSuffix(statement, ";") + ";\n")
 	}
 	return p.Exec(ctx, script.String())
 }
 
+// postgresColumns have the names of types that pg_type has.
 var postgresColumns = []wantedColumn{
-	{"resource_name", "text"}, {"slot", "integer"}, {"lock_id", "text"}, {"fence", "bigint"},
-	{"acquired_at", "timestamp with time zone"}, {"expires_at", "timestamp with time zone"}, {"released_at", "timestamp with time zone"},
-	{"host_name", "text"}, {"process_id", "bigint"}, {"process_tag", "text"}, {"revoked", "text"},
-	{"tick", "bigint"}, {"tick_starts", "integer"}, {"slots", "integer"}, {"succeeded_at", "timestamp with time zone"},
-	{"orders_version", "bigint"}, {"paused_until", "timestamp with time zone"}, {"pause_order", "text"}, {"slot_limit", "integer"}, {"limit_order", "text"},
-	{"triggered_at", "bigint"}, {"trigger_order", "text"},
+	{"resource_name", "text"}, {"slot", "int4"}, {"lock_id", "text"}, {"fence", "int8"},
+	{"acquired_at", "timestamptz"}, {"expires_at", "timestamptz"}, {"released_at", "timestamptz"},
+	{"host_name", "text"}, {"process_id", "int8"}, {"process_tag", "text"}, {"revoked", "text"},
+	{"tick", "int8"}, {"tick_starts", "int4"}, {"slots", "int4"}, {"succeeded_at", "timestamptz"},
+	{"orders_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_order", "text"}, {"slot_limit", "int4"}, {"limit_order", "text"},
+	{"triggered_at", "int8"}, {"trigger_order", "text"},
 }
 
 func (p *postgres) verify(ctx context.Context) error {
-	var kind, columns, key string
-	var indexes, functions bool
+	var kind, columns, key, version string
+	var indexes, missing int
 	n := p.names
-	err := p.QueryRow(ctx, p.verifies, append([]any{n["table"], n["ends_in"], n["holders_in"]}, p.functions()...), &kind, &columns, &key, &indexes, &functions)
-	if err != nil {
+	args := []any{n["table"], n["ends_in"], n["holders_in"], p.functions()}
+	if err := p.QueryRow(ctx, p.verifies, args, &kind, &columns, &key, &indexes, &missing, &version); err != nil {
 		return err
+	}
+	if !isPostgres(version) {
+		return fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that limits would not be kept", dlock.ErrSetup, version)
 	}
 	if kind == "" {
 		return wrongSchema(fmt.Errorf("there is no table %s", n["table"]))
@@ -204,13 +229,23 @@ func (p *postgres) verify(ctx context.Context) error {
 	if key != "resource_name,slot" {
 		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", n["table"], key))
 	}
-	if !indexes {
-		errs = append(errs, errors.New("an index is missing"))
+	if indexes != 2 {
+		errs = append(errs, fmt.Errorf("an index is missing, %s or %s, or something else has that name", n["ends_in"], n["holders_in"]))
 	}
-	if !functions {
-		errs = append(errs, errors.New("the functions of this version are missing"))
+	if missing > 0 {
+		errs = append(errs, fmt.Errorf("%d functions of this version are missing", missing))
 	}
 	return wrongSchema(errs...)
+}
+
+// isPostgres tells Postgres from what takes its clients, but has advisory locks that keep nobody out, or another isolation than it says.
+func isPostgres(version string) bool {
+	for _, other := range []string{"-YB-", "Redshift", "Greenplum", "Materialize", "QuestDB", "Cockroach"} {
+		if strings.Contains(version, other) {
+			return false
+		}
+	}
+	return strings.HasPrefix(version, "PostgreSQL ") || strings.HasPrefix(version, "EnterpriseDB ")
 }
 
 func (p *postgres) audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
@@ -234,26 +269,52 @@ func (p *postgres) audit(ctx context.Context, now func() time.Time) (warnings []
 	if isolation != "read committed" {
 		warnings = append(warnings, fmt.Sprintf("transactions are %s here, with which every acquire is refused: ALTER ROLE %s SET default_transaction_isolation = 'read committed'", isolation, role))
 	}
-	if super {
-		return append(warnings, fmt.Sprintf("%s is a superuser, which leases do not need: use a role with the rights that docs/sql.md lists", role)), nil
+	old, err := p.vacuum(ctx)
+	warnings = append(warnings, old...)
+	if super || err != nil {
+		if super {
+			warnings = append(warnings, fmt.Sprintf("%s is a superuser, which leases do not need: use a role with the rights that docs/sql.md lists", role))
+		}
+		return warnings, err
 	}
 	missing, err := p.rights(ctx, role)
 	return append(warnings, missing...), err
 }
 
-// functions are their names.
-func (p *postgres) functions() (list []any) {
+// vacuum tells what makes every operation slower: old versions of rows that VACUUM may not remove.
+func (p *postgres) vacuum(ctx context.Context) (warnings []string, err error) {
+	var old string
+	var dead, live int64
+	err = p.QueryRow(ctx, p.vacuums, []any{p.names["table"], p.old.Seconds()}, &old, &dead, &live)
+	if sqlState(err) == insufficientPrivilege { // rights tells
+		return nil, nil
+	}
+	const why = "while one is open, VACUUM removes nothing that is newer, and every operation becomes slower: end it," +
+		" set idle_in_transaction_session_timeout, or give the locks a database of their own"
+	if old != "" {
+		warnings = append(warnings, fmt.Sprintf("a transaction in this database is old: %s; %s", old, why))
+	}
+	if dead > manyDead && dead > manyTimes*live {
+		warnings = append(warnings, fmt.Sprintf("%s has %d old versions of %d rows, which VACUUM has not removed: look for autovacuum = off, and for old transactions"+
+			" (pg_stat_activity, pg_prepared_xacts, pg_replication_slots): %s", p.names["table"], dead, live, why))
+	}
+	return warnings, err
+}
+
+// functions are their names, as JSON.
+func (p *postgres) functions() string {
+	var list []string
 	for _, function := range postgresFunctions {
 		list = append(list, p.names[function])
 	}
-	return list
+	return asJSON(list)
 }
 
 // rights tells what the role lacks.
 func (p *postgres) rights(ctx context.Context, role string) (warnings []string, err error) {
 	n := p.names
 	var table, functions string
-	err = p.QueryRow(ctx, p.lacks, append([]any{n["table"]}, p.functions()...), &table, &functions)
+	err = p.QueryRow(ctx, p.lacks, []any{n["table"], p.functions()}, &table, &functions)
 	if sqlState(err) == insufficientPrivilege {
 		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA … TO %s", role, n["table"], role)}, nil
 	}

@@ -125,7 +125,7 @@ func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 		return err
 	}
 	waits := func(ctx context.Context) error {
-		return errIf(ctx, pool, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'", "nobody waits")
+		return errIf(ctx, pool, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')", "nobody waits")
 	}
 	backends := func() (list string) {
 		t.Helper()

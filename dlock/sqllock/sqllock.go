@@ -1,10 +1,12 @@
 package sqllock
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -31,8 +33,8 @@ type Options struct {
 	// most 44 bytes. Default "distributed_locks".
 	TableName string
 
-	// Schema is the schema (Postgres, SQL Server) or the database (MySQL) in which the table is. SQLite has none. Default: where
-	// the connection looks first.
+	// Schema is the schema (Postgres, SQL Server) or the database (MySQL) in which the table is. SQLite has none. Default "public"
+	// on Postgres, whatever the search_path is; elsewhere where the connection looks first.
 	Schema string
 
 	// Retention is how long Cleanup keeps rows that nobody uses. At least a day, which is the longest lease. Default 40 days.
@@ -325,11 +327,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 			list[i].Well = 1
 		}
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := call(ctx, string(text))
+	answer, err := call(ctx, asJSON(list))
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -347,6 +345,27 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 	}
 	return results, nil
 }
+
+// asJSON is a list of text and numbers, in which every character that need not be escaped is itself: a database without an encoding has no
+// idea of what character an escape stands for.
+func asJSON(list any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(list) // nothing can be wrong with such a list
+	return separators.ReplaceAllStringFunc(strings.TrimSpace(b.String()), func(escape string) string {
+		switch escape {
+		case `\u2028`:
+			return "\u2028"
+		case `\u2029`:
+			return "\u2029"
+		}
+		return escape
+	})
+}
+
+// separators finds every escape: the two that encoding/json writes without need are to be told from a backslash before the same letters.
+var separators = regexp.MustCompile(`\\(u2028|u2029|.)`)
 
 // heldJSON is a lease as list answers. Durations are microseconds.
 type heldJSON struct {

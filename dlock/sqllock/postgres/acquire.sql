@@ -5,8 +5,8 @@
 -- other's commit. Only an attempt that wants a tick, or a new row, or has a limit to keep to, or found the rows of the free slots locked, locks the
 -- whole name until its transaction ends, and looks again: then nothing is refused while a slot is free, and no attempt has to be repeated.
 --
--- The settings: the table is small and changes all the time, so that the planner, with statistics that are always old,
--- would sooner or later read all of it.
+-- No row is waited for while another slot is free: somebody's open transaction may keep one locked for hours. If the rows of all free slots are
+-- locked, it looks again until p_wait is over, because those may be grants, releases and extensions that end at any moment.
 CREATE OR REPLACE FUNCTION {acquire}(
 	p_resource text,
 	p_slots integer,      -- 0: a mutex
@@ -29,28 +29,35 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	OUT o_order text      -- paused: by whose order
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off
-SET enable_bitmapscan = off
+{settings}
 SET enable_sort = off
-SET plan_cache_mode = force_generic_plan
 AS $tickslot$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-	n integer := greatest(p_slots, 1);
-	window_size CONSTANT integer := 16;
-	low integer := floor(random() * ceil(n::float8 / window_size))::integer * window_size;
-	high integer := least(low + window_size, n);
-	seen record;
-	leases record;
-	clock timestamptz;
-	clock_us bigint;
-	ended boolean;
-	locked boolean := false;
-	free integer;
+	v_began CONSTANT timestamptz := clock_timestamp();
+	v_until CONSTANT timestamptz := v_began + p_wait * interval '1 millisecond';
+	v_slots integer := greatest(p_slots, 1);
+	v_window CONSTANT integer := 16;
+	v_low integer := floor(random() * ceil(v_slots::float8 / v_window))::integer * v_window;
+	v_high integer := least(v_low + v_window, v_slots);
+	v_seen record;
+	v_leases record;
+	v_clock timestamptz;
+	v_clock_us bigint;
+	v_ended boolean;
+	v_locked boolean := false;  -- the name, by this transaction
+	v_skipped boolean := false; -- the slots that have ended, because others have their rows locked
+	v_free integer;
+	v_nap float8 := 0.001;
+	v_blocker integer;
+	v_looks integer := 0;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RAISE EXCEPTION 'these transactions are %, and have to be read committed', current_setting('transaction_isolation')
 			USING ERRCODE = '42000', HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
+	END IF;
+	IF current_setting('transaction_read_only') = 'on' THEN -- what a replica knows may be of the past
+		RAISE EXCEPTION 'nothing can be granted in a read-only transaction' USING ERRCODE = '25006';
 	END IF;
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	-- The same attempt asked twice: one waits for the other, and finds its grant. (Keys with one hash only wait for each other.)
@@ -63,38 +70,50 @@ BEGIN
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	o_abandoned := false; o_version := 0; o_limit := 0; o_order := '';
 	LOOP
+		v_looks := v_looks + 1;
+		IF v_looks > 1 AND clock_timestamp() > v_until THEN
+			-- Whose transaction it is can be told if it has the row to itself.
+			SELECT l.slot, (SELECT k.pid FROM pg_locks AS k WHERE k.locktype = 'transactionid' AND k.transactionid = l.xmax AND k.granted LIMIT 1)
+			INTO v_free, v_blocker FROM {table} AS l
+			WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1 AND l.expires_at <= v_clock
+			ORDER BY l.resource_name, l.expires_at LIMIT 1;
+			RAISE EXCEPTION 'slot % is free, but another transaction (process %) has had its row locked for % ms', coalesce(v_free::text, '?'),
+				coalesce(v_blocker::text, 'unknown'), (extract(epoch FROM clock_timestamp() - v_began) * 1000)::bigint USING ERRCODE = 'lock_not_available';
+		END IF;
+
 		-- 1. One look at everything. Each part is written such that only one index will do: with old statistics all look alike.
-		SELECT head.tick, head.tick_starts, head.host_name AS tick_host, head.process_id AS tick_pid, head.process_tag AS tick_tag,
+		SELECT head.slot AS head, head.tick, head.tick_starts, head.host_name AS tick_host, head.process_id AS tick_pid, head.process_tag AS tick_tag,
 			head.slots, head.succeeded_at, head.orders_version, head.paused_until, head.pause_order, head.slot_limit, head.limit_order,
-			(SELECT slot FROM (SELECT * FROM {table} WHERE lock_id = p_token OFFSET 0) AS mine
-				WHERE resource_name = p_resource AND slot >= 0 AND expires_at > clock_timestamp() LIMIT 1) AS again,
+			(SELECT mine.slot FROM (SELECT * FROM {table} AS l WHERE l.lock_id = p_token OFFSET 0) AS mine
+				WHERE mine.resource_name = p_resource AND mine.slot >= 0 AND mine.expires_at > clock_timestamp() LIMIT 1) AS again,
 			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id, first.process_tag,
-			(SELECT slot FROM {table} WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1
-				ORDER BY resource_name DESC, slot DESC LIMIT 1) AS last,
+			(SELECT l.slot FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1
+				ORDER BY l.resource_name DESC, l.slot DESC LIMIT 1) AS last,
 			-- Rows that somebody deleted are looked for in one window of slots at a time.
-			(SELECT count(*) FROM (SELECT FROM {table} WHERE resource_name = p_resource AND slot BETWEEN low AND high - 1
-				ORDER BY resource_name, slot LIMIT window_size) AS there) AS present
-		INTO seen
+			(SELECT count(*) FROM (SELECT FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot BETWEEN v_low AND v_high - 1
+				ORDER BY l.resource_name, l.slot LIMIT v_window) AS there) AS present
+		INTO v_seen
 		FROM (SELECT 1) AS one
 		LEFT JOIN {table} AS head ON head.resource_name = p_resource AND head.slot = -1
 		LEFT JOIN LATERAL (
-			SELECT slot, expires_at, acquired_at, host_name, process_id, process_tag FROM {table}
-			WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1
-			ORDER BY resource_name, expires_at LIMIT 1) AS first ON true;
-		clock := clock_timestamp();
-		clock_us := extract(epoch FROM clock) * 1000000;
-		o_declared := coalesce(seen.slots, 0);
-		o_success := CASE WHEN seen.succeeded_at IS NULL THEN 0 ELSE greatest(1, extract(epoch FROM clock - seen.succeeded_at) * 1000000) END;
+			SELECT l.slot, l.expires_at, l.acquired_at, l.host_name, l.process_id, l.process_tag FROM {table} AS l
+			WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1
+			ORDER BY l.resource_name, l.expires_at LIMIT 1) AS first ON true;
+		v_clock := clock_timestamp();
+		v_clock_us := extract(epoch FROM v_clock) * 1000000;
+		o_declared := coalesce(v_seen.slots, 0);
+		o_success := CASE WHEN v_seen.succeeded_at IS NULL THEN 0 ELSE greatest(1, extract(epoch FROM v_clock - v_seen.succeeded_at) * 1000000) END;
 
-		o_version := coalesce(seen.orders_version, 0);
-		o_limit := coalesce(seen.slot_limit, 0);
+		o_version := coalesce(v_seen.orders_version, 0);
+		o_limit := coalesce(v_seen.slot_limit, 0);
 
-		-- 2. The same attempt, asked again because its reply was lost.
-		IF seen.again IS NOT NULL THEN
+		-- 2. The same attempt, asked again because its reply was lost. Its holder counts from this request on, so that the lease has to last that
+		-- long, also if it was revoked: the first heartbeat tells him.
+		IF v_seen.again IS NOT NULL THEN
 			BEGIN
-				UPDATE {table} SET expires_at = CASE WHEN revoked IS NULL THEN clock + p_ttl * interval '1 microsecond' ELSE expires_at END
-				WHERE resource_name = p_resource AND slot = seen.again AND lock_id = p_token AND expires_at > clock_timestamp()
-				RETURNING 'ok', slot, fence INTO o_verdict, o_slot, o_fence;
+				UPDATE {table} AS l SET expires_at = v_clock + p_ttl * interval '1 microsecond'
+				WHERE l.resource_name = p_resource AND l.slot = v_seen.again AND l.lock_id = p_token AND l.expires_at > clock_timestamp()
+				RETURNING 'ok', l.slot, l.fence INTO o_verdict, o_slot, o_fence;
 				IF NOT FOUND THEN
 					RAISE SQLSTATE 'TS000';
 				END IF;
@@ -106,22 +125,22 @@ BEGIN
 		END IF;
 
 		-- 3. What people ordered. With another number of slots than it looked for, it looks again.
-		IF seen.orders_version IS NOT NULL THEN
+		IF v_seen.orders_version IS NOT NULL THEN
 			CASE
-				WHEN seen.paused_until > clock THEN
-					o_verdict := 'paused'; o_order := coalesce(seen.pause_order, '');
-					o_ends := extract(epoch FROM seen.paused_until - clock) * 1000000;
+				WHEN v_seen.paused_until > v_clock THEN
+					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_order, '');
+					o_ends := extract(epoch FROM v_seen.paused_until - v_clock) * 1000000;
 					RETURN;
-				WHEN seen.slot_limit = 0 THEN
-					o_verdict := 'paused'; o_order := coalesce(seen.limit_order, '');
+				WHEN v_seen.slot_limit = 0 THEN
+					o_verdict := 'paused'; o_order := coalesce(v_seen.limit_order, '');
 					RETURN;
-				WHEN p_missed AND p_tick < extract(epoch FROM seen.paused_until) * 1000000 THEN
-					o_verdict := 'paused'; o_order := coalesce(seen.pause_order, '');
+				WHEN p_missed AND p_tick < extract(epoch FROM v_seen.paused_until) * 1000000 THEN
+					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_order, '');
 					RETURN;
-				WHEN n <> coalesce(seen.slot_limit, greatest(p_slots, 1)) THEN
-					n := coalesce(seen.slot_limit, greatest(p_slots, 1));
-					low := floor(random() * ceil(n::float8 / window_size))::integer * window_size;
-					high := least(low + window_size, n);
+				WHEN v_slots <> coalesce(v_seen.slot_limit, greatest(p_slots, 1)) THEN
+					v_slots := coalesce(v_seen.slot_limit, greatest(p_slots, 1));
+					v_low := floor(random() * ceil(v_slots::float8 / v_window))::integer * v_window;
+					v_high := least(v_low + v_window, v_slots);
 					CONTINUE;
 				ELSE NULL;
 			END CASE;
@@ -129,88 +148,100 @@ BEGIN
 
 		-- 4. The tick: a scheduled instant, started at most p_max times, never after a later one.
 		o_verdict := CASE
-			WHEN p_tick > clock_us + p_ahead THEN 'tick_ahead'
-			WHEN p_tick < seen.tick THEN 'tick_late'
-			WHEN p_tick = seen.tick AND (seen.tick_starts >= coalesce(nullif(p_max, 0), n) OR p_missed) THEN 'tick_taken'
-			WHEN p_missed AND seen.tick IS NULL THEN 'tick_first'
+			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
+			WHEN p_tick < v_seen.tick THEN 'tick_late'
+			WHEN p_tick = v_seen.tick AND (v_seen.tick_starts >= coalesce(nullif(p_max, 0), v_slots) OR p_missed) THEN 'tick_taken'
+			WHEN p_missed AND v_seen.tick IS NULL THEN 'tick_first'
 		END;
 		IF o_verdict = 'tick_taken' THEN
-			o_host := coalesce(seen.tick_host, ''); o_pid := coalesce(seen.tick_pid, 0); o_tag := coalesce(seen.tick_tag, '');
+			o_host := coalesce(v_seen.tick_host, ''); o_pid := coalesce(v_seen.tick_pid, 0); o_tag := coalesce(v_seen.tick_tag, '');
 		END IF;
 		IF o_verdict IS NOT NULL THEN RETURN; END IF;
 
 		-- 5. A slot that is free: one that ended, a new one, or one whose row is missing.
-		ended := coalesce(seen.expires_at <= clock, false);
-		free := CASE
-			WHEN ended THEN seen.first
-			WHEN coalesce(seen.last, -1) < n - 1 THEN coalesce(seen.last, -1) + 1
+		v_ended := coalesce(v_seen.expires_at <= v_clock, false);
+		v_free := CASE
+			WHEN v_ended AND NOT v_skipped THEN v_seen.first
+			WHEN coalesce(v_seen.last, -1) < v_slots - 1 THEN coalesce(v_seen.last, -1) + 1
 		END;
-		IF free IS NULL AND seen.present < high - low THEN
-			free := (SELECT min(i) FROM generate_series(low, high - 1) AS i
-				WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = p_resource AND slot = i));
-			CONTINUE WHEN free IS NULL; -- somebody has just put that row back
+		IF v_free IS NULL AND v_seen.present < v_high - v_low THEN
+			v_free := (SELECT min(i) FROM generate_series(v_low, v_high - 1) AS i
+				WHERE NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot = i));
+			CONTINUE WHEN v_free IS NULL; -- somebody has just put that row back
 		END IF;
-		IF seen.slot_limit IS NOT NULL AND free IS NOT NULL THEN
+		IF v_seen.slot_limit IS NOT NULL AND (v_free IS NOT NULL OR v_ended) THEN
 			-- Leases of any slot count: there are more than the limit after it was lowered.
-			SELECT count(*) OVER () AS held, host_name, process_id, process_tag, acquired_at, expires_at INTO leases FROM {table}
-			WHERE resource_name = p_resource AND slot >= 0 AND expires_at > clock
-			ORDER BY resource_name, expires_at LIMIT 1;
-			IF leases.held >= seen.slot_limit THEN
-				free := NULL;
-				seen.host_name := leases.host_name; seen.process_id := leases.process_id; seen.process_tag := leases.process_tag;
-				seen.acquired_at := leases.acquired_at; seen.expires_at := leases.expires_at;
+			SELECT count(*) OVER () AS held, l.host_name, l.process_id, l.process_tag, l.acquired_at, l.expires_at INTO v_leases FROM {table} AS l
+			WHERE l.resource_name = p_resource AND l.slot >= 0 AND l.expires_at > v_clock
+			ORDER BY l.resource_name, l.expires_at LIMIT 1;
+			IF v_leases.held >= v_seen.slot_limit THEN
+				v_free := NULL; v_ended := false;
+				v_seen.host_name := v_leases.host_name; v_seen.process_id := v_leases.process_id; v_seen.process_tag := v_leases.process_tag;
+				v_seen.acquired_at := v_leases.acquired_at; v_seen.expires_at := v_leases.expires_at;
 			END IF;
 		END IF;
-		IF free IS NULL THEN
+		IF v_free IS NULL AND v_ended THEN -- others have the rows of all free slots locked
+			PERFORM pg_sleep(v_nap);
+			v_nap := least(2 * v_nap, 0.05);
+			v_skipped := false;
+			CONTINUE;
+		END IF;
+		IF v_free IS NULL THEN
 			o_verdict := 'full';
-			o_host := coalesce(seen.host_name, ''); o_pid := coalesce(seen.process_id, 0); o_tag := coalesce(seen.process_tag, '');
-			o_since := extract(epoch FROM clock - seen.acquired_at) * 1000000;
-			o_ends := extract(epoch FROM seen.expires_at - clock) * 1000000;
+			o_host := coalesce(v_seen.host_name, ''); o_pid := coalesce(v_seen.process_id, 0); o_tag := coalesce(v_seen.process_tag, '');
+			o_since := extract(epoch FROM v_clock - v_seen.acquired_at) * 1000000;
+			o_ends := extract(epoch FROM v_seen.expires_at - v_clock) * 1000000;
 			RETURN;
 		END IF;
+		v_ended := v_ended AND NOT v_skipped;
 
 		-- 6. Take it. What fails in a block with EXCEPTION gives back what it has locked: nobody waits while he holds the row of a
 		-- slot that was not his after all.
-		IF NOT locked AND (p_tick IS NOT NULL OR NOT ended OR seen.slot_limit IS NOT NULL) THEN
-			locked := true;
+		IF NOT v_locked AND (p_tick IS NOT NULL OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
+			v_locked := true;
+			PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
 			PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
 			CONTINUE;
 		END IF;
 		BEGIN
-			o_abandoned := ended AND seen.expires_at > 'epoch';
-			IF NOT locked THEN
-				SELECT slot, expires_at > 'epoch' INTO free, o_abandoned FROM {table}
-				WHERE resource_name = p_resource AND slot BETWEEN 0 AND n - 1 AND expires_at <= clock
-				ORDER BY resource_name, expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
-			END IF;
-			IF ended THEN
-				UPDATE {table} SET lock_id = p_token, fence = greatest(fence + 1, clock_us),
-					acquired_at = clock, expires_at = clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
+			IF v_ended THEN
+				SELECT l.slot, l.expires_at > 'epoch' INTO v_free, o_abandoned FROM {table} AS l
+				WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1 AND l.expires_at <= v_clock
+				ORDER BY l.resource_name, l.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+				v_skipped := NOT FOUND;
+				UPDATE {table} AS l SET lock_id = p_token, fence = greatest(l.fence + 1, v_clock_us),
+					acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
 					host_name = p_host, process_id = p_pid, process_tag = p_tag
-				WHERE resource_name = p_resource AND slot = free AND expires_at <= clock_timestamp() -- not extended at the last moment,
-					AND (expires_at > 'epoch') = o_abandoned -- nor had and released by somebody else,
-					AND seen.orders_version IS NOT DISTINCT FROM -- nor has a limit come meanwhile, that others keep to already
-						(SELECT orders_version FROM {table} WHERE resource_name = p_resource AND slot = -1)
-				RETURNING slot, fence INTO o_slot, o_fence;
+				WHERE l.resource_name = p_resource AND l.slot = v_free
+					AND v_seen.orders_version IS NOT DISTINCT FROM -- no limit has come meanwhile, that others keep to already
+						(SELECT h.orders_version FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1)
+				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			ELSE
-				INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
-				VALUES (p_resource, free, p_token, clock_us, clock, clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
+				INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
+				VALUES (p_resource, v_free, p_token, v_clock_us, v_clock, v_clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
 				ON CONFLICT DO NOTHING
-				RETURNING slot, fence INTO o_slot, o_fence;
+				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			END IF;
 			IF NOT FOUND THEN
 				RAISE SQLSTATE 'TS000';
 			END IF;
 		EXCEPTION WHEN SQLSTATE 'TS000' THEN
 			o_slot := 0; o_fence := 0; o_abandoned := false;
-			IF NOT locked THEN
-				locked := true;
+			IF NOT v_locked THEN
+				v_locked := true; v_skipped := false;
+				PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
 				PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
 			END IF;
 			CONTINUE;
 		END;
 
-		IF p_tick IS NOT NULL OR p_slots IS DISTINCT FROM seen.slots THEN
+		IF p_tick IS NULL AND p_slots IS DISTINCT FROM v_seen.slots AND v_seen.head IS NOT NULL THEN
+			-- How many slots there are is told by a later grant, if somebody has that row locked.
+			PERFORM FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1 FOR UPDATE SKIP LOCKED;
+			IF FOUND THEN
+				UPDATE {table} AS h SET slots = p_slots WHERE h.resource_name = p_resource AND h.slot = -1;
+			END IF;
+		ELSIF p_tick IS NOT NULL OR p_slots IS DISTINCT FROM v_seen.slots THEN
 			INSERT INTO {table} AS head (resource_name, slot, tick, tick_starts, slots, host_name, process_id, process_tag)
 			VALUES (p_resource, -1, p_tick, 1, p_slots, p_host, p_pid, p_tag)
 			ON CONFLICT (resource_name, slot) DO UPDATE SET
@@ -221,8 +252,8 @@ BEGIN
 				process_tag = CASE WHEN p_tick IS NULL THEN head.process_tag ELSE p_tag END,
 				slots = p_slots;
 		END IF;
-		IF current_setting('synchronous_commit') = 'off' THEN
-			PERFORM set_config('synchronous_commit', 'on', true); -- a grant must survive a crash of the server
+		IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+			PERFORM set_config('synchronous_commit', 'on', true); -- a grant must survive a crash of the server, and what takes its place then
 		END IF;
 		o_verdict := 'ok';
 		RETURN;

@@ -1,22 +1,49 @@
-WITH page AS MATERIALIZED (
-	SELECT resource_name, slot FROM {table}
-	WHERE (resource_name, slot) > ($1::text, $2::integer)
-	ORDER BY resource_name, slot LIMIT $3::integer
-), gone AS (
-	DELETE FROM {table} AS l USING page
-	WHERE l.resource_name = page.resource_name AND l.slot = page.slot
-	AND CASE WHEN l.slot >= 0
-		THEN greatest(l.acquired_at, l.expires_at, l.released_at) < clock_timestamp() - $4::bigint * interval '1 microsecond'
-			AND l.fence < extract(epoch FROM clock_timestamp()) * 1000000
-			-- from the last slot on: a gap would hide the slot for a while
-			AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot > l.slot
-				AND greatest(s.acquired_at, s.expires_at, s.released_at) >= clock_timestamp() - $4::bigint * interval '1 microsecond')
-		ELSE coalesce(l.tick, 0) < extract(epoch FROM clock_timestamp()) * 1000000 - $4::bigint
-			AND l.orders_version IS NULL -- orders stay
-			AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
-		END
-	RETURNING 1
-)
-SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM gone),
-	coalesce((SELECT resource_name FROM page ORDER BY resource_name DESC, slot DESC LIMIT 1), ''),
-	coalesce((SELECT slot FROM page ORDER BY resource_name DESC, slot DESC LIMIT 1), 0)
+-- Deletes the rows that have been idle for p_retention, of the names after p_after, until it has seen p_limit rows or all. It waits for no lock,
+-- because the rows that it has deleted are locked until it ends: a name or a row that somebody else has locked is not idle. A name is locked while
+-- its rows go, and they go from the last slot on: a gap would hide a slot for a while.
+CREATE OR REPLACE FUNCTION {cleanup}(p_retention bigint, p_after text, p_limit integer, OUT o_seen bigint, OUT o_deleted bigint, OUT o_last text)
+LANGUAGE plpgsql
+{settings}
+AS $tickslot$
+#variable_conflict use_variable
+DECLARE
+	v_before timestamptz := clock_timestamp() - p_retention * interval '1 microsecond';
+	v_clock_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+	v_rows bigint;
+	v_kept integer;
+BEGIN
+	PERFORM set_config('lock_timeout', '1000', true); -- of the table
+	o_seen := 0; o_deleted := 0; o_last := '';
+	WHILE o_seen < p_limit LOOP
+		SELECT l.resource_name INTO p_after FROM {table} AS l WHERE l.resource_name > p_after ORDER BY l.resource_name, l.slot LIMIT 1;
+		EXIT WHEN NOT FOUND;
+		o_last := p_after;
+		SELECT count(*), max(l.slot) FILTER (WHERE l.slot >= 0 AND NOT (
+				greatest(l.acquired_at, l.expires_at, l.released_at) < v_before AND l.fence < v_clock_us))
+		INTO v_rows, v_kept FROM {table} AS l WHERE l.resource_name = p_after;
+		o_seen := o_seen + v_rows;
+		CONTINUE WHEN NOT EXISTS (SELECT FROM {table} AS l WHERE l.resource_name = p_after AND (l.slot = -1 AND v_kept IS NULL OR l.slot > coalesce(v_kept, -1)))
+			OR NOT pg_try_advisory_xact_lock(hashtextextended('tickslot name ' || p_after, 0));
+		WITH idle AS MATERIALIZED (
+			SELECT l.slot FROM {table} AS l
+			WHERE l.resource_name = p_after AND l.slot > coalesce(v_kept, -1)
+				AND greatest(l.acquired_at, l.expires_at, l.released_at) < v_before AND l.fence < v_clock_us
+			FOR UPDATE SKIP LOCKED
+		), kept AS MATERIALIZED (
+			SELECT coalesce(max(k.slot), -1) AS slot FROM (
+				SELECT l.slot FROM {table} AS l WHERE l.resource_name = p_after AND l.slot >= 0 EXCEPT SELECT idle.slot FROM idle) AS k
+		)
+		DELETE FROM {table} AS l USING kept WHERE l.resource_name = p_after AND l.slot > kept.slot AND l.slot >= 0;
+		GET DIAGNOSTICS v_rows = ROW_COUNT;
+		o_deleted := o_deleted + v_rows;
+		PERFORM FROM {table} AS h WHERE h.resource_name = p_after AND h.slot = -1
+			AND coalesce(h.tick, 0) < v_clock_us - p_retention AND h.orders_version IS NULL -- orders stay
+			AND NOT EXISTS (SELECT FROM {table} AS l WHERE l.resource_name = p_after AND l.slot >= 0)
+		FOR UPDATE SKIP LOCKED;
+		IF FOUND THEN
+			DELETE FROM {table} AS h WHERE h.resource_name = p_after AND h.slot = -1;
+			o_deleted := o_deleted + 1;
+		END IF;
+	END LOOP;
+END
+$tickslot$;

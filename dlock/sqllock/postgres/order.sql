@@ -10,40 +10,40 @@ CREATE OR REPLACE FUNCTION {order}(
 	OUT o_version bigint
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan
+{settings}
 AS $tickslot$
+#variable_conflict use_variable
 DECLARE
-	clock timestamptz;
-	clock_us bigint;
+	v_clock timestamptz;
+	v_clock_us bigint;
 BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
-	IF current_setting('synchronous_commit') = 'off' THEN
+	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an order must survive a crash of the server
 	END IF;
 	-- Grants that are being made do not know of this limit. Those that have the name locked are waited for by whoever knows it, and then counted.
 	-- The others have locked the row of a slot, and are waited for here. Later ones find the rows locked, or that the version has grown.
 	IF p_limit IS NOT NULL THEN
-		PERFORM FROM {table} WHERE resource_name = p_resource AND slot >= 0 ORDER BY resource_name, slot FOR UPDATE;
+		PERFORM FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0 ORDER BY l.resource_name, l.slot FOR UPDATE;
 	END IF;
-	clock := clock_timestamp();
-	clock_us := extract(epoch FROM clock) * 1000000;
+	v_clock := clock_timestamp();
+	v_clock_us := extract(epoch FROM v_clock) * 1000000;
 	INSERT INTO {table} AS head (resource_name, slot, orders_version, paused_until, pause_order, slot_limit, limit_order, triggered_at, trigger_order)
-	VALUES (p_resource, -1, clock_us,
-		CASE WHEN p_pause > 0 THEN clock + p_pause * interval '1 microsecond' END, CASE WHEN p_pause > 0 THEN p_pause_order END,
+	VALUES (p_resource, -1, v_clock_us,
+		CASE WHEN p_pause > 0 THEN v_clock + p_pause * interval '1 microsecond' END, CASE WHEN p_pause > 0 THEN p_pause_order END,
 		CASE WHEN p_limit >= 0 THEN p_limit END, p_limit_order,
-		CASE WHEN p_trigger_order IS NOT NULL THEN clock_us END, p_trigger_order)
+		CASE WHEN p_trigger_order IS NOT NULL THEN v_clock_us END, p_trigger_order)
 	ON CONFLICT (resource_name, slot) DO UPDATE SET
-		orders_version = greatest(head.orders_version + 1, clock_us),
+		orders_version = greatest(head.orders_version + 1, v_clock_us),
 		paused_until = CASE
 			WHEN p_pause > 0 THEN EXCLUDED.paused_until
-			WHEN p_pause = 0 AND head.paused_until > clock THEN clock
+			WHEN p_pause = 0 AND head.paused_until > v_clock THEN v_clock
 			ELSE head.paused_until END,
-		pause_order = CASE WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > clock THEN p_pause_order ELSE head.pause_order END,
+		pause_order = CASE WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > v_clock THEN p_pause_order ELSE head.pause_order END,
 		slot_limit = CASE WHEN p_limit IS NULL THEN head.slot_limit ELSE EXCLUDED.slot_limit END,
 		limit_order = coalesce(p_limit_order, head.limit_order),
 		triggered_at = CASE WHEN p_trigger_order IS NULL THEN head.triggered_at ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,
 		trigger_order = coalesce(p_trigger_order, head.trigger_order)
-	RETURNING orders_version INTO o_version;
+	RETURNING head.orders_version INTO o_version;
 END
 $tickslot$;

@@ -1,9 +1,20 @@
-SELECT coalesce(json_agg(json_build_object(
-	'n', resource_name, 'version', coalesce(orders_version, 0),
-	'left', coalesce((extract(epoch FROM paused_until - clock_timestamp()) * 1000000)::bigint, 0), 'paused', coalesce(pause_order, ''),
-	'limit', slot_limit, 'limited', coalesce(limit_order, ''),
-	'at', triggered_at, 'ago', coalesce((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - triggered_at, 0), 'trigger', coalesce(trigger_order, ''),
-	'tick', tick, 'host', coalesce(host_name, ''), 'pid', coalesce(process_id, 0), 'id', coalesce(process_tag, '')
-)), '[]')::text
-FROM {table}
-WHERE slot = -1 AND resource_name IN (SELECT json_array_elements_text($1::text::json))
+-- What people ordered for names: of those that the table knows.
+CREATE OR REPLACE FUNCTION {orders}(p_resources text, p_wait bigint, OUT o_answers text)
+LANGUAGE plpgsql
+{settings}
+AS $tickslot$
+#variable_conflict use_variable
+BEGIN
+	PERFORM set_config('lock_timeout', p_wait::text, true);
+	SELECT coalesce(json_agg(json_build_object(
+		'n', h.resource_name, 'version', coalesce(h.orders_version, 0),
+		'left', coalesce((extract(epoch FROM h.paused_until - clock_timestamp()) * 1000000)::bigint, 0), 'paused', coalesce(h.pause_order, ''),
+		'limit', h.slot_limit, 'limited', coalesce(h.limit_order, ''),
+		'at', h.triggered_at, 'ago', coalesce((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - h.triggered_at, 0),
+		'trigger', coalesce(h.trigger_order, ''),
+		'tick', h.tick, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0), 'id', coalesce(h.process_tag, '')
+	)), '[]')::text
+	INTO o_answers FROM {table} AS h
+	WHERE h.slot = -1 AND h.resource_name IN (SELECT json_array_elements_text(p_resources::json));
+END
+$tickslot$;

@@ -1,6 +1,6 @@
 -- What the role lacks of the rights that the package comment lists.
 SELECT
-	coalesce((SELECT string_agg(r, ', ') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r
-		WHERE NOT has_table_privilege(to_regclass($1::text), r)), ''),
-	coalesce((SELECT string_agg(f, ', ') FROM unnest(ARRAY[$2::text, $3::text, $4::text, $5::text, $6::text]) AS f
-		WHERE NOT has_function_privilege(to_regproc(f), 'EXECUTE')), '')
+	coalesce((SELECT pg_catalog.string_agg(r.name, ', '::text) FROM pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r(name)
+		WHERE NOT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1::text), r.name)), ''),
+	coalesce((SELECT pg_catalog.string_agg(f.name, ', '::text) FROM pg_catalog.json_array_elements_text($2::text::json) AS f(name)
+		WHERE NOT pg_catalog.has_function_privilege(pg_catalog.to_regproc(f.name), 'EXECUTE')), '')

@@ -1,9 +1,13 @@
+-- Nothing here depends on the search path, on which strangers may have functions of the same names.
 SELECT
-	coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), ''),
-	coalesce((SELECT json_object_agg(attname, format_type(atttypid, NULL)) FROM pg_attribute
-		WHERE attrelid = to_regclass($1::text) AND attnum > 0 AND NOT attisdropped), '{}')::text,
-	coalesce((SELECT string_agg(attname, ',' ORDER BY attname) FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)
-		WHERE indrelid = to_regclass($1::text) AND indisprimary), ''),
-	to_regclass($2::text) IS NOT NULL AND to_regclass($3::text) IS NOT NULL,
-	to_regproc($4::text) IS NOT NULL AND to_regproc($5::text) IS NOT NULL AND to_regproc($6::text) IS NOT NULL
-		AND to_regproc($7::text) IS NOT NULL AND to_regproc($8::text) IS NOT NULL
+	coalesce((SELECT c.relpersistence::text FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass($1::text)::oid), ''),
+	coalesce((SELECT pg_catalog.json_object_agg(a.attname::text, t.typname::text) FROM pg_catalog.pg_attribute AS a
+		JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+		WHERE a.attrelid = pg_catalog.to_regclass($1::text)::oid AND a.attnum > 0 AND NOT a.attisdropped)::text, '{}'),
+	coalesce((SELECT pg_catalog.string_agg(a.attname::text, ',' ORDER BY a.attname) FROM pg_catalog.pg_index AS i
+		JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+		WHERE i.indrelid = pg_catalog.to_regclass($1::text)::oid AND i.indisprimary), ''),
+	(SELECT pg_catalog.count(*) FROM pg_catalog.pg_index AS i WHERE i.indrelid = pg_catalog.to_regclass($1::text)::oid AND i.indisvalid
+		AND (i.indexrelid = pg_catalog.to_regclass($2::text)::oid OR i.indexrelid = pg_catalog.to_regclass($3::text)::oid)),
+	(SELECT pg_catalog.count(*) FROM pg_catalog.json_array_elements_text($4::text::json) AS f(name) WHERE pg_catalog.to_regproc(f.name) IS NULL),
+	pg_catalog.version()

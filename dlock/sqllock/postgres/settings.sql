@@ -1,0 +1,10 @@
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+SET enable_indexscan = on
+SET enable_indexonlyscan = on
+SET enable_nestloop = on
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off

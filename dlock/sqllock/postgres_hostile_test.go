@@ -1,0 +1,291 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// Whoever may create functions and operators in a schema of the search path executes nothing with the rights of the application, or of the
+// owner who migrates: a function that takes just what a statement passes would be preferred to the one of Postgres.
+//
+// Fails when one of the functions does not set its search_path.
+func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t)
+	fail := " LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a function of a stranger was called'; END $$; "
+	s.exec(t, "CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint"+fail+
+		"CREATE FUNCTION public.floor(float8) RETURNS float8"+fail+ // not preferred, but found first if the path says so
+		"CREATE FUNCTION public.set_config(text, text, boolean) RETURNS text"+fail+
+		"CREATE FUNCTION public.to_regclass(varchar) RETURNS regclass"+fail+
+		"CREATE FUNCTION public.json_object_agg(name, name) RETURNS json"+fail+
+		"CREATE FUNCTION public.numeric_times(numeric, integer) RETURNS numeric"+fail+
+		"CREATE FUNCTION public.times(bigint, interval) RETURNS interval"+fail+
+		"CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = integer, FUNCTION = public.numeric_times);"+
+		"CREATE OPERATOR public.* (LEFTARG = bigint, RIGHTARG = interval, FUNCTION = public.times);")
+	for _, path := range []string{"public", "public, pg_catalog"} {
+		s.exec(t, "ALTER DATABASE "+s.database+" SET search_path = "+path)
+		store := s.as(t, "")(t, sqllock.Options{})
+		everything(t, store)
+		if err := store.Verify(t.Context()); err != nil {
+			t.Errorf("%s: verify: %v", path, err)
+		}
+		if err := s.as(t, "")(t, sqllock.Options{TableName: "more in " + path}).Migrate(t.Context()); err != nil {
+			t.Errorf("%s: migrate: %v", path, err)
+		}
+	}
+}
+
+// Somebody else who says SET search_path on a server connection that a pooler shares moves nobody to another table.
+//
+// Fails when names are looked for where the connection looks first: there are two holders, and a healthy lease is lost.
+func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t)
+	bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=1"}})
+	open := viaPgx(t, bouncer.DSN("", "", database))
+	host := open(t, sqllock.Options{})
+	if err := host.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := host.TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "a", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pgxpool.New(t.Context(), bouncer.DSN("", "", database)+"&default_query_exec_mode=simple_protocol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.Exec(t.Context(), "CREATE SCHEMA staging"); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, sqllock.Options{Schema: "staging"}).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Exec(t.Context(), "SET search_path = staging"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "b", TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
+		t.Errorf("%v: must be refused: it is held", err)
+	}
+	if r, err := host.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("%v, %v: the lease is healthy", r, err)
+	}
+}
+
+// What a database or a role sets for all its sessions changes neither what is answered nor how the statements are planned.
+//
+// Fails when quote_all_identifiers changes what Verify reads, and when a plan without nested loops, which there is none of, is compiled anew for each
+// call.
+func TestSettingsOfTheDatabasePostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t)
+	for _, set := range []string{
+		"quote_all_identifiers = on", "enable_nestloop = off", "enable_indexscan = off", "enable_indexonlyscan = off", "synchronous_commit = local",
+	} {
+		s.exec(t, "ALTER DATABASE "+s.database+" SET "+set)
+	}
+	store := s.as(t, "")(t, sqllock.Options{})
+	if err := store.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	everything(t, store)
+	fastest := time.Hour
+	for range 5 {
+		began := time.Now()
+		g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Extend(t.Context(), time.Minute, g); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Release(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		fastest = min(fastest, time.Since(began))
+	}
+	if fastest > 300*time.Millisecond {
+		t.Errorf("an acquire, an extend and a release take %v", fastest)
+	}
+}
+
+// Columns that somebody added do no harm, whatever they are called.
+//
+// Fails when a column is taken for a variable of that name: the attempt never ended.
+func TestFurtherColumnsPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t)
+	for _, column := range []string{"n", "seen", "clock", "free", "v_slots", "v_ended", "v_clock", "p_token", "p_wait", "o_slot", "i", "t", "x", "locked", "again"} {
+		s.exec(t, "ALTER TABLE distributed_locks ADD COLUMN "+column+" integer")
+	}
+	store := s.open(t, sqllock.Options{})
+	if err := store.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	everything(t, store)
+}
+
+// Names are bytes to a database that has no encoding, whatever is in them.
+//
+// Fails when the leases of a call are sent with escapes: the server cannot tell what characters they are, and refuses all leases of the host.
+func TestNamesWithSeparatorsPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t, "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	store := viaPgx(t, server.DSN("", "", database))(t, sqllock.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"a\u2028b", "a\u2029", `a\u2028`, `a\\`, "<&>", "世"} {
+		g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 1, Token: fmt.Sprint("t", i), TTL: time.Minute})
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+			t.Errorf("%q: extend: %v, %v", name, r, err)
+		}
+		if err := store.Order(t.Context(), name, dlock.Change{Trigger: &ann}); err != nil {
+			t.Errorf("%q: order: %v", name, err)
+		}
+		if o, err := store.Orders(t.Context(), name); err != nil || o[0].Trigger == nil {
+			t.Errorf("%q: orders: %v, %v", name, o, err)
+		}
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			t.Errorf("%q: release: %v, %v", name, r, err)
+		}
+	}
+}
+
+// A server that cannot grant refuses nothing either: what a replica knows may be of the past.
+//
+// Fails when only what is written is refused.
+func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx").migrated(t)
+	if _, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "ALTER DATABASE "+s.database+" SET default_transaction_read_only = on")
+	_, err := s.as(t, "")(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "u", TTL: time.Minute})
+	if !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+		t.Errorf("%v: must say that the server is read-only", err)
+	}
+}
+
+// A disguised driver leads to a server that says to be another.
+type disguised struct {
+	sqllock.Driver
+	as string
+}
+
+func (d disguised) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	err := d.Driver.QueryRow(ctx, query, args, dest...)
+	for _, to := range dest {
+		if text, ok := to.(*string); ok && strings.HasPrefix(*text, "PostgreSQL ") {
+			*text = d.as
+		}
+	}
+	return err
+}
+
+// What takes the clients of Postgres, but keeps locks in another way, is refused at the start.
+//
+// Fails when the version is not looked at.
+func TestOtherServersAreRefusedPostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	_ = s
+	for version, want := range map[string]bool{
+		"CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu, built 2024/05/15)":                true,
+		"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":       true,
+		"PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC gcc, Redshift 1.0.12103": true,
+		"PostgreSQL 16.4 (Debian 16.4-1.pgdg120+1) on x86_64-pc-linux-gnu":               false,
+		"PostgreSQL 15.4 on aarch64-unknown-linux-gnu, compiled by gcc":                  false,
+	} {
+		store := sqllock.PostgresOn(disguised{onPool{pool}, version}, sqllock.Options{})
+		for what, call := range map[string]func(context.Context) error{"verify": store.Verify, "migrate": store.Migrate} {
+			if err := call(t.Context()); errors.Is(err, dlock.ErrSetup) != want || want && !strings.Contains(err.Error(), "not Postgres") {
+				t.Errorf("%s: %s: %v", version, what, err)
+			}
+		}
+	}
+}
+
+// onPool is a Driver on a pool of pgx.
+type onPool struct{ pool *pgxpool.Pool }
+
+func (p onPool) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	return p.pool.QueryRow(ctx, query, args...).Scan(dest...)
+}
+
+func (p onPool) Exec(ctx context.Context, statements string) error {
+	_, err := p.pool.Exec(ctx, statements)
+	return err
+}
+
+func (p onPool) Close() error { return nil }
+
+// A transaction that is left open makes everything slower, for as long as it is. Audit tells of it, and of what it leaves behind.
+//
+// Fails when open transactions, or old versions of rows, are not looked at.
+func TestAuditOldTransactionsPostgres(t *testing.T) {
+	const manyDead = 60_000
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	audits(t, "a new table", s, "postgres is a superuser")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "SELECT pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	audits(t, "a young transaction", s, "postgres is a superuser")
+	s.SetOldTransaction(0)
+	audits(t, "an old transaction", s, "a transaction in this database is old: process ", "postgres is a superuser")
+	s.SetOldTransaction(time.Hour)
+	for _, statement := range []string{fmt.Sprintf(idleRows, "'gone', i, 1", manyDead), "DELETE FROM distributed_locks WHERE resource_name = 'gone'"} {
+		if _, err := pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
+		t.Log(err) // before Postgres 15 the numbers come by themselves
+	}
+	if err := poll(t, func() error {
+		warnings, err := s.Audit(t.Context())
+		if err == nil && !strings.Contains(strings.Join(warnings, "\n"), "old versions of") {
+			err = errors.New(strings.Join(warnings, "\n"))
+		}
+		return err
+	}); err != nil {
+		t.Errorf("%v: must tell of old versions of rows", err)
+	}
+	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+func poll(t *testing.T, try func() error) error {
+	t.Helper()
+	return servertest.Poll(10*time.Second, "what is expected", func(context.Context) error { return try() })
+}

@@ -1,0 +1,336 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// lockRow locks a row in a transaction that stays open, as a client with autocommit off does, until the function that it returns is called.
+func lockRow(t *testing.T, pool *pgxpool.Pool, resource string, slot int) (unlock func()) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock = func() { _ = tx.Rollback(context.Background()) }
+	t.Cleanup(unlock)
+	var found bool
+	err = tx.QueryRow(t.Context(), "SELECT true FROM distributed_locks WHERE resource_name = $1 AND slot = $2 FOR UPDATE", resource, slot).Scan(&found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unlock
+}
+
+// freed makes n slots of a name that have been had and are free, so that each has a row.
+func freed(t *testing.T, s *sqllock.Store, name string, n int) {
+	t.Helper()
+	var grants []dlock.Grant
+	for i := range n {
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: fmt.Sprint(name, i), TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	for _, g := range grants { // one after the other: slot 0 ended first
+		if _, err := s.Release(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// briefly is the context of a call that has little time.
+func briefly(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// The row of a slot that a transaction of somebody else keeps locked costs that slot, and no other: all that are free are granted at once. When
+// there is no other, the answer says what is in the way, and is none of a store that is down: with RunLocal every host would run then.
+//
+// Fails when an attempt waits for the row of the slot that ended first, and when the server waits for as long as the caller.
+func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	for _, ticking := range []bool{false, true} {
+		name := fmt.Sprint("ticking-", ticking)
+		freed(t, s, name, 3)
+		unlock := lockRow(t, pool, name+":slot:", 0)
+		acquire := func(token string) (dlock.Grant, error) {
+			req := dlock.Request{Name: name, Slots: 3, Token: name + token, TTL: time.Minute}
+			if ticking {
+				req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+			}
+			return s.TryAcquire(briefly(t, time.Second), req)
+		}
+		for _, token := range []string{"one", "two"} {
+			began := time.Now()
+			g, err := acquire(token)
+			if err != nil || g.Slot == 0 || time.Since(began) > 500*time.Millisecond {
+				t.Errorf("%s: slot %d, %v after %v: must be granted at once", name, g.Slot, err, time.Since(began))
+			}
+		}
+		_, err := acquire("three")
+		if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("%s: %v: must be a fault of the name", name, err)
+		}
+		for _, want := range []string{"slot 0 is free", "(process ", "left open"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: missing %q in: %v", name, want, err)
+			}
+		}
+		unlock()
+		if g, err := acquire("four"); err != nil || g.Slot != 0 {
+			t.Errorf("%s, unlocked: slot %d, %v", name, g.Slot, err)
+		}
+	}
+}
+
+// While the row of the only free slot is locked, a new slot is granted if the name has room for more rows.
+//
+// Fails when it waits although there is another slot.
+func TestForeignLockAndANewSlotPostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	freed(t, s, "a", 1)
+	lockRow(t, pool, "a:slot:", 0)
+	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute}); err != nil || g.Slot != 1 {
+		t.Errorf("slot %d, %v: must be slot 1", g.Slot, err)
+	}
+	// The row that knows what concerns the whole name.
+	lockRow(t, pool, "a:slot:", -1)
+	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 3, Token: "u", TTL: time.Minute}); err != nil || g.Slot != 2 {
+		t.Errorf("slot %d, %v: must be slot 2", g.Slot, err)
+	}
+}
+
+// The row of a lease that somebody keeps locked costs that lease, and no other of the host.
+//
+// Fails when a heartbeat waits for the rows of all its leases.
+func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	session, err := dlock.NewSession(s, dlock.SessionOptions{TTL: 2 * time.Second, StoreTimeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	var leases []*dlock.Lease
+	for i := range 5 {
+		l, err := session.Mutex("m" + strconv.Itoa(i)).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, l)
+	}
+	unlock := lockRow(t, pool, "m0", 0)
+	select {
+	case <-leases[0].Done():
+	case <-time.After(5 * time.Second):
+		t.Error("the lease whose row is locked is still trusted")
+	}
+	if err := leases[0].Err(); err == nil || !strings.Contains(err.Error(), "row of it locked") {
+		t.Errorf("%v: must say what is in the way", err)
+	}
+	for _, l := range leases[1:] {
+		if !l.Valid() {
+			t.Errorf("%s: %v", l.Name(), l.Err())
+		}
+	}
+	unlock()
+}
+
+// A release goes on without the lease whose row somebody keeps locked, and without remembering a success if that row is.
+//
+// Fails when it waits for the rows of all its leases, and when it waits for the row of a whole name.
+func TestForeignLockAndReleasePostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	var grants []dlock.Grant
+	for _, name := range []string{"a", "b", "c"} {
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 1, Token: name, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Succeeded = true
+		grants = append(grants, g)
+	}
+	lockRow(t, pool, "a:slot:", 0)
+	lockRow(t, pool, "b:slot:", -1)
+	results, err := s.Release(briefly(t, time.Second), grants...)
+	if err != nil || results[0].Outcome != dlock.Unknown || results[1].Outcome != dlock.OK || results[2].Outcome != dlock.OK {
+		t.Errorf("%v, %v: the first is not known, the others are released", results, err)
+	}
+	if err == nil && !errors.Is(results[0].Err, dlock.ErrFault) {
+		t.Errorf("%v: must say what is in the way", results[0].Err)
+	}
+	for i, known := range map[int]bool{1: false, 2: true} {
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: grants[i].Name, Slots: 1, Token: "again" + grants[i].Name, TTL: time.Minute})
+		if err != nil || g.News.Success > 0 != known {
+			t.Errorf("%s: success %v ago, %v: must be known: %t", grants[i].Name, g.News.Success, err, known)
+		}
+	}
+}
+
+// Whoever waits in vain for a lock in the database hears what is in the way.
+//
+// Fails when the server waits for as long as the caller: its answer comes when he has gone.
+func TestLockedRowsAreToldOfPostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lockRow(t, pool, "a:slot:", 0)
+	for what, call := range map[string]func(context.Context) error{
+		"revoke": func(ctx context.Context) error { return s.Revoke(ctx, "a", 0, g.Fence, ann) },
+		"set limit": func(ctx context.Context) error {
+			return s.Order(ctx, "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}})
+		},
+	} {
+		if err := call(briefly(t, 500*time.Millisecond)); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
+			t.Errorf("%s: %v: must say what to look for", what, err)
+		}
+	}
+}
+
+// idleRows puts rows into the table that have been idle for longer than any retention.
+const idleRows = "INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at) SELECT %s, '1980-01-01', '1980-01-01' FROM generate_series(0, %d) AS i"
+
+// Cleanup waits for nobody, and nobody waits for it: what somebody has locked is not idle. A grant that is being made counts as one, so that it
+// leaves no slot behind that has no row.
+//
+// Fails when it deletes in one statement without a look at what is locked: it waits with the rows of other names in its hand.
+func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	for _, rows := range []string{"'a' || i || ':slot:', 0, 1", "'locked:slot:', i, 1", "'z:slot:', i, 1"} {
+		if _, err := pool.Exec(t.Context(), fmt.Sprintf(idleRows, rows, 63)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unlock := lockRow(t, pool, "locked:slot:", 40)
+	if err := s.Cleanup(briefly(t, 5*time.Second)); err != nil {
+		t.Errorf("beside a row that is locked: %v", err)
+	}
+	var left string
+	const names = "SELECT coalesce(string_agg(resource_name || slot, ' ' ORDER BY resource_name, slot), '') FROM distributed_locks WHERE slot IN (0, 40, 41, 63)"
+	if err := pool.QueryRow(t.Context(), names).Scan(&left); err != nil || left != "locked:slot:0 locked:slot:40" {
+		t.Errorf("left: %q, %v: must be the row that is locked, and those below", left, err)
+	}
+	unlock()
+
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('tickslot name locked:slot:', 0))"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Cleanup(briefly(t, 5*time.Second)); err != nil {
+		t.Errorf("beside a name that is locked: %v", err)
+	}
+	if err := pool.QueryRow(t.Context(), names).Scan(&left); err != nil || left != "locked:slot:0 locked:slot:40" {
+		t.Errorf("left: %q, %v: the name is in use", left, err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Cleanup(briefly(t, 5*time.Second)); err != nil {
+		t.Error(err)
+	}
+	if err := pool.QueryRow(t.Context(), names).Scan(&left); err != nil || left != "" {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// Somebody who has locked the whole table keeps Cleanup, and what else has no deadline, for seconds, not for as long as he likes.
+//
+// Fails when there is a statement without a bound for its locks: after its process was killed it would go on in the server.
+func TestLockedTablePostgres(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s, pool := postgresWithPool(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE distributed_locks"); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func(context.Context) error{
+		"cleanup": s.Cleanup,
+		"list":    func(ctx context.Context) error { _, err := s.List(ctx, "a", 1); return err },
+		"orders":  func(ctx context.Context) error { _, err := s.Orders(ctx, "a"); return err },
+		"acquire": func(ctx context.Context) error {
+			_, err := s.TryAcquire(ctx, dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+			return err
+		},
+		"extend": func(ctx context.Context) error {
+			_, err := s.Extend(ctx, time.Minute, dlock.Grant{Name: "a", Token: "t"})
+			return err
+		},
+	}
+	done := make(chan error, len(calls))
+	for what, call := range calls {
+		go func() {
+			err := call(context.Background())
+			if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
+				done <- fmt.Errorf("%s: %w: must say what to look for", what, err)
+				return
+			}
+			done <- nil
+		}()
+	}
+	late := time.After(15 * time.Second)
+	for range calls {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-late:
+			t.Fatal("a call without a deadline waits for ever")
+		}
+	}
+}
+
+// Cleanup takes its time from how many rows there are, not from how many slots one name has.
+//
+// Fails when it asks for each row whether one above is in use: 10,000 slots took 17 s.
+func TestCleanupOfManySlotsPostgres(t *testing.T) {
+	t.Parallel()
+	s, pool := postgresWithPool(t)
+	if _, err := pool.Exec(t.Context(), fmt.Sprintf(idleRows, "'a:slot:', i, 1", dlock.MaxSlots-1)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.Cleanup(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("%d slots took %v", dlock.MaxSlots, took.Round(time.Millisecond))
+	}
+	if err := servertest.Poll(time.Second, "nothing is left", func(ctx context.Context) error {
+		return errIf(ctx, pool, "SELECT count(*) > 0 FROM distributed_locks", "rows are left")
+	}); err != nil {
+		t.Error(err)
+	}
+}
