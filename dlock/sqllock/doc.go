@@ -61,5 +61,6 @@
 // application has all its connections in use, heartbeats wait for them, and leases are lost. pgxlock opens such a pool by itself.
 //
 // Every call ends with its context: a dlock.Session sets StoreTimeout (1 s by default). Locks inside the database are waited for no longer
-// than that either, so that no statement is left behind there.
+// than nine tenths of that, so that no statement is left behind there, and its answer is heard: a row that somebody else keeps
+// locked costs that slot, or that lease, and the error says so. It matches dlock.ErrFault.
 package sqllock
