@@ -15,7 +15,7 @@
 --           these two are in the state of each name
 --
 -- KEYS[i] state of the name of the i-th attempt, from which the other keys follow. On a Cluster there is one attempt, or they would be on different nodes
--- ARGV[1] quarantine  ms; 0: none, the store is embedded
+-- ARGV[1] quarantine  ms; 0: none, the store is embedded, or nobody can see a restart
 -- ARGV[2] idle    ms after which an unused name may be forgotten that has ticks or orders
 -- ARGV[3] brief   ms after which any other may; at least four times as long as a lease
 -- ARGV[4] ahead   µs that a tick may lie ahead of the clock
@@ -86,16 +86,22 @@ local function forget(state, version)
   end
 end
 
+local function untold()
+  error('TICKSLOT SETUP this server does not tell that it is a master, and its master_replid (INFO replication), so a restart or a failover cannot be seen: see docs/redis.md', 0)
+end
 -- The server's run is its master_replid: no other server ever was a master with that, and it changes with each start and each promotion, also of the
 -- same process. (The run_id is the same after a failover and another one back.) Behind it stands the epoch of Sentinel, which knows of failovers that this server
 -- does not: it was cut off while another one was the master, and was made the master again before anybody had told it.
 local function ask_server()
   told = redis.pcall('INFO', 'replication')
   if type(told) == 'table' then
-    error('TICKSLOT SETUP scripts may not call INFO, without which a restart or a failover cannot be seen: grant +info in the ACL, or see docs/redis.md if this service never allows it\t' .. told.err, 0)
+    error('TICKSLOT SETUP scripts may not call INFO, without which a restart or a failover cannot be seen: grant +info in the ACL, or see docs/redis.md if this service never allows it (NoQuarantine)\t' .. told.err, 0)
   end
-  -- A replica that can be written to has the run of its master.
-  if find(told, 'role:slave\r', 1, true) then error('READONLY this server is a replica, which grants nothing', 0) end
+  if not find(told, '\nrole:master\r', 1, true) then
+    -- A replica that can be written to has the run of its master.
+    if find(told, '\nrole:slave\r', 1, true) then error('READONLY this server is a replica, which grants nothing', 0) end
+    untold()
+  end
 end
 
 -- When the process began (ms), or later: the uptime is the difference of two whole seconds, and may say almost one too many. If its clock was set back to
@@ -112,9 +118,7 @@ end
 local function began(key, run, since)
   local replid = string.match(told, '\nmaster_replid:(%w+)')
   this_run = this_run or replid and replid .. epoch
-  if not this_run or not find(told, '\nrole:master\r', 1, true) then
-    error('TICKSLOT SETUP this server does not tell that it is a master, and its master_replid (INFO replication), so a restart or a failover cannot be seen: see docs/redis.md', 0)
-  end
+  if not this_run then untold() end
   since = count(since)
   if run == this_run and since <= now then return since end
   local before = run and sub(run, 41) or epoch ~= '' and '/0' or '' -- the epoch that was noted; the first one, if none is

@@ -22,8 +22,11 @@ func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
-	a := audit{now: s.hostClock, embedded: s.quarantine == 0,
+	a := audit{now: s.hostClock, embedded: s.quarantine == 0, blind: s.blind,
 		forgetful: fmt.Sprintf("a restart forgets every lease and every tick, nothing is granted for %v then, and a tick that was started may start again", s.quarantine)}
+	if s.blind {
+		a.forgetful = "a restart forgets every lease and every tick, and what others hold is granted at once (NoQuarantine)"
+	}
 	var err error
 	if c, ok := s.client.(*redis.ClusterClient); ok {
 		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -59,6 +62,7 @@ func (q *Quorum) Audit(ctx context.Context) ([]string, error) {
 type audit struct {
 	now       func() time.Time // the host's clock
 	embedded  bool
+	blind     bool
 	forgetful string // what it means that a server comes back without its data
 
 	mu    sync.Mutex
@@ -98,6 +102,9 @@ func (a *audit) look(ctx context.Context, server redis.Cmdable, where string) er
 	info, err := server.Info(ctx).Result()
 	switch {
 	case declined(err) && a.embedded: // what is embedded need not know INFO
+		return nil
+	case declined(err) && a.blind:
+		warn("this user may not execute INFO, which tells of eviction, persistence and replicas: see yourself that maxmemory-policy is noeviction (%v)", err)
 		return nil
 	case declined(err):
 		warn("this user may not execute INFO, which every acquire needs to see a restart, and which tells of eviction, persistence and replicas: grant +info (%v)", err)

@@ -64,7 +64,7 @@
 //   - Another server that is put in the place of this one, and is no replica of it, has to be started then. If it has been up for longer than
 //     QuarantineTTL, stop the hosts for a TTL before they are led to it. The same goes for a repl-backlog-ttl that is shorter than QuarantineTTL
 //     (its default is an hour).
-//   - Options.Embedded turns the quarantine off.
+//   - Options.Embedded and Options.NoQuarantine turn the quarantine off.
 //   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends
 //     early for the server while its holder still trusts it.
 //

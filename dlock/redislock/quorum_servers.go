@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // This file is about the servers of a quorum: what they have, what they answer, and how long they are waited for.
@@ -83,8 +85,36 @@ func refused(err error) int {
 	return n
 }
 
-// undecided is the error when neither yes nor no has a majority.
-func (q *Quorum) undecided(err error) error { return &undecidedError{len(q.pools), err} }
+// undecided is the error when neither yes nor no has a majority. If one could answer, were it not for servers that refuse everybody, somebody has to
+// mend those.
+func (q *Quorum) undecided(err error) error {
+	failed, refusing, mend := 0, 0, ""
+	for _, err := range leaves(err) {
+		if what := refuses(err); what != "" {
+			refusing, mend = refusing+1, what
+		} else if refused(err) == 0 {
+			failed++
+		}
+	}
+	err = &undecidedError{len(q.pools), err}
+	if refusing > 0 && len(q.pools)-failed >= q.majority() {
+		return fmt.Errorf("redislock: %w: %d of %d servers: %s: %w", dlock.ErrSetup, refusing, len(q.pools), mend, err)
+	}
+	return err
+}
+
+// leaves are the errors that were joined into one.
+func leaves(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, err := range joined.Unwrap() {
+		all = append(all, leaves(err)...)
+	}
+	return all
+}
 
 type undecidedError struct {
 	servers int

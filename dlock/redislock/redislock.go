@@ -38,6 +38,10 @@ type Options struct {
 	// QuarantineTTL is the longest TTL accepted, and how long a server that has restarted grants nothing.
 	// Default 30 s.
 	QuarantineTTL time.Duration
+	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). A restart that loses data and a failover that loses
+	// the last writes are not seen then, and what others still hold is granted at once: each limit can be exceeded until their next heartbeat,
+	// a third of the TTL later, or for a TTL if that does not come through. Default false.
+	NoQuarantine bool
 	// Embedded says that the server lives and dies with this process (miniredis), so that there is nothing to
 	// quarantine. It also lifts the bound on the TTL. Default false.
 	Embedded bool
@@ -58,6 +62,7 @@ type Store struct {
 	prefix     string
 	tagged     bool
 	quarantine time.Duration
+	blind      bool // restarts are not looked for
 	fault      error
 	acquires   atomic.Pointer[acquireArgs]
 	hostClock  func() time.Time // nil: time.Now
@@ -103,6 +108,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	if opts.Embedded {
 		s.quarantine = 0
 	}
+	s.blind = opts.NoQuarantine
 	size := 0
 	if s.fault == nil && !opts.SharedPool {
 		size = cmp.Or(opts.PoolSize, defaultPoolSize)
@@ -282,6 +288,9 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 		if quarantine > 0 {
 			quarantine += masterTrusted
 		}
+	}
+	if s.blind {
+		quarantine = 0
 	}
 	args := []any{millis(quarantine), millis(idle), millis(s.brief()), dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), millis(req.TTL), holderJSON(req.Holder), epoch}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})

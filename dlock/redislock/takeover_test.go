@@ -237,6 +237,56 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 	}
 }
 
+// Without a quarantine, for services that do not tell of restarts, a server that comes back empty grants what others hold. They find out with their next
+// heartbeat, or within their trust window. Everything else is as ever, though scripts may not call INFO.
+//
+// Fails when a quarantine is kept, or when the old holder goes on for longer.
+func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, redistest.Options{Args: []string{"--rename-command", "INFO", ""}})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+	defer client.Close()
+	store := open(t, client, redislock.Options{NoQuarantine: true})
+	cycle(t, store)
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "long", Token: "t", TTL: 2 * quarantineTTL}); err == nil {
+		t.Error("a TTL beyond QuarantineTTL was accepted")
+	}
+	holder, other := newSession(t, store, quarantineTTL, quarantineTTL/3), newSession(t, store, quarantineTTL, quarantineTTL/3)
+	for _, beats := range []bool{true, false} {
+		first, err := holder.Mutex("a").TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !beats {
+			first.StopRenewing()
+		}
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.RestartEmpty(); err != nil {
+			t.Fatal(err)
+		}
+		second, err := other.Mutex("a").Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := time.Now()
+		for first.Valid() && time.Since(granted) < 2*quarantineTTL {
+			time.Sleep(time.Millisecond) // until the next look, bounded above
+		}
+		bound := quarantineTTL
+		if beats {
+			bound = 2 * quarantineTTL / 3 // a heartbeat may have failed while the server was away
+		}
+		if both := time.Since(granted); both > bound {
+			t.Errorf("its heartbeat comes through: %t; two were valid for %v, want at most %v", beats, both, bound)
+		}
+		if err := second.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A server that restarts while its clock is an hour ahead is waited for no longer than any other, once the clock is right.
 //
 // Fails when it is noted until when to wait, and that is believed.
