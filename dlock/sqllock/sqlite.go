@@ -221,7 +221,7 @@ func (s *sqlite) cleanup(ctx context.Context, retention int64, after row, limit 
 			return p, err
 		}
 		err = s.write(ctx, s.cleans, func(_ *sql.Conn, statement *sql.Stmt) error {
-			result, err := statement.ExecContext(local, after.resource, after.slot, p.last.resource, p.last.slot, retention)
+			result, err := statement.ExecContext(local, after.resource, after.slot, p.last.resource, retention)
 			if err != nil {
 				return err
 			}

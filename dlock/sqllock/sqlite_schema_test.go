@@ -1,6 +1,7 @@
 package sqllock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -185,5 +186,31 @@ func TestUnfitFilesSQLite(t *testing.T) {
 		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: migrate: %v, want %q", dsn, err, want)
 		}
+	}
+}
+
+// A Cleanup that ends in the middle of a name with many slots leaves no gap below those that stay: a gap hides slots for a while.
+//
+// Fails when the slots of a name go page by page.
+func TestCleanupLeavesNoGapSQLite(t *testing.T) {
+	t.Parallel()
+	path := sqlitePath(t)
+	s := sqliteOn(path).migrated(t)
+	s.exec(t, `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1999)
+		INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at, released_at) SELECT 'wide:slot:', i, 1, 1, 0, 1 FROM n`)
+	h := &hook{}
+	store := sqllock.SQLite(h.open(t, sqliteDSN(path)), sqllock.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	h.set(nil, func(statement string) {
+		if statement == "COMMIT" {
+			cancel()
+		}
+	})
+	err := store.Cleanup(ctx)
+	h.set(nil, nil)
+	lowest := s.exec(t, "SELECT count(*), coalesce(min(slot), 0) FROM distributed_locks WHERE slot >= 0")
+	if strings.Fields(lowest)[1] != "0" {
+		t.Errorf("left are %s rows from slot %s on (%v): those below are a gap", strings.Fields(lowest)[0], strings.Fields(lowest)[1], err)
 	}
 }
