@@ -145,7 +145,7 @@ func (m *sqlserver) revoke(ctx context.Context, resource string, slot int, fence
 
 func (m *sqlserver) cleanup(ctx context.Context, retention int64, after row, limit int) (p page, err error) {
 	var last []byte
-	err = m.QueryRow(ctx, m.file("cleanup", patience(ctx)), []any{[]byte(after.resource), after.slot, limit, retention}, &p.seen, &p.deleted, &last, &p.last.slot)
+	err = m.QueryRow(ctx, m.file("cleanup", min(patience(ctx), longestWait)), []any{[]byte(after.resource), after.slot, limit, retention}, &p.seen, &p.deleted, &last, &p.last.slot)
 	p.last.resource = string(last)
 	return p, err
 }

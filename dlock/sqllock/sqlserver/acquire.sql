@@ -31,7 +31,7 @@ SELECT @head = slot, @last_tick = tick, @starts = tick_starts, @declared = slots
 FROM {table} WHERE resource_name = @resource AND slot = -1;
 DECLARE @n int = CASE WHEN @limit > 0 THEN @limit WHEN @slots > 0 THEN @slots ELSE 1 END;
 SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id, @who_tag = process_tag
-FROM {table} WITH (INDEX (ends)) WHERE resource_name = @resource AND slot >= 0 AND slot < @n ORDER BY expires_at;
+FROM {table} WITH (INDEX (ends), READCOMMITTEDLOCK, READPAST) WHERE resource_name = @resource AND slot >= 0 AND slot < @n ORDER BY expires_at; -- none that is locked
 
 -- The same attempt, asked again because its reply was lost. It is extended also if it was revoked: whoever asked trusts it for @ttl from this request
 -- on. The first heartbeat tells him.
@@ -71,9 +71,9 @@ BEGIN
 	IF @slot IS NULL
 	BEGIN
 		SELECT @slot = MIN(free.slot) FROM (
-			SELECT 0 AS slot UNION ALL SELECT slot + 1 FROM {table} WHERE resource_name = @resource AND slot >= 0
+			SELECT 0 AS slot UNION ALL SELECT slot + 1 FROM {table} WITH (NOLOCK) WHERE resource_name = @resource AND slot >= 0
 		) AS free
-		WHERE free.slot < @n AND NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.resource_name = @resource AND t.slot = free.slot);
+		WHERE free.slot < @n AND NOT EXISTS (SELECT 1 FROM {table} AS t WITH (NOLOCK) WHERE t.resource_name = @resource AND t.slot = free.slot);
 		IF @slot IS NOT NULL
 		BEGIN
 			SET @fence = @clock_us;
@@ -104,8 +104,8 @@ SELECT @verdict, COALESCE(@slot, 0), COALESCE(@fence, 0), COALESCE(@declared, 0)
 	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who, N'') ELSE N'' END,
 	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who_pid, 0) ELSE 0 END,
 	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who_tag, N'') ELSE N'' END,
-	CASE @verdict WHEN 'full' THEN DATEDIFF_BIG(MICROSECOND, @since, @clock) ELSE 0 END,
-	CASE WHEN @verdict = 'full' THEN DATEDIFF_BIG(MICROSECOND, @clock, @ends)
+	CASE @verdict WHEN 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @since, @clock), 0) ELSE 0 END, -- if all rows are locked, nothing is known
+	CASE WHEN @verdict = 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @clock, @ends), 0)
 		WHEN @verdict = 'paused' AND @paused > @clock THEN DATEDIFF_BIG(MICROSECOND, @clock, @paused) ELSE 0 END,
 	CASE WHEN @before > '1970-01-01' THEN 1 ELSE 0 END,
 	COALESCE(@version, 0), CASE WHEN @limit > 0 THEN @limit ELSE 0 END, COALESCE(@order, N'');

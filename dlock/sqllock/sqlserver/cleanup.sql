@@ -1,5 +1,5 @@
 -- Deletes, of the @p3 rows after (@p1, @p2), those that nobody has used for @p4 µs. Slots go from the last one on: a gap would hide a slot for a
--- while. What concerns a whole name goes when no slot of it is left. A row whose fence is ahead of the clock stays.
+-- while. What concerns a whole name goes when no slot of it is left. A row whose fence is ahead of the clock stays, and one that somebody has locked.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
@@ -10,7 +10,7 @@ DECLARE @before datetime2(6) = DATEADD(SECOND, -(@retention / 1000000), @clock);
 DECLARE @page TABLE (resource_name varbinary(544), slot int);
 INSERT INTO @page SELECT TOP (@limit) resource_name, slot FROM {table}
 WHERE resource_name > @after OR resource_name = @after AND slot > @slot ORDER BY resource_name, slot;
-DELETE l FROM {table} AS l JOIN @page AS p ON p.resource_name = l.resource_name AND p.slot = l.slot
+DELETE l FROM {table} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, READPAST) JOIN @page AS p ON p.resource_name = l.resource_name AND p.slot = l.slot
 WHERE l.slot >= 0 AND l.fence < @clock_us
 		AND COALESCE(l.acquired_at, @before) <= @before AND COALESCE(l.expires_at, @before) <= @before AND COALESCE(l.released_at, @before) <= @before
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot > l.slot
