@@ -31,7 +31,8 @@ const (
 
 // Options are the settings of a Store. They must be the same on every host. The zero value is fine.
 type Options struct {
-	// Prefix stands before every key, to keep applications and environments on one server apart. Default "".
+	// Prefix stands before every key, to keep applications and environments on one server apart. Have none begin with another one: "shop:" with a
+	// name "eu:sync" is the same lock as "shop:eu:" with "sync". Default "".
 	Prefix string
 	// Keys is the form of the keys. Default Auto.
 	Keys KeyForm

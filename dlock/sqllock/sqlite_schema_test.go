@@ -214,3 +214,17 @@ func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 		t.Errorf("left are %s rows from slot %s on (%v): those below are a gap", strings.Fields(lowest)[0], strings.Fields(lowest)[1], err)
 	}
 }
+
+// A table whose name is that of another one's index is found when the schema is made, not when nothing can be found quickly any more.
+//
+// Fails when an index that has not been made is not missed.
+func TestNamesOfIndexesThatAreTakenSQLite(t *testing.T) {
+	t.Parallel()
+	s := sqliteOn(sqlitePath(t))
+	if err := s.open(t, sqllock.Options{TableName: "a_ends"}).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.open(t, sqllock.Options{TableName: "a"}).Migrate(t.Context()); !errors.Is(err, sqllock.ErrSchema) {
+		t.Errorf("%v: must say that the schema is not right", err)
+	}
+}

@@ -26,7 +26,8 @@ const maxTableName = 44
 
 // Options of a store. The zero value works.
 type Options struct {
-	// Prefix is put before every name, so that several applications can share a table. At most 256 bytes. Default "".
+	// Prefix is put before every name, so that several applications can share a table. Have none begin with another one: "shop:" with a name
+	// "eu:sync" is the same lock as "shop:eu:" with "sync". At most 256 bytes. Default "".
 	Prefix string
 
 	// TableName is the name of the table, and how the names of its indexes and routines begin. It is quoted, so any text will do. At
