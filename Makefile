@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench bench-short bench-go fuzz calendars clocks sentinel torture-short torture model mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test short bench bench-short bench-go fuzz calendars clocks sentinel torture-short torture cluster-proof model mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,10 @@ torture-short: ## torture timers on a real Redis for half a minute
 torture: ## torture timers on all stores, half an hour together (TORTURE=5m for less)
 	@sh scripts/servers.sh
 	go run -tags sqlite ./internal/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
+
+cluster-proof: ## 10,000 leases of one process on a Redis Cluster, of which a node hangs for half a minute: none is lost on the others
+	@sh scripts/servers.sh
+	go test ./dlock/redislock -count=1 -v -run '^TestHungNodeCostsOnlyItsOwnLeases$$' -cluster.leases=10000 -cluster.hang=30s -cluster.ttl=15s
 
 model: ## have spin check the model of the lease protocol, and refute its mutants
 	@sh scripts/servers.sh

@@ -27,7 +27,7 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 	t.Cleanup(func() { client.Close() })
 	opts.Prefix = shop
 	store := open(t, client, opts)
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(opts.QuarantineTTL + 10*time.Second); ; {
 		awake := 0
 		for i := range 30 {
 			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake", TTL: time.Second})

@@ -150,10 +150,17 @@ func TestFaultsOfOptions(t *testing.T) {
 	}
 	ring := redis.NewRing(&redis.RingOptions{})
 	defer ring.Close()
+	single := redis.NewClient(&redis.Options{})
+	defer single.Close()
+	pipeliner, err := single.AutoPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
 	wrapped := struct{ redis.UniversalClient }{ring}
 	for want, s := range map[string]*Store{
 		"no client":              New((*redis.Client)(nil), Options{}),
 		"a *redis.Ring moves":    New(ring, Options{}),
+		"a *redis.AutoPipeliner": New(pipeliner, Options{SharedPool: true}),
 		"or set SharedPool":      New(wrapped, Options{}),
 		"an empty *Store":        nil,
 		`Prefix "}x:" begins`:    New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Prefix: "}x:"}),

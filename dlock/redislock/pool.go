@@ -41,8 +41,7 @@ func ownPool(client redis.UniversalClient, size int) redis.UniversalClient {
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 		o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-		o.DisableRoutingPolicies = true            // or go-redis asks a node for its commands, which may be one that hangs, before it runs a script on another
-		o.ClusterStateReloadInterval = time.Second // the default leaves a dead master in the map for a minute
+		o.DisableRoutingPolicies = true // or go-redis asks a node for its commands, which may be one that hangs, before it runs a script on another
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.PushNotificationProcessor = nil
 		return redis.NewClusterClient(&o)

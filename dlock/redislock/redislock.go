@@ -66,6 +66,7 @@ type Store struct {
 	blind      bool // restarts are not looked for
 	fault      error
 	acquires   atomic.Pointer[acquireArgs]
+	reloaded   atomic.Int64     // when failed last had the map of the nodes looked up, ns
 	hostClock  func() time.Time // nil: time.Now
 }
 
@@ -138,6 +139,8 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 	case nil:
 	case *redis.Ring:
 		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are free: pass a *redis.Client, or one each to NewQuorum")
+	case *redis.AutoPipeliner:
+		return errors.New("redislock: a *redis.AutoPipeliner does not end a call at its deadline: pass the client that it was made from")
 	default:
 		if shared {
 			return nil
@@ -250,11 +253,17 @@ func (s *Store) check(req dlock.Request) error {
 	return s.checkKey(req.Name)
 }
 
+// reloadEvery is how often at most a process asks for the map of a Cluster while calls fail: a large Cluster has many processes, and the answer is long.
+const reloadEvery = time.Second
+
 // failed passes an error of the driver on, see refusal. On a Cluster it has the map of the nodes looked up again, because go-redis
 // goes on asking a dead master until its next periodic reload.
 func (s *Store) failed(ctx context.Context, err error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok && s.own {
-		c.ReloadState(context.WithoutCancel(ctx))
+		now, last := time.Now().UnixNano(), s.reloaded.Load()
+		if now-last >= int64(reloadEvery) && s.reloaded.CompareAndSwap(last, now) {
+			c.ReloadState(context.WithoutCancel(ctx))
+		}
 	}
 	_, direct := s.client.(*redis.Client)
 	return classify(err, direct, s.tagged)

@@ -56,8 +56,8 @@ var mutants = []mutant{
 	{
 		name: "trust counted from the reply",
 		edits: []edit{{"dlock/heartbeat.go",
-			"sent := now()\n\tresults, err := s.callExtend(grants)",
-			"results, err := s.callExtend(grants)\n\tsent := now()"}},
+			"results, err := s.callExtend(patience, grants)\n",
+			"results, err := s.callExtend(patience, grants)\n\tsent = now()\n"}},
 		layer: simulation,
 		says:  simulation.alarm,
 	},
@@ -100,6 +100,17 @@ var mutants = []mutant{
 			"o.MaxRetries = 3 // a"}},
 		layer: redis("^TestDriverRepeatsNothing$"),
 		says:  "the server saw it",
+	},
+	{
+		name: "pipelines shared across nodes",
+		edits: []edit{{"dlock/redislock/trips.go",
+			"nodes[node] = append(nodes[node], c)",
+			"nodes[nil] = append(nodes[nil], c)"},
+			{"dlock/redislock/trips.go",
+				"node, err := cluster.MasterForKey(ctx, c.keys[0])",
+				"_, err := cluster.MasterForKey(ctx, c.keys[0])"}},
+		layer: redis("^TestHungNodeCostsOnlyItsOwnNames$"),
+		says:  "extend: context deadline exceeded",
 	},
 	{
 		name: "no quarantine",

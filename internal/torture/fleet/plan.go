@@ -32,7 +32,7 @@ var (
 	storeFaults = map[string][]string{
 		"redis":    {"store_data_lost", "store_data_lost", "store_kill", "store_stop", "store_connections_killed", "store_client_pause", "store_scripts_flushed"},
 		"sentinel": {"failover_stop", "failover_stop", "failover_unaware", "failover_cut_off", "failover_back", "failover_kill", "failover_graceful", "sentinel_stop", "sentinels_stop", "store_connections_killed"},
-		"cluster":  {"failover_stop", "failover_kill", "failover_graceful", "failover_forced", "store_connections_killed"},
+		"cluster":  {"node_stop", "failover_stop", "failover_kill", "failover_graceful", "failover_forced", "store_connections_killed"},
 		"postgres": {"store_kill", "store_stop", "store_restart", "store_connections_killed", "store_table_locked"},
 		"sqlite":   {"file_locked", "writer_killed"},
 	}
@@ -112,6 +112,8 @@ func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 			jump += time.Hour
 		}
 		return jump.Truncate(time.Second)
+	case "node_stop": // several trust windows
+		return 2*ttl + upTo(random, 4*ttl)
 	case "failover_stop", "failover_cut_off", "failover_unaware":
 		return 2500*time.Millisecond + upTo(random, 2*time.Second) // a replica stands for election after one second
 	case "failover_kill":

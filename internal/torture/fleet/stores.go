@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -167,6 +168,9 @@ func (s *clusterStore) hurt(f fault, mark func(string, int64)) error {
 			return err
 		}
 		return s.settle()
+	case "node_stop":
+		defer func() { mark(torture.Failover, from) }() // its replica may become the master when both go on
+		return errors.Join(s.nodeStop(victim, f.For), s.settle())
 	case "failover_graceful", "failover_forced":
 		how := []any{"CLUSTER", "FAILOVER"}
 		if f.Kind == "failover_forced" {
