@@ -19,6 +19,7 @@ import (
 // Fails when a script takes a key that has not come over yet for one that is not there.
 func TestI1ReshardingUnderALease(t *testing.T) {
 	t.Parallel()
+	long(t)
 	cluster, store := clusterOf(t, redislock.Options{})
 	var all sync.WaitGroup
 	for _, mutex := range []bool{false, true} {
@@ -31,6 +32,8 @@ func TestI1ReshardingUnderALease(t *testing.T) {
 	}
 	all.Wait()
 }
+
+var migrating sync.Mutex
 
 func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, mutex bool, first string) {
 	t.Helper()
@@ -83,6 +86,9 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 			_ = again.Release(ctx)
 		}
 	}
+	migrating.Lock() // one slot at a time: a node that sends a key waits, and takes none meanwhile
+	unlock := sync.OnceFunc(migrating.Unlock)
+	defer unlock()
 	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
 	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
 	check("nothing has moved")
@@ -106,6 +112,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	}
 	do(to, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	do(from, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
+	unlock()
 	for deadline := time.Now().Add(2 * quarantineTTL); time.Now().Before(deadline); time.Sleep(quarantineTTL / 10) { // a pace
 		check("all has moved")
 	}
