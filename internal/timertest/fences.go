@@ -54,7 +54,7 @@ func fences(s *suite, t *testing.T) {
 	for range 2 {
 		f.trigger(next, "a")
 	}
-	f.until("a new host runs in both slots", func() bool { return len(f.status(next, "a").Running) == 2 })
+	f.until("a new host runs in both slots", func() bool { return f.watch.latest("a", 0).host == next && f.watch.latest("a", 1).host == next })
 	for slot, fence := range before {
 		if got := fenceOf(f.watch.latest("a", slot)); got <= fence {
 			t.Errorf("slot %d: fence %d on a new host, %d before", slot, got, fence)
