@@ -30,7 +30,8 @@ type Reason string
 const (
 	Full       Reason = "full"       // every slot is held
 	TickTaken  Reason = "tick_taken" // the tick has had all the starts it allows
-	TickFirst  Reason = "tick_first" // the tick was claimed as missed, but no tick of this name was ever claimed
+	TickFirst  Reason = "tick_first" // the tick was claimed as missed, but no tick of its schedule was claimed before
+	TickHeld   Reason = "tick_held"  // the tick was claimed as missed, but a lease of the name was held when it came due
 	TickLate   Reason = "tick_late"  // a later tick of this timer was claimed already
 	TickAhead  Reason = "tick_ahead" // the tick lies more than MaxTickAhead ahead of the store's clock: check this host's clock
 	Quarantine Reason = "quarantine" // the store restarted, maybe without its data; it grants again when old leases must have ended
@@ -71,7 +72,9 @@ func (e *NotAcquiredError) Error() string {
 			why += fmt.Sprintf(", the last by %s", e.Holder)
 		}
 	case TickFirst:
-		why = "no tick was ever claimed, so none was missed"
+		why = "no tick of this schedule was claimed before, so none was missed"
+	case TickHeld:
+		why = "it was held when the tick came due, so the tick was skipped then, not missed"
 	case TickLate:
 		why = "a later tick has been claimed already"
 	case TickAhead:

@@ -80,7 +80,8 @@ type Pause struct {
 	For time.Duration // from now, by the store's clock. 0 or less: resume
 }
 
-// A Limit has a semaphore grant at most so many slots at once, whatever requests declare: also more than they declare. Leases that go on
+// A Limit has a semaphore grant at most so many slots at once, whatever requests declare: also more than they declare. It changes nothing of how
+// often a tick may start, Tick.Max. Leases that go on
 // are not ended; no new one is granted until fewer than the limit are held.
 type Limit struct {
 	Order

@@ -55,8 +55,11 @@ func (r Request) Validate() error {
 		if r.Tick.At.IsZero() {
 			errs = append(errs, errors.New("a tick at the zero time: set Tick.At to the scheduled instant"))
 		}
-		if r.Tick.Max < 0 {
-			errs = append(errs, fmt.Errorf("a tick with Max %d: must be at least 1, or 0 for as many as there are slots", r.Tick.Max))
+		if r.Tick.Max < 1 {
+			errs = append(errs, fmt.Errorf("a tick with Max %d: must be at least 1", r.Tick.Max))
+		}
+		if !r.Tick.Missed.IsZero() && r.Tick.Missed.Before(r.Tick.At) {
+			errs = append(errs, errors.New("a tick that was missed before its instant: set Tick.Missed to when it came due"))
 		}
 	}
 	if len(errs) > 0 {

@@ -88,12 +88,20 @@ type Request struct {
 // store keeps the latest one claimed and how often. Instants are told apart by the microsecond.
 type Tick struct {
 	At  time.Time // the scheduled instant
-	Max int       // starts of this tick allowed in the fleet. 0: as many as there are slots, also when another limit was ordered; 1 for a mutex
+	Max int       // starts of this tick allowed in the fleet, at least 1. A limit of slots that was ordered does not change it
 
-	// Missed makes this the claim of an instant that has passed while nobody was there: it is granted only if the store knows of an
-	// earlier tick of the name (else Reason TickFirst: a new name has missed nothing), and of none so late (TickTaken, TickLate). What lies
-	// before the end of a pause was not missed (Paused).
-	Missed bool
+	// Schedule says which schedule the tick belongs to, as a hash does; 0: not known. The store keeps it with the latest tick claimed.
+	Schedule int64
+
+	// Missed, if it is set, makes this the claim of a tick that came due at that time while nobody was there. Nothing was missed, and the
+	// claim is refused, if
+	//   - a tick as late was claimed (TickTaken, TickLate);
+	//   - the latest tick claimed was of another Schedule, or none is known (TickFirst): a timer that is new, or was changed, has
+	//     missed nothing before;
+	//   - it came due before the end of a pause, or of a limit of 0 (Paused);
+	//   - it came due before the end of a lease of the name (TickHeld): whoever held that was there, and skipped the tick.
+	// Missed is not before At; it is later where hosts come to their ticks with a delay. The last two hold for a semaphore.
+	Missed time.Time
 }
 
 // A Grant is a lease as the store gave it.

@@ -89,7 +89,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	}()
 	s, tick := dueAgain(t, store, func(context.Context) error { t.Error("it ran"); return nil })
 	asks := func() {
-		_, err := other.Semaphore("timer:a", 1).TryAcquireTick(t.Context(), dlock.Tick{At: time.Now()})
+		_, err := other.Semaphore("timer:a", 1).TryAcquireTick(t.Context(), dlock.Tick{At: time.Now(), Max: 1})
 		if reasonOf(err) != LimitGlobal {
 			t.Fatal(err)
 		}

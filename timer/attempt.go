@@ -35,7 +35,7 @@ func (s *Scheduler) attempt() {
 	lease, err := s.acquire(s.base, e, t)
 	s.lock()
 	s.nextInLine()
-	degraded := s.heard(e, lease, err, t) && !t.missed // nobody knows whether a missed tick was run
+	degraded := s.heard(e, lease, err, t) && t.missed == 0 // nobody knows whether a missed tick was run
 	switch {
 	case s.handOver(e, lease):
 		s.skip(e, t.at, Rejoining, nil)
@@ -111,7 +111,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 	case refused:
 		s.answered(e)
 		s.declared(e, no.News.Slots)
-		if !t.missed { // which may be refused for a pause that is over
+		if t.missed == 0 { // one that was missed may be refused for a pause that is over
 			s.obey(e, no.News, no)
 		}
 		s.heardOfSuccess(e, no.News.Success)

@@ -49,8 +49,9 @@ func (c *Control) Resume(ctx context.Context, timer string, by dlock.Order) erro
 }
 
 // SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing starts.
-// A MaxPerTick or MaxPerHost that the code does not state follows; one that it states stays. When n is lower, runs that go on are left
-// alone, and none starts until fewer than n go on. Unlike those of a Pause, ticks that came due while it was 0 are missed ones afterwards: see OnMissed.
+// A MaxPerHost that the code does not state follows; one that it states stays. MaxPerTick stays in any case: more runs may overlap, but no tick
+// is run more often. When n is lower, runs that go on are left alone, and none starts until fewer than n go on. As with a Pause, ticks that came due while
+// it was 0 are not made up for.
 func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Order) error {
 	if n < 0 || n > maxLimit {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)

@@ -11,8 +11,8 @@ func (s *Scheduler) darkAgain(e *entry, t dueTick, now time.Time) error {
 	if t.stood {
 		return nil // it is only just due, and was asked about then
 	}
-	if t.missed {
-		if dark := s.blackout(e, s.comes(e, time.UnixMicro(t.at))); dark != nil {
+	if t.missed != 0 {
+		if dark := s.blackout(e, time.UnixMicro(t.missed)); dark != nil {
 			return dark
 		}
 	}

@@ -37,7 +37,7 @@ type verdict uint8
 
 var verdicts = [...]string{1: string(OK), string(Failed), string(Panicked), string(TimedOut), string(LeaseLost), string(Canceled),
 	string(Missed), string(BlackedOut), string(LimitLocal), string(LimitGlobal), string(TickTaken), string(TickFirst), string(TickLate), string(TickAhead),
-	string(Quarantine), string(Paused), string(StoreDown), string(StoreSetup), string(StoreFault), string(StoreBusy), string(Rejoining), string(Draining)}
+	string(Quarantine), string(Paused), string(StoreDown), string(StoreSetup), string(StoreFault), string(StoreBusy), string(Rejoining), string(Draining), string(TickHeld)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))

@@ -144,7 +144,7 @@ func TestExplainMissedTicks(t *testing.T) {
 			tick time.Time
 			says string
 		}{
-			{"run", minute(0), "tick_first: timer:run: not acquired: no tick was ever claimed, so none was missed"},
+			{"run", minute(0), "tick_first: timer:run: not acquired: no tick of this schedule was claimed before, so none was missed"},
 			{"run", minute(1), "this host came to it late, and a later one was due already, or it was older than MissedWindow (1m0s)"},
 			{"run", minute(9), "this host came to it late, and a later one was due already"},
 			{"run", minute(9).Add(time.Second), "not a tick of its schedule"},

@@ -41,7 +41,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				found <- s.lastMissed(s.entries["a"], now)
+				found <- s.lastCome(s.entries["a"], now)
 			}()
 			select {
 			case got := <-found:

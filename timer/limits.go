@@ -6,15 +6,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// What limits a timer: what its code says, unless people ordered another MaxConcurrency for the whole fleet. Limits that the code
-// leaves open follow it.
-
-// limitsLeftOpen are the limits that the code does not state.
-type limitsLeftOpen struct{ perTick, perHost bool }
-
-func (t Timer) leftOpen() limitsLeftOpen {
-	return limitsLeftOpen{perTick: t.MaxPerTick == 0, perHost: t.MaxPerHost == 0}
-}
+// What limits a timer: what its code says, unless people ordered another MaxConcurrency for the whole fleet. A MaxPerHost that the
+// code leaves open follows it. MaxPerTick never does: who lets more runs overlap on a slow day does not mean to have each mail sent twice.
 
 // limit is MaxConcurrency as it is in force. Called with mu held, as all of these.
 func (e *entry) limit() int {
@@ -24,29 +17,21 @@ func (e *entry) limit() int {
 	return e.timer.MaxConcurrency
 }
 
-func (e *entry) perTick() int {
-	if e.open.perTick {
-		return e.limit()
-	}
-	return e.timer.MaxPerTick
-}
-
-// claim is the claim of a tick, as the store is asked for it: where the code leaves MaxPerTick open it is the store that knows MaxConcurrency.
-// ok is false if none is to be claimed.
+// claim is the claim of a tick, as the store is asked for it. ok is false if none is to be claimed.
 func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
-	if t.at == 0 || e.perTick() == NoLimit {
+	if t.at == 0 || e.timer.MaxPerTick == NoLimit {
 		return tick, false
 	}
-	tick = dlock.Tick{At: time.UnixMicro(t.at), Missed: t.missed}
-	if !e.open.perTick {
-		tick.Max = e.timer.MaxPerTick
+	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: e.timer.MaxPerTick, Schedule: e.id}
+	if t.missed != 0 {
+		tick.Missed = time.UnixMicro(t.missed)
 	}
 	return tick, true
 }
 
 // hostLimit is how many runs may go on here. Without a store the fleet's limit is this host's, too.
 func (e *entry) hostLimit() int {
-	if e.open.perHost {
+	if e.open {
 		return e.limit()
 	}
 	return min(e.timer.MaxPerHost, e.limit())

@@ -19,12 +19,17 @@ const (
 	// SkipMissed counts them and goes on with the next.
 	SkipMissed
 	// RunOnce runs the latest of them, once in the fleet, if it is no older than MissedWindow. The store decides: it must know that an
-	// earlier tick was claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes up for what it slept
-	// through, and one that starts for nothing. A host that slept while others did not, and one that starts in a fleet that was there, find
-	// that the tick was claimed. If the latest fell into a pause or a blackout, nothing was missed.
+	// earlier tick of the same schedule was claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes
+	// up for what it slept through, and one that starts for nothing. A host that slept while others did not, and one that starts in a
+	// fleet that was there, find that the tick was claimed.
 	//
-	// The store knows claims and nothing else. So a host that starts runs also what nobody claimed because every slot was held, or
-	// because the store was down, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for
+	// Nothing was missed if the latest tick came due in a pause, under a limit of 0, or in a blackout; or while a run was going on, or
+	// the lease of one that died had not ended: whoever had that was there, and skipped the tick. Nor by a timer that is new, or has another schedule
+	// than the latest claim: it misses nothing before its first claim. A Schedule of your own is told from others by its String, or without one by
+	// its type.
+	//
+	// The store knows claims and leases and nothing else. So a host that starts runs also what nobody claimed because the store was down or
+	// in quarantine, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for
 	// 40 days: a tick that is more than that after the one before is never made up for.
 	RunOnce
 )
@@ -41,8 +46,17 @@ func (p MissedPolicy) String() string {
 }
 
 // lastMissed returns the tick that is to be made up for if no host had it, as far as this host can know before it has asked the
-// store; the zero time: none. Called without mu.
-func (s *Scheduler) lastMissed(e *entry, now time.Time) time.Time {
+// store; the zero dueTick: none. Called without mu.
+func (s *Scheduler) lastMissed(e *entry, now time.Time) dueTick {
+	last := s.lastCome(e, now)
+	if last.IsZero() {
+		return dueTick{}
+	}
+	return dueTick{at: last.UnixMicro(), missed: s.comes(e, last).UnixMicro()}
+}
+
+// lastCome returns the latest tick to which this host would have come by now; the zero time: none that is made up for.
+func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
 	window := e.missedWindow()
 	if e.timer.Schedule == nil || window == 0 || s.session == nil || e.timer.LocalOnly || e.timer.MaxPerTick == NoLimit {
 		return time.Time{}

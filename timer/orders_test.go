@@ -90,9 +90,9 @@ func TestPauseReachesTheFleet(t *testing.T) {
 	})
 }
 
-// Another MaxConcurrency is obeyed by every host from its next tick; limits that the code leaves open follow it, others stay.
+// Another MaxConcurrency is obeyed by every host from its next tick; a MaxPerHost that the code leaves open follows it, one that it states stays.
 //
-// Fails when perTick or hostLimit ignore the order, or when setLimit is not called for refusals.
+// Fails when hostLimit ignores the order, or when setLimit is not called for refusals.
 func TestLimitReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -124,7 +124,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 			t.Errorf("%d runs of a timer with 7 ordered", n)
 		}
 		for i, h := range f.hosts {
-			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 7 || ts.MaxPerHost != 7 || ts.Ordered != 7 {
+			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 1 || ts.MaxPerHost != 7 || ts.Ordered != 7 {
 				t.Errorf("host %d: %+v", i, ts)
 			}
 		}

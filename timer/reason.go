@@ -15,7 +15,8 @@ const (
 	LimitLocal  Reason = "limit_local"  // MaxPerHost runs go on here
 	LimitGlobal Reason = "limit_global" // MaxConcurrency runs go on in the fleet
 	TickTaken   Reason = "tick_taken"   // the tick has had its MaxPerTick starts
-	TickFirst   Reason = "tick_first"   // a tick before this host's start: no host has ever claimed one, so it was not missed
+	TickFirst   Reason = "tick_first"   // a tick before this host's start: none of this schedule was claimed before, so it was not missed
+	TickHeld    Reason = "tick_held"    // a tick before this host's start: a run went on when it came due, so hosts were there and skipped it
 	TickLate    Reason = "tick_late"    // another host has claimed a later tick: this host's clock is behind, or it was paused
 	TickAhead   Reason = "tick_ahead"   // this host's clock is more than five seconds ahead of the store's
 	Quarantine  Reason = "quarantine"   // the store restarted and must wait until old leases have ended

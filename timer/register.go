@@ -36,7 +36,8 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		e := &entry{timer: t.withDefaults(), open: t.leftOpen()}
+		e := &entry{timer: t.withDefaults(), open: t.MaxPerHost == 0}
+		e.id = scheduleID(e.timer.Schedule)
 		first, err := s.first(e, now, time.Time{})
 		first.missed = s.lastMissed(e, now)
 		if err != nil {

@@ -19,7 +19,8 @@ import (
 // schedules all timers; Register and Explain call it, too, so it must bear to be called by several at once. Instants are rounded up
 // to the microsecond.
 //
-// A Schedule may also be a Checker, and a fmt.Stringer, which is how people get to see it.
+// A Schedule may also be a Checker, and a fmt.Stringer, which is how people get to see it, and how RunOnce tells it from another that the timer had
+// before: let the text have all that decides about ticks, and nothing that differs from host to host.
 type Schedule interface {
 	Next(t time.Time) time.Time
 }

@@ -99,7 +99,8 @@ type entry struct {
 	due    int64 // µs, the latest tick that came due
 	places int   // attempts and runs on this host; see held
 	gone   bool
-	open   limitsLeftOpen
+	open   bool  // the code leaves MaxPerHost open
+	id     int64 // of the schedule
 	detail *detail
 }
 
@@ -489,7 +490,11 @@ func (s *Scheduler) due(e *entry, c *coming) {
 	case c.late > lateGrace && c.late > e.missedWindow():
 		s.skip(e, last, Missed, nil)
 	default:
-		s.try(e, dueTick{at: last, missed: c.late > lateGrace})
+		t := dueTick{at: last}
+		if c.late > lateGrace {
+			t.missed = c.due.UnixMicro()
+		}
+		s.try(e, t)
 	}
 }
 
@@ -555,7 +560,7 @@ func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 		s.leave(e)
 		return
 	}
-	if goesOn && !t.missed { // nobody knows whether a missed one was run
+	if goesOn && t.missed == 0 { // nobody knows whether a missed one was run
 		go s.run(e, t.at, nil, true)
 		return
 	}

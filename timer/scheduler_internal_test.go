@@ -28,7 +28,7 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 	for _, e := range s.entries {
 		e.due = 1
-		s.heap.push(tryLater(s.now(), e, dueTick{at: e.due, missed: true}))
+		s.heap.push(tryLater(s.now(), e, dueTick{at: e.due, missed: 1}))
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.fire(until)

@@ -124,7 +124,7 @@ func (s *Scheduler) Status() Status {
 }
 
 func (e *entry) status() TimerStatus {
-	t := TimerStatus{Name: e.timer.Name, Removed: e.gone, MaxConcurrency: e.limit(), MaxPerTick: e.perTick(), MaxPerHost: e.hostLimit()}
+	t := TimerStatus{Name: e.timer.Name, Removed: e.gone, MaxConcurrency: e.limit(), MaxPerTick: e.timer.MaxPerTick, MaxPerHost: e.hostLimit()}
 	if e.next != 0 {
 		t.Next = time.UnixMicro(e.next)
 	}

@@ -12,13 +12,13 @@ import (
 // A dueTick is a tick on its way through the doors.
 type dueTick struct {
 	at     int64 // µs
-	missed bool  // it came due while this host was not there
+	missed int64 // µs, when it came due, if this host was not there then; else 0
 	stood  bool  // this host has stood back for others
 }
 
 // abandoned is why a tick is skipped that waited when nothing more was to start.
 func (t dueTick) abandoned() Reason {
-	if t.missed || t.stood {
+	if t.missed != 0 || t.stood {
 		return Draining
 	}
 	return Quarantine
@@ -26,7 +26,7 @@ func (t dueTick) abandoned() Reason {
 
 // overtaken is why a tick is skipped that waited, and that a later one has overtaken.
 func (t dueTick) overtaken() Reason {
-	if t.missed || t.stood {
+	if t.missed != 0 || t.stood {
 		return Missed
 	}
 	return Quarantine
@@ -36,13 +36,14 @@ func (t dueTick) overtaken() Reason {
 type plan struct {
 	tick   time.Time // zero: nothing
 	due    time.Time // when this host comes to it
-	missed time.Time // a tick that came due before this host was there, to be run if nobody had it; zero: none
+	missed dueTick   // one that came due before this host was there, to be run if nobody had it; zero: none
 }
 
 // A coming is what has come due of a timer.
 type coming struct {
 	first, last time.Time     // ticks; the latest is tried
 	missed      uint64        // from first to last, without it
+	due         time.Time     // when this host was to come to the last
 	late        time.Duration // how late this host is to the last
 	dark        error         // the blackout it falls into, or nil
 	next        plan
@@ -61,7 +62,7 @@ func (s *Scheduler) comeDue(e *entry, tick, due, now time.Time) (c coming) {
 			due = s.comes(e, c.last)
 		}
 	}
-	c.late = now.Sub(due)
+	c.due, c.late = due, now.Sub(due)
 	c.dark = s.blackout(e, due)
 	if c.dark == nil && c.late > lateGrace && c.late <= e.missedWindow() {
 		c.dark = s.blackout(e, now) // what is made up for starts now
@@ -132,9 +133,9 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 	if e.next != 0 {
 		s.heap.push(item{when: p.due.UnixMicro(), e: e})
 	}
-	if !p.missed.IsZero() && e.due == 0 { // also one that was the last
-		e.due = p.missed.UnixMicro()
+	if p.missed.at != 0 && e.due == 0 { // also one that was the last
+		e.due = p.missed.at
 		e.more().ticks++
-		s.tryLater(s.now(), e, dueTick{at: e.due, missed: true})
+		s.tryLater(s.now(), e, p.missed)
 	}
 }

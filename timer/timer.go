@@ -35,7 +35,8 @@ type Timer struct {
 	MaxConcurrency int
 
 	// MaxPerTick is how many runs one tick may start in the fleet. 1 to 10,000, or NoLimit: one per host.
-	// Default MaxConcurrency. A host starts at most one run per tick.
+	// Default MaxConcurrency, as it stands here: who raises that has each tick run on more hosts, unless he states MaxPerTick: 1, too. Another
+	// MaxConcurrency that is ordered at run time changes nothing of it. A host starts at most one run per tick.
 	MaxPerTick int
 
 	// MaxPerHost is how many runs may go on at once on this host. At most MaxConcurrency. Default MaxConcurrency.

@@ -582,7 +582,7 @@ var mutants = []struct {
 			return list, err
 		}
 	}},
-	{"a pause is ignored", []string{"orders/a paused name", "orders/are their name's own", "orders/a pause is not missed"}, func(m *mutant) {
+	{"a pause is ignored", []string{"orders/a paused name", "orders/are their name's own", "missed/not during a pause"}, func(m *mutant) {
 		m.changes(func(c *dlock.Change) { c.Pause = nil })
 	}},
 	{"a pause has no end", []string{"orders/a pause ends"}, func(m *mutant) {
@@ -627,7 +627,7 @@ var mutants = []struct {
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
-	{"who paused is not told", []string{"orders/a paused name", "orders/a limit of nothing", "orders/a pause is not missed"}, func(m *mutant) {
+	{"who paused is not told", []string{"orders/a paused name", "orders/a limit of nothing", "missed/not during a pause", "missed/not under a limit"}, func(m *mutant) {
 		m.refusal(func(no *dlock.NotAcquiredError) { no.Order = dlock.Order{} })
 	}},
 	{"a limit is ignored", []string{"orders/a limit that was raised", "orders/a limit that was lowered", "orders/a limit of nothing", "orders/outlive"}, func(m *mutant) {
@@ -639,7 +639,7 @@ var mutants = []struct {
 	{"a lowered limit looks at the number of the slot alone", []string{"orders/a limit that was lowered"}, func(m *mutant) {
 		m.slotLimit(func(_, limit int) int { return limit })
 	}},
-	{"a limit of nothing is no limit", []string{"orders/a limit of nothing", "orders/read back"}, func(m *mutant) {
+	{"a limit of nothing is no limit", []string{"orders/a limit of nothing", "orders/read back", "missed/not under a limit"}, func(m *mutant) {
 		m.changes(func(c *dlock.Change) {
 			if c.Limit != nil && c.Limit.Slots == 0 {
 				c.Limit.Slots = -1
@@ -754,9 +754,71 @@ var mutants = []struct {
 			return g, err
 		}
 	}},
-	{"a new name has missed a tick", []string{"orders/missed"}, func(m *mutant) { m.missed(dlock.TickFirst) }},
-	{"a tick that ran was missed", []string{"orders/missed"}, func(m *mutant) { m.missed(dlock.TickTaken) }},
-	{"a tick within a pause was missed", []string{"orders/a pause is not missed"}, func(m *mutant) { m.missed(dlock.Paused) }},
+	{"a new name has missed a tick", []string{"missed/what ran", "missed/a new schedule"}, func(m *mutant) { m.missed(dlock.TickFirst) }},
+	{"a tick that ran was missed", []string{"missed/what ran"}, func(m *mutant) { m.missed(dlock.TickTaken) }},
+	{"a tick within a pause was missed", []string{"missed/not during a pause", "missed/not under"}, func(m *mutant) { m.missed(dlock.Paused) }},
+	{"a tick that was skipped was missed", []string{"missed/what came due", "missed/also if nobody"}, func(m *mutant) { m.missed(dlock.TickHeld) }},
+	{"schedules are not told apart", []string{"missed/a new schedule"}, func(m *mutant) {
+		m.claims(func(t *dlock.Tick) { t.Schedule = 0 })
+	}},
+	{"schedules pass through a float", []string{"missed/a new schedule"}, func(m *mutant) {
+		m.claims(func(t *dlock.Tick) { t.Schedule = int64(float64(t.Schedule / 2)) })
+	}},
+	{"a tick was missed at its instant", []string{"missed/what came due", "missed/not during a pause"}, func(m *mutant) {
+		m.claims(func(t *dlock.Tick) {
+			if !t.Missed.IsZero() {
+				t.Missed = t.At
+			}
+		})
+	}},
+	{"a limit of nothing that was lifted is forgotten", []string{"missed/not under a limit"}, func(m *mutant) {
+		lifted := make(map[string]bool)
+		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+			lifted[name] = change.Limit != nil && change.Limit.Slots != 0
+			return m.Store.Order(ctx, name, change)
+		}
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			g, err := m.Store.TryAcquire(ctx, req)
+			if reason(err) == dlock.Paused && lifted[req.Name] && req.Tick != nil {
+				tick := *req.Tick
+				tick.Missed = time.Time{}
+				req.Tick = &tick
+				return m.Store.TryAcquire(ctx, req)
+			}
+			return g, err
+		}
+	}},
+	{"a lifted limit of nothing ends a pause", []string{"missed/not under a limit"}, func(m *mutant) {
+		m.changes(func(c *dlock.Change) {
+			if c.Limit != nil && c.Limit.Slots < 0 {
+				c.Pause = &dlock.Pause{Order: ann}
+			}
+		})
+	}},
+	{"an ordered limit adds starts", []string{"tick/an ordered limit"}, func(m *mutant) {
+		limits := make(map[string]int)
+		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+			if l := change.Limit; l != nil {
+				limits[name] = l.Slots
+			}
+			return m.Store.Order(ctx, name, change)
+		}
+		m.claimsOf(func(name string, t *dlock.Tick) { t.Max = max(t.Max, limits[name]) })
+	}},
+	{"an ordered limit takes starts", []string{"tick/an ordered limit"}, func(m *mutant) {
+		limits := make(map[string]int)
+		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+			if l := change.Limit; l != nil {
+				limits[name] = l.Slots
+			}
+			return m.Store.Order(ctx, name, change)
+		}
+		m.claimsOf(func(name string, t *dlock.Tick) {
+			if limit := limits[name]; limit > 0 {
+				t.Max = min(t.Max, limit)
+			}
+		})
+	}},
 	{"revoke frees the slot", []string{"revoke/the slot stays", "revoke/the holder is told"}, func(m *mutant) {
 		granted := m.remember()
 		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
@@ -907,8 +969,8 @@ func (m *mutant) untriggered(name string, gone bool) {
 func (m *mutant) missed(why dlock.Reason) {
 	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
-		if req.Tick != nil && req.Tick.Missed && reason(err) == why {
-			req.Tick = &dlock.Tick{At: req.Tick.At, Max: req.Tick.Max}
+		if req.Tick != nil && !req.Tick.Missed.IsZero() && reason(err) == why {
+			req.Tick = &dlock.Tick{At: req.Tick.At, Max: req.Tick.Max, Schedule: req.Tick.Schedule}
 			return m.Store.TryAcquire(ctx, req)
 		}
 		return g, err
@@ -1052,9 +1114,20 @@ func (m *mutant) ttl(change func(time.Duration) time.Duration) {
 }
 
 func (m *mutant) tick(change func(time.Time) time.Time) {
+	m.claims(func(t *dlock.Tick) { t.At = change(t.At) })
+}
+
+// claims changes every claim of a tick.
+func (m *mutant) claims(change func(*dlock.Tick)) {
+	m.claimsOf(func(_ string, t *dlock.Tick) { change(t) })
+}
+
+func (m *mutant) claimsOf(change func(string, *dlock.Tick)) {
 	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-		if req.Tick != nil && !req.Tick.At.IsZero() {
-			req.Tick = &dlock.Tick{At: change(req.Tick.At), Max: req.Tick.Max, Missed: req.Tick.Missed}
+		if req.Tick != nil && req.Validate() == nil {
+			tick := *req.Tick
+			change(req.Name, &tick)
+			req.Tick = &tick
 		}
 		return m.Store.TryAcquire(ctx, req)
 	}

@@ -148,6 +148,7 @@ var promises = join(
 	successes,
 	abandoning,
 	ordering,
+	missing,
 	roundTrips,
 	hammering,
 	randomly,

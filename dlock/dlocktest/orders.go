@@ -24,8 +24,6 @@ var ordering = []promise{
 	{name: "orders/a trigger has one instant", given: needsOrders, show: triggerInstant},
 	{name: "orders/nonsense is refused", given: needsOrders, show: ordersChecked},
 	{name: "orders/who has a tick", given: needsOrders, show: tickHolder},
-	{name: "orders/missed ticks", given: needsTick, show: missedTicks},
-	{name: "orders/a pause is not missed", given: needsOrders, show: missedInPause},
 	{name: "revoke/the holder is told", given: needsOrders, show: revokeTold},
 	{name: "revoke/the slot stays taken", given: needsOrders, show: revokeKeepsSlot},
 	{name: "revoke/ends with its lease", given: needsOrders, show: revokeEnds},
@@ -372,45 +370,6 @@ func tickHolder(c *check) {
 	if o := b.orders("x")[0]; !o.Tick.Equal(at) || o.Holder != second.Holder {
 		c.errorf("the last tick %v of %v: must be %v of %v", o.Tick, o.Holder, at, second.Holder)
 	}
-}
-
-// missed asks for a tick that nobody was there for.
-func (c *check) missed(name string, at time.Time) dlock.Request {
-	req := c.tick(name, 3, at, 3)
-	req.Tick.Missed = true
-	return req
-}
-
-// missedTicks catches a store that has a tick run again which ran, or one that a new timer never had.
-func missedTicks(c *check) {
-	a, b := c.host(), c.host()
-	at := thisSecond().Add(-time.Minute)
-	a.mustRefuse(c.missed("x", at), dlock.TickFirst)
-	a.mustAcquire(c.request("x", 3)) // without a tick
-	a.mustRefuse(c.missed("x", at), dlock.TickFirst)
-	a.mustAcquire(c.tick("x", 3, at, 3))
-	b.mustRefuse(c.missed("x", at), dlock.TickTaken) // though it may start twice more
-	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.TickLate)
-	b.mustAcquire(c.missed("x", at.Add(time.Second)))
-	a.mustRefuse(c.missed("x", at.Add(time.Second)), dlock.TickTaken)
-	a.mustRefuse(c.tick("x", 3, at, 3), dlock.TickLate)
-}
-
-func missedInPause(c *check) {
-	a, b := c.host(), c.host()
-	if !c.h.Features.AtomicTick {
-		return
-	}
-	a.mustAcquire(c.tick("x", 3, thisSecond().Add(-time.Hour), 3))
-	a.pauseFor("x", time.Hour)
-	within := time.Now()
-	c.pause()
-	a.pauseFor("x", 0)
-	if no := b.mustRefuse(c.missed("x", within), dlock.Paused); no.Order != ann {
-		c.errorf("the tick fell into a pause %+v: must be %+v", no.Order, ann)
-	}
-	c.pause()
-	b.mustAcquire(c.missed("x", time.Now()))
 }
 
 func (h *host) revoke(g dlock.Grant, order dlock.Order) error {

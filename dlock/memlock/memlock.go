@@ -7,7 +7,6 @@
 package memlock
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -43,8 +42,10 @@ type entry struct {
 	fence    dlock.Fence
 	tick     int64 // the latest tick claimed, in microseconds
 	starts   int   // of that tick
+	schedule int64 // that it belongs to
 	used     time.Time
-	success  time.Time    // when a grant was last released as succeeded
+	released time.Time    // when a grant was last released
+	success  time.Time    // when one was last released as succeeded
 	claimer  dlock.Holder // of the tick, the last
 	orders   orders
 }
@@ -93,22 +94,24 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		no.News = news
 		return dlock.Grant{}, no
 	}
-	n := max(req.Slots, 1)
-	if news.Limit > 0 {
-		n = news.Limit
-	}
-	if req.Tick != nil {
-		at := req.Tick.At.UnixMicro()
+	if t := req.Tick; t != nil {
+		at, missed := t.At.UnixMicro(), !t.Missed.IsZero()
 		switch {
 		case at > now.Add(dlock.MaxTickAhead).UnixMicro():
 			return refuse(dlock.TickAhead)
 		case at < e.tick:
 			return refuse(dlock.TickLate)
-		case at == e.tick && (e.starts >= cmp.Or(req.Tick.Max, n) || req.Tick.Missed):
+		case at == e.tick && (e.starts >= t.Max || missed):
 			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.TickTaken, Slots: req.Slots, Holder: e.claimer, News: news}
-		case req.Tick.Missed && e.tick == 0:
+		case missed && (e.tick == 0 || e.schedule != t.Schedule):
 			return refuse(dlock.TickFirst)
+		case missed && t.Missed.Before(e.lastHeld()):
+			return refuse(dlock.TickHeld)
 		}
+	}
+	n := max(req.Slots, 1)
+	if news.Limit > 0 {
+		n = news.Limit
 	}
 	known := e.slots[:min(n, len(e.slots))]
 	free := slices.IndexFunc(known, func(sl slot) bool { return !sl.held(now) })
@@ -131,7 +134,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			e.tick, e.starts = at, 0
 		}
 		e.starts++
-		e.claimer = req.Holder
+		e.schedule, e.claimer = req.Tick.Schedule, req.Holder
 	}
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = req.Slots
@@ -154,6 +157,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) *dlock.Order {
 		*sl = slot{}
+		e.released = now
 		if grant.Succeeded {
 			e.success = now
 		}
@@ -241,6 +245,17 @@ func (e *entry) held(now time.Time) (n int) {
 		}
 	}
 	return n
+}
+
+// lastHeld is until when, at the latest, a lease was or is held.
+func (e *entry) lastHeld() time.Time {
+	last := e.released
+	for i := range e.slots {
+		if e.slots[i].token != "" && e.slots[i].ends.After(last) {
+			last = e.slots[i].ends
+		}
+	}
+	return last
 }
 
 // firstToEnd returns, of the slots that are held, the one that ends first.

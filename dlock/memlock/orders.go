@@ -11,7 +11,7 @@ import (
 type orders struct {
 	version int64
 	pause   dlock.Order
-	until   time.Time // of the pause; it stays when that is over
+	until   time.Time // of the pause, or of a limit of 0; it stays when that is over
 	limit   *dlock.Limit
 	trigger dlock.Order
 	at      time.Time // of the trigger
@@ -33,7 +33,7 @@ func (o *orders) refuse(req dlock.Request, now time.Time) *dlock.NotAcquiredErro
 		no.Order, no.Ends = o.pause, o.until.Sub(now)
 	case o.limit != nil && o.limit.Slots == 0:
 		no.Order = o.limit.Order
-	case req.Tick != nil && req.Tick.Missed && req.Tick.At.Before(o.until):
+	case req.Tick != nil && req.Tick.Missed.Before(o.until) && !req.Tick.Missed.IsZero():
 		no.Order = o.pause
 	default:
 		return nil
@@ -59,6 +59,9 @@ func (s *Store) Order(ctx context.Context, name string, change dlock.Change) err
 		}
 	}
 	if l := change.Limit; l != nil {
+		if o.limit != nil && o.limit.Slots == 0 && l.Slots != 0 && o.until.Before(now) {
+			o.pause, o.until = l.Order, now
+		}
 		o.limit = nil
 		if l.Slots >= 0 {
 			limit := *l

@@ -4,7 +4,8 @@
 -- The keys of a name:
 --   state   hash: what is known of the name. fence, tick, starts, slots, run (master_replid of the server that granted last), form, success (µs: when
 --           a grant was last released as succeeded), claimer (JSON members: whose start of the tick was the last), kept (ms: when the end of the
---           state was last put off); of a mutex also released: 0 from a grant to its release; of a semaphore also what people ordered, see order.lua
+--           state was last put off), schedule: of the tick; released: of a mutex 0 from a grant to its release, then 1, of a semaphore when a grant
+--           was last released (µs); of a semaphore also what people ordered, see order.lua
 --           A version that keeps what this one would misread has to write format, a number: 2. This one then grants nothing of that name, and writes nothing
 --   index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that the lowest released slot comes first.
 --           It is a hint. The slot's own key decides.
@@ -22,8 +23,8 @@
 -- ARGV[5] form    of the keys: plain or tagged   ARGV[6] note, see above; '': the state
 -- ARGV[7] ttl     ms   ARGV[8] holder: JSON members to store, readable with redis-cli
 -- ARGV[9] epoch   of the failover that made this server the master, with a slash before it; '' without Sentinel
--- ARGV[10…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), starts of it that are allowed (0: as many as there are
---          slots), and 1 if it is claimed as one that nobody was there for, else 0
+-- ARGV[10…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), starts of it that are allowed, when it came due if it is
+--          claimed as one that nobody was there for (µs), else 0, and its schedule
 --
 -- Returns {now µs, answer of each attempt …}, an answer being words with a blank between any two, and behind a line break a text, if there is one:
 --   ok NEWS slot fence ABANDONED, which is 1 if whoever had the slot before did not release it
@@ -303,14 +304,14 @@ local function attempt(state, token, slots, claim)
     return 'ok' .. news .. ' ' .. (mutex and '0' or again) .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
   end
 
-  -- 2. Orders. What lies before the end of a pause was not missed.
-  local tick_text, most, missed, wanted
+  -- 2. Orders. What came due before the end of a pause was not missed.
+  local tick_text, most, missed, schedule, wanted
   if claim ~= '' then
-    tick_text, most, missed = string.match(claim, '^(-?%d+) (%d+) (%d)$')
+    tick_text, most, missed, schedule = string.match(claim, '^(-?%d+) (%d+) (-?%d+) (-?%d+)$')
     if not tick_text then error('TICKSLOT the claim of a tick makes no sense', 0) end
-    wanted, missed = tick_text + 0, missed == '1'
+    wanted, missed = tick_text + 0, missed ~= '0' and missed + 0
   end
-  if micros < paused or missed and wanted < paused then
+  if micros < paused or missed and missed < paused then
     return 'paused' .. news .. ' ' .. int(paused) .. '\n' .. (call('HGET', state, 'pause') or '')
   end
   if limit == 0 then return 'paused' .. news .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
@@ -324,10 +325,17 @@ local function attempt(state, token, slots, claim)
     if wanted > micros + ahead then return 'tick_ahead' .. news end
     if wanted < tick then return 'tick_late' .. news end
     if wanted == tick then
-      starts, most = count(known[at + 1]), most + 0
-      if missed or starts >= (most > 0 and most or n) then return 'tick_taken' .. news .. '\n' .. (known[at + 2] or '') end
+      starts = count(known[at + 1])
+      if missed or starts >= most + 0 then return 'tick_taken' .. news .. '\n' .. (known[at + 2] or '') end
     end
-    if missed and tick == 0 then return 'tick_first' .. news end
+    if missed then
+      if tick == 0 or (call('HGET', state, 'schedule') or '0') ~= schedule then return 'tick_first' .. news end
+      -- Whoever held a lease then was there. Leases that nobody released stand in the index with their end, until their slot is granted again.
+      if not mutex and (missed < count(call('HGET', state, 'released'))
+        or #call('ZRANGEBYSCORE', index, '(' .. int(math.floor(missed / 1000)), '+inf', 'LIMIT', '0', '1') > 0) then
+        return 'tick_held' .. news
+      end
+    end
   end
 
   -- 4. A slot that looks free: the lowest that was released, then those that expired, then new ones.
@@ -410,9 +418,9 @@ local function attempt(state, token, slots, claim)
   -- 8. Remember what it was. What seldom changes is written only then, and once a day, when the end of the state is put off.
   if mutex then
     call('HSET', state, 'fence', fence_text, 'released', '0')
-    if wanted then call('HSET', state, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder) end
+    if wanted then call('HSET', state, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder, 'schedule', schedule) end
   elseif wanted then
-    call('HSET', state, 'fence', fence_text, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder)
+    call('HSET', state, 'fence', fence_text, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder, 'schedule', schedule)
   else
     call('HSET', state, 'fence', fence_text)
   end

@@ -72,7 +72,7 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	}
 	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
 	switch reason {
-	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst:
+	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst, dlock.TickHeld:
 	case dlock.TickTaken:
 		no.Holder = parseClaimer(text)
 	case dlock.Paused:

@@ -1,6 +1,6 @@
 -- Order: change what is ordered for a semaphore. A part that is '' stays as it is.
 --
--- KEYS[1] state   see acquire.lua. Of orders it has: version, until (µs: the end of the pause; it stays when that is over), pause (JSON),
+-- KEYS[1] state   see acquire.lua. Of orders it has: version, until (µs: the end of the pause, or of a limit of 0; it stays when that is over), pause (JSON),
 --                 limit (-1: as requests declare), limit_order (JSON), trigger (JSON), at (µs: of the trigger). From the first order on
 --                 it does not expire
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its order
@@ -19,7 +19,7 @@ local function count(x)
   return x and x >= 0 and x < 9007199254740992 and x or 0
 end
 
-local known = redis.pcall('HMGET', state, 'version', 'until')
+local known = redis.pcall('HMGET', state, 'version', 'until', 'limit')
 if known.err then
   return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err)
 end
@@ -35,14 +35,20 @@ local function change(field, value)
   changes[#changes + 1] = field
   changes[#changes + 1] = value
 end
+local paused = count(known[2])
 if ARGV[1] ~= '' then
   local length = tonumber(ARGV[1])
-  if length > 0 or micros < count(known[2]) then
-    change('until', int(micros + length))
+  if length > 0 or micros < paused then
+    paused = micros + length
+    change('until', int(paused))
     change('pause', ARGV[2])
   end
 end
 if ARGV[3] ~= '' then
+  if known[3] == '0' and ARGV[3] ~= '0' and paused < micros then -- what came due under a limit of 0 was not missed either
+    change('until', int(micros))
+    change('pause', ARGV[4])
+  end
   change('limit', ARGV[3])
   change('limit_order', ARGV[4])
 end

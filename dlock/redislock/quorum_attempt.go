@@ -39,17 +39,12 @@ func (q *Quorum) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 		if req.Tick.Max > dlock.MaxSlots {
 			return dlock.Grant{}, fmt.Errorf("redislock: %d starts of a tick: at most %d", req.Tick.Max, dlock.MaxSlots)
 		}
-		if req.Tick.Max == 0 {
-			tick := *req.Tick
-			tick.Max = max(1, req.Slots)
-			req.Tick = &tick
-		}
 		switch ahead := time.Until(req.Tick.At); {
 		case ahead > dlock.MaxTickAhead:
 			return dlock.Grant{}, refusal(req, dlock.TickAhead)
 		case ahead < -tickMemory/2:
 			return dlock.Grant{}, refusal(req, dlock.TickLate)
-		case req.Tick.Missed: // which tick was the last, nobody knows here
+		case !req.Tick.Missed.IsZero(): // which tick was the last, nobody knows here
 			return dlock.Grant{}, refusal(req, dlock.TickFirst)
 		}
 	}

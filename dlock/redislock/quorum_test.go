@@ -348,10 +348,10 @@ func TestQuorumKnowsNoMissedTick(t *testing.T) {
 	quorumRelease(t, q, dlock.OK, quorumTake(t, q, req))
 	missed := quorumRequest(3)
 	for _, when := range []time.Time{at, at.Add(time.Second)} {
-		missed.Tick = &dlock.Tick{At: when, Max: 3, Missed: true}
+		missed.Tick = &dlock.Tick{At: when, Max: 3, Missed: when}
 		quorumRefuses(t, q, missed, dlock.TickFirst)
 	}
-	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, Missed: true}
+	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, Missed: at}
 	quorumRefuses(t, q, missed, dlock.TickLate)
 	if _, ok := dlock.DistributedLock(q).(dlock.Controller); ok {
 		t.Error("a quorum has no fences to revoke by")

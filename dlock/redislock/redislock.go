@@ -206,11 +206,16 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	claim := ""
 	if t := req.Tick; t != nil {
-		missed := "0"
-		if t.Missed {
-			missed = "1"
+		missed := int64(0)
+		if !t.Missed.IsZero() {
+			missed = t.Missed.UnixMicro()
 		}
-		claim = strconv.FormatInt(t.At.UnixMicro(), 10) + " " + strconv.Itoa(t.Max) + " " + missed
+		var room [4 * 21]byte
+		b := strconv.AppendInt(room[:0], t.At.UnixMicro(), 10)
+		for _, n := range [...]int64{int64(t.Max), missed, t.Schedule} {
+			b = strconv.AppendInt(append(b, ' '), n, 10)
+		}
+		claim = string(b)
 	}
 	c := &call{script: acquireScript, common: s.acquireArgs(req), keys: []string{s.state(req.Name, req.Slots == 0)},
 		items: []any{req.Token, strconv.Itoa(req.Slots), claim}}

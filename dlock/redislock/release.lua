@@ -39,18 +39,19 @@ local function release(state, slot, token, well)
   local released = value and sub(value, 1, #mine) == mine
   if released then
     call('DEL', key) -- first of all: a server without memory lets a script write only after that
-    if mutex then
-      note(state, 'released', '1')
-    else
+    if not mutex then
       call('ZADD', base .. 'index', 'XX', slot, slot)
       call('ZREM', base .. 'tokens', token)
     end
+    if not micros then
+      local time = call('TIME')
+      micros = time[1] .. sub('00000' .. time[2], -6)
+    end
+    local when = mutex and '1' or micros -- see acquire.lua
     if well == '1' then
-      if not micros then
-        local time = call('TIME')
-        micros = time[1] .. sub('00000' .. time[2], -6)
-      end
-      note(state, 'success', micros)
+      note(state, 'released', when, 'success', micros)
+    else
+      note(state, 'released', when)
     end
   end
   return (released and '1 ' or '0 ') .. (slots or '0')

@@ -106,7 +106,7 @@ func newMySQL(d sqlDB, o Options) *mysql {
 	for _, part := range mysqlParts {
 		m.names[part] = m.file(part)
 	}
-	m.acquires = fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.acquires = fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.extends = fill("CALL {extend}(?, ?, ?)", m.names)
 	m.releases = fill("CALL {release}(?, ?)", m.names)
 	m.cleans = fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
@@ -143,7 +143,7 @@ func (m *mysql) call(ctx context.Context, query string, args []any, dest ...any)
 // Text is passed as bytes: what the server would make of it depends on the character set of the connection.
 func (m *mysql) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = m.call(ctx, m.acquires, []any{
-		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, c.missed, dlock.MaxTickAhead.Microseconds(),
+		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, c.missed, c.schedule, dlock.MaxTickAhead.Microseconds(),
 		cut(c.holder.Host), c.holder.PID, cut(c.holder.ID), min(c.wait, longestWait),
 	}, v.scan()...)
 	return v, err
@@ -330,7 +330,7 @@ var mysqlColumns = []wantedColumn{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime(6)"}, {"expires_at", "datetime(6)"}, {"released_at", "datetime(6)"},
 	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"}, {"revoked", "text utf8mb4"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"}, {"succeeded_at", "datetime(6)"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime(6)"},
 	{"orders_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_order", "text utf8mb4"}, {"slot_limit", "int"}, {"limit_order", "text utf8mb4"},
 	{"triggered_at", "bigint"}, {"trigger_order", "text utf8mb4"},
 }

@@ -128,6 +128,9 @@ func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
 	if _, err := acquire("run", "t", &dlock.Tick{At: begun, Max: 3}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := acquire("held", "v", &dlock.Tick{At: begun.Add(-time.Minute), Max: 3}); err != nil {
+		t.Fatal(err)
+	}
 	order("paused", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}})
 	order("none", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 0}})
 	order("first", dlock.Change{Trigger: &ann})
@@ -158,9 +161,10 @@ func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
 	}{
 		"paused":  {dlock.Paused, nil, ""},
 		"none":    {dlock.Paused, nil, ""},
-		"resumed": {dlock.Paused, &dlock.Tick{At: begun, Max: 1, Missed: true}, ""},
-		"first":   {dlock.TickFirst, &dlock.Tick{At: begun, Max: 1, Missed: true}, ""},
-		"run":     {dlock.TickTaken, &dlock.Tick{At: begun, Max: 3, Missed: true}, "h-t"},
+		"resumed": {dlock.Paused, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
+		"first":   {dlock.TickFirst, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
+		"run":     {dlock.TickTaken, &dlock.Tick{At: begun, Max: 3, Missed: begun}, "h-t"},
+		"held":    {dlock.TickHeld, &dlock.Tick{At: begun, Max: 3, Missed: begun}, ""},
 		"limited": {dlock.Full, nil, "h-a"},
 		"lowered": {dlock.Full, nil, "h-d"}, // slot 0 is free, and one too many is held
 	} {

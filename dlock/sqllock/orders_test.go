@@ -285,7 +285,7 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 
 // acquireAsT is what TryAcquire sends, with a token t and a host h, for a test that has it in a transaction of its own.
 func acquireAsT(s *sqllock.Store) string {
-	return "SELECT * FROM " + s.FunctionName("acquire") + "('a:slot:', 3, 't', 60000000, NULL, 0, false, 5000000, 'h', 1, 'i', 10000)"
+	return "SELECT * FROM " + s.FunctionName("acquire") + "('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
 }
 
 // A grant that was decided on before a limit was ordered, and is made after that, keeps to it.

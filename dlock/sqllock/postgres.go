@@ -93,8 +93,8 @@ func newPostgres(d Driver, o Options) *postgres {
 		hash := sha256.Sum256([]byte(fill(postgresFile(function), map[string]string{"settings": p.names["settings"]})))
 		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
 	}
-	p.acquires = fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::boolean,"+
-		" $8::bigint, $9::text, $10::bigint, $11::text, $12::bigint)", p.names)
+	p.acquires = fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
+		" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint)", p.names)
 	p.extends = fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.releases = fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.lists = fill("SELECT {list}($1::text, $2::bigint)", p.names)
@@ -122,7 +122,7 @@ func (p *postgres) close() error { return p.Close() }
 
 func (p *postgres) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = p.QueryRow(ctx, p.acquires, []any{
-		c.resource, c.slots, c.token, c.ttl, c.tick, c.max, c.missed, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID,
+		c.resource, c.slots, c.token, c.ttl, c.tick, c.max, c.missed, c.schedule, dlock.MaxTickAhead.Microseconds(), c.holder.Host, c.holder.PID, c.holder.ID,
 		c.wait,
 	}, v.scan()...)
 	return v, err
@@ -199,7 +199,7 @@ var postgresColumns = []wantedColumn{
 	{"resource_name", "text"}, {"slot", "int4"}, {"lock_id", "text"}, {"fence", "int8"},
 	{"acquired_at", "timestamptz"}, {"expires_at", "timestamptz"}, {"released_at", "timestamptz"},
 	{"host_name", "text"}, {"process_id", "int8"}, {"process_tag", "text"}, {"revoked", "text"},
-	{"tick", "int8"}, {"tick_starts", "int4"}, {"slots", "int4"}, {"succeeded_at", "timestamptz"},
+	{"tick", "int8"}, {"tick_starts", "int4"}, {"tick_schedule", "int8"}, {"slots", "int4"}, {"succeeded_at", "timestamptz"},
 	{"orders_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_order", "text"}, {"slot_limit", "int4"}, {"limit_order", "text"},
 	{"triggered_at", "int8"}, {"trigger_order", "text"},
 }

@@ -258,7 +258,7 @@ var sqliteColumns = []wantedColumn{
 	{"resource_name", "TEXT"}, {"slot", "INTEGER"}, {"lock_id", "TEXT"}, {"fence", "INTEGER"},
 	{"acquired_at", "INTEGER"}, {"expires_at", "INTEGER"}, {"released_at", "INTEGER"},
 	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"}, {"revoked", "TEXT"},
-	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"slots", "INTEGER"}, {"succeeded_at", "INTEGER"},
+	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"tick_schedule", "INTEGER"}, {"slots", "INTEGER"}, {"succeeded_at", "INTEGER"},
 	{"orders_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_order", "TEXT"}, {"slot_limit", "INTEGER"}, {"limit_order", "TEXT"},
 	{"triggered_at", "INTEGER"}, {"trigger_order", "TEXT"},
 }

@@ -11,12 +11,13 @@ import (
 
 // A sqliteLook is one look, on one snapshot, at all that decides about a claim: see look.sql.
 type sqliteLook struct {
-	now     int64
-	tick    sql.Null[int64] // the latest one claimed
-	starts  sql.Null[int]   // of it
-	slots   sql.Null[int]   // as the latest grant declared them
-	success sql.Null[int64] // when a grant was last released as succeeded
-	claimer dlock.Holder    // of the tick, the last
+	now      int64
+	tick     sql.Null[int64] // the latest one claimed
+	starts   sql.Null[int]   // of it
+	schedule int64           // that it belongs to
+	slots    sql.Null[int]   // as the latest grant declared them
+	success  sql.Null[int64] // when a grant was last released as succeeded
+	claimer  dlock.Holder    // of the tick, the last
 
 	version    int64         // of what is ordered
 	paused     int64         // until when; it stays when that is over
@@ -34,14 +35,15 @@ type sqliteLook struct {
 	present int           // rows in the window
 	again   bool          // the token has a slot
 
-	format int64 // of the table: see tableFormat
+	format   int64 // of the table: see tableFormat
+	lastHeld int64 // until when a lease was held, or is, if it was asked for
 }
 
 func (l *sqliteLook) dest() []any {
 	return []any{
-		&l.now, &l.tick, &l.starts, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
+		&l.now, &l.tick, &l.starts, &l.schedule, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
 		&l.version, &l.paused, &l.pauseOrder, &l.limit, &l.limitOrder,
-		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present, &l.again, &l.format,
+		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present, &l.lastHeld, &l.again, &l.format,
 	}
 }
 
@@ -74,16 +76,18 @@ func (l sqliteLook) decide(c claim, window window) (v verdict, free int) {
 		v.reason, v.ends, v.order = string(dlock.Paused), max(1, l.paused-l.now), l.pauseOrder
 	case l.limit.Valid && l.limit.V == 0:
 		v.reason, v.order = string(dlock.Paused), l.limitOrder
-	case c.missed && *c.tick < l.paused:
+	case c.missed != nil && *c.missed < l.paused:
 		v.reason, v.order = string(dlock.Paused), l.pauseOrder
 	case c.tick != nil && *c.tick > l.now+dlock.MaxTickAhead.Microseconds():
 		v.reason = string(dlock.TickAhead)
 	case c.tick != nil && l.tick.Valid && *c.tick < l.tick.V:
 		v.reason = string(dlock.TickLate)
-	case c.tick != nil && l.tick.Valid && *c.tick == l.tick.V && (l.starts.V >= cmp.Or(c.max, l.n(c)) || c.missed):
+	case c.tick != nil && l.tick.Valid && *c.tick == l.tick.V && (l.starts.V >= c.max || c.missed != nil):
 		v.reason, v.holder = string(dlock.TickTaken), l.claimer
-	case c.missed && !l.tick.Valid:
+	case c.missed != nil && (!l.tick.Valid || l.schedule != c.schedule):
 		v.reason = string(dlock.TickFirst)
+	case c.missed != nil && *c.missed < l.lastHeld: // whoever held a lease then was there
+		v.reason = string(dlock.TickHeld)
 	case l.limit.V > 0 && l.held >= l.limit.V: // of any slot: when it was lowered, there may be more than it allows
 		v.reason, v.holder, v.since, v.ends = string(dlock.Full), l.holder, l.now-l.since, l.left-l.now
 	case !l.first.Valid: // nobody has ever had one
@@ -120,7 +124,7 @@ func (w window) of(n int) (before, last int) {
 func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 	return inTime(ctx, func(ctx context.Context) (v verdict, err error) {
 		in := window(rand.IntN(1 << 30))
-		args := []any{c.resource, max(c.slots, 1), c.token, int(in), windowSize}
+		args := []any{c.resource, max(c.slots, 1), c.token, int(in), windowSize, c.missed != nil}
 		look, err := read(ctx, s.sqliteFile, s.looks, args, (*sqliteLook).dest)
 		if err := cmp.Or(s.onePath(), err, laterFormat(look.format)); err != nil {
 			return v, err
@@ -164,7 +168,7 @@ func (s *sqlite) grant(conn *sql.Conn, look sqliteLook, c claim, free int) (verd
 	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted that.
 	v.abandoned = look.first.Valid && free == look.first.V && look.ends > 0
 	if err == nil && (c.tick != nil || !look.slots.Valid || look.slots.V != c.slots) {
-		_, err = conn.ExecContext(local, s.heads, c.resource, c.tick, c.slots, c.holder.Host, c.holder.PID, c.holder.ID)
+		_, err = conn.ExecContext(local, s.heads, c.resource, c.tick, c.slots, c.holder.Host, c.holder.PID, c.holder.ID, c.schedule)
 	}
 	return v, err
 }

@@ -90,7 +90,8 @@ type claim struct {
 	ttl      int64
 	tick     *int64
 	max      int
-	missed   bool
+	missed   *int64 // when the tick came due, if it is claimed as one that nobody was there for
+	schedule int64  // of the tick
 	holder   dlock.Holder
 	wait     int64 // in milliseconds: no lock in the database is waited for any longer, see patience
 }
@@ -211,7 +212,11 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	c := claim{resource: resource, slots: req.Slots, token: req.Token, ttl: micros(req.TTL), holder: holder, wait: patience(ctx)}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
-		c.tick, c.max, c.missed = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Missed
+		c.tick, c.max, c.schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
+		if !req.Tick.Missed.IsZero() {
+			due := req.Tick.Missed.UnixMicro()
+			c.missed = &due
+		}
 	}
 	v, err := s.db.acquire(ctx, c)
 	if err != nil {
@@ -235,7 +240,7 @@ func (v verdict) grant(req dlock.Request) (dlock.Grant, error) {
 		return dlock.Grant{
 			Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), News: news, Abandoned: v.abandoned,
 		}, nil
-	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst:
+	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst, dlock.TickHeld:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
 	case dlock.TickTaken:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, News: news}

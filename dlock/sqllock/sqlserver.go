@@ -67,7 +67,7 @@ func (m *sqlserver) close() error { return m.Close() }
 func (m *sqlserver) acquire(ctx context.Context, c claim) (v verdict, err error) {
 	err = m.QueryRow(ctx, m.file("acquire", c.wait), []any{
 		[]byte(c.resource), c.slots, []byte(c.token), c.ttl, c.tick, c.max, c.missed, dlock.MaxTickAhead.Microseconds(),
-		c.holder.Host, c.holder.PID, c.holder.ID, c.wait,
+		c.holder.Host, c.holder.PID, c.holder.ID, c.wait, c.schedule,
 	}, v.scan()...)
 	return v, err
 }
@@ -163,7 +163,7 @@ var sqlserverColumns = []wantedColumn{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
 	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"}, {"revoked", "nvarchar(4000)"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"slots", "int"}, {"succeeded_at", "datetime2(6)"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime2(6)"},
 	{"orders_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_order", "nvarchar(4000)"}, {"slot_limit", "int"}, {"limit_order", "nvarchar(4000)"},
 	{"triggered_at", "bigint"}, {"trigger_order", "nvarchar(4000)"},
 }

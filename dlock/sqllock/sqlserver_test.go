@@ -118,7 +118,7 @@ func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000, Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
-		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2, Missed: true}}
+		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, Missed: time.UnixMicro(43)}}
 	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, News: dlock.News{Slots: 5, Success: 6 * time.Second, Orders: 12, Limit: 4}, Abandoned: true}
 
 	t.Run("acquire", func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 		text, args := s.last()
 		wellFormed(t, text, len(args))
-		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "true", "5000000", "h", "7", "i"} {
-			if got := asText(args[i].Value); got != want {
+		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "43", "5000000", "h", "7", "i", "", "-8"} {
+			if got := asText(args[i].Value); got != want && want != "" {
 				t.Errorf("parameter %d is %s, want %s", i+1, got, want)
 			}
 		}
@@ -139,7 +139,7 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 	})
 	t.Run("refusals", func(t *testing.T) {
-		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead", "tick_first", "paused"} {
+		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead", "tick_first", "tick_held", "paused"} {
 			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x", int64(2e6), int64(3e6), int64(0), int64(12), int64(4), `{"by":"ann"}`)
 			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
 			no, ok := errors.AsType[*dlock.NotAcquiredError](err)

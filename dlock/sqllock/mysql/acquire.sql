@@ -14,8 +14,9 @@ CREATE PROCEDURE {acquire}(
 	p_token VARBINARY(64),
 	p_ttl BIGINT,              -- microseconds
 	p_tick BIGINT,             -- microseconds since 1970, or NULL
-	p_max INT,                 -- starts allowed of this tick, 0: as many as there are slots
-	p_missed BOOLEAN,          -- nobody was there for this tick
+	p_max INT,                 -- starts allowed of this tick
+	p_missed BIGINT,           -- when this tick came due, if nobody was there for it, microseconds since 1970, or NULL
+	p_schedule BIGINT,         -- of this tick
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
 	p_wait BIGINT              -- milliseconds to wait for a lock
@@ -31,7 +32,7 @@ BEGIN
 	DECLARE v_format BIGINT;
 	DECLARE v_refusal VARCHAR(128);
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free, v_row, v_passed INT;
-	DECLARE v_tick, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
+	DECLARE v_tick, v_schedule, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
 	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
 	DECLARE v_abandoned BOOLEAN;
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
@@ -61,12 +62,12 @@ BEGIN
 		START TRANSACTION READ WRITE;
 
 		-- 1. One look at everything. The first read without a lock makes the snapshot, after the lock was had.
-		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_declared = NULL, v_succeeded = NULL, v_abandoned = FALSE, v_again = NULL, v_first = NULL,
+		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_declared = NULL, v_succeeded = NULL, v_abandoned = FALSE, v_again = NULL, v_first = NULL,
 			v_version = NULL, v_paused = NULL, v_limit = NULL, v_tick_host = NULL, v_tick_pid = NULL, v_tick_tag = NULL;
 		IF v_lock THEN
-			SELECT slot, tick, tick_starts, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
+			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
+			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED;
 			IF v_head IS NULL THEN
@@ -79,9 +80,9 @@ BEGIN
 				ITERATE attempt;
 			END IF;
 		ELSE
-			SELECT slot, tick, tick_starts, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
+			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
+			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
@@ -123,12 +124,17 @@ BEGIN
 		-- 3. What is ordered; and the tick: a scheduled instant, started at most p_max times, never after a later one.
 		SET v_verdict = CASE
 			WHEN v_paused > v_clock OR v_limit = 0 THEN 'paused'
-			WHEN p_missed AND p_tick < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused) THEN 'paused'
+			WHEN p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused) THEN 'paused'
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_tick THEN 'tick_late'
-			WHEN p_tick = v_tick AND (v_starts >= COALESCE(NULLIF(p_max, 0), v_n) OR p_missed) THEN 'tick_taken'
-			WHEN p_missed AND v_tick IS NULL THEN 'tick_first'
+			WHEN p_tick = v_tick AND (v_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
+			WHEN p_missed IS NOT NULL AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
+		IF v_verdict IS NULL AND p_missed IS NOT NULL THEN -- whoever held a lease then was there
+			SELECT COUNT(*) INTO v_held FROM {table} WHERE resource_name = p_resource AND slot >= 0 -- in an IF it would lock what it reads
+				AND GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) > v_epoch + INTERVAL p_missed MICROSECOND;
+			SET v_verdict = IF(v_held > 0, 'tick_held', NULL);
+		END IF;
 		IF v_verdict IS NOT NULL THEN
 			LEAVE attempt;
 		END IF;
@@ -215,7 +221,7 @@ BEGIN
 			IF p_tick IS NOT NULL THEN
 				SET v_tick_host = p_host, v_tick_pid = p_pid, v_tick_tag = p_tag;
 			END IF;
-			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts, slots = p_slots,
+			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts, tick_schedule = IF(p_tick IS NULL, tick_schedule, p_schedule), slots = p_slots,
 				host_name = CONVERT(v_tick_host USING utf8mb4), process_id = v_tick_pid, process_tag = CONVERT(v_tick_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = -1;
 		END IF;

@@ -27,10 +27,15 @@ BEGIN
 		-- MySQL assigns from left to right, and what has been assigned is what the next one sees.
 		UPDATE {table} FORCE INDEX (PRIMARY) SET
 			orders_version = GREATEST(COALESCE(orders_version, 0) + 1, v_clock_us),
-			pause_order = IF(p_pause > 0 OR p_pause = 0 AND paused_until > v_clock, CONVERT(p_pause_order USING utf8mb4), pause_order),
+			pause_order = CASE
+				WHEN p_pause > 0 OR p_pause = 0 AND paused_until > v_clock THEN CONVERT(p_pause_order USING utf8mb4)
+				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN CONVERT(p_limit_order USING utf8mb4)
+				ELSE pause_order
+			END,
 			paused_until = CASE
 				WHEN p_pause > 0 THEN v_clock + INTERVAL p_pause MICROSECOND
 				WHEN p_pause = 0 AND paused_until > v_clock THEN v_clock
+				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN v_clock -- nothing was missed under a limit of 0
 				ELSE paused_until
 			END,
 			slot_limit = IF(p_limit IS NULL, slot_limit, NULLIF(p_limit, -1)),

@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	revoked       TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- by whose order this lease is not extended
 	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970; host_name and so on tell by whom,
 	tick_starts   INT,                         --          how often it was started,
+	tick_schedule BIGINT,                      --          of which schedule it is,
 	slots         INT,                         --          how many slots the latest grant declared,
 	succeeded_at  DATETIME(6),                 --          when a grant was last released as succeeded,
 	orders_version BIGINT,                     --          what people ordered: it grows with every order,

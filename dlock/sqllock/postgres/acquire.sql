@@ -13,8 +13,9 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_token text,
 	p_ttl bigint,         -- µs
 	p_tick bigint,        -- µs since 1970, or null
-	p_max integer,        -- starts allowed of this tick, 0: as many as there are slots
-	p_missed boolean,     -- nobody was there for this tick
+	p_max integer,        -- starts allowed of this tick
+	p_missed bigint,      -- when this tick came due, if nobody was there for it, µs since 1970, or null
+	p_schedule bigint,    -- of this tick
 	p_ahead bigint,       -- µs that a tick may be ahead of the clock
 	p_host text, p_pid bigint, p_tag text,
 	p_wait bigint,        -- ms to wait for a lock
@@ -82,7 +83,7 @@ BEGIN
 		END IF;
 
 		-- 1. One look at everything. Each part is written such that only one index will do: with old statistics all look alike.
-		SELECT head.slot AS head, head.tick, head.tick_starts, head.host_name AS tick_host, head.process_id AS tick_pid, head.process_tag AS tick_tag,
+		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.host_name AS tick_host, head.process_id AS tick_pid, head.process_tag AS tick_tag,
 			head.slots, head.succeeded_at, head.orders_version, head.paused_until, head.pause_order, head.slot_limit, head.limit_order,
 			(SELECT mine.slot FROM (SELECT * FROM {table} AS l WHERE l.lock_id = p_token OFFSET 0) AS mine
 				WHERE mine.resource_name = p_resource AND mine.slot >= 0 AND mine.expires_at > clock_timestamp() LIMIT 1) AS again,
@@ -134,7 +135,7 @@ BEGIN
 				WHEN v_seen.slot_limit = 0 THEN
 					o_verdict := 'paused'; o_order := coalesce(v_seen.limit_order, '');
 					RETURN;
-				WHEN p_missed AND p_tick < extract(epoch FROM v_seen.paused_until) * 1000000 THEN
+				WHEN p_missed < extract(epoch FROM v_seen.paused_until) * 1000000 THEN
 					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_order, '');
 					RETURN;
 				WHEN v_slots <> coalesce(v_seen.slot_limit, greatest(p_slots, 1)) THEN
@@ -150,9 +151,15 @@ BEGIN
 		o_verdict := CASE
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_seen.tick THEN 'tick_late'
-			WHEN p_tick = v_seen.tick AND (v_seen.tick_starts >= coalesce(nullif(p_max, 0), v_slots) OR p_missed) THEN 'tick_taken'
-			WHEN p_missed AND v_seen.tick IS NULL THEN 'tick_first'
+			WHEN p_tick = v_seen.tick AND (v_seen.tick_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
+			WHEN p_missed IS NOT NULL AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
+		IF o_verdict IS NULL AND p_missed IS NOT NULL THEN -- whoever held a lease then was there
+			IF EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
+				AND extract(epoch FROM greatest(l.expires_at, l.released_at)) * 1000000 > p_missed) THEN
+				o_verdict := 'tick_held';
+			END IF;
+		END IF;
 		IF o_verdict = 'tick_taken' THEN
 			o_host := coalesce(v_seen.tick_host, ''); o_pid := coalesce(v_seen.tick_pid, 0); o_tag := coalesce(v_seen.tick_tag, '');
 		END IF;
@@ -242,11 +249,12 @@ BEGIN
 				UPDATE {table} AS h SET slots = p_slots WHERE h.resource_name = p_resource AND h.slot = -1;
 			END IF;
 		ELSIF p_tick IS NOT NULL OR p_slots IS DISTINCT FROM v_seen.slots THEN
-			INSERT INTO {table} AS head (resource_name, slot, tick, tick_starts, slots, host_name, process_id, process_tag)
-			VALUES (p_resource, -1, p_tick, 1, p_slots, p_host, p_pid, p_tag)
+			INSERT INTO {table} AS head (resource_name, slot, tick, tick_starts, tick_schedule, slots, host_name, process_id, process_tag)
+			VALUES (p_resource, -1, p_tick, 1, p_schedule, p_slots, p_host, p_pid, p_tag)
 			ON CONFLICT (resource_name, slot) DO UPDATE SET
 				tick = coalesce(p_tick, head.tick),
 				tick_starts = CASE WHEN p_tick IS NULL THEN head.tick_starts WHEN p_tick = head.tick THEN head.tick_starts + 1 ELSE 1 END,
+				tick_schedule = CASE WHEN p_tick IS NULL THEN head.tick_schedule ELSE p_schedule END,
 				host_name = CASE WHEN p_tick IS NULL THEN head.host_name ELSE p_host END,
 				process_id = CASE WHEN p_tick IS NULL THEN head.process_id ELSE p_pid END,
 				process_tag = CASE WHEN p_tick IS NULL THEN head.process_tag ELSE p_tag END,

@@ -38,8 +38,12 @@ BEGIN
 		paused_until = CASE
 			WHEN p_pause > 0 THEN EXCLUDED.paused_until
 			WHEN p_pause = 0 AND head.paused_until > v_clock THEN v_clock
+			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN v_clock -- nothing was missed under a limit of 0
 			ELSE head.paused_until END,
-		pause_order = CASE WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > v_clock THEN p_pause_order ELSE head.pause_order END,
+		pause_order = CASE
+			WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > v_clock THEN p_pause_order
+			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN p_limit_order
+			ELSE head.pause_order END,
 		slot_limit = CASE WHEN p_limit IS NULL THEN head.slot_limit ELSE EXCLUDED.slot_limit END,
 		limit_order = coalesce(p_limit_order, head.limit_order),
 		triggered_at = CASE WHEN p_trigger_order IS NULL THEN head.triggered_at ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,

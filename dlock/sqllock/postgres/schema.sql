@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	revoked       text,                        -- by whose order this lease is not extended
 	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970; host_name and so on tell by whom,
 	tick_starts   integer,                     --          how often it was started,
+	tick_schedule bigint,                      --          of which schedule it is,
 	slots         integer,                     --          how many slots the latest grant declared,
 	succeeded_at  timestamptz,                 --          when a grant was last released as succeeded,
 	orders_version bigint,                     --          what people ordered: it grows with every order,

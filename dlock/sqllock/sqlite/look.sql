@@ -1,8 +1,8 @@
 -- One look, on one snapshot, at all that decides about an acquire.
 --
 -- ?1 resource_name, ?2 number of slots, at least 1, if none was ordered, ?3 token, ?4 a random number: it selects one window of ?5 slots in which rows
--- that somebody deleted are noticed.
-SELECT {now}, head.tick, head.tick_starts, head.slots, head.succeeded_at,
+-- that somebody deleted are noticed, ?6 whether it matters until when a lease was held.
+SELECT {now}, head.tick, head.tick_starts, coalesce(head.tick_schedule, 0), head.slots, head.succeeded_at,
 	coalesce(head.host_name, ''), coalesce(head.process_id, 0), coalesce(head.process_tag, ''),
 	coalesce(head.orders_version, 0), coalesce(head.paused_until, -1), coalesce(head.pause_order, ''), head.slot_limit, coalesce(head.limit_order, ''),
 	first.slot, coalesce(first.expires_at, 0),
@@ -11,6 +11,7 @@ SELECT {now}, head.tick, head.tick_starts, head.slots, head.succeeded_at,
 	(SELECT max(slot) FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND slot < {n}),
 	(SELECT count(*) FROM {table} WHERE resource_name = ?1 AND slot >= ?4 % (({n} + ?5 - 1) / ?5) * ?5
 		AND slot < min(?4 % (({n} + ?5 - 1) / ?5) * ?5 + ?5, {n})),
+	CASE WHEN ?6 THEN (SELECT coalesce(max(max(coalesce(expires_at, 0), coalesce(released_at, 0))), 0) FROM {table} WHERE resource_name = ?1 AND slot >= 0) ELSE 0 END,
 	EXISTS (SELECT 1 FROM {table} WHERE lock_id = ?3 AND +resource_name = ?1 AND slot >= 0 AND expires_at >= {now}),
 	coalesce((SELECT orders_version FROM {table} WHERE resource_name = '' AND slot = -1), 0)
 FROM (SELECT 1) AS one

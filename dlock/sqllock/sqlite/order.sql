@@ -7,8 +7,12 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 	paused_until = CASE
 		WHEN ?2 > 0 THEN excluded.paused_until
 		WHEN ?2 = 0 AND paused_until >= {now} THEN {now} - 1
+		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN {now} - 1 -- nothing was missed under a limit of 0
 		ELSE paused_until END,
-	pause_order = CASE WHEN ?2 > 0 OR ?2 = 0 AND paused_until >= {now} THEN ?3 ELSE pause_order END,
+	pause_order = CASE
+		WHEN ?2 > 0 OR ?2 = 0 AND paused_until >= {now} THEN ?3
+		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN ?5
+		ELSE pause_order END,
 	slot_limit = CASE WHEN ?4 IS NULL THEN slot_limit ELSE excluded.slot_limit END,
 	limit_order = coalesce(?5, limit_order),
 	triggered_at = CASE WHEN ?6 IS NULL THEN triggered_at ELSE max(excluded.triggered_at, coalesce(triggered_at + 1, 0)) END,

@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	revoked       TEXT,                        -- by whose order this lease is not extended
 	tick          INTEGER,                     -- slot -1: the latest tick claimed; host_name and so on tell by whom,
 	tick_starts   INTEGER,                     --          how often it was started,
+	tick_schedule INTEGER,                     --          of which schedule it is,
 	slots         INTEGER,                     --          how many slots the latest grant declared,
 	succeeded_at  INTEGER,                     --          when a grant was last released as succeeded,
 	orders_version INTEGER,                    --          what people ordered: it grows with every order,

@@ -6,9 +6,10 @@
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 DECLARE @resource varbinary(544) = @p1, @slots int = @p2, @token varbinary(64) = @p3, @ttl bigint = @p4, @tick bigint = @p5, @max int = @p6,
-	@missed bit = @p7, @ahead bigint = @p8, @host nvarchar(255) = @p9, @pid bigint = @p10, @tag nvarchar(255) = @p11, @wait int = @p12;
+	@missed bigint = @p7, @ahead bigint = @p8, @host nvarchar(255) = @p9, @pid bigint = @p10, @tag nvarchar(255) = @p11, @wait int = @p12,
+	@schedule bigint = @p13;
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
-DECLARE @verdict varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
+DECLARE @verdict varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @last_schedule bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
 DECLARE @first int, @ends datetime2(6), @since datetime2(6), @who nvarchar(255), @who_pid bigint, @who_tag nvarchar(255);
 DECLARE @head int, @version bigint, @paused datetime2(6), @pause_order nvarchar(4000), @limit int, @limit_order nvarchar(4000), @order nvarchar(4000),
 	@claimer nvarchar(255), @claimer_pid bigint, @claimer_tag nvarchar(255);
@@ -25,7 +26,7 @@ DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
 -- DATEADD takes an int: milliseconds, rounded up, last for 24 days.
 DECLARE @until datetime2(6) = DATEADD(MILLISECOND, (@ttl + 999) / 1000, @clock);
-SELECT @head = slot, @last_tick = tick, @starts = tick_starts, @declared = slots, @succeeded = succeeded_at,
+SELECT @head = slot, @last_tick = tick, @last_schedule = tick_schedule, @starts = tick_starts, @declared = slots, @succeeded = succeeded_at,
 	@version = orders_version, @paused = paused_until, @pause_order = pause_order, @limit = slot_limit, @limit_order = limit_order,
 	@claimer = host_name, @claimer_pid = process_id, @claimer_tag = process_tag
 FROM {table} WHERE resource_name = @resource AND slot = -1;
@@ -40,17 +41,22 @@ WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_a
 IF @slot IS NOT NULL
 	SET @verdict = 'ok';
 -- What is ordered.
-ELSE IF @paused > @clock OR @limit = 0 OR @missed = 1 AND @tick < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
+ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
 	SELECT @verdict = 'paused', @order = CASE WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_order ELSE @pause_order END;
 -- The tick: a scheduled instant, started at most @max times, never after a later one.
 ELSE IF @tick > @clock_us + @ahead
 	SET @verdict = 'tick_ahead';
 ELSE IF @tick < @last_tick
 	SET @verdict = 'tick_late';
-ELSE IF @tick = @last_tick AND (@starts >= ISNULL(NULLIF(@max, 0), @n) OR @missed = 1)
+ELSE IF @tick = @last_tick AND (@starts >= @max OR @missed IS NOT NULL)
 	SELECT @verdict = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
-ELSE IF @missed = 1 AND @last_tick IS NULL
+ELSE IF @missed IS NOT NULL AND (@last_tick IS NULL OR COALESCE(@last_schedule, 0) <> @schedule)
 	SET @verdict = 'tick_first';
+-- Whoever held a lease then was there.
+ELSE IF @missed IS NOT NULL AND EXISTS (
+	SELECT 1 FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0
+	AND (DATEDIFF_BIG(MICROSECOND, '1970-01-01', expires_at) > @missed OR DATEDIFF_BIG(MICROSECOND, '1970-01-01', released_at) > @missed))
+	SET @verdict = 'tick_held';
 -- A limit counts leases of every slot: when it was lowered, there may be more than it allows.
 ELSE IF @limit > 0 AND @limit <= (
 	SELECT COUNT(DISTINCT slot) FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0 AND expires_at > @clock)
@@ -89,11 +95,12 @@ BEGIN
 		IF @tick IS NOT NULL
 			SELECT @claimer = @host, @claimer_pid = @pid, @claimer_tag = @tag;
 		IF @head IS NULL
-			INSERT INTO {table} (resource_name, slot, tick, tick_starts, slots, host_name, process_id, process_tag)
-			VALUES (@resource, -1, @tick, 1, @slots, @claimer, @claimer_pid, @claimer_tag);
+			INSERT INTO {table} (resource_name, slot, tick, tick_starts, tick_schedule, slots, host_name, process_id, process_tag)
+			VALUES (@resource, -1, @tick, 1, @schedule, @slots, @claimer, @claimer_pid, @claimer_tag);
 		ELSE IF @tick IS NOT NULL OR @declared IS NULL OR @declared <> @slots
 			UPDATE {table} SET tick = COALESCE(@tick, tick), slots = @slots,
 				tick_starts = CASE WHEN @tick IS NULL THEN tick_starts WHEN @tick = tick THEN tick_starts + 1 ELSE 1 END,
+				tick_schedule = CASE WHEN @tick IS NULL THEN tick_schedule ELSE @schedule END,
 				host_name = @claimer, process_id = @claimer_pid, process_tag = @claimer_tag
 			WHERE resource_name = @resource AND slot = -1;
 	END

@@ -20,8 +20,12 @@ UPDATE {table} SET
 	paused_until = CASE
 		WHEN @pause > 0 THEN DATEADD(MICROSECOND, @pause % 1000000, DATEADD(SECOND, @pause / 1000000, @clock)) -- DATEADD takes an int
 		WHEN @pause = 0 AND paused_until > @clock THEN @clock
+		WHEN slot_limit = 0 AND @limit <> 0 AND (paused_until IS NULL OR paused_until < @clock) THEN @clock -- nothing was missed under a limit of 0
 		ELSE paused_until END,
-	pause_order = CASE WHEN @pause > 0 OR @pause = 0 AND paused_until > @clock THEN @pause_order ELSE pause_order END,
+	pause_order = CASE
+		WHEN @pause > 0 OR @pause = 0 AND paused_until > @clock THEN @pause_order
+		WHEN slot_limit = 0 AND @limit <> 0 AND (paused_until IS NULL OR paused_until < @clock) THEN @limit_order
+		ELSE pause_order END,
 	slot_limit = CASE WHEN @limit IS NULL THEN slot_limit WHEN @limit >= 0 THEN @limit END,
 	limit_order = COALESCE(@limit_order, limit_order),
 	triggered_at = CASE WHEN @trigger_order IS NULL THEN triggered_at WHEN triggered_at >= @clock_us THEN triggered_at + 1 ELSE @clock_us END,

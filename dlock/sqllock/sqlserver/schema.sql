@@ -17,6 +17,7 @@ CREATE TABLE {table} (
 	revoked       nvarchar(4000) NULL,         -- by whose order this lease is not extended
 	tick          bigint NULL,                 -- slot -1: the latest tick claimed, in µs since 1970; host_name and so on tell by whom,
 	tick_starts   int NULL,                    --          how often it was started,
+	tick_schedule bigint NULL,                 --          of which schedule it is,
 	slots         int NULL,                    --          how many slots the latest grant declared,
 	succeeded_at  datetime2(6) NULL,           --          when a grant was last released as succeeded,
 	orders_version bigint NULL,                --          what people ordered: it grows with every order,

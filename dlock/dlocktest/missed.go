@@ -1,0 +1,200 @@
+package dlocktest
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var missing = []promise{
+	{name: "missed/what ran was not missed", given: needsTick, show: missedTicks},
+	{name: "missed/a new schedule has missed nothing", given: needsTick, show: missedBySchedule},
+	{name: "missed/what came due during a lease was skipped", given: needsTick, show: missedWhileHeld},
+	{name: "missed/also if nobody released it", given: needsTick, show: missedWhileAbandoned},
+	{name: "missed/not during a pause", given: needsOrders, show: missedInPause},
+	{name: "missed/not under a limit of nothing", given: needsOrders, show: missedUnderLimitZero},
+}
+
+// missed asks for a tick that came due at that moment, while nobody was there.
+func (c *check) missed(name string, due time.Time) dlock.Request {
+	req := c.tick(name, 3, due, 3)
+	req.Tick.Missed = due
+	return req
+}
+
+// ran has a tick of this moment started and its lease released, and returns the tick.
+func (h *host) ran(name string) time.Time {
+	at := time.Now()
+	h.c.want("release", h.release(h.mustAcquire(h.c.tick(name, 3, at, 3)).grant), dlock.OK)
+	return at
+}
+
+// later is a moment that lies clearly behind everything before.
+func (c *check) later() time.Time {
+	c.pause()
+	return time.Now()
+}
+
+// missedTicks catches a store that has a tick run again which ran, or one that a new timer never had.
+func missedTicks(c *check) {
+	a, b := c.host(), c.host()
+	a.mustRefuse(c.missed("x", thisSecond()), dlock.TickFirst)
+	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), dlock.OK) // without a tick
+	a.mustRefuse(c.missed("x", c.later()), dlock.TickFirst)
+	at := a.ran("x")
+	b.mustRefuse(c.missed("x", at), dlock.TickTaken) // though it may start twice more
+	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.TickLate)
+	next := c.later()
+	b.mustAcquire(c.missed("x", next))
+	a.mustRefuse(c.missed("x", next), dlock.TickTaken)
+	a.mustRefuse(c.tick("x", 3, at, 3), dlock.TickLate)
+}
+
+// missedBySchedule catches a store that has the tick of a timer run which had another schedule when it came due.
+func missedBySchedule(c *check) {
+	a, b := c.host(), c.host()
+	known := []int64{1, 0, -1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, 1}
+	for i, is := range known {
+		was := known[(i+1)%len(known)]
+		name := fmt.Sprint("x", i)
+		of := func(schedule int64, req dlock.Request) dlock.Request {
+			req.Tick.Schedule = schedule
+			return req
+		}
+		run := func(h *host, req dlock.Request) {
+			c.want("release", h.release(h.mustAcquire(req).grant), dlock.OK)
+		}
+		run(a, of(was, c.tick(name, 3, time.Now(), 3)))
+		c.pause()
+		last := of(is, c.tick(name, 3, time.Now(), 3))
+		run(b, last)
+		if no := a.try(of(was, c.missed(name, last.Tick.At))); reason(no.err) != dlock.TickTaken {
+			c.errorf("a tick that was started for another schedule: %v: must be refused as %q", no.err, dlock.TickTaken)
+		}
+		due := c.later()
+		if was != is {
+			a.mustRefuse(of(was, c.missed(name, due)), dlock.TickFirst)
+		}
+		run(b, c.request(name, 3)) // a grant without a tick changes nothing of that
+		due = c.later()
+		if was != is {
+			a.mustRefuse(of(was, c.missed(name, due)), dlock.TickFirst)
+		}
+		run(b, of(is, c.missed(name, due)))
+	}
+}
+
+// missedWhileHeld catches a store that has a tick run because a host starts, which the hosts that were there had skipped: the last run still
+// went on.
+func missedWhileHeld(c *check) {
+	a, b := c.host(), c.host()
+	for i, slots := range []int{1, 3} {
+		name := nameOf("x", slots)
+		missed := func(due time.Time) dlock.Request {
+			req := c.missed(name, due)
+			req.Slots = slots
+			return req
+		}
+		a.ran(name)
+		before := c.later()
+		c.pause()
+		grants := []dlock.Grant{a.mustAcquire(c.request(name, slots)).grant}
+		within := c.later()
+		c.pause()
+		b.mustRefuse(missed(before), dlock.TickHeld)
+		b.mustRefuse(missed(within), dlock.TickHeld)
+		c.want("extend", a.extend(c.long, grants[0]), dlock.OK)
+		grants[0].Succeeded = i == 0
+		c.want("release", a.release(grants[0]), dlock.OK)
+		b.mustRefuse(missed(within), dlock.TickHeld)
+		late := missed(within) // where hosts come to a tick with a delay, it is not its instant that counts
+		late.Tick.Missed = c.later()
+		if slots > 1 { // in whatever slot
+			c.pause()
+			first, second := a.mustAcquire(c.request(name, slots)).grant, a.mustAcquire(c.request(name, slots)).grant
+			c.want("release", a.release(second), dlock.OK)
+			c.want("release", a.release(first), dlock.OK)
+			b.mustRefuse(late, dlock.TickHeld)
+			late.Tick.Missed = c.later()
+		}
+		b.mustAcquire(late)
+	}
+}
+
+// missedWhileAbandoned catches a store that forgets of leases that nobody released: their holders were there until they died.
+func missedWhileAbandoned(c *check) {
+	a, b := c.host(), c.host()
+	a.ran("x")
+	within := c.later()
+	held := a.mustAcquire(c.brief("x", 3))
+	until(held.endedBy(c))
+	after := c.later()
+	b.mustRefuse(c.missed("x", within), dlock.TickHeld)
+	b.mustAcquire(c.missed("x", after))
+	// Also when the slot has had somebody else since.
+	a.ran("y")
+	within = c.later()
+	held = a.mustAcquire(c.brief("y", 3))
+	until(held.endedBy(c))
+	c.want("release", b.release(b.mustAcquire(c.request("y", 3)).grant), dlock.OK)
+	b.mustRefuse(c.missed("y", within), dlock.TickHeld)
+	b.mustAcquire(c.missed("y", c.later()))
+}
+
+func missedInPause(c *check) {
+	a, b := c.host(), c.host()
+	if !c.h.Features.AtomicTick {
+		return
+	}
+	a.ran("x")
+	a.pauseFor("x", time.Hour)
+	within := c.later()
+	c.pause()
+	a.pauseFor("x", 0)
+	if no := b.mustRefuse(c.missed("x", within), dlock.Paused); no.Order != ann {
+		c.errorf("the tick fell into a pause %+v: must be %+v", no.Order, ann)
+	}
+	delayed := c.missed("x", within)
+	delayed.Tick.Missed = c.later()
+	b.mustAcquire(delayed)
+}
+
+// missedUnderLimitZero catches a limit of 0 that is a pause as long as it stands, and forgotten when it is lifted.
+func missedUnderLimitZero(c *check) {
+	a, b := c.host(), c.host()
+	if !c.h.Features.AtomicTick {
+		return
+	}
+	for i, lift := range []int{-1, 2} {
+		name := fmt.Sprint("x", i)
+		a.ran(name)
+		if i > 0 {
+			a.pauseFor(name, time.Hour) // which ends before the limit
+		}
+		a.limit(name, 0)
+		if i > 0 {
+			a.pauseFor(name, 0)
+		}
+		within := c.later()
+		c.pause()
+		b.limit(name, lift)
+		if no := b.mustRefuse(c.missed(name, within), dlock.Paused); no.Order != ann {
+			c.errorf("the tick fell under a limit of 0 %+v: must be %+v", no.Order, ann)
+		}
+		if p := b.orders(name)[0].Pause; p != nil {
+			c.errorf("a limit of 0 that was lifted is told as a pause: %+v", p)
+		}
+		due := c.later()
+		b.limit(name, 1) // no limit of 0 is lifted here
+		b.mustAcquire(c.missed(name, due))
+	}
+	// A pause that outlasts the limit stays.
+	a.pauseFor("y", time.Hour)
+	a.limit("y", 0)
+	a.limit("y", -1)
+	if no := b.mustRefuse(c.request("y", 3), dlock.Paused); no.Ends < 50*time.Minute {
+		c.errorf("a limit of 0 was lifted in a pause of 1 h: %v of it are left", no.Ends)
+	}
+}

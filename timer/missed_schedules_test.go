@@ -1,0 +1,330 @@
+package timer_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// at is a time of the first days in a bubble.
+func at(day, hour, minute int) time.Time {
+	return time.Date(2000, 1, day, hour, minute, 0, 0, time.UTC)
+}
+
+func sleepUntil(t time.Time) { time.Sleep(time.Until(t)) }
+
+// rarely has hosts renew their slots rarely, where a test lasts for days.
+var rarely = timer.Config{TTL: time.Hour}
+
+// wantRuns checks how many runs a timer has had in the fleet, and the latest tick of these.
+func (f *fleet) wantRuns(when, name string, n int, last time.Time) {
+	f.t.Helper()
+	if got, latest := f.runs(name); got != n || !latest.Equal(last) {
+		f.t.Errorf("%s: %d runs, the last of %v; want %d, %v", when, got, latest, n, last)
+	}
+}
+
+// Who changes a schedule and deploys it after a tick that the new one would have had gets no run for that: it was nobody's tick when it came due. From the
+// first tick that is claimed by the new one on, what is missed is made up for as before.
+//
+// Fails when claim leaves out the schedule, and when memlock does not compare it.
+func TestAChangedScheduleHasMissedNothing(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		old, new timer.Schedule
+	}{
+		{"the time of day", timer.Daily("02:00", ""), timer.Daily("14:00", "")},
+		{"the zone", timer.Daily("14:00", "America/New_York"), timer.Daily("14:00", "UTC")},
+		{"one tick more", timer.Cron("0 2 * * *", ""), timer.Cron("0 2,14 * * *", "")},
+		{"an exception less", timer.Except(timer.Daily("14:00", ""), timer.Dates("", "2000-01-02")), timer.Daily("14:00", "")},
+		{"another exception", timer.Except(timer.Daily("14:00", ""), timer.Dates("", "2000-01-02")), timer.Except(timer.Daily("14:00", ""), timer.Dates("", "2000-01-09"))},
+		{"one instant more", timer.At(at(1, 2, 0), at(3, 14, 0)), timer.At(at(1, 2, 0), at(2, 14, 0), at(3, 14, 0))},
+		{"another kind", timer.Daily("02:00", ""), timer.Every(24 * time.Hour).Offset(14 * time.Hour)},
+		{"the grid", timer.Every(24 * time.Hour).Offset(2 * time.Hour), timer.Every(24 * time.Hour).Offset(14 * time.Hour)},
+		{"a type of somebody else's", &foreign{2}, &foreign{14}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := func(s timer.Schedule) timer.Timer {
+					return timer.Timer{Name: "job", Schedule: s, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+				}
+				for range 2 {
+					f.start(rarely, job(c.old))
+				}
+				sleepUntil(at(2, 13, 0))
+				f.ended()
+				sleepUntil(at(2, 14, 30))
+				before, _ := f.runs("job")
+				if before == 0 {
+					t.Fatal("nothing ran")
+				}
+				for range 2 {
+					f.start(rarely, job(c.new))
+					time.Sleep(time.Minute)
+				}
+				if after, last := f.runs("job"); after != before {
+					t.Errorf("the deployment started a run, of %v", last)
+				}
+				if skipped := f.ended(); skipped[timer.TickFirst] != 2 {
+					t.Errorf("skipped %v", skipped)
+				}
+				f.start(rarely, job(c.new))
+				sleepUntil(at(3, 14, 10))
+				f.ended()
+				if c.name == "one instant more" {
+					return // that was the last
+				}
+				ran, last := f.runs("job")
+				if ran <= before || !last.Equal(at(3, 14, 0)) {
+					t.Errorf("the new schedule had %d runs, the last of %v", ran-before, last)
+				}
+				sleepUntil(at(4, 14, 30))
+				f.start(rarely, job(c.new))
+				time.Sleep(time.Minute)
+				f.wantRuns("missed by the new schedule", "job", ran+1, at(4, 14, 0))
+				f.ended()
+			})
+		})
+	}
+}
+
+// foreign is due once a day at that hour, and is always another pointer.
+type foreign struct{ hour int }
+
+func (s *foreign) Next(t time.Time) time.Time {
+	next := t.Truncate(24 * time.Hour).Add(time.Duration(s.hour) * time.Hour)
+	if !next.After(t) {
+		next = next.Add(24 * time.Hour)
+	}
+	return next
+}
+
+func (s *foreign) String() string { return fmt.Sprintf("daily at %d", s.hour) }
+
+// In a rolling deploy of another schedule both are there for a while, and hosts come and go. No tick runs twice, and what runs late was missed by the
+// schedule that it is of.
+//
+// Fails when a schedule has ticks of its own in the store, since both have those of 04:00.
+func TestTwoSchedulesSideBySide(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				chance := rand.New(rand.NewPCG(seed, 7))
+				schedules := []timer.Schedule{timer.Cron("0 */2 * * *", ""), timer.Cron("30 */2 * * *", ""), timer.Cron("0 */4 * * *", "")}
+				for range 3 {
+					f.start(rarely, timer.Timer{Name: "job", Schedule: schedules[0], Run: f.handler(time.Second)})
+				}
+				for range 60 {
+					time.Sleep(time.Duration(chance.IntN(90)) * time.Minute)
+					i := chance.IntN(3)
+					h := f.hosts[i]
+					f.hosts = slices.Delete(f.hosts, i, i+1)
+					h.stopped(t)
+					h.accounted(t)
+					f.start(rarely, timer.Timer{Name: "job", Schedule: schedules[chance.IntN(3)], Run: f.handler(time.Second)})
+				}
+				f.ended()
+				if ran, most := f.watch.ticks("job"); most != 1 || ran < 15 {
+					t.Errorf("%d ticks ran, up to %d times", ran, most)
+				}
+				f.watch.check(t)
+			})
+		})
+	}
+}
+
+// A host that starts does not run a tick to which others came in time, and that they skipped because a run was still going on: on the same
+// host or another, in the fleet's last slot or the host's, also if its host died meanwhile.
+//
+// Fails when memlock forgets when a lease was released, or what nobody released.
+func TestASkippedTickIsNotMissed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		job   timer.Timer
+		hosts int
+		crash bool
+	}{
+		{"on the host", timer.Timer{}, 1, false},
+		{"on another host", timer.Timer{}, 3, false},
+		{"the host's limit", timer.Timer{MaxConcurrency: 3, MaxPerTick: 1, MaxPerHost: 1}, 1, false},
+		{"every host's limit", timer.Timer{MaxConcurrency: 2, MaxPerHost: 1}, 2, false},
+		{"the host dies", timer.Timer{}, 1, true},
+		{"another host dies", timer.Timer{}, 2, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				c.job.Name, c.job.Schedule, c.job.MaxRunTime, c.job.Run = "job", timer.Cron("0 * * * *", ""), 2*time.Hour, f.handler(70*time.Minute)
+				c.job.OnStoreDown = timer.Skip
+				time.Sleep(30 * time.Minute)
+				for range c.hosts {
+					f.start(timer.Config{}, c.job)
+				}
+				sleepUntil(at(1, 2, 5))
+				before, _ := f.runs("job")
+				if c.crash {
+					for _, h := range f.hosts {
+						h.link.Inject(dlocktest.Error(errors.New("cut off")))
+					}
+				}
+				for _, minute := range []int{6, 15} {
+					sleepUntil(at(1, 2, minute))
+					f.start(timer.Config{}, c.job)
+				}
+				sleepUntil(at(1, 2, 59))
+				f.wantRuns("before the next tick", "job", before, at(1, 1, 0))
+				sleepUntil(at(1, 3, 5))
+				if _, last := f.runs("job"); !last.Equal(at(1, 3, 0)) {
+					t.Errorf("the next tick did not run: the last was %v", last)
+				}
+				for _, h := range f.hosts {
+					h.link.Heal()
+				}
+				sleepUntil(at(1, 4, 30))
+				f.ended()
+				f.watch.check(t)
+			})
+		})
+	}
+}
+
+// What no host could start because the store was down, or that was tried again in vain while it granted nothing yet, nobody ran: a host that starts makes
+// up for it.
+//
+// Fails when a tick counts as skipped because hosts were there.
+func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "job", Schedule: timer.Cron("0 * * * *", ""), OnStoreDown: timer.Skip, Run: f.handler(time.Second)}
+		time.Sleep(30 * time.Minute)
+		h := f.start(timer.Config{}, job)
+		sleepUntil(at(1, 1, 50))
+		h.link.Inject(dlocktest.Error(errors.New("down")))
+		sleepUntil(at(1, 2, 10))
+		h.link.Heal()
+		sleepUntil(at(1, 2, 14))
+		f.wantRuns("before a host starts", "job", 1, at(1, 1, 0))
+		f.start(timer.Config{}, job)
+		time.Sleep(time.Minute)
+		f.wantRuns("when a host has started", "job", 2, at(1, 2, 0))
+		f.ended()
+	})
+}
+
+// A limit of 0 is a pause: what came due under it was not missed when it is lifted, whether it is reset or replaced.
+//
+// Fails when memlock does not note when the limit was lifted.
+func TestALimitOfZeroIsNotMissed(t *testing.T) {
+	for _, lift := range []int{-1, 1} {
+		t.Run(fmt.Sprint(lift), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", Schedule: timer.Daily("02:00", ""), Run: f.handler(time.Second)}
+				f.start(timer.Config{}, job)
+				control := timer.NewControl(f.store)
+				sleepUntil(at(2, 1, 30))
+				if err := control.SetMaxConcurrency(t.Context(), "job", 0, ann); err != nil {
+					t.Fatal(err)
+				}
+				sleepUntil(at(2, 2, 15))
+				err := control.ResetMaxConcurrency(t.Context(), "job", ann)
+				if lift > 0 {
+					err = control.SetMaxConcurrency(t.Context(), "job", lift, ann)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				sleepUntil(at(2, 2, 30))
+				f.start(timer.Config{}, job)
+				time.Sleep(time.Minute)
+				f.wantRuns("after the deployment", "job", 1, at(1, 2, 0))
+				sleepUntil(at(3, 1, 0))
+				f.wantRuns("after the day", "job", 1, at(1, 2, 0))
+				sleepUntil(at(3, 3, 0))
+				f.wantRuns("after the next tick", "job", 2, at(3, 2, 0))
+				f.ended()
+			})
+		})
+	}
+}
+
+// An operator who lets more runs overlap on a slow day does not have each mail sent twice; with fewer, no tick has more starts either.
+//
+// Fails when claim lets Max follow the ordered limit.
+func TestAnOrderedLimitDoesNotRaiseTheRate(t *testing.T) {
+	for _, c := range []struct{ inCode, ordered, runs int }{{1, 2, 60}, {1, 100, 60}, {2, 5, 120}, {3, 1, 180}} {
+		t.Run(fmt.Sprintf("%d in code, %d ordered", c.inCode, c.ordered), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				for i := range 3 { // their clocks differ by more than a run takes, so that slots are free again
+					h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: timer.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode, Run: f.handler(time.Second)})
+					timer.SetSkew(h.Scheduler, -time.Duration(i)*2*time.Second)
+				}
+				if err := f.hosts[0].Control().SetMaxConcurrency(t.Context(), "job", c.ordered, ann); err != nil {
+					t.Fatal(err)
+				}
+				sleepUntil(at(1, 0, 0).Add(30 * time.Second))
+				before, _ := f.runs("job")
+				time.Sleep(time.Hour)
+				runs, _ := f.runs("job")
+				if _, most := f.watch.ticks("job"); runs-before != c.runs || most > c.inCode {
+					t.Errorf("%d runs of 60 ticks, up to %d of one; want %d, %d", runs-before, most, c.runs, c.inCode)
+				}
+				if st, _ := f.hosts[0].Status().Timer("job"); st.MaxPerTick != c.inCode || st.MaxConcurrency != c.ordered {
+					t.Errorf("%+v", st)
+				}
+				f.ended()
+				f.watch.check(t)
+			})
+		})
+	}
+}
+
+// Where hosts come to their ticks with a delay, it is the delayed moment that lies in a pause, or in a run, or does not.
+//
+// Fails when claim gives the instant of the tick as the moment at which it came due.
+func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
+	for _, what := range []string{"pause", "run"} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", Schedule: timer.Daily("02:00", ""), SpreadStart: 10 * time.Hour, MissedWindow: 24 * time.Hour, Run: f.handler(time.Second)}
+				h := f.start(timer.Config{}, job)
+				time.Sleep(23 * time.Hour)
+				st, _ := h.Status().Timer("job")
+				if st.Last == nil {
+					t.Fatalf("%+v", st)
+				}
+				delay := st.Last.Started.Sub(at(1, 2, 0))
+				if delay < 40*time.Minute || st.Started != 1 {
+					t.Fatalf("its delay of %v is too short for this test: give the timer another name", delay)
+				}
+				due := at(2, 2, 0).Add(delay)
+				sleepUntil(at(2, 2, 0).Add(-time.Minute))
+				if what == "pause" {
+					if err := h.Control().Pause(t.Context(), "job", due.Add(-20*time.Minute), ann); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := h.Trigger(t.Context(), "job"); err != nil {
+					t.Fatal(err)
+				}
+				sleepUntil(due.Add(-10 * time.Minute))
+				runs, _ := f.runs("job")
+				f.ended()
+				sleepUntil(due.Add(time.Hour))
+				f.start(timer.Config{}, job)
+				time.Sleep(time.Minute)
+				f.wantRuns("an hour later", "job", runs+1, at(2, 2, 0))
+				f.ended()
+			})
+		})
+	}
+}
