@@ -11,13 +11,22 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// lockedByOthers expects an error that comes before the caller gives up, says what to look for, and is no reason to go on without the store.
+// lockedByOthers expects an error that comes before the caller gives up, says what to look for, and is no reason to go on without the store. On a machine
+// that has much else to do it may come too late once.
 func lockedByOthers(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
-	took, err := within(600*time.Millisecond, call)
-	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%s: %v after %v: must say that something is locked, and match ErrFault", what, err, took)
+	var errs []error
+	for range 3 {
+		took, err := within(time.Second, call)
+		if errors.Is(err, dlock.ErrFault) && strings.Contains(err.Error(), "left open") {
+			return
+		}
+		errs = append(errs, fmt.Errorf("after %v: %w", took, err))
+		if !errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
 	}
+	t.Errorf("%s: %v: must say that something is locked, and match ErrFault", what, errors.Join(errs...))
 }
 
 // A transaction that somebody left open keeps the row of one slot locked. That slot is not granted, and all others are, with a tick and without.
@@ -34,7 +43,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 				tick++
 				req.Tick = &dlock.Tick{At: time.Now().Add(-time.Hour + time.Duration(tick)*time.Second), Max: 3}
 			}
-			_, err = within(600*time.Millisecond, func(ctx context.Context) error { g, err = store.TryAcquire(ctx, req); return err })
+			_, err = within(2*time.Second, func(ctx context.Context) error { g, err = store.TryAcquire(ctx, req); return err })
 			return g, err
 		}
 		var before []dlock.Grant
