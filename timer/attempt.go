@@ -115,7 +115,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 			s.obey(e, no.News, no)
 		}
 		s.heardOfSuccess(e, no.News.Success)
-		if no.News.Success == 0 {
+		if no.News.Success == 0 || t.at != 0 && e.mayEndInTime(no) {
 			d.silence.unknown()
 		}
 		e.moreTold().holder = no.Holder

@@ -29,8 +29,8 @@ type Config struct {
 	// Logger gets lost leases, failed runs, and each change of the store's state once. Default slog.Default().
 	Logger *slog.Logger
 
-	// Registerer gets the metrics, whose names begin with tickslot_. Two schedulers need two registries, or
-	// prometheus.WrapRegistererWith. Default nil: none.
+	// Registerer gets the metrics, whose names begin with tickslot_, from New until Run has ended. Two schedulers at once need two
+	// registries, or prometheus.WrapRegistererWith. Default nil: none.
 	Registerer prometheus.Registerer
 
 	// TTL is how long the slot of a host that died stays taken. Leases are renewed every third of it. At

@@ -11,7 +11,7 @@ import (
 // Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, nothing more starts,
 // handlers have DrainTimeout to finish and CancelGrace after their contexts have ended, and the slots are
 // released. It returns nil, or a *StuckError that names the handlers that did not return; their slots are left
-// to expire. Nothing else of the Scheduler's is left then. It can be called once.
+// to expire. Nothing else of the Scheduler's is left then, and its metrics are no longer registered. It can be called once.
 //
 // It first asks the store, and waits up to 5 s (the TTL, if that is shorter) for it. If the first answer is that the store is not set up right
 // (an error that matches dlock.ErrSetup), Run starts nothing and returns it. A store that does not answer keeps nothing from starting, and one that
@@ -24,6 +24,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer cancel(nil)
 	if err := s.start(base); err != nil {
 		return err
+	}
+	if s.metrics != nil {
+		defer s.config.Registerer.Unregister(s.metrics) // which another Scheduler may want to use now
 	}
 	stopProbing, first := s.startProbing()
 	err := s.greet(ctx, first)

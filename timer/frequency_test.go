@@ -31,7 +31,7 @@ func (a *asks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, 
 func TestFullTimerAsksRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 700, Run: f.handler(0)}
+		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 700, MaxRunTime: 50 * time.Millisecond, Run: f.handler(0)}
 		var stores []*asks
 		for range 3 {
 			s := &asks{DistributedLock: f.store, name: "timer:a"}

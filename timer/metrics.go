@@ -18,12 +18,12 @@ import (
 type metrics struct {
 	scheduler *Scheduler
 
-	ticks, runs, retries, runDuration, tickLag        *prometheus.Desc
-	acquisitions, holdTime, beats, leasesLost         *prometheus.Desc
-	slotsHeld, slotsLimit, slotsElsewhere, bound      *prometheus.Desc
-	fallbackActive, fallbackRuns, paused, lastSuccess *prometheus.Desc
-	overdueRuns, overlongHolds, leasesExpired         *prometheus.Desc
-	breaker, up, hosts                                *prometheus.Desc
+	ticks, runs, retries, runDuration, tickLag                        *prometheus.Desc
+	acquisitions, holdTime, beats, leasesLost                         *prometheus.Desc
+	slotsHeld, slotsLimit, slotsElsewhere, bound                      *prometheus.Desc
+	fallbackActive, fallbackRuns, paused, lastSuccess, scheduleFailed *prometheus.Desc
+	overdueRuns, overlongHolds, leasesExpired                         *prometheus.Desc
+	breaker, up, hosts                                                *prometheus.Desc
 
 	acquireTime *prometheus.HistogramVec
 	opTime      *prometheus.HistogramVec
@@ -77,6 +77,7 @@ func newMetrics(s *Scheduler) *metrics {
 		opErrors:       counter("store_errors_total", "Calls to the store that failed or were not answered.", "store", "op"),
 		lastSuccess:    desc("last_success_timestamp_seconds", "When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
 		paused:         desc("paused", "1 while the timer is paused in the whole fleet, as far as this host has heard.", "timer"),
+		scheduleFailed: desc("schedule_failed", "1 while the timer is not due because its schedule failed when it was asked last.", "timer"),
 		build:          gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
@@ -102,7 +103,7 @@ func version() string {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions, m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
-		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.paused} {
+		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.scheduleFailed, m.paused} {
 		ch <- d
 	}
 	for _, c := range m.kept() {
@@ -163,6 +164,7 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
 	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
 	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
+	w.gauge(m.scheduleFailed, oneIf(e.seldom().fault != ""), name)
 	w.gauge(m.paused, oneIf(e.told().orders.paused), name)
 	w.counter(m.retries, t.retries, name)
 	w.counter(m.leasesLost, t.leasesLost, name)

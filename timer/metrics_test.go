@@ -23,7 +23,7 @@ func TestMetrics(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		f := newFleet(t)
 		f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: timer.Every(time.Second), Run: f.handler(0)})
-		h := f.start(timer.Config{Registerer: reg},
+		h := f.start(timer.Config{Registerer: keeping{reg}},
 			timer.Timer{Name: "ok", Schedule: timer.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "errs", Schedule: timer.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
 			timer.Timer{Name: "long", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(time.Minute)},
@@ -97,6 +97,11 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+// keeping has the metrics of a scheduler whose Run has ended, too.
+type keeping struct{ *prometheus.Registry }
+
+func (keeping) Unregister(prometheus.Collector) bool { return false }
+
 // values returns what reg has: counters, gauges, and how often histograms were observed, by name and labels.
 func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
@@ -136,7 +141,7 @@ func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		f := newFleet(t)
-		h := f.start(timer.Config{Registerer: reg})
+		h := f.start(timer.Config{Registerer: keeping{reg}})
 		if err := h.Register(timer.Timer{Name: "gone", Run: f.handler(3 * time.Second)}, timer.Timer{Name: "late", MaxConcurrency: 7, Run: f.handler(0)}); err != nil {
 			t.Fatal(err)
 		}

@@ -79,7 +79,7 @@ func (e *entry) inherit(old *entry) {
 	d.silence = silence{success: d.silence.success}
 	d.darkBroken = false
 	if d.seldom != nil {
-		d.seldom.fault = ""
+		d.seldom.fault, d.seldom.pause = "", 0
 	}
 	if d.told != nil {
 		d.told.full, d.told.declared = fullAnswer{}, 0

@@ -196,6 +196,7 @@ func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	if r.tick != 0 {
 		d.started++
+		d.silence.unknown() // until it has ended, or is late
 		d.ranLast = d.ticks
 		d.history.add(decision{tick: r.tick, ran: true, when: r.started.UnixNano()}, nil)
 	}
@@ -242,8 +243,11 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		s.lock()
 	}
 	d.runs[r.place] = nil
-	if outcome == OK {
+	switch {
+	case outcome == OK:
 		d.silence.succeeded(time.Now())
+	case r.tick != 0 && !r.late:
+		d.silence.came()
 	}
 	d.last, d.lastErr = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: verdictOf(outcome), attempts: int16(min(r.Attempt(), math.MaxInt16)), slot: int32(r.Slot())}, err
 	if r.tick != 0 {
@@ -382,6 +386,9 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 	s.say(slog.LevelWarn, "timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
 		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
 	r.late = true
+	if r.tick != 0 {
+		e.more().silence.came()
+	}
 	r.clock.Reset(e.timer.MaxRunTime / 2)
 }
 

@@ -129,9 +129,10 @@ type detail struct {
 
 // seldom is what few timers ever need.
 type seldom struct {
-	waits      dueTick // for which the timer stands in line; zero: none
-	fault      string  // the schedule failed
-	storeFault string  // what the store last found wrong with the timer; "": nothing
+	waits      dueTick       // for which the timer stands in line; zero: none
+	fault      string        // the schedule failed
+	pause      time.Duration // until it is asked again
+	storeFault string        // what the store last found wrong with the timer; "": nothing
 }
 
 // told is what the store told of a timer. It is made when the store first does.
@@ -327,9 +328,10 @@ func (s *Scheduler) dispatch(batch []dueItem, now time.Time) {
 // A dueItem is an item of the heap that is due, and what the user's code says about it.
 type dueItem struct {
 	item
-	tick   time.Time
-	coming coming // of a timer's next tick
-	dark   error  // of a tick that is tried later than it was due
+	tick   time.Time // zero: the schedule failed, and is to be asked again
+	due    time.Time // the tick that came due last; zero: none
+	coming coming    // of a timer's next tick
+	dark   error     // of a tick that is tried later than it was due
 }
 
 // theirs reports whether the user's code decides about a timer. It may take long, and then nobody else is to wait for it: what is due at the same
@@ -365,7 +367,12 @@ func (s *Scheduler) takeDue() (ours, theirs []dueItem, now time.Time, wait time.
 	s.fetch(s.batch[:n])
 	ours, theirs = s.batch[:0], s.theirs[:0]
 	for i := range s.batch[:n] {
-		d := dueItem{item: s.batch[i].item, tick: time.UnixMicro(s.batch[i].e.next)}
+		d := dueItem{item: s.batch[i].item}
+		if d.e.next != 0 {
+			d.tick = time.UnixMicro(d.e.next)
+		} else if d.e.due != 0 {
+			d.due = time.UnixMicro(d.e.due)
+		}
 		s.batch[i].item = item{}
 		if d.e.theirs(s) {
 			theirs = append(theirs, d)
@@ -423,9 +430,12 @@ func (s *Scheduler) putBack(items []dueItem) {
 
 // ask asks the schedule and the blackouts. Called without mu.
 func (d *dueItem) ask(s *Scheduler, now time.Time) {
-	if d.again != nil {
+	switch {
+	case d.again != nil:
 		d.dark = s.darkAgain(d.e, *d.again, now)
-	} else {
+	case d.tick.IsZero():
+		d.coming.next, d.coming.err = s.askAgain(d.e, d.due, now)
+	default:
 		d.coming = s.comeDue(d.e, d.tick, time.UnixMicro(d.when), now)
 	}
 }
@@ -435,7 +445,10 @@ func (s *Scheduler) come(d *dueItem) {
 	switch {
 	case d.again != nil:
 		s.retry(d.item, d.dark)
-	case !d.e.gone:
+	case d.e.gone:
+	case d.tick.IsZero():
+		s.take(d.e, d.coming.next, d.coming.err)
+	default:
 		s.due(d.e, &d.coming)
 	}
 }
@@ -526,13 +539,20 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
 		return
 	case e.held() >= e.hostLimit():
+		if n := d.count((*Run).any); n > 0 && d.count((*Run).overdue) == 0 {
+			d.silence.unknown() // they may still succeed
+		}
 		s.skip(e, t.at, LimitLocal, nil)
 		return
 	case s.rejoining(e):
 		s.skip(e, t.at, Rejoining, nil)
 		return
 	case s.stillFull(e):
-		d.silence.unasked()
+		if e.mayEndInTime(e.told().full.no) {
+			d.silence.unknown()
+		} else {
+			d.silence.unasked()
+		}
 		s.skip(e, t.at, LimitGlobal, e.told().full.no)
 		return
 	case s.standBack(e, t):

@@ -17,7 +17,8 @@ const DefaultAlarmAfter = 5
 // The dead-man's check: a timer that nobody runs, or that fails everywhere, makes no noise by itself. Every host counts the
 // ticks that came due since a run succeeded. The store is told of a success with the release, and tells it with its next answer.
 
-// A silence is how long a timer has had no successful run that this host knows of.
+// A silence is how long a timer has had no successful run that this host knows of. A tick whose run goes on, or that found the slots held by runs, counts only when
+// these are past their MaxRunTime.
 type silence struct {
 	ticks   int32     // that came due since
 	open    int32     // ticks for which the store was not asked, because it had just said that it is full; not in ticks
@@ -43,6 +44,11 @@ func (q *silence) unknown() { q.ticks = max(0, q.ticks-1) }
 func (q *silence) unasked() {
 	q.unknown()
 	q.open = plus(q.open, 1)
+}
+
+// mayEndInTime reports whether what holds a slot is a run within its MaxRunTime, as far as the store tells: a tick that finds it so is no silence.
+func (e *entry) mayEndInTime(no *dlock.NotAcquiredError) bool {
+	return no.Reason == dlock.Full && no.Holder != (dlock.Holder{}) && no.Since <= e.timer.MaxRunTime
 }
 
 func (q *silence) settled(told bool) {
@@ -99,7 +105,7 @@ func (q *silence) why(failed Outcome, holder dlock.Holder) string {
 }
 
 // TimersSucceed returns which timers have had no successful run on any host for AlarmAfter ticks, and why as far as this host can tell: the
-// dead-man's check; and which were removed while runs of them ignore their context. It reads memory only.
+// dead-man's check. It also returns which have a schedule that failed, and which were removed while runs of them ignore their context. It reads memory only.
 func (s *Scheduler) TimersSucceed() error {
 	s.lock()
 	defer s.unlock()
@@ -113,6 +119,9 @@ func (s *Scheduler) TimersSucceed() error {
 				errs = append(errs, fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d", e.timer.Name, n))
 			}
 			continue
+		}
+		if fault := e.seldom().fault; fault != "" {
+			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
 		}
 		if err := e.detail.silence.says(e.timer, Outcome(verdicts[e.detail.last.verdict]), e.told().holder); err != nil {
 			errs = append(errs, err)

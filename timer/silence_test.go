@@ -17,7 +17,10 @@ import (
 //
 // Fails when ticks are not counted, or when the reason of an earlier tick is told.
 func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
-	hang := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	hang := func(context.Context) error {
+		time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 8, 30, 0, time.UTC)))
+		return errors.New("late")
+	} // past MaxRunTime
 	fail := func(context.Context) error { return errors.New("secret") }
 	for name, c := range map[string]struct {
 		run    func(context.Context) error
@@ -34,7 +37,7 @@ func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				h := f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), AlarmAfter: c.after, OnStoreDown: timer.Skip, Run: succeedOnce(c.run)})
+				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second, OnStoreDown: timer.Skip, Run: succeedOnce(c.run)})
 				time.Sleep(time.Minute) // the one success
 				if c.prime != nil {
 					c.prime(f, h)

@@ -62,7 +62,7 @@ type TimerStatus struct {
 	Paused         *PauseStatus // nil: it is not
 	StoreFault     string       // what the store found wrong with this timer alone (dlock.ErrFault), so that it does not run; "": nothing
 	Removed        bool         // it was removed, and runs of it go on
-	Fault          string       // why the schedule is no longer followed; "": it is
+	Fault          string       // why its schedule failed, so that no tick is planned until it is asked again: after a minute, then two, up to an hour; "": it works
 }
 
 // PauseStatus is a pause as this host knows it.

@@ -113,6 +113,38 @@ func (s *Scheduler) comes(e *entry, tick time.Time) time.Time {
 	return tick.Add(e.spread(s.config.Holder) + e.jitter(tick))
 }
 
+const (
+	// firstAskAgain and lastAskAgain are the pauses after which a schedule that failed is asked again: each is twice as long as the one before.
+	firstAskAgain = time.Minute
+	lastAskAgain  = time.Hour
+)
+
+// scheduleFailed has a schedule asked again later. Called with mu held.
+func (s *Scheduler) scheduleFailed(e *entry, err error) {
+	d := e.moreSeldom()
+	if d.fault == "" {
+		s.say(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again", "timer", e.timer.Name, "err", err)
+	}
+	d.fault = err.Error()
+	d.pause = min(max(2*d.pause, firstAskAgain), lastAskAgain)
+	s.heap.push(item{when: s.now().Add(d.pause).UnixMicro(), e: e})
+}
+
+// askAgain asks a schedule that failed for the tick after the latest that came due, so that those are counted which came due meanwhile. If it
+// fails there, too, what matters is whether it works now. Called without mu.
+func (s *Scheduler) askAgain(e *entry, due, now time.Time) (plan, error) {
+	if !due.IsZero() {
+		if next, err := nextTick(e.timer.Schedule, due); err == nil {
+			return s.planned(e, next), nil
+		}
+	}
+	p, err := s.first(e, now, due)
+	if err == nil && due.IsZero() {
+		p.missed = s.lastMissed(e, now)
+	}
+	return p, err
+}
+
 // take takes in what comes next. Called with mu held.
 func (s *Scheduler) take(e *entry, p plan, err error) {
 	e.next = 0
@@ -120,9 +152,12 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 		return
 	}
 	if err != nil {
-		e.moreSeldom().fault = err.Error()
-		s.say(slog.LevelError, "timer: the schedule failed, the timer is not due any more", "timer", e.timer.Name, "err", err)
+		s.scheduleFailed(e, err)
 		return
+	}
+	if e.seldom().fault != "" {
+		e.moreSeldom().fault, e.moreSeldom().pause = "", 0
+		s.say(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
 	}
 	if !p.tick.IsZero() {
 		e.next = p.tick.UnixMicro()

@@ -77,7 +77,8 @@ type Timer struct {
 	OnStoreDown StoreDownPolicy
 
 	// AlarmAfter is how many ticks may come due without a successful run on any host before TimersSucceed complains. At least 1, or
-	// NoLimit: never. Ticks in a blackout do not count. A store that does not tell of successes elsewhere (database locks) lets a host
+	// NoLimit: never. Ticks in a blackout do not count, nor do those whose run, or the runs that held the
+	// slots, are within MaxRunTime. A store that does not tell of successes elsewhere (database locks) lets a host
 	// complain of its own runs only.
 	// Default 5.
 	AlarmAfter int

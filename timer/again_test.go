@@ -1,0 +1,161 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A Registerer can be used again once Run has ended, and is not touched by a New that fails.
+//
+// Fails when Run does not unregister, or New registers before all else is well.
+func TestRegistererCanBeUsedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		config := timer.Config{Registerer: reg, Lock: memlock.New()}
+		if _, err := timer.New(config, timer.Timer{Name: ""}); err == nil {
+			t.Error("no fault found")
+		}
+		for range 3 {
+			s, err := timer.New(config, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: nop})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := timer.New(config, timer.Timer{Name: "a", Run: nop}); err == nil {
+				t.Error("two at once with one registry")
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			stop()
+			if err := s.Run(t.Context()); err == nil {
+				t.Error("it ran twice")
+			}
+			for series := range values(t, reg) {
+				t.Errorf("%s is left", series)
+			}
+		}
+	})
+}
+
+// A schedule that failed is asked again after a minute, then two, four, … up to an hour; meanwhile Status, metrics and health say so. When it is well again its ticks
+// come, and those that came due meanwhile are missed ones.
+//
+// Fails when take does not ask again, or TimersSucceed does not look at the fault.
+func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := newRegistry()
+		var log strings.Builder
+		start := time.Now()
+		var asked []time.Duration
+		bad := false
+		minutely := schedule(func(at time.Time) time.Time {
+			since := time.Since(start)
+			if since >= 10*time.Minute && since < 16*time.Minute || since >= 2*time.Hour && since < 8*time.Hour {
+				if !bad {
+					asked = append(asked, 0)
+				}
+				bad = true
+				asked = append(asked, since.Round(time.Minute))
+				panic("the calendar's service is down")
+			}
+			bad = false
+			return at.Truncate(time.Minute).Add(time.Minute)
+		})
+		h := f.start(timer.Config{Registerer: reg, Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: minutely, Run: f.handler(0)}, timer.Timer{Name: "b", Schedule: timer.Every(time.Minute), Run: f.handler(0)})
+		time.Sleep(9*time.Minute + 30*time.Second)
+		if err := errors.Join(h.TimersSucceed(), h.Degraded()); err != nil || values(t, reg)["tickslot_schedule_failed a"] != 0 {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		st, _ := h.Status().Timer("a")
+		if !strings.Contains(st.Fault, "the calendar's service is down") || !st.Next.IsZero() {
+			t.Errorf("%+v", st)
+		}
+		v := values(t, reg)
+		if failed, there := v["tickslot_schedule_failed a"]; failed != 1 || !there || v["tickslot_schedule_failed b"] != 0 {
+			t.Errorf("the metrics do not tell: %v", failed)
+		}
+		for name, err := range map[string]error{"TimersSucceed": h.TimersSucceed(), "Degraded": h.Degraded()} {
+			if err == nil || !strings.Contains(err.Error(), `timer "a" is not due: its schedule failed`) || !strings.Contains(err.Error(), "the calendar's service is down") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		if err := errors.Join(h.TimersSucceed(), h.Degraded()); err != nil || values(t, reg)["tickslot_schedule_failed a"] != 0 {
+			t.Error(err)
+		}
+		st, _ = h.Status().Timer("a")
+		if st.Fault != "" || st.Started < 10 || st.Ticks < 19 {
+			t.Errorf("%+v", st)
+		}
+		time.Sleep(10*time.Hour - 20*time.Minute)
+		f.stop()
+		_, skipped := h.accounted(t)
+		st, _ = h.Status().Timer("a")
+		if st.Ticks < 599 || skipped[timer.Missed] < 300 || st.Started < 150 {
+			t.Errorf("%+v", st)
+		}
+		t.Log(asked)
+		if n := strings.Count(log.String(), "its schedule failed"); n != 2 {
+			t.Errorf("told %d times of two failures:\n%s", n, log.String())
+		}
+		if len(asked) > 30 {
+			t.Errorf("asked %d times", len(asked))
+		}
+	})
+}
+
+// Runs that take longer than many intervals, but not than MaxRunTime, are no silence, on no host; those that fail are, each once.
+//
+// Fails when a tick counts that found its slots held by runs within their MaxRunTime, or when one counts whose run goes on.
+func TestLongRunsAreNoSilence(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit, perHost int
+		local, fails   bool
+	}{
+		"one": {limit: 1}, "three": {limit: 3}, "ten on one host": {limit: 10, perHost: 10, local: true}, "local": {limit: 1, local: true},
+		"failing": {limit: 1, fails: true}, "failing locally": {limit: 10, perHost: 10, local: true, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				run := func(ctx context.Context) error {
+					err := sleep(ctx, 20*time.Second)
+					if c.fails {
+						err = errors.New("no")
+					}
+					return err
+				}
+				work := timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: c.limit, MaxPerTick: 1, MaxPerHost: c.perHost, LocalOnly: c.local, Run: run}
+				for range 2 {
+					f.start(timer.Config{}, work)
+				}
+				degraded := 0
+				for range 600 {
+					time.Sleep(time.Second)
+					for _, h := range f.hosts {
+						if h.TimersSucceed() != nil {
+							degraded++
+						}
+					}
+				}
+				if c.fails {
+					if degraded < 500 {
+						t.Errorf("told in %d of 1,200 probes of runs that all fail", degraded)
+					}
+				} else if degraded > 0 {
+					t.Errorf("degraded in %d of 1,200 probes, though every run succeeds: %v, %v", degraded, f.hosts[0].TimersSucceed(), f.hosts[1].TimersSucceed())
+				}
+				f.stop()
+			})
+		})
+	}
+}
