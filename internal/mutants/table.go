@@ -139,6 +139,22 @@ var mutants = []mutant{
 		says:  "two valid leases of a semaphore of one",
 	},
 	{
+		name: "a fault taken for an answer",
+		edits: []edit{{"timer/store.go",
+			"\tc := s.breaker.saw(failure, renewal)\n",
+			"\tif matches(failure, dlock.ErrSetup) {\n\t\tfailure = nil\n\t}\n\tc := s.breaker.saw(failure, renewal)\n"}},
+		layer: timers("^TestI11RightRevokedLater$"),
+		says:  "StoreReachable: <nil>",
+	},
+	{
+		name: "a fault taken for silence",
+		edits: []edit{{"timer/attempt.go",
+			"switch reasonOf(err) {\n\tcase StoreSetup:",
+			"switch Reason(\"\") {\n\tcase StoreSetup:"}},
+		layer: timers("^TestI11FaultIsNoReasonToRunEverywhere$"),
+		says:  "runs of 30 ticks that the store found fault with",
+	},
+	{
 		name: "rejoin without adopting",
 		edits: []edit{{"timer/rejoin.go",
 			"if r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil && (",

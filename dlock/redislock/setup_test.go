@@ -1,0 +1,36 @@
+package redislock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/timertest"
+)
+
+// No host runs a tick on a server that refuses what every lease needs, or the password: at the start it fails, later it skips.
+//
+// Fails when such a refusal is taken for an outage.
+func TestI11NotSetUp(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	open := func(password string) *redislock.Store {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: app, Password: password})
+		t.Cleanup(func() { client.Close() })
+		return open(t, client, redislock.Options{Prefix: "shop:", QuarantineTTL: 3 * time.Second})
+	}
+	set := func(rule string) {
+		t.Helper()
+		if err := server.Client().Do(t.Context(), "ACL", "SETUSER", app, rule).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	timertest.NotSetUp(t, open("wrong"), "check user, password and ACL")
+	set("-info")
+	timertest.NotSetUp(t, open(canary), "grant +info")
+	set("+info")
+	timertest.SetUpWronglyForAWhile(t, open(canary), func() { set("-info") }, func() { set("+info") })
+}

@@ -1,0 +1,28 @@
+package sqllock_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/timertest"
+)
+
+// No host runs a tick on a database whose schema, or whose rights, are missing: at the start it fails, later it skips.
+//
+// Fails when such a refusal is taken for an outage.
+func TestI11NotSetUpPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgres(t, "pgx")
+	timertest.NotSetUp(t, s.open(t, sqllock.Options{}), "call Migrate")
+	s = s.migrated(t)
+	store := s.open(t, sqllock.Options{})
+	timertest.SetUpWronglyForAWhile(t, store, func() { s.exec(t, "DROP TABLE "+s.table+" CASCADE") }, func() {
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	app := s.app(t)
+	timertest.SetUpWronglyForAWhile(t, app.open(t, sqllock.Options{}), func() { s.exec(t, "REVOKE ALL ON "+s.table+" FROM app") },
+		func() { s.exec(t, strings.Join(s.grants, "\n")) })
+}

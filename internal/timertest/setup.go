@@ -1,0 +1,85 @@
+package timertest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// setUpTTL is the TTL of these hosts.
+const setUpTTL = 3 * time.Second
+
+// onStore makes timers that run without their store if it does not answer.
+func onStore(t *testing.T, lock dlock.DistributedLock, runs *atomic.Int64) *timer.Scheduler {
+	t.Helper()
+	s, err := timer.New(timer.Config{Lock: lock, TTL: setUpTTL, Logger: slog.New(slog.DiscardHandler)},
+		timer.Timer{Name: "a", Schedule: timer.Every(50 * time.Millisecond), Run: func(context.Context) error { runs.Add(1); return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// NotSetUp has a host start on a store that can serve nobody: Run must fail at once, with words that tell how to mend it.
+func NotSetUp(t *testing.T, lock dlock.DistributedLock, words string) {
+	t.Helper()
+	var runs atomic.Int64
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	err := onStore(t, lock, &runs).Run(ctx)
+	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), words) || ctx.Err() != nil {
+		t.Errorf("Run returned %v: want an error that matches dlock.ErrSetup and has %q in it", err, words)
+	}
+	if n := runs.Load(); n > 0 {
+		t.Errorf("%d runs", n)
+	}
+}
+
+// SetUpWronglyForAWhile breaks how a store is set up while a host runs timers on it, and mends it: nothing may run meanwhile, every tick must be accounted
+// for, the host must say so within a TTL, and go on without a restart.
+func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, mend func()) {
+	t.Helper()
+	var runs atomic.Int64
+	s := onStore(t, lock, &runs)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	within := func(patience time.Duration, what string, cond func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("not within %v: %s; %+v", patience, what, s.Status())
+			}
+		}
+	}
+	within(10*time.Second, "it runs", func() bool { return runs.Load() > 3 })
+	breakIt()
+	within(setUpTTL, "the host says so", func() bool {
+		st := s.Status().Store
+		return s.StoreReachable() != nil && st.Setup && st.Open && !st.Up
+	})
+	before := s.Status().Timers[0]
+	within(10*time.Second, "twenty ticks", func() bool { return s.Status().Timers[0].Ticks >= before.Ticks+20 })
+	if now := s.Status().Timers[0]; now.Started != before.Started || now.Skipped[timer.StoreSetup] < before.Skipped[timer.StoreSetup]+19 {
+		t.Errorf("before %+v, after twenty ticks %+v", before, now)
+	}
+	if err := s.Trigger(ctx, "a"); !errors.Is(err, dlock.ErrSetup) {
+		t.Errorf("Trigger returned %v", err)
+	}
+	mend()
+	within(2*setUpTTL, "it runs again", func() bool { return runs.Load() > int64(before.Started)+3 && s.StoreReachable() == nil })
+	if st := s.Status().Timers[0]; st.Fallback {
+		t.Errorf("%+v", st)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
