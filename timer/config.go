@@ -26,7 +26,8 @@ type Config struct {
 	// Lock is the store that keeps the limits in the fleet. Nil: this process is the whole fleet. Default nil.
 	Lock dlock.DistributedLock
 
-	// Logger gets lost leases, failed runs, and each change of the store's state once. Default slog.Default().
+	// Logger gets the limits of timers as they are registered, lost leases, failed runs, and each change of the store's state once, whatever the number of
+	// timers: at most one line a minute. One that panics costs the line. Default slog.Default().
 	Logger *slog.Logger
 
 	// Registerer gets the metrics, whose names begin with tickslot_, from New until Run has ended. Two schedulers at once need two
