@@ -24,7 +24,7 @@ func classify(err error, direct, tagged bool) error {
 	if message, ok := strings.CutPrefix(text, "TICKSLOT "); ok {
 		// What the server said stands behind a tab, because a name may have anything else in it.
 		message, said, _ := strings.Cut(message, "\t")
-		said = tail.ReplaceAllString(said, "")
+		said = bare(tail.ReplaceAllString(said, ""))
 		if message, ok := strings.CutPrefix(tail.ReplaceAllString(message, ""), "SETUP "); ok {
 			if strings.HasPrefix(said, "section (") { // only miniredis says so
 				message = "this is miniredis, which does not tell when it was started: set Options.Embedded in tests"

@@ -139,7 +139,7 @@ func TestWhatPassesByItself(t *testing.T) {
 	config("min-replicas-to-write", "1")
 	check("NOREPLICAS")
 	config("min-replicas-to-write", "0")
-	config("busy-reply-threshold", "1")
+	config("lua-time-limit", "1")
 	busy := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary, ReadTimeout: -1})
 	defer busy.Close()
 	done := make(chan error, 1)
