@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -24,9 +25,11 @@ func ExampleConfig_registerer() {
 		fmt.Println(err)
 		return
 	}
-	stop := start(timers)
+	defer start(timers)()
 	fmt.Println("triggered:", timers.Trigger(context.Background(), "process-orders"))
-	stop()
+	for job, _ := timers.Status().Timer("process-orders"); job.Last == nil; job, _ = timers.Status().Timer("process-orders") {
+		time.Sleep(time.Millisecond) // until it has ended
+	}
 
 	page := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))

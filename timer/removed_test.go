@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,9 +162,10 @@ func TestTimersComeAndGo(t *testing.T) {
 		reg := newRegistry()
 		h := f.start(timer.Config{Registerer: reg, DrainTimeout: time.Second})
 		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, Run: f.handler(1500 * time.Millisecond)})
+		var over atomic.Bool
 		work := func(ctx context.Context) error {
 			defer f.watch.enter(ctx)()
-			if rand.IntN(4) == 0 {
+			if rand.IntN(4) == 0 && !over.Load() {
 				ctx, cancel := context.WithTimeout(ctx, time.Second)
 				defer cancel()
 				r, _ := timer.RunFromContext(ctx)
@@ -201,6 +203,7 @@ func TestTimersComeAndGo(t *testing.T) {
 			})
 		}
 		all.Wait()
+		over.Store(true)
 		time.Sleep(10 * time.Second)
 		for _, st := range h.Status().Timers {
 			if st.Removed {
