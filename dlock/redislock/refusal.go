@@ -55,7 +55,7 @@ var (
 	// head is what servers before Redis 7 put before the error of a command in a script.
 	head = regexp.MustCompile(`^(ERR )?(Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
 	// tail is what they all put behind an error of a script.
-	tail = regexp.MustCompile(`(?s)\.?( script: |\n| stack traceback:).*`)
+	tail = regexp.MustCompile(`(?s)\.?( script: [0-9a-f]{40}|\n| stack traceback:).*`)
 )
 
 // bare is the text of an error, without where in a script it happened.
@@ -86,7 +86,7 @@ func setup(said string, direct, tagged bool) string {
 		return false
 	}
 	switch {
-	case begins("NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script can't run this command", "AUTH ", "Client sent AUTH", "invalid password", "Protocol error: unauthenticated"):
+	case begins("NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script can't run this command", "ACL failure in script", "AUTH ", "Client sent AUTH", "invalid password", "Protocol error: unauthenticated"):
 		return "the server refuses: check user, password and ACL (docs/redis.md lists the rights)"
 	case begins("DENIED"):
 		return "the server refuses: it is in protected mode"
