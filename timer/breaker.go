@@ -34,9 +34,7 @@ type breaker struct {
 	told     time.Time // when an outage was last logged
 	telling  bool      // this one was
 
-	heard  time.Time // when the last call was over
-	trying bool      // a tick finds out whether it is back; of one of several servers only
-	again  time.Time // when the next one may
+	heard time.Time // when the last call was over
 
 	toldSetup time.Time // when it was last logged that the store is not set up right
 }
@@ -64,7 +62,7 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 	if changed && !b.open { // an outage began with its first failure
 		b.since = now
 	}
-	b.called, b.err, b.heard, b.trying = true, err, now, false
+	b.called, b.err, b.heard = true, err, now
 	if matches(err, dlock.ErrSetup) {
 		c.setup, b.setup = b.setup == nil, err
 	}

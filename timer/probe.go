@@ -141,6 +141,7 @@ func (p *prober) probe(until <-chan struct{}) {
 		return
 	}
 	p.tellFirst(nil)
+	p.askTroubled(until)
 	s.rejoin(until)
 	s.learnOrders(until)
 	select {
@@ -233,7 +234,7 @@ func (p *prober) wait() time.Duration {
 		return p.pause.NextBackOff()
 	case b.open: // it answers: a few more answers, and ticks may ask again
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
-	case s.degraded > 0: // they found no slot: ask again, as often as a heartbeat does
+	case s.degraded > 0 || len(s.troubled()) > 0: // they found no slot, or a server of several failed: ask again, as often as a heartbeat does
 		return s.config.TTL/3 - rand.N(s.config.TTL/12)
 	default:
 		if time.Since(b.since) >= quiet { // a store that comes and goes is asked less and less often

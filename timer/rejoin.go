@@ -73,7 +73,7 @@ func (s *Scheduler) rejoin(until <-chan struct{}) {
 			default:
 			}
 			s.lock()
-			wanted := s.rejoining(e) || s.shared(e) && s.orphan(e) != nil && s.mayTry(s.before(e))
+			wanted := s.rejoining(e)
 			s.unlock()
 			if !wanted {
 				break

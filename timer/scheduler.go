@@ -562,7 +562,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	switch {
 	case !s.shared(e):
 		s.starts = append(s.starts, start{e: e, tick: t.at})
-	case s.before(e).open && (s.attempts >= maxAttempts || !s.mayTry(s.before(e))):
+	case s.before(e).open:
 		s.withoutStore(e, t)
 	case s.attempts < maxAttempts:
 		s.ask(e, t)

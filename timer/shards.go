@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -47,24 +47,11 @@ func (s *Scheduler) before(e *entry) *breaker {
 	return s.breakerOf(e.moreTold().lockName)
 }
 
-// mayTry reports whether one tick or run may find out if a server is back whose breaker is open: one at a time, and after a pause. The store as a whole
-// has its prober for that. Called with mu held.
-func (s *Scheduler) mayTry(b *breaker) bool {
-	if b == &s.breaker || b.trying || time.Now().Before(b.again) {
-		return false
-	}
-	b.trying = true
-	return true
-}
-
 // sawServer takes in whether a server answered, and reports whether that tells of the whole store. Called with mu held.
 func (w *watchedStore) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
 	s := w.scheduler
 	b := s.breakerAt(shard)
 	c := b.saw(failure, renewal)
-	if failure != nil {
-		b.again = time.Now().Add(s.config.TTL/3 - rand.N(s.config.TTL/12))
-	}
 	switch {
 	case !c.tell:
 	case c.setup:
@@ -102,9 +89,14 @@ func (w *watchedStore) sawServer(shard string, failure error, renewal bool) (ofA
 
 // elsewhere returns a name for a probe of another server than that; "": there is none.
 func (w *watchedStore) elsewhere(shard string, slot int) string {
-	for i := range 100 { // which of them is where, its hash decides
+	return w.probeName(slot, func(other string) bool { return other != shard })
+}
+
+// probeName returns a name for a probe, of a server for which there is a use; "": there is none.
+func (w *watchedStore) probeName(slot int, use func(shard string) bool) string {
+	for i := range 1000 { // the hash of a name decides where it lives
 		name := fmt.Sprintf(probeLock+":%d", slot, i)
-		if other := w.shardOf(name); other != shard && other != "" {
+		if shard := w.shardOf(name); shard != "" && use(shard) {
 			return name
 		}
 	}
@@ -122,6 +114,72 @@ func (s *Scheduler) serversDown() []string {
 	return down
 }
 
+// troubled lists the servers that failed when they were last asked, and those that have not answered
+// often enough since. Called with mu held.
+func (s *Scheduler) troubled() []string {
+	var list []string
+	for shard, b := range s.servers {
+		if b.err != nil || b.open {
+			list = append(list, shard)
+		}
+	}
+	return list
+}
+
+// slot is the number that makes the names of this host's probes its own.
+func (p *prober) slot() int {
+	if p.host == nil {
+		return 0
+	}
+	return p.host.Slot()
+}
+
+// askTroubled asks the servers that failed, side by side: no tick asks a server whose breaker is open, and
+// perhaps no timer that is ever due lives there.
+func (p *prober) askTroubled(until <-chan struct{}) {
+	s := p.s
+	s.lock()
+	troubled := s.troubled()
+	s.unlock()
+	var asking sync.WaitGroup
+	for _, shard := range troubled {
+		name := s.store.probeName(p.slot(), func(other string) bool { return other == shard })
+		if name == "" {
+			s.lock()
+			if time.Since(s.servers[shard].heard) > 2*s.config.TTL { // it has left the store
+				delete(s.servers, shard)
+			}
+			s.unlock()
+			continue
+		}
+		asking.Go(func() {
+			for range mends {
+				select {
+				case <-until:
+					return
+				default:
+				}
+				if p.askFor(name) != nil {
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// askFor takes and releases a lock, and notes how the store was. It returns an error if it did not grant.
+func (p *prober) askFor(name string) error {
+	lease, err := p.s.session.Mutex(name).TryAcquire(p.s.base)
+	p.s.lock()
+	_ = p.s.store.heard(name, err)
+	p.s.unlock()
+	if lease != nil {
+		_ = lease.Release(p.s.base) // what it does not answer, the session settles
+	}
+	return err
+}
+
 // askElsewhere asks another server than the one that has failed for a name: the store is down only if none answers, and nothing
 // else may be due.
 func (p *prober) askElsewhere(until <-chan struct{}, name string) {
@@ -130,22 +188,11 @@ func (p *prober) askElsewhere(until <-chan struct{}, name string) {
 		return
 	default:
 	}
-	store, slot := p.s.store, 0
-	if p.host != nil {
-		slot = p.host.Slot()
-	}
-	shard := store.shardOf(name)
+	shard := p.s.store.shardOf(name)
 	if shard == "" {
 		return
 	}
-	if name = store.elsewhere(shard, slot); name == "" {
-		return
-	}
-	lease, err := p.s.session.Mutex(name).TryAcquire(p.s.base)
-	p.s.lock()
-	_ = store.heard(name, err)
-	p.s.unlock()
-	if lease != nil {
-		_ = lease.Release(p.s.base)
+	if name = p.s.store.elsewhere(shard, p.slot()); name != "" {
+		_ = p.askFor(name)
 	}
 }
