@@ -445,7 +445,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 		}
 		release(grant(name, 3, nil))
 		if name == "ticks" { // its first
-			release(grant(name, 3, &dlock.Tick{At: time.Now()}))
+			release(grant(name, 3, &dlock.Tick{At: time.Now(), Max: 1}))
 		}
 		fields("3", "plain")
 		putOff("when it is first granted")
