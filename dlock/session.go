@@ -160,16 +160,24 @@ func (s *Session) Close(ctx context.Context) error {
 			s.mu.Lock()
 		}
 	}
+	owed := make([][]unsettled, len(hearts))
+	for i, h := range hearts {
+		owed[i], h.unsettled = h.unsettled, nil
+	}
 	s.mu.Unlock()
-	// Side by side: none of them changes now, and one may be on a server that hangs.
 	errs := make([]error, len(hearts))
 	var all sync.WaitGroup
-	for i, h := range hearts {
-		if len(h.unsettled) > 0 {
-			all.Go(func() { h.unsettled, errs[i] = s.settleAll(ctx, h.unsettled) })
+	for i := range owed { // side by side: one may be on a server that hangs
+		if len(owed[i]) > 0 {
+			all.Go(func() { owed[i], errs[i] = s.settleAll(ctx, owed[i]) })
 		}
 	}
 	all.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, h := range hearts {
+		h.unsettled = owed[i] // for another Close
+	}
 	return errors.Join(errs...)
 }
 

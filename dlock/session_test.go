@@ -208,6 +208,24 @@ func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	})
 }
 
+// A trust window may close while Close gives back what is unsettled.
+//
+// Fails, under the race detector, if Close writes without the lock what the end of a lease reads.
+func TestWindowClosesDuringClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, memlock.New(), dlock.SessionOptions{})
+		lease := h.take(t, "job", 1)
+		h.faulty.Inject(dlocktest.Hang)
+		advance(trusted - 1500*time.Millisecond)
+		h.Mutex("unsettled").TryAcquire(bg) // for a second
+		if err := h.Close(bg); err == nil { // for another
+			t.Error("the test is wrong: nothing was left to give back")
+		}
+		advance(time.Second)
+		wantLost(t, lease)
+	})
+}
+
 // Close gives back what is unsettled, once and in batches, and then the session is over. The end of the bubble shows that no
 // goroutine is left.
 //
