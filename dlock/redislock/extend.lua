@@ -1,6 +1,7 @@
 -- Extend: make leases last ttl from now, if their tokens still hold them and nobody has revoked them.
 --
--- KEYS[i] state   of the name of the i-th lease, see acquire.lua. On a Cluster all are one, or the leases would be on different nodes
+-- KEYS[i] state   of the name of the i-th lease, see acquire.lua. On a Cluster all are one, or the leases would be on different
+--         nodes, and behind them stand the keys of the leases
 -- ARGV[1] ttl, ms   ARGV[2] idle, ms   ARGV[3] brief, ms: see acquire.lua
 -- ARGV[4] words: slot, '' for a mutex, and token of each lease, each with a blank behind it
 --

@@ -63,7 +63,7 @@ func documentedUser() ([]string, error) {
 		return nil, errors.New("docs/redis.md: ACL SETUSER tickslot has no >secret")
 	}
 	user[i] = ">" + canary
-	return append(user, cluster[1]), nil
+	return append(user, strings.Fields(cluster[1])...), nil
 }
 
 // quarantineTTL of the tests is short, because their servers have just started.

@@ -41,7 +41,8 @@ type Options struct {
 	QuarantineTTL time.Duration
 	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). A restart that loses data and a failover that loses
 	// the last writes are not seen then, and what others still hold is granted at once: each limit can be exceeded until their next heartbeat,
-	// a third of the TTL later, or for a TTL if that does not come through. Default false.
+	// a third of the TTL later, or for a TTL if that does not come through. The same goes for names whose slot of a Cluster
+	// is being moved. Default false.
 	NoQuarantine bool
 	// Embedded says that the server lives and dies with this process (miniredis), so that there is nothing to
 	// quarantine. It also lifts the bound on the TTL. Default false.

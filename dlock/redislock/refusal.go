@@ -40,6 +40,9 @@ func classify(err error, direct, tagged bool) error {
 		if said != "" {
 			message += ": " + said
 		}
+		if moving.MatchString(said) {
+			return fmt.Errorf("redislock: a slot of the Cluster is being moved: %s", tail.ReplaceAllString(message, ""))
+		}
 		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, tail.ReplaceAllString(message, ""))
 	}
 	if mend := setup(text, direct, tagged); mend != "" {
@@ -52,6 +55,8 @@ func classify(err error, direct, tagged bool) error {
 }
 
 var (
+	// moving is what a node says of a key that it has given away, or not been given yet.
+	moving = regexp.MustCompile(`^(ERR )?(TRYAGAIN|ASK |MOVED |CLUSTERDOWN|(Lua )?[Ss]cript attempted to access a non local key)`)
 	// head is what servers before Redis 7 put before the error of a command in a script.
 	head = regexp.MustCompile(`^(ERR )?(Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
 	// tail is what they all put behind an error of a script.

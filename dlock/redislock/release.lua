@@ -1,6 +1,6 @@
 -- Release: end leases, if their tokens still hold them.
 --
--- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are one
+-- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are one, and behind them stand keys of the leases
 -- ARGV[1] brief, ms: see acquire.lua
 -- ARGV[2…] of each lease: slot, '' for a mutex, -1 for whichever the token holds; token; 1 if the work ended well, else 0
 --
@@ -58,7 +58,7 @@ local function release(state, slot, token, well)
 end
 
 local answers = {''}
-for i = 1, #KEYS do
+for i = 1, (#ARGV - 1) / 3 do
   local fine, answer = pcall(release, KEYS[i], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1])
   if not fine then
     local why = type(answer) == 'table' and answer.err or tostring(answer)

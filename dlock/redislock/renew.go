@@ -103,7 +103,11 @@ func (s *Store) batches(grants []dlock.Grant, script *script, common []any, item
 			n++
 		}
 		run := order[:n:n]
-		batches, order = append(batches, &batch{call{script: script, common: common, keys: s.states(grants, run), items: items(run)}, run}), order[n:]
+		b := &batch{call{script: script, common: common, keys: s.states(grants, run), items: items(run)}, run}
+		if s.tagged {
+			b.also = s.leases(grants, run)
+		}
+		batches, order = append(batches, b), order[n:]
 	}
 	return batches, nil
 }
@@ -113,6 +117,25 @@ func (s *Store) states(grants []dlock.Grant, run []int) []string {
 	keys := make([]string, len(run))
 	for i, of := range run {
 		keys[i] = s.state(grants[of].Name, grants[of].Slots == 0)
+	}
+	return keys
+}
+
+// leases are the keys of a run's leases, which are all of one name, and of its index or tokens. While a Cluster
+// moves a slot, a node answers TRYAGAIN if it has some of the declared keys only; of the others it would say that
+// they are not there, and a lease would seem lost.
+func (s *Store) leases(grants []dlock.Grant, run []int) []string {
+	k := s.keys(grants[run[0]].Name, grants[run[0]].Slots == 0)
+	keys := make([]string, 0, len(run)+1)
+	for _, of := range run {
+		if g := &grants[of]; g.Slot != dlock.AnySlot || g.Slots == 0 {
+			keys = append(keys, k.base+slotArg(g))
+		} else {
+			keys = append(keys, k.base+"tokens")
+		}
+	}
+	if k.index != "" {
+		keys = append(keys, k.index)
 	}
 	return keys
 }

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -84,6 +85,8 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 				t.Errorf("%s, %s first, %s: two valid leases of a semaphore of 1", kind, first, when)
 			}
 			_ = again.Release(ctx)
+		} else if errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+			t.Errorf("%s, %s first, %s: %v, which passes by itself", kind, first, when, err)
 		}
 	}
 	migrating.Lock() // one slot at a time: a node that sends a key waits, and takes none meanwhile
@@ -103,6 +106,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	slices.SortFunc(keys, func(a, b string) int {
 		return map[bool]int{true: -1}[strings.HasSuffix(a, suffix)] - map[bool]int{true: -1}[strings.HasSuffix(b, suffix)]
 	})
+	began := time.Now()
 	for i, key := range keys {
 		do(from, "MIGRATE", "127.0.0.1", to.Port(), "", 0, 1000, "AUTH", canary, "KEYS", key)
 		check("after " + key)
@@ -113,10 +117,15 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	do(to, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	do(from, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	unlock()
+	halfway := time.Since(began)
 	for deadline := time.Now().Add(2 * quarantineTTL); time.Now().Before(deadline); time.Sleep(quarantineTTL / 10) { // a pace
 		check("all has moved")
 	}
 	if !lease.Valid() {
+		if halfway > quarantineTTL*6/10 {
+			t.Logf("%s, %s first: its keys were half-way for %v, longer than the lease could bear: %v", kind, first, halfway, lease.Err())
+			return
+		}
 		t.Errorf("%s, %s first: the lease was lost: %v", kind, first, lease.Err())
 	}
 	if err := lease.Release(ctx); err != nil {

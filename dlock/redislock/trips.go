@@ -57,6 +57,7 @@ type call struct {
 	script *script
 	common []any    // arguments
 	keys   []string // one for each item
+	also   []string // further keys that the script touches, to be declared
 	items  []any    // their arguments
 
 	head    any   // of the answer
@@ -68,6 +69,8 @@ type call struct {
 }
 
 func (c *call) args() []any { return slices.Concat(c.common, c.items) }
+
+func (c *call) declared() []string { return slices.Concat(c.keys, c.also) }
 
 // cut takes the head off an answer that is to have one thing to say about each item.
 func (c *call) cut() {
@@ -188,7 +191,7 @@ func (t *trips) together(calls []*call) {
 			i = slices.IndexFunc(runs, c.goesWith)
 		}
 		if i < 0 {
-			runs = append(runs, &call{script: c.script, common: c.common,
+			runs = append(runs, &call{script: c.script, common: c.common, also: c.also,
 				keys: append(make([]string, 0, len(calls)), c.keys...), items: append(make([]any, 0, len(calls)*len(c.items)), c.items...)})
 			members = append(members, []*call{c})
 			continue
@@ -249,14 +252,14 @@ func pipeline(ctx context.Context, client redis.UniversalClient, calls []*call) 
 	cmds := make([]*redis.Cmd, len(calls))
 	pipe := client.Pipeline()
 	for i, c := range calls {
-		cmds[i] = pipe.EvalSha(ctx, c.script.Hash(), c.keys, c.args()...)
+		cmds[i] = pipe.EvalSha(ctx, c.script.Hash(), c.declared(), c.args()...)
 	}
 	_, err := pipe.Exec(ctx)
 	if err != nil {
 		pipe = client.Pipeline()
 		for i, c := range calls {
 			if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-				cmds[i] = pipe.Eval(ctx, c.script.source, c.keys, c.args()...)
+				cmds[i] = pipe.Eval(ctx, c.script.source, c.declared(), c.args()...)
 			}
 		}
 		if pipe.Len() > 0 {

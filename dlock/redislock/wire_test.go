@@ -40,8 +40,10 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %d round trips, want %d; commands %v", what, got, want, proxy.Commands())
 		}
 	}
+	// It takes a while to fill 10,000 slots: the lease is extended for longer than a server that has just started would grant.
+	patient := open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Minute})
 	// The first use of each script also sends its source, once in the life of a server.
-	warm := newSession(t, store, 3*time.Second/4, 200*time.Millisecond)
+	warm := newSession(t, store, quarantineTTL, quarantineTTL/3)
 	for range 2 {
 		if l, err := warm.Semaphore("warm", 1).TryAcquire(ctx); err != nil {
 			t.Fatal(err)
@@ -51,8 +53,6 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// It takes a while to fill 10,000 slots: the lease is extended for longer than a server that has just started would grant.
-	patient := open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Minute})
 	if err := store.Order(ctx, "warm", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}}); err != nil {
 		t.Fatal(err)
 	} else if _, err := store.Orders(ctx, "warm"); err != nil {
