@@ -236,7 +236,6 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
 	pages := http.NewServeMux()
 	pages.Handle("/", health.New(health.Checks{Live: s.Live, Ready: s.Ready, Others: []health.Check{{Name: "timers", Func: s.Degraded}}}))
 	pages.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -253,6 +252,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		}
 		show(s.Status(), s.Ready(), s.Live(), s.Degraded(), s.Trigger(ctx, "ok"), s.Trigger(ctx, "skips"))
 	}
+	look() // at the metrics, too, which leave the registry when Run ends
+	go func() { ended <- s.Run(ctx) }()
 	// calls asks the store itself. Its errors are what a user of dlock sees.
 	calls := func() {
 		defer func() { fmt.Fprintln(said, recover()) }() // of the store that panics
