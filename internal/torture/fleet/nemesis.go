@@ -240,6 +240,10 @@ func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
 		each(func(p *servertest.Proxy) { p.BlackHole(true) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.BlackHole(false) })
+	case "net_stranded": // the host gets another address: what was open falls silent for good
+		each(func(p *servertest.Proxy) { p.BlackHole(true) })
+		time.Sleep(f.For)
+		each(func(p *servertest.Proxy) { p.Strand(); p.BlackHole(false) })
 	case "net_slow": // sometimes too slow
 		each(func(p *servertest.Proxy) { p.DelayUpTo(t.timing.StoreTimeout/20, t.timing.StoreTimeout*6/10) })
 		time.Sleep(f.For)

@@ -103,6 +103,12 @@ func (s *redisStore) hurt(f fault, mark func(string, int64)) error {
 		return err
 	case "store_scripts_flushed":
 		return s.Client().ScriptFlush(ctx).Err()
+	case "store_right_revoked": // without INFO no script knows whether the server restarted
+		if err := s.Client().Do(ctx, "ACL", "SETUSER", "default", "-info").Err(); err != nil {
+			return err
+		}
+		time.Sleep(f.For)
+		return s.Client().Do(ctx, "ACL", "SETUSER", "default", "+info").Err()
 	}
 	return unknown(f)
 }
@@ -291,6 +297,17 @@ func (s *postgresStore) hurt(f fault, _ func(string, int64)) error {
 		return err
 	case "store_table_locked":
 		_, err := s.Exec("", fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT", sqllock.DefaultTableName, f.For.Seconds()))
+		return err
+	case "store_rows_locked": // a client forgot to commit
+		_, err := s.Exec("", fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE slot >= 0 ORDER BY random() LIMIT 3 FOR UPDATE; SELECT pg_sleep(%f); COMMIT", sqllock.DefaultTableName, f.For.Seconds()))
+		return err
+	case "store_table_missing":
+		const away = sqllock.DefaultTableName + "_away"
+		if _, err := s.Exec("", "ALTER TABLE "+sqllock.DefaultTableName+" RENAME TO "+away); err != nil {
+			return err
+		}
+		time.Sleep(f.For)
+		_, err := s.Exec("", "ALTER TABLE "+away+" RENAME TO "+sqllock.DefaultTableName)
 		return err
 	}
 	return unknown(f)
