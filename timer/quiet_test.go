@@ -118,7 +118,7 @@ func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 		h := f.start(timer.Config{Logger: textLogger(&log)}, many(1000, timer.Every(5*time.Second), f.handler(0))...)
 		time.Sleep(20 * time.Second)
 		log.Reset()
-		h.link.Inject(dlocktest.Error(badKey))
+		h.link.Inject(dlocktest.Error(errBadKey))
 		time.Sleep(30 * time.Second)
 		if n := strings.Count(log.String(), "\n"); n < 10 || n > 12 { // of the host's own, too
 			t.Errorf("%d lines, the first: %.1000s", n, log.String())

@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	noTable = fmt.Errorf("%w: relation \"locks\" does not exist: call Migrate", dlock.ErrSetup)
-	badKey  = fmt.Errorf("%w: key holds a list", dlock.ErrFault)
+	errNoTable = fmt.Errorf("%w: relation \"locks\" does not exist: call Migrate", dlock.ErrSetup)
+	errBadKey  = fmt.Errorf("%w: key holds a list", dlock.ErrFault)
 )
 
 // startNow starts a host whose store is as inject says from its first call on.
@@ -42,7 +42,7 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		f := newFleet(t)
 		var runs atomic.Int64
 		for range 3 {
-			f.startNow(dlocktest.Error(badKey), timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second),
+			f.startNow(dlocktest.Error(errBadKey), timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second),
 				Run: func(context.Context) error { runs.Add(1); return nil }})
 		}
 		time.Sleep(30 * time.Second)
@@ -83,7 +83,7 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		link := dlocktest.NewFaulty(f.store)
-		link.Inject(dlocktest.Error(noTable))
+		link.Inject(dlocktest.Error(errNoTable))
 		var runs atomic.Int64
 		work := func(context.Context) error { runs.Add(1); return nil }
 		s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)},
@@ -131,7 +131,7 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 				go func() { done <- s.Run(ctx) }()
 				time.Sleep(silent)
 				started := s.Status().Timers[0].Started
-				link.Inject(dlocktest.Error(noTable))
+				link.Inject(dlocktest.Error(errNoTable))
 				time.Sleep(30 * time.Second)
 				if st := s.Status().Timers[0]; fails && st.Ticks > 0 || !fails && (started == 0 || st.Started > started+8 || st.Skipped[timer.StoreSetup] < 20) {
 					t.Errorf("%d runs before, %+v", started, st)
@@ -167,7 +167,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		if err := h.Trigger(t.Context(), "long"); err != nil {
 			t.Fatal(err)
 		}
-		h.link.Inject(dlocktest.Error(noTable))
+		h.link.Inject(dlocktest.Error(errNoTable))
 		began := h.Status().Timers[0].Started
 		time.Sleep(dlock.DefaultTTL)
 		synctest.Wait()
@@ -231,12 +231,12 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 			return nil
 		}})
 		time.Sleep(10 * time.Second)
-		h.link.Inject(dlocktest.Error(noTable))
+		h.link.Inject(dlocktest.Error(errNoTable))
 		time.Sleep(1500 * time.Millisecond) // it need not have been seen three times
 		for range 20 {
 			h.link.Inject(dlocktest.Hang)
 			time.Sleep(7 * time.Second)
-			h.link.Inject(dlocktest.Error(noTable))
+			h.link.Inject(dlocktest.Error(errNoTable))
 			time.Sleep(3 * time.Second)
 		}
 		if n := degraded.Load(); n != 0 {

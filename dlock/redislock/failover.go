@@ -109,13 +109,13 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 		ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, TLSConfig: o.TLSConfig, Protocol: o.Protocol, DB: o.DB,
 		Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
 		CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-		DisableIdentity: o.DisableIdentity || o.DisableIndentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
 	}
 	for _, addr := range o.SentinelAddrs {
 		sentinel := redis.Options{
 			Addr: addr, ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, TLSConfig: o.TLSConfig,
 			Username: o.SentinelUsername, Password: o.SentinelPassword,
-			DisableIdentity: o.DisableIdentity || o.DisableIndentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
+			DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
 		}
 		m.sentinels = append(m.sentinels, newPool(sentinel, 2))
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -195,7 +196,10 @@ func (t *tormentor) member(m *member, f fault) error {
 func (t *tormentor) alive(m *member) error {
 	select {
 	case <-m.proc.done:
-		err := fmt.Errorf("it died: %w", m.proc.failure())
+		err := m.proc.failure()
+		if err = setUp(err); err != nil {
+			err = fmt.Errorf("it died: %w", err)
+		}
 		t.buried(m)
 		return errors.Join(err, t.begin(m))
 	default:
@@ -204,9 +208,18 @@ func (t *tormentor) alive(m *member) error {
 }
 
 func (t *tormentor) restart(m *member) error {
-	err := m.proc.end(drainTime)
+	err := setUp(m.proc.end(drainTime))
 	t.buried(m)
 	return errors.Join(err, t.begin(m))
+}
+
+// setUp passes an error on, unless it is that the host found the store set up wrongly when it began: then it is to
+// end at once, and whoever watches over it starts it again.
+func setUp(err error) error {
+	if err != nil && strings.Contains(err.Error(), "can serve no timer") {
+		return nil
+	}
+	return err
 }
 
 // changeLimit restarts one host after the other with the other limits.
