@@ -53,6 +53,9 @@
 // runs may go on at once, none of them Valid. Skip starts nothing and ends what runs when its lease can no longer
 // be trusted: then the limit holds through any outage. A "no" from the store is never taken for a failure.
 //
+// A store that says that it is not set up right (dlock.ErrSetup), or that finds fault with what is stored for a timer (dlock.ErrFault), does answer:
+// ticks are skipped then, whatever OnStoreDown says, and Run fails at once if the former is its first answer.
+//
 // After three failures in a row ticks ask the store no more. One probe per host does, after pauses that grow, with jitter; three answers in
 // a row end it. Then runs that went on without the store take a slot before this host starts anything new of their timer. Those that
 // find none go on, and until they end nothing new of that timer starts here: what is beyond the limit only gets less.

@@ -25,16 +25,40 @@ type waitingTrigger struct {
 	turn  bool          // because it is its turn
 }
 
-// enqueue puts a tick at the end of the line, or in the place of the one of its timer that waits already.
+// enqueue puts a tick at the end of the line. No other of its timer waits.
 func (l *line) enqueue(e *entry, t dueTick) {
 	e.moreSeldom().waits = t
-	again := e.next
-	if again == 0 {
-		again = math.MaxInt64
-	}
 	l.ticks++
-	l.byNext.push(item{when: again, e: e})
+	l.byNext.push(nextDue(e))
 	l.byAge = append(l.byAge, e)
+	if len(l.byAge) > 2*l.ticks+maxAttempts || len(l.byNext) > 2*l.ticks+maxAttempts {
+		l.tidy()
+	}
+}
+
+// tidy drops timers of which no tick waits any more: who is served from one list stays in the other.
+func (l *line) tidy() {
+	seen := make(map[*entry]bool, l.ticks)
+	var waiting []*entry
+	for _, e := range slices.Backward(l.byAge) { // the latest place is the one that counts
+		if e.seldom().waits.at != 0 && !seen[e] {
+			seen[e] = true
+			waiting = append(waiting, e)
+		}
+	}
+	slices.Reverse(waiting)
+	l.byAge, l.byNext = waiting, nil
+	for _, e := range waiting {
+		l.byNext.push(nextDue(e))
+	}
+}
+
+// nextDue is the place of a timer in byNext.
+func nextDue(e *entry) item {
+	if e.next == 0 { // never
+		return item{when: math.MaxInt64, e: e}
+	}
+	return item{when: e.next, e: e}
 }
 
 // takeOut takes the tick of a timer out of the line, if one waits.

@@ -52,6 +52,10 @@ func (w *watchedStore) sawServer(shard string, failure error, renewal bool) (ofA
 	s := w.scheduler
 	b := s.breakerAt(shard)
 	c := b.saw(failure, renewal)
+	if c.mended = c.answered && !b.open && !c.closed && s.without > 0; c.mended {
+		c.tell = b.mayTell(&b.told, time.Now())
+		b.telling = false
+	}
 	switch {
 	case !c.tell:
 	case c.setup:
@@ -62,10 +66,14 @@ func (w *watchedStore) sawServer(shard string, failure error, renewal bool) (ofA
 			"store", w.label, "server", shard, "err", failure)
 	case c.closed:
 		s.say(slog.LevelInfo, "timer: a server of the store answers again", "store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
+	case c.mended:
+		s.say(slog.LevelWarn, "timer: a server of the store did not answer for a moment, and runs started without it", "store", w.label, "server", shard, "runs_without_it", s.without)
 	}
 	if c.answered && !b.open || c.closed {
 		s.storeIsBack(shard)
-		s.without = 0
+		if len(s.serversDown()) == 0 {
+			s.without = 0
+		}
 	}
 	if failure == nil {
 		return true

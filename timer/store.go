@@ -246,7 +246,7 @@ func (s *Scheduler) audit() {
 const warnEvery = time.Hour
 
 // measured are the amounts in a warning, which are different each time.
-var measured = regexp.MustCompile(`\b[0-9.]+(ns|µs|ms|s|m|h| bytes)`)
+var measured = regexp.MustCompile(`\b([0-9.]+(ns|µs|ms|s|m|h))+\b|\b[0-9]+ (bytes|old versions|rows)`)
 
 // newWarning reports whether a warning was not logged for a while, and notes that it is now. Called with mu held.
 func (s *Scheduler) newWarning(text string) bool {

@@ -412,7 +412,7 @@ local function attempt(state, token, slots, claim)
     call('ZADD', index, ends, slot)
     abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have taken it out
     call('ZADD', tokens, slot, token)
-    call('PEXPIRE', tokens, idle) -- it comes and goes with what is held
+    call('PEXPIRE', tokens, wanted and idle or brief) -- it comes and goes with what is held, but for who let his lease end
   end
 
   -- 8. Remember what it was. What seldom changes is written only then, and once a day, when the end of the state is put off.

@@ -45,7 +45,8 @@
 //	lock := redislock.NewFailover(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: sentinels}, redislock.Options{Prefix: "shop:"})
 //
 // A client of redis.NewFailoverClient is refused: go-redis does not tell its settings, believes the first sentinel that answers, and closes
-// only its own connections when the master changes. NewFailover asks all sentinels, and calls the master that a majority of them named within the last second.
+// only its own connections when the master changes. Use NewFailover on all hosts or on none: a host without it does not know the
+// epoch of the sentinels, so each kind takes the other's master for another one, and both keep waiting. NewFailover asks all sentinels, and calls the master that a majority of them named within the last second.
 //
 // # What is not promised
 //

@@ -475,6 +475,11 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
 			release(g)
 		}
+		g := grant(name, 4, nil) // which nobody releases
+		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl < lifetime-time.Minute || ttl > lifetime {
+			t.Errorf("the token of a lease that is held is remembered for %v", ttl)
+		}
+		release(g)
 		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl != -2 { // there is none: all are released
 			t.Errorf("the tokens end in %v", ttl)
 		}

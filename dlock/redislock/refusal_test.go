@@ -215,3 +215,18 @@ func TestQuorumRefusedToEverybody(t *testing.T) {
 	}
 	check("one refuses, two are down", false)
 }
+
+// A client of a Cluster on a server that is none will never get an answer.
+//
+// Fails when that is taken for a store that does not answer: every host would run every tick.
+func TestClusterClientOnAServerThatIsNone(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()}, Password: canary})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	for op, err := range every(t.Context(), store) {
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "pass a *redis.Client") {
+			t.Errorf("%s: %v, want that the store is not set up right", op, err)
+		}
+	}
+}

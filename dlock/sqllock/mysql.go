@@ -72,7 +72,7 @@ func mysqlName(what, name string) error {
 var mysqlFiles embed.FS
 
 // mysqlVersion is part of the names of the procedures: see postgresVersion.
-const mysqlVersion = "_v2"
+const mysqlVersion = "_v3"
 
 type mysql struct {
 	sqlDB

@@ -68,7 +68,7 @@ func TestBadSchemaMySQL(t *testing.T) {
 
 	// The table of a version whose procedures are not there yet.
 	s.migrated(t)
-	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v2")
+	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v3")
 	old := s.open(t, sqllock.Options{})
 	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "of the 6 procedures of this version this user sees 5") {
 		t.Errorf("old schema: %v", err)
