@@ -77,6 +77,29 @@ func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
 	})
 }
 
+// The same of one server of several.
+//
+// Fails when only what the store as a whole did is told.
+func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		f := newFleet(t)
+		store := newSeveral(f.store)
+		f.startOn(store, timer.Config{Logger: textLogger(&log)},
+			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "c", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(20 * time.Second)
+		log.Reset()
+		for range 20 {
+			store.server["a"].InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.Acquire)
+			time.Sleep(5 * time.Second)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 || !strings.Contains(log.String(), "server=a") {
+			t.Errorf("%d lines of twenty hiccups in a hundred seconds:\n%s", n, log.String())
+		}
+		f.stop()
+	})
+}
+
 // A thousand runs that lose their slots at once, and get new ones at once, are told of in a few lines.
 //
 // Fails when lost warns for each run.

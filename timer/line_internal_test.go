@@ -1,0 +1,28 @@
+package timer
+
+import "testing"
+
+// The line keeps no timer of which no tick waits, however long some other does.
+//
+// Fails when who is served from one of its lists stays in the other.
+func TestLineForgetsWhoWasServed(t *testing.T) {
+	var l line
+	first := &entry{next: 1 << 40}
+	l.enqueue(first, dueTick{at: 1})
+	often := &entry{next: 1}
+	for tick := range int64(10_000) {
+		l.enqueue(often, dueTick{at: tick + 1})
+		if e, served := l.soonest(); e != often || served.at != tick+1 {
+			t.Fatalf("served %p, %+v", e, served)
+		}
+	}
+	if len(l.byAge) > 200 || len(l.byNext) > 200 {
+		t.Errorf("%d and %d are kept while one waits", len(l.byAge), len(l.byNext))
+	}
+	if e, served := l.oldest(); e != first || served.at != 1 {
+		t.Errorf("the oldest is %p, %+v", e, served)
+	}
+	if e, _ := l.oldest(); e != nil || l.ticks != 0 {
+		t.Errorf("%d wait", l.ticks)
+	}
+}
