@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,5 +265,54 @@ func TestTracersSeeNoTokenPostgres(t *testing.T) {
 	}
 	if !strings.Contains(told, "_extend") {
 		t.Errorf("the tracer was told nothing: %s", told)
+	}
+}
+
+// A connection that takes longer to be made than a call may last is used once it is there.
+//
+// Fails when a call that ends while it waits for a connection has all of them thrown away, also those that are being made.
+func TestSlowConnectsPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	config, err := pgxpool.ParseConfig(server.DSN("", "", server.NewDatabase(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slow atomic.Bool
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if slow.Load() {
+			time.Sleep(400 * time.Millisecond) // as TLS and a login across an ocean
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	migrated := pgxlock.New(pool, sqllock.Options{})
+	defer migrated.Close()
+	if err := migrated.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slow.Store(true)
+	store := pgxlock.New(pool, sqllock.Options{})
+	defer store.Close()
+	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		lease, err := session.Mutex("a").TryAcquire(t.Context())
+		if err == nil {
+			if err := lease.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 }

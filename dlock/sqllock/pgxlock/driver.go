@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,7 @@ type driver struct {
 	life    context.Context
 	endLife context.CancelFunc
 	failed  sync.WaitGroup // connections that are being closed
+	closing atomic.Int32   // how many these are
 }
 
 func newDriver() *driver {
@@ -62,10 +64,17 @@ func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
 				continue
 			}
 		}
-		d.judge(err)
+		// That nobody gave a connection in time tells nothing of those that there are, and those that are being made would be thrown
+		// away, too: where a connect takes longer than a call may, none would ever be used.
+		if conn != nil || ctx.Err() == nil {
+			d.judge(err)
+		}
 		return err
 	}
 }
+
+// maxClosing is how many failed connections may be on their way out beside those of the pool: the server may still count them.
+const maxClosing = 8
 
 // used is the key under which a connection knows when it was last used.
 const used = "tickslot: used"
@@ -81,15 +90,17 @@ func isAlive(conn *pgx.Conn) bool {
 // giveBack puts a connection back into the pool, or takes one out that failed. The pool itself would keep its place until the server has closed
 // it, for up to 15 s if the network swallows everything: four of them, and the store would be down for that long.
 func (d *driver) giveBack(conn *pgxpool.Conn) {
-	if !conn.Conn().IsClosed() {
+	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing { // the server may be one that accepts connections, and hangs
 		conn.Conn().PgConn().CustomData()[used] = time.Now()
 		conn.Release()
 		return
 	}
 	d.failed.Add(1)
+	d.closing.Add(1)
 	closed := conn.Hijack().PgConn().CleanupDone()
 	go func() {
 		defer d.failed.Done()
+		defer d.closing.Add(-1)
 		<-closed
 	}()
 }
