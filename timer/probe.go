@@ -126,7 +126,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	s.endPauses()
 	_ = s.store.heard(name, err)
 	s.foundWrong(err)
-	if err != nil && reasonOf(err) == StoreDown {
+	if why := reasonOf(err); err != nil && (why == StoreDown || why == StoreSetup) {
 		s.unlock()
 		p.askElsewhere(until, name)
 		s.lock()

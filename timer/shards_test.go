@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,4 +197,54 @@ func (w *watcher) most(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.peak[name]
+}
+
+// refusing says of every name that it is set up wrongly, once it is told to.
+type refusing struct {
+	several
+	wrong atomic.Bool
+	calls atomic.Int64
+}
+
+func (r *refusing) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	time.Sleep(time.Millisecond)
+	r.calls.Add(1)
+	if r.wrong.Load() {
+		return dlock.Grant{}, fmt.Errorf("%w: wrong password", dlock.ErrSetup)
+	}
+	return r.several.TryAcquire(ctx, req)
+}
+
+func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if r.wrong.Load() {
+		return nil, fmt.Errorf("%w: wrong password", dlock.ErrSetup)
+	}
+	return r.several.Extend(ctx, ttl, grants...)
+}
+
+// Several servers that are all set up wrongly are asked as seldom as one that is down, however long it lasts.
+//
+// Fails when the prober asks only the server of the hosts' own locks, and again at once because nothing is known of the others.
+func TestServersSetUpWronglyAreAskedSeldom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := &refusing{several: newSeveral(f.store)}
+		var timers []timer.Timer
+		for i := range 6 {
+			timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i), Schedule: timer.Every(2 * time.Second), Run: f.handler(time.Second)})
+		}
+		h := f.startOn(store, timer.Config{}, timers...)
+		time.Sleep(20 * time.Second)
+		store.wrong.Store(true)
+		for range 12 {
+			before := store.calls.Load()
+			time.Sleep(10 * time.Second)
+			if n := store.calls.Load() - before; n > 100 {
+				t.Errorf("%d acquires in ten seconds of a store that is set up wrongly", n)
+			}
+		}
+		store.wrong.Store(false)
+		until(t, time.Minute, "the store serves again", func() bool { return h.StoreReachable() == nil && len(h.Status().Store.Down) == 0 })
+		f.stop()
+	})
 }
