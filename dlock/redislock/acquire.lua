@@ -263,7 +263,7 @@ local function attempt(state, token, slots, claim)
     error('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err, 0)
   end
   if known[#known] and count(known[#known]) ~= 1 then
-    error('TICKSLOT SETUP a later version of tickslot keeps key ' .. state .. ', in format ' .. known[#known] .. ', and this one knows format 1: update this host', 0)
+    error('TICKSLOT a later version of tickslot keeps key ' .. state .. ', in format ' .. known[#known] .. ', and this one knows format 1: update this host', 0)
   end
   local fence, run, since, success, kept = known[1] or '0', known[2], known[3] or '0', known[4] or '0', known[5] or '0'
   local declared, version, paused, limit = '0', '0', 0, -1 -- which is what they are of a mutex

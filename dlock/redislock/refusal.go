@@ -103,7 +103,7 @@ func setup(said string, direct, tagged bool) string {
 		return "this server wants every key of a script declared, which is not possible: allow undeclared keys (docs/redis.md says how)"
 	case begins("This instance has cluster support disabled"):
 		return "this server is no node of a Redis Cluster: pass a *redis.Client"
-	case direct && begins("MOVED", "CROSSSLOT"), (direct || !tagged) && begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
+	case direct && begins("MOVED", "CROSSSLOT"), !tagged && begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
 		return "the keys of a name are on different nodes of a Redis Cluster: pass a *redis.ClusterClient, or through a proxy set Options.Keys: Tagged"
 	}
 	return ""

@@ -45,8 +45,8 @@ func TestTwoVersionsOfUs(t *testing.T) {
 			format(2)
 			for _, token := range []string{"first", "second"} {
 				_, err := acquire(token)
-				if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "format 2") || !strings.Contains(err.Error(), "update") {
-					t.Errorf("%s, %s: %v: must be refused as set up wrongly, and say that this host is to be updated", name, token, err)
+				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "format 2") || !strings.Contains(err.Error(), "update") {
+					t.Errorf("%s, %s: %v: must be refused as a fault of this name, and say that this host is to be updated", name, token, err)
 				}
 			}
 			if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
@@ -55,7 +55,7 @@ func TestTwoVersionsOfUs(t *testing.T) {
 			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
 				t.Errorf("%s, release: %+v, %v", name, r, err)
 			}
-			if _, err := acquire("third"); !errors.Is(err, dlock.ErrSetup) {
+			if _, err := acquire("third"); !errors.Is(err, dlock.ErrFault) {
 				t.Errorf("%s, when it is free: %v", name, err)
 			}
 		}
