@@ -282,7 +282,7 @@ func (h *heart) beat() {
 	h.owe(newer...)
 	if s.closed || h.idle() {
 		h.stop()
-		if h.shard != "" && h.idle() { // its node may have left the Cluster
+		if h.idle() && s.hearts[h.shard] == h { // its node may have left the Cluster
 			delete(s.hearts, h.shard)
 		}
 		return

@@ -9,10 +9,10 @@ var mysqlStates = map[string]string{
 	"1129": "28000", "1130": "28000", // this host may not connect
 	"1251": "28000", "1524": "28000", "3159": "28000", // nor in this way
 	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000", // a password that has expired, an account that is locked
-	"1665": "0A000",                  // what is written cannot be logged
-	"3819": "23000",                  // a constraint
-	"1049": "3D000",                  // no such database
-	"1203": "53300", "1226": "53300", // more connections or queries than this user may have
+	"1665": "0A000",                                   // what is written cannot be logged
+	"3819": "23000",                                   // a constraint
+	"1049": "3D000",                                   // no such database
+	"1203": "53300", "1226": "53300", "1461": "53300", // more connections, queries or prepared statements than there may be
 	"1205": lockNotAvailable, // a lock was waited for in vain
 }
 
