@@ -52,7 +52,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		reg := newRegistry()
-		var log strings.Builder
+		var log logText
 		start := time.Now()
 		var asked []time.Duration
 		bad := false

@@ -101,7 +101,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 func TestBrokenBlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log strings.Builder
+		var log logText
 		var broken atomic.Bool
 		panics := timer.BlackoutFunc(func(time.Time) bool {
 			if broken.Load() {

@@ -35,8 +35,8 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, among %d", name, 2*among), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t)
-					var text strings.Builder
-					log := &lockedWriter{w: &text}
+					var text logText
+					log := &text
 					end := make(chan struct{})
 					tm := c.tm // which the parallel tests share
 					tm.Name, tm.MaxConcurrency = "a", 1+2*among
@@ -93,8 +93,8 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var text strings.Builder
-		log := &lockedWriter{w: &text}
+		var text logText
+		log := &text
 		end := make(chan struct{})
 		var slow atomic.Bool
 		blackout := timer.BlackoutFunc(func(time.Time) bool {

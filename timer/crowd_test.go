@@ -72,9 +72,9 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 // Fails when acquire takes every error for silence.
 func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
-		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"}, timer.Config{Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))},
+		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"}, timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 			timer.Timer{Name: "bad", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
 			timer.Timer{Name: "good", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
 		time.Sleep(time.Minute)

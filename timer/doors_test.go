@@ -438,10 +438,10 @@ func (s *ticksSeen) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gr
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log strings.Builder
+		var log logText
 		start := time.Now()
 		ends := start.Add(33 * time.Second)
-		config := timer.Config{Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))}
+		config := timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		store := func() dlock.DistributedLock { return &quarantine{DistributedLock: f.store, until: ends} }
 		var ran atomic.Int64
 		daily := func(at time.Duration) timer.Timer {

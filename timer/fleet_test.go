@@ -3,7 +3,6 @@ package timer_test
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -198,8 +197,8 @@ func otherSession(t *testing.T, store dlock.DistributedLock) *dlock.Session {
 	return session
 }
 
-func textLogger(log *strings.Builder) *slog.Logger {
-	return slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil))
+func textLogger(log *logText) *slog.Logger {
+	return slog.New(slog.NewTextHandler(log, nil))
 }
 
 func newRegistry() *prometheus.Registry { return prometheus.NewPedanticRegistry() }

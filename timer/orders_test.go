@@ -528,7 +528,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 		}
 		f.ended()
 		time.Sleep(11 * time.Minute) // 0:20 fell into the pause, which is over
-		var log strings.Builder
+		var log logText
 		h = f.start(timer.Config{Logger: textLogger(&log)}, job)
 		time.Sleep(time.Second)
 		ts, _ := h.Status().Timer("a")

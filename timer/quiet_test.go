@@ -22,7 +22,7 @@ import (
 // Fails when down or lost warn for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		timers := many(1000, timer.Every(5*time.Second), func(context.Context) error { return nil })
 		for i := range timers {
@@ -61,7 +61,7 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 // Fails when nothing is said before the breaker opens.
 func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
@@ -82,7 +82,7 @@ func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
 // Fails when only what the store as a whole did is told.
 func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		store := newSeveral(f.store)
 		f.startOn(store, timer.Config{Logger: textLogger(&log)},
@@ -105,7 +105,7 @@ func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
 // Fails when lost warns for each run.
 func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		timers := many(1000, timer.Every(time.Hour), f.handler(20*time.Minute))
 		for i := range timers {
@@ -136,7 +136,7 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 // Fails when down warns for each timer.
 func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: textLogger(&log)}, many(1000, timer.Every(5*time.Second), f.handler(0))...)
 		time.Sleep(20 * time.Second)
@@ -197,7 +197,7 @@ func (hostile) Unwrap() []error { panic("Unwrap") }
 // Fails when it is looked into outside of a recover.
 func TestI10HostileErrorsHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: textLogger(&log), Registerer: newRegistry()},
 			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)},
@@ -268,7 +268,7 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 // Fails when New says nothing, or a line for each of a thousand.
 func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
-	var log strings.Builder
+	var log logText
 	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
 		timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: run},
 		timer.Timer{Name: "b", Schedule: timer.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit, MaxRunTime: time.Minute, Run: run})
@@ -299,7 +299,7 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	}
 	for level, want := range map[slog.Level]int{slog.LevelInfo: 2, slog.LevelDebug: 1002} {
 		log.Reset()
-		if _, err := timer.New(timer.Config{Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, &slog.HandlerOptions{Level: level}))}, timers...); err != nil {
+		if _, err := timer.New(timer.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))}, timers...); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(log.String(), "\n"); n != want || !strings.Contains(log.String(), "timers=990") || !strings.Contains(log.String(), "timers=10 ") {

@@ -79,7 +79,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const timers, most = 30, 6
 		reg := newRegistry()
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		saw := map[string]*attempts{}
 		var list []timer.Timer
@@ -267,7 +267,7 @@ func TestI10RetryIf(t *testing.T) {
 					Retry: timer.Retry{MaxAttempts: 3, If: c.If}})
 			}
 		}
-		var log strings.Builder
+		var log logText
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
 		for _, tm := range timers {
 			trigger(t, h, tm.Name)

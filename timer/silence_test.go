@@ -121,7 +121,7 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 // Fails when ended does not stop the renewal, or when nothing is said at 1.5 × MaxRunTime.
 func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		end := make(chan struct{})
 		h := f.start(timer.Config{Logger: textLogger(&log)},
@@ -154,7 +154,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 // Fails when heldFor tells of every refusal, or nobody counts abandoned slots.
 func TestContentionIsToldOf(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		session := otherSession(t, f.store)
 		lease, err := session.Semaphore("timer:a", 1).TryAcquire(t.Context())

@@ -238,9 +238,9 @@ func TestFullIsNotDown(t *testing.T) {
 // Fails when heard or watch logs without a change, or when the state does not remember since when.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
-		logger := slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))
+		logger := slog.New(slog.NewTextHandler(&log, nil))
 		h := f.start(timer.Config{Logger: logger},
 			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
 			timer.Timer{Name: "b", Schedule: timer.Every(time.Second), Run: f.handler(0)})
@@ -341,15 +341,34 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 	})
 }
 
-type lockedWriter struct {
-	mu sync.Mutex
-	w  fmt.Stringer
+// A logText is a log that may be read while it is written.
+type logText struct {
+	mu   sync.Mutex
+	text strings.Builder
 }
 
-func (l *lockedWriter) Write(p []byte) (int, error) {
+func (l *logText) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.(*strings.Builder).Write(p)
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logText) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Len()
+}
+
+func (l *logText) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
 }
 
 // A store that can look at its server does so when it first answers, and when it answers again, and its warnings are logged: each once an hour, though
@@ -358,11 +377,11 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 // Fails when watch does not call audit, or does without a change; when warnings are told apart by their numbers, and when one is logged once for ever.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logText
 		f := newFleet(t)
 		link := dlocktest.NewFaulty(f.store)
 		audited := &auditedStore{DistributedLock: link}
-		s, err := timer.New(timer.Config{Lock: audited, Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))},
+		s, err := timer.New(timer.Config{Lock: audited, Logger: slog.New(slog.NewTextHandler(&log, nil))},
 			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
 		if err != nil {
 			t.Fatal(err)
