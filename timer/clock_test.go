@@ -35,8 +35,7 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, among %d", name, 2*among), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t)
-					var text logText
-					log := &text
+					log := &logText{}
 					end := make(chan struct{})
 					tm := c.tm // which the parallel tests share
 					tm.Name, tm.MaxConcurrency = "a", 1+2*among
@@ -71,11 +70,9 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 						for want, at := range []time.Duration{told.at - time.Millisecond, told.at + time.Millisecond} {
 							time.Sleep(time.Until(began.Add(at)))
 							synctest.Wait()
-							log.mu.Lock()
-							if n := strings.Count(text.String(), told.line); n != want {
-								t.Errorf("%v after it began, %q was told %d times, want %d:\n%s", at, told.line, n, want, text.String())
+							if n := strings.Count(log.String(), told.line); n != want {
+								t.Errorf("%v after it began, %q was told %d times, want %d:\n%s", at, told.line, n, want, log.String())
 							}
-							log.mu.Unlock()
 						}
 					}
 					close(end)
@@ -93,8 +90,7 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var text logText
-		log := &text
+		log := &logText{}
 		end := make(chan struct{})
 		var slow atomic.Bool
 		blackout := timer.BlackoutFunc(func(time.Time) bool {
@@ -121,11 +117,9 @@ func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 			if err := h.Live(); err != nil {
 				t.Error(err)
 			}
-			log.mu.Lock()
-			if n := strings.Count(text.String(), "reached its MaxRunTime"); n != want {
-				t.Errorf("%v after it began, it was told %d times, want %d:\n%s", at, n, want, text.String())
+			if n := strings.Count(log.String(), "reached its MaxRunTime"); n != want {
+				t.Errorf("%v after it began, it was told %d times, want %d:\n%s", at, n, want, log.String())
 			}
-			log.mu.Unlock()
 		}
 		slow.Store(false)
 		time.Sleep(time.Minute)
