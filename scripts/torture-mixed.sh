@@ -1,0 +1,20 @@
+#!/bin/sh
+# usage: scripts/torture-mixed.sh [COMMIT]
+#
+# Tortures a fleet of two versions: every second host runs the program of COMMIT, the others that of this folder. Without a
+# COMMIT it is the newest tag, or, while there is none, the commit twenty before this one.
+set -eu
+
+commit=${1:-$(git describe --tags --abbrev=0 2>/dev/null || echo HEAD~20)}
+git rev-parse -q --verify "$commit^{commit}" >/dev/null ||
+	{ echo "torture-mixed: there is no commit $commit here: name one (make torture-mixed OTHER=...), or fetch the whole history" >&2; exit 1; }
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/tickslot-other.XXXXXX")
+trap 'git worktree remove --force "$dir/tree" 2>/dev/null; rm -rf "$dir"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+git worktree add -q --detach "$dir/tree" "$commit"
+(cd "$dir/tree" && go build -tags sqlite -o "$dir/fleet" ./internal/torture/fleet)
+echo "every second host runs $(git log -1 --format='%h %cs %s' "$commit")"
+go run -tags sqlite ./internal/torture/fleet -store redis,postgres,sqlite -other "$dir/fleet" -for "${TORTURE:-6m}" ${SEED:+-seed $SEED}
