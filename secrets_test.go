@@ -29,6 +29,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -219,17 +220,17 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		Lock: store, Registerer: registry, TTL: 1500 * time.Millisecond, StoreTimeout: 300 * time.Millisecond, DrainTimeout: 50 * time.Millisecond,
 		Logger: slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	},
-		timer.Timer{Name: "ok", Schedule: timer.Every(200 * time.Millisecond), MaxConcurrency: 2, Run: func(ctx context.Context) error {
+		timer.Timer{Name: "ok", Schedule: schedule.Every(200 * time.Millisecond), MaxConcurrency: 2, Run: func(ctx context.Context) error {
 			run, _ := timer.RunFromContext(ctx)
 			show(run.Fence(), ctx.Err())
 			ran <- struct{}{}
 			return errors.New("a handler's error")
 		}},
-		timer.Timer{Name: "stuck", Schedule: timer.Every(200 * time.Millisecond), MaxRunTime: 300 * time.Millisecond, Run: func(context.Context) error {
+		timer.Timer{Name: "stuck", Schedule: schedule.Every(200 * time.Millisecond), MaxRunTime: 300 * time.Millisecond, Run: func(context.Context) error {
 			<-stuck
 			return nil
 		}},
-		timer.Timer{Name: "skips", Schedule: timer.Every(200 * time.Millisecond), OnStoreDown: timer.Skip, Run: func(context.Context) error { panic("a handler's panic") }},
+		timer.Timer{Name: "skips", Schedule: schedule.Every(200 * time.Millisecond), OnStoreDown: timer.Skip, Run: func(context.Context) error { panic("a handler's panic") }},
 	)
 	if err != nil {
 		t.Fatal(err)

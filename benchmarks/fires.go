@@ -18,6 +18,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -141,7 +142,7 @@ func tickslotFires(s spec) (player, error) {
 	instant := time.Duration(os.Getpid()*17%60) * time.Second // processes that are measured together are not to be in each other's way
 	timers := make([]timer.Timer, s.N)
 	for i := range timers {
-		every := timer.Every(list[i])
+		every := schedule.Every(list[i])
 		if s.AtOnce {
 			every = every.Offset(instant)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -421,7 +422,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		link := dlocktest.NewFaulty(memlock.New())
-		timers, err := timer.New(timer.Config{Lock: link}, timer.Timer{Name: "a", Schedule: timer.Every(time.Hour), Run: func(context.Context) error { return nil }})
+		timers, err := timer.New(timer.Config{Lock: link}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: func(context.Context) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/health"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -39,7 +40,7 @@ func host(addr string) {
 	defer stop()
 	lock := memlock.New()
 	timers, err := timer.New(timer.Config{Lock: lock, PreStopDelay: preStopDelay},
-		timer.Timer{Name: "busy", Schedule: timer.Every(100 * time.Millisecond), Run: func(context.Context) error { return nil }})
+		timer.Timer{Name: "busy", Schedule: schedule.Every(100 * time.Millisecond), Run: func(context.Context) error { return nil }})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -22,7 +23,7 @@ func TestRegistererCanBeUsedAgain(t *testing.T) {
 			t.Error("no fault found")
 		}
 		for range 3 {
-			s, err := timer.New(config, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: nop})
+			s, err := timer.New(config, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: nop})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +57,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 		start := time.Now()
 		var asked []time.Duration
 		bad := false
-		minutely := schedule(func(at time.Time) time.Time {
+		minutely := nextFunc(func(at time.Time) time.Time {
 			since := time.Since(start)
 			if since >= 10*time.Minute && since < 16*time.Minute || since >= 2*time.Hour && since < 8*time.Hour {
 				if !bad {
@@ -69,7 +70,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 			bad = false
 			return at.Truncate(time.Minute).Add(time.Minute)
 		})
-		h := f.start(timer.Config{Registerer: reg, Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: minutely, Run: f.handler(0)}, timer.Timer{Name: "b", Schedule: timer.Every(time.Minute), Run: f.handler(0)})
+		h := f.start(timer.Config{Registerer: reg, Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: minutely, Run: f.handler(0)}, timer.Timer{Name: "b", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
 		time.Sleep(9*time.Minute + 30*time.Second)
 		if err := errors.Join(h.TimersSucceed(), h.Degraded()); err != nil || values(t, reg)["tickslot_schedule_failed a"] != 0 {
 			t.Error(err)
@@ -134,7 +135,7 @@ func TestLongRunsAreNoSilence(t *testing.T) {
 					}
 					return err
 				}
-				work := timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: c.limit, MaxPerTick: 1, MaxPerHost: c.perHost, LocalOnly: c.local, Run: run}
+				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: c.limit, MaxPerTick: 1, MaxPerHost: c.perHost, LocalOnly: c.local, Run: run}
 				for range 2 {
 					f.start(timer.Config{}, work)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // dueAgain is a scheduler with metrics and a logger, and one timer that comes due whenever it is told to.
@@ -21,7 +22,7 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 		t.Skip("the race detector allocates, too: make test runs this a second time, without it")
 	}
 	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
-		Timer{Name: "a", Schedule: Every(5 * time.Second), Run: run})
+		Timer{Name: "a", Schedule: schedule.Every(5 * time.Second), Run: run})
 	if err != nil {
 		t.Fatal(err)
 	}

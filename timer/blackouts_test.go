@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -19,7 +20,9 @@ import (
 func TestBlackoutDoor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		window := func(from, to string) []timer.Blackout { return []timer.Blackout{timer.DailyWindow(from, to, "UTC")} }
+		window := func(from, to string) []schedule.Blackout {
+			return []schedule.Blackout{schedule.DailyWindow(from, to, "UTC")}
+		}
 		busy := timer.Timer{Name: "busy", Schedule: minutely(), Blackouts: window("00:10", "00:20"), Run: f.handler(14*time.Minute + 30*time.Second)}
 		own := timer.Timer{Name: "own", Schedule: minutely(), Blackouts: window("00:10", "00:20"), Run: f.handler(time.Second)}
 		other := timer.Timer{Name: "other", Schedule: minutely(), Run: f.handler(time.Second)}
@@ -71,8 +74,8 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
 		at := func(minute, second int) time.Time { return time.Date(2000, 1, 1, 0, minute, second, 0, time.UTC) }
-		dark := []timer.Blackout{timer.Between(at(15, 0), at(20, 0))}
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.At(at(14, 58), at(19, 58)), Blackouts: dark, Run: f.handler(0)}, s.timer())
+		dark := []schedule.Blackout{schedule.Between(at(15, 0), at(20, 0))}
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.At(at(14, 58), at(19, 58)), Blackouts: dark, Run: f.handler(0)}, s.timer())
 		time.Sleep(14*time.Minute + 55*time.Second)
 		s.sleep(at(15, 2))
 		time.Sleep(5 * time.Minute)
@@ -84,7 +87,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 		// The hosts that ran the tick before stand back a few milliseconds into the blackout.
 		for range 3 {
 			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3, Spread: timer.LeastRecent, Run: f.handler(0),
-				Blackouts: []timer.Blackout{timer.Between(at(30, 0).Add(time.Microsecond), at(40, 0))}})
+				Blackouts: []schedule.Blackout{schedule.Between(at(30, 0).Add(time.Microsecond), at(40, 0))}})
 		}
 		time.Sleep(time.Until(at(35, 0)))
 		if n := f.watch.startsOf("b", at(30, 0)); n != 3 {
@@ -103,13 +106,13 @@ func TestBrokenBlackout(t *testing.T) {
 		f := newFleet(t)
 		var log logText
 		var broken atomic.Bool
-		panics := timer.BlackoutFunc(func(time.Time) bool {
+		panics := schedule.BlackoutFunc(func(time.Time) bool {
 			if broken.Load() {
 				panic("no calendar")
 			}
 			return false
 		})
-		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Blackouts: []timer.Blackout{panics}, Run: f.handler(0)})
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Blackouts: []schedule.Blackout{panics}, Run: f.handler(0)})
 		for range 2 {
 			time.Sleep(time.Minute)
 			broken.Store(true)
@@ -149,14 +152,14 @@ func TestSlowBlackoutHoldsNobodyUp(t *testing.T) {
 		var timers []timer.Timer
 		for i := range 40 {
 			name := fmt.Sprintf("%02d", i)
-			job := timer.Timer{Name: name, Schedule: timer.Every(time.Hour).From(due), Run: func(context.Context) error {
+			job := timer.Timer{Name: name, Schedule: schedule.Every(time.Hour).From(due), Run: func(context.Context) error {
 				if name != "20" && time.Since(due) > time.Second {
 					late.Add(1)
 				}
 				return nil
 			}}
 			if name == "20" {
-				job.Blackouts = []timer.Blackout{timer.BlackoutFunc(func(time.Time) bool {
+				job.Blackouts = []schedule.Blackout{schedule.BlackoutFunc(func(time.Time) bool {
 					time.Sleep(20 * time.Second)
 					return false
 				})}

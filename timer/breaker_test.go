@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -43,7 +44,7 @@ func TestBreaker(t *testing.T) {
 				var timers []timer.Timer
 				var ran atomic.Int64
 				for i := range 200 {
-					timers = append(timers, timer.Timer{Name: fmt.Sprint("timer ", i), Schedule: timer.Every(time.Second),
+					timers = append(timers, timer.Timer{Name: fmt.Sprint("timer ", i), Schedule: schedule.Every(time.Second),
 						Run: func(context.Context) error { ran.Add(1); return nil }})
 				}
 				h := f.startOn(store, timer.Config{}, timers...)
@@ -92,7 +93,7 @@ func TestBreaker(t *testing.T) {
 func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(10 * time.Second), Run: f.handler(0)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
 		h.link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.Acquire) // an acquire is made twice
 		for range 1000 {
@@ -156,7 +157,7 @@ func TestHostsAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 4 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
 		}
 		time.Sleep(2 * time.Minute)
 		for _, h := range f.hosts {
@@ -186,7 +187,7 @@ func TestHostsAreCounted(t *testing.T) {
 func TestLateRenewalShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: f.handler(50 * time.Second)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(50 * time.Second)})
 		until(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		for range 300 {
 			time.Sleep(100 * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -93,7 +94,7 @@ func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 		log := &logText{}
 		end := make(chan struct{})
 		var slow atomic.Bool
-		blackout := timer.BlackoutFunc(func(time.Time) bool {
+		blackout := schedule.BlackoutFunc(func(time.Time) bool {
 			if slow.Load() {
 				time.Sleep(9 * time.Second)
 			}
@@ -101,8 +102,8 @@ func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 		})
 		timers := []timer.Timer{{Name: "a", LocalOnly: true, MaxRunTime: 30 * time.Second, Run: func(context.Context) error { <-end; return nil }}}
 		for i := range 6 {
-			timers = append(timers, timer.Timer{Name: fmt.Sprint("slow-", i), LocalOnly: true, Schedule: timer.Every(time.Hour).Offset(time.Minute),
-				Blackouts: []timer.Blackout{blackout}, Run: func(context.Context) error { return nil }})
+			timers = append(timers, timer.Timer{Name: fmt.Sprint("slow-", i), LocalOnly: true, Schedule: schedule.Every(time.Hour).Offset(time.Minute),
+				Blackouts: []schedule.Blackout{blackout}, Run: func(context.Context) error { return nil }})
 		}
 		h := f.start(timer.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}, timers...)
 		time.Sleep(59 * time.Second)

@@ -24,6 +24,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -97,7 +98,7 @@ func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 	for i := range 5 {
 		own := make([]timer.Timer, len(timers))
 		for k, job := range timers {
-			job.Schedule, job.OnStoreDown = timer.Every(c.period).Offset(0), timer.Skip
+			job.Schedule, job.OnStoreDown = schedule.Every(c.period).Offset(0), timer.Skip
 			name := job.Name
 			job.Name = c.prefix + name
 			job.Run = func(ctx context.Context) error {

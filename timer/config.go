@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 const (
@@ -50,7 +51,7 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// Blackouts are times in which no timer starts anything by its schedule. Default none.
-	Blackouts []Blackout
+	Blackouts []schedule.Blackout
 
 	// Holder is how operators see this host. Default: host name, process id and a random part.
 	Holder dlock.Holder
@@ -86,7 +87,7 @@ func (c Config) check() error {
 		}
 	}
 	for i, b := range c.Blackouts {
-		for _, err := range checkBlackout(b) {
+		for _, err := range schedule.CheckBlackout(b) {
 			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
 		}
 	}
@@ -132,7 +133,7 @@ func (t Timer) check(fleet bool) error {
 		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter, DefaultAlarmAfter)
 	}
 	for i, b := range t.Blackouts {
-		for _, err := range checkBlackout(b) {
+		for _, err := range schedule.CheckBlackout(b) {
 			fault(fmt.Sprintf("Blackouts[%d]", i), "%w", err)
 		}
 	}
@@ -188,27 +189,14 @@ func (t Timer) checkSchedule(claims bool, fault func(string, string, ...any)) {
 	if t.Schedule == nil {
 		return
 	}
-	if faults := checkParts(t.Schedule); len(faults) > 0 {
-		for _, err := range faults {
-			fault("Schedule", "%v", err)
-		}
+	faults := schedule.Check(t.Schedule)
+	for _, err := range faults {
+		fault("Schedule", "%w", err)
+	}
+	if !claims || len(faults) > 0 {
 		return
 	}
-	from := time.Now()
-	if ends(t.Schedule) {
-		from = time.Time{} // a program that is started after its last tick must start all the same
-	}
-	next, err := nextTick(t.Schedule, from)
-	switch {
-	case err != nil:
-		fault("Schedule", "%v: %v: mend the schedule", describe(t.Schedule), err)
-	case next.IsZero():
-		fault("Schedule", "%v never fires: its Next(now) is the zero time; use a schedule that does, or nil for a timer that is only triggered", describe(t.Schedule))
-	case claims:
-		if asked, again, differs := ownTicks(t.Schedule, from, next); differs {
-			fault("Schedule", "%v: its next tick is another when it is asked %v later (%v, and %v), so every host would have ticks of its own and run them all: "+
-				"use timer.Every or timer.Cron, whose ticks are the same on all hosts; or set MaxPerTick to timer.NoLimit, or LocalOnly, if each host is to run by itself",
-				describe(t.Schedule), asked.Sub(from).Round(time.Millisecond), next.UTC().Format(time.RFC3339Nano), again.UTC().Format(time.RFC3339Nano))
-		}
+	if err := schedule.CheckShared(t.Schedule); err != nil {
+		fault("Schedule", "%w; or set MaxPerTick to timer.NoLimit, or LocalOnly, if each host is to run by itself", err)
 	}
 }

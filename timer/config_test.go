@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 
 	"github.com/redis/go-redis/v9"
@@ -15,16 +16,16 @@ import (
 
 func nop(context.Context) error { return nil }
 
-type schedule func(time.Time) time.Time
+type nextFunc func(time.Time) time.Time
 
-func (s schedule) Next(t time.Time) time.Time { return s(t) }
+func (s nextFunc) Next(t time.Time) time.Time { return s(t) }
 
 // All faults of a registration come back at once, each naming the timer, the field, the value and the mend, and
 // nothing has started.
 //
 // Fails when New returns at the first fault.
 func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
-	every := timer.Every(time.Minute)
+	every := schedule.Every(time.Minute)
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there: New must not call it
 	defer rdb.Close()
 	lock := redislock.New(rdb, redislock.Options{QuarantineTTL: time.Second, Prefix: "a\nb"})
@@ -42,11 +43,12 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 		timer.Timer{Name: "absurd", Run: nop, MaxConcurrency: 10_001, MaxPerTick: 1 << 40},
 		timer.Timer{Name: "host", Run: nop, MaxConcurrency: 2, MaxPerHost: 3},
 		timer.Timer{Name: "policy", Run: nop, OnStoreDown: 7},
-		timer.Timer{Name: "zero", Run: nop, Schedule: timer.Every(0)},
-		timer.Timer{Name: "minus", Run: nop, Schedule: timer.Every(-time.Second)},
-		timer.Timer{Name: "never", Run: nop, Schedule: schedule(func(time.Time) time.Time { return time.Time{} })},
-		timer.Timer{Name: "stuck", Run: nop, Schedule: schedule(func(t time.Time) time.Time { return t })},
-		timer.Timer{Name: "panics", Run: nop, Schedule: schedule(func(time.Time) time.Time { panic("no") })},
+		timer.Timer{Name: "zero", Run: nop, Schedule: schedule.Every(0)},
+		timer.Timer{Name: "minus", Run: nop, Schedule: schedule.Every(-time.Second)},
+		timer.Timer{Name: "two", Run: nop, Schedule: schedule.Except(schedule.Daily("1", "x"))},
+		timer.Timer{Name: "never", Run: nop, Schedule: nextFunc(func(time.Time) time.Time { return time.Time{} })},
+		timer.Timer{Name: "stuck", Run: nop, Schedule: nextFunc(func(t time.Time) time.Time { return t })},
+		timer.Timer{Name: "panics", Run: nop, Schedule: nextFunc(func(time.Time) time.Time { panic("no") })},
 	)
 	if err == nil {
 		t.Fatal("no fault found")
@@ -63,7 +65,8 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 		`timer "host": MaxPerHost: 3 is more than MaxConcurrency (2)`,
 		`timer "policy": OnStoreDown: 7 is not a policy`,
 		`timer "zero": Schedule: Every(0s)`, `timer "minus": Schedule: Every(-1s)`,
-		`timer "never": Schedule: timer_test.schedule never fires`, `timer "stuck": Schedule:`, `timer "panics": Schedule: timer_test.schedule: its Next panicked: no`,
+		`timer "two": Schedule: Daily "1"`, `timer "two": Schedule: zone "x"`, `timer "two": Schedule: Except: it has no blackout`,
+		`timer "never": Schedule: timer_test.nextFunc never fires`, `timer "stuck": Schedule:`, `timer "panics": Schedule: timer_test.nextFunc: its Next panicked: no`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing: %s", want)

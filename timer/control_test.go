@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -57,7 +58,7 @@ func refused(err error, reason timer.Reason) bool {
 func TestTriggerTakesNoTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: f.handler(time.Second)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(time.Second)})
 		for range 5 {
 			if err := h.Trigger(t.Context(), "a"); err != nil {
 				t.Error(err)
@@ -81,7 +82,7 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{})
 		time.Sleep(time.Minute + time.Second)
-		if err := h.Register(timer.Timer{Name: "late", Schedule: timer.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}); err != nil {
+		if err := h.Register(timer.Timer{Name: "late", Schedule: schedule.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.Register(timer.Timer{Name: "late", Run: f.handler(0)}); err == nil {
@@ -101,7 +102,7 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		if again, _ := f.watch.ticks("late"); again != ran {
 			t.Error("it went on after Remove")
 		}
-		again := timer.Timer{Name: "late", Schedule: timer.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}
+		again := timer.Timer{Name: "late", Schedule: schedule.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}
 		if err := h.Register(again); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestWithoutAStore(t *testing.T) {
 			return sleep(ctx, 2500*time.Millisecond)
 		}
 		s, err := timer.New(timer.Config{},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, MaxPerHost: timer.NoLimit, Run: work})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: timer.NoLimit, Run: work})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,8 +142,8 @@ func TestWithoutAStore(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		local := f.start(timer.Config{},
-			timer.Timer{Name: "b", LocalOnly: true, Schedule: timer.Every(time.Second), Run: f.handler(0)},
-			timer.Timer{Name: "c", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Schedule: timer.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "b", LocalOnly: true, Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "c", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Schedule: schedule.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "d", LocalOnly: true, MaxRunTime: time.Second, Run: func(ctx context.Context) error {
 				<-ctx.Done()
 				if r, _ := timer.RunFromContext(ctx); r.Valid() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -31,7 +32,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 			if i%10 == 0 {
 				policy, count = timer.Skip, &skip
 			}
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: timer.Every(10 * time.Second), OnStoreDown: policy, Run: func(ctx context.Context) error {
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(10 * time.Second), OnStoreDown: policy, Run: func(ctx context.Context) error {
 				count.Add(1)
 				if r, _ := timer.RunFromContext(ctx); r.Valid() {
 					valid.Add(1)
@@ -75,8 +76,8 @@ func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 		var log logText
 		f := newFleet(t)
 		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"}, timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-			timer.Timer{Name: "bad", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
-			timer.Timer{Name: "good", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
+			timer.Timer{Name: "bad", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "good", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
 		f.stop()
@@ -139,7 +140,7 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var runs atomic.Int64
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: func(context.Context) error { runs.Add(1); return nil }})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { runs.Add(1); return nil }})
 		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
 		before := h.link.Calls(dlocktest.Acquire)
 		until(t, 3*time.Second, "an attempt is under way", func() bool { return h.link.Calls(dlocktest.Acquire) == before+1 })
@@ -167,8 +168,8 @@ func TestLoggersRunOutsideTheLock(t *testing.T) {
 		f := newFleet(t)
 		calls := &callingHandler{Handler: slog.NewTextHandler(io.Discard, nil)}
 		h := f.start(timer.Config{Logger: slog.New(calls)},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(30 * time.Second)},
-			timer.Timer{Name: "b", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(30 * time.Second)},
+			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
 		calls.scheduler.Store(h.Scheduler)
 		time.Sleep(5 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("down")))
@@ -225,8 +226,8 @@ func TestI10TypedNilError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{},
-			timer.Timer{Name: "nil", Schedule: timer.Every(time.Second), Run: func(context.Context) error { var e *fs.PathError; return e }},
-			timer.Timer{Name: "panic", Schedule: timer.Every(time.Second), Run: func(context.Context) error { var e *timer.PanicError; return e }})
+			timer.Timer{Name: "nil", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { var e *fs.PathError; return e }},
+			timer.Timer{Name: "panic", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { var e *timer.PanicError; return e }})
 		time.Sleep(10 * time.Second)
 		for _, st := range h.Status().Timers {
 			if st.Started != 10 || st.Last.Outcome != timer.Failed {
@@ -239,13 +240,13 @@ func TestI10TypedNilError(t *testing.T) {
 
 // A schedule whose next instant is the largest time there is means never, and does not spin.
 //
-// Fails when nextTick lets such years pass.
+// Fails when schedule.Next lets such years pass.
 func TestFarFutureIsNever(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for i, last := range []time.Time{time.Unix(1<<63-62135596801, 999999999), time.Unix(1<<45, 0), time.Unix(1<<60, 0)} {
 			soon := time.Now().Add(time.Second)
-			h := f.start(timer.Config{}, timer.Timer{Name: fmt.Sprint(i), Run: f.handler(0), Schedule: schedule(func(t time.Time) time.Time {
+			h := f.start(timer.Config{}, timer.Timer{Name: fmt.Sprint(i), Run: f.handler(0), Schedule: nextFunc(func(t time.Time) time.Time {
 				if t.Before(soon) {
 					return soon
 				}
@@ -255,7 +256,7 @@ func TestFarFutureIsNever(t *testing.T) {
 			if st := h.Status().Timers[0]; st.Started != 1 || !st.Next.IsZero() {
 				t.Errorf("%v: %+v", last, st)
 			}
-			if err := f.New(schedule(func(time.Time) time.Time { return last })); err == nil || !strings.Contains(err.Error(), "never fires") {
+			if err := f.New(nextFunc(func(time.Time) time.Time { return last })); err == nil || !strings.Contains(err.Error(), "never fires") {
 				t.Errorf("%v: %v", last, err)
 			}
 		}
@@ -264,7 +265,7 @@ func TestFarFutureIsNever(t *testing.T) {
 }
 
 // New returns what timer.New says of a schedule.
-func (f *fleet) New(s timer.Schedule) error {
+func (f *fleet) New(s schedule.Schedule) error {
 	_, err := timer.New(timer.Config{}, timer.Timer{Name: "x", Schedule: s, Run: f.handler(0)})
 	return err
 }
@@ -278,8 +279,8 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 		var slow atomic.Bool
 		var timers []timer.Timer
 		for i := range 20 {
-			grid := timer.Every(time.Second)
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Run: nop, Schedule: schedule(func(t time.Time) time.Time {
+			grid := schedule.Every(time.Second)
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Run: nop, Schedule: nextFunc(func(t time.Time) time.Time {
 				if slow.Load() {
 					time.Sleep(200 * time.Millisecond) // an expensive schedule: a round of all takes four seconds
 				}
@@ -329,7 +330,7 @@ func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for i := range 6 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(2 * time.Second), MaxConcurrency: 10, MaxPerTick: 2 + i%2,
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 10, MaxPerTick: 2 + i%2,
 				Run: f.handler(50 * time.Millisecond)})
 		}
 		time.Sleep(100 * 2 * time.Second)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // darkAgain says why a tick that is tried later than it was due may not start, or nil. Called without mu.
@@ -42,13 +44,13 @@ func (s *Scheduler) darkness(e *entry, dark error) {
 
 // blackout says why nothing may start at t, or nil. Called without mu.
 func (s *Scheduler) blackout(e *entry, t time.Time) error {
-	for _, list := range [...][]Blackout{e.timer.Blackouts, s.config.Blackouts} {
-		until, by, err := blackedOut(list, t)
+	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, s.config.Blackouts} {
+		until, by, err := schedule.BlackedOut(list, t)
 		if err != nil {
 			return &brokenBlackout{err} // nothing starts that it may have been meant to prevent
 		}
 		if !until.IsZero() {
-			return fmt.Errorf("%s, until %s at the earliest", describe(by), until.UTC().Format(time.RFC3339Nano))
+			return fmt.Errorf("%s, until %s at the earliest", schedule.Describe(by), until.UTC().Format(time.RFC3339Nano))
 		}
 	}
 	return nil

@@ -5,7 +5,7 @@
 //	timers, err := timer.New(timer.Config{Lock: lock},
 //		timer.Timer{
 //			Name:           "process-orders",
-//			Schedule:       timer.Every(time.Minute),
+//			Schedule:       schedule.Every(time.Minute),
 //			MaxConcurrency: 3,
 //			MaxRunTime:     30 * time.Second,
 //			Run:            processOrders,
@@ -38,8 +38,8 @@
 //
 // # Schedules
 //
-// Every is a grid of real time; Cron and Daily follow the clocks of a zone, also through the nights in which these are changed; At is a list; Except
-// takes ticks out; and anything with a Next method will do. OnMissed decides about ticks that came due while nobody was there, Retry about runs
+// Package schedule makes them: Every is a grid of real time; Cron and Daily follow the clocks of a zone, also through the
+// nights in which these are changed; At is a list; Except takes ticks out; and anything with a Next method will do. OnMissed decides about ticks that came due while nobody was there, Retry about runs
 // that fail. SpreadStart, SpreadHosts and Jitter move the start of a tick, not the tick.
 //
 // # Orders

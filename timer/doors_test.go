@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -48,7 +49,7 @@ func (h *host) stopped(t *testing.T) time.Duration {
 }
 
 // many returns n timers that are all due at the same instants.
-func many(n int, s timer.Schedule, run func(context.Context) error) (timers []timer.Timer) {
+func many(n int, s schedule.Schedule, run func(context.Context) error) (timers []timer.Timer) {
 	for i := range n {
 		timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: s, MaxConcurrency: 2, Run: run})
 	}
@@ -62,7 +63,7 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 2 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 5, MaxPerHost: 2, Run: f.handler(10 * time.Second)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 5, MaxPerHost: 2, Run: f.handler(10 * time.Second)})
 		}
 		time.Sleep(time.Minute)
 		for _, h := range f.hosts {
@@ -84,7 +85,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		start := time.Now()
-		blocks := schedule(func(at time.Time) time.Time {
+		blocks := nextFunc(func(at time.Time) time.Time {
 			if since := time.Since(start); since >= 3*time.Second && since < 4*time.Second {
 				time.Sleep(5500 * time.Millisecond)
 			}
@@ -92,7 +93,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 		})
 		h := f.start(timer.Config{},
 			timer.Timer{Name: "blocks", Schedule: blocks, Run: f.handler(0)},
-			timer.Timer{Name: "late", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error {
+			timer.Timer{Name: "late", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error {
 				if r, _ := timer.RunFromContext(ctx); time.Since(r.Tick()) >= time.Second {
 					t.Errorf("the run of %v started at %v: it is not the latest tick", r.Tick(), time.Now())
 				}
@@ -137,7 +138,7 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 		f := newFleet(t)
 		first := time.Now().Add(time.Second)
 		second := first.Add(150 * time.Millisecond)
-		twice := schedule(func(at time.Time) time.Time {
+		twice := nextFunc(func(at time.Time) time.Time {
 			switch {
 			case at.Before(first):
 				return first
@@ -203,7 +204,7 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 		var ran atomic.Int64
 		due := time.Now().Add(time.Second)
 		self.Store(f.start(timer.Config{}, timer.Timer{Name: "a",
-			Schedule: schedule(func(at time.Time) time.Time {
+			Schedule: nextFunc(func(at time.Time) time.Time {
 				if !at.Before(due) {
 					if err := self.Load().Remove(t.Context(), "a"); err != nil {
 						t.Error(err)
@@ -222,19 +223,19 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 
 // A schedule that fails at run time stops its timer and no other, and says so.
 //
-// Fails when plan does not keep the fault, or when nextTick does not recover.
+// Fails when plan does not keep the fault, or when schedule.Next does not recover.
 func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		start := time.Now()
 		h := f.start(timer.Config{},
-			timer.Timer{Name: "bad", Run: f.handler(0), Schedule: schedule(func(at time.Time) time.Time {
+			timer.Timer{Name: "bad", Run: f.handler(0), Schedule: nextFunc(func(at time.Time) time.Time {
 				if at.Sub(start) >= 3*time.Second {
 					panic("out of days")
 				}
 				return at.Truncate(time.Second).Add(time.Second)
 			})},
-			timer.Timer{Name: "good", Run: f.handler(0), Schedule: timer.Every(time.Second)})
+			timer.Timer{Name: "good", Run: f.handler(0), Schedule: schedule.Every(time.Second)})
 		time.Sleep(time.Minute)
 		bad, _ := h.Status().Timer("bad")
 		if bad.Started != 3 || !bad.Next.IsZero() || !strings.Contains(bad.Fault, "out of days") {
@@ -254,7 +255,7 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{PreStopDelay: 5 * time.Second},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "manual", Run: f.handler(0)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "manual", Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
 		before := h.Status().Timers[0].Started
 		h.stop()
@@ -397,7 +398,7 @@ func TestNoTickIsClaimedWithoutALimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		store := &ticksSeen{DistributedLock: f.store, seen: map[string]int{}}
-		every := timer.Every(time.Second)
+		every := schedule.Every(time.Second)
 		h := f.startOn(store, timer.Config{},
 			timer.Timer{Name: "free", Schedule: every, MaxPerTick: timer.NoLimit, Run: f.handler(0)},
 			timer.Timer{Name: "manual", Run: f.handler(0)},
@@ -452,7 +453,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 		}
 		waits := f.startOn(store(), config, daily(25*time.Second))
 		waits.link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again when the answer comes
-		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
 		late := f.startOn(store(), timer.Config{}, daily(20*time.Second-100*time.Millisecond))
 		late.link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain

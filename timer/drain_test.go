@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -22,8 +23,8 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 		var slow, stubborn error
 		config := timer.Config{PreStopDelay: 2 * time.Second, DrainTimeout: 10 * time.Second}
 		h := f.start(config,
-			timer.Timer{Name: "finishes", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error { slow = sleep(ctx, 8*time.Second); return slow }},
-			timer.Timer{Name: "is cancelled", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error {
+			timer.Timer{Name: "finishes", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error { slow = sleep(ctx, 8*time.Second); return slow }},
+			timer.Timer{Name: "is cancelled", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error {
 				<-ctx.Done()
 				if list, _ := f.store.List(context.Background(), "timer:is cancelled", 1); len(list) != 1 {
 					t.Error("its slot was released before the handler returned")
@@ -74,7 +75,7 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		forever := make(chan struct{})
-		stuck := timer.Timer{Name: "stuck", Schedule: timer.Every(time.Second), Run: func(context.Context) error { <-forever; return nil }}
+		stuck := timer.Timer{Name: "stuck", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { <-forever; return nil }}
 		removed := stuck
 		removed.Name = "removed"
 		h := f.start(timer.Config{DrainTimeout: time.Second}, stuck, removed)
@@ -118,7 +119,7 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(100 * time.Millisecond)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(100 * time.Millisecond)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Hang)
 		time.Sleep(10 * time.Second)
@@ -142,7 +143,7 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 		type key struct{}
 		var value any
 		var err error
-		s, newErr := timer.New(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error {
+		s, newErr := timer.New(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error {
 			value = ctx.Value(key{})
 			time.Sleep(3 * time.Second)
 			err = ctx.Err()

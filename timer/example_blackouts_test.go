@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -13,11 +14,11 @@ func ExampleTimer_blackouts() {
 	now := time.Now()
 	runs := make(chan bool, 1)
 	timers, err := timer.New(
-		timer.Config{Blackouts: []timer.Blackout{timer.Between(now.Add(-time.Hour), now.Add(time.Hour))}}, // the database is being moved
+		timer.Config{Blackouts: []schedule.Blackout{schedule.Between(now.Add(-time.Hour), now.Add(time.Hour))}}, // the database is being moved
 		timer.Timer{
 			Name:      "send-reminders",
-			Schedule:  timer.Every(10 * time.Millisecond),
-			Blackouts: []timer.Blackout{timer.DailyWindow("22:00", "06:00", "Europe/Berlin")}, // nobody is woken
+			Schedule:  schedule.Every(10 * time.Millisecond),
+			Blackouts: []schedule.Blackout{schedule.DailyWindow("22:00", "06:00", "Europe/Berlin")}, // nobody is woken
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				runs <- run.Tick().IsZero()

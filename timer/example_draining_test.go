@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -18,7 +19,7 @@ func ExampleScheduler_Run() {
 	finished := false
 	timers, err := timer.New(timer.Config{Lock: memlock.New(), DrainTimeout: 20 * time.Second}, timer.Timer{
 		Name:     "process-orders",
-		Schedule: timer.Every(20 * time.Millisecond),
+		Schedule: schedule.Every(20 * time.Millisecond),
 		Run: func(ctx context.Context) error {
 			stop()                            // as if SIGTERM came now
 			time.Sleep(10 * time.Millisecond) // the work that is left

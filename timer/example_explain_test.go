@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -17,7 +18,7 @@ func ExampleScheduler_Explain() {
 	host := func(name string) *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Lock: store, Holder: dlock.Holder{Host: name, PID: 1, ID: "x"}}, timer.Timer{
 			Name:     "nightly-report",
-			Schedule: timer.At(due),
+			Schedule: schedule.At(due),
 			Run:      func(context.Context) error { return nil },
 		})
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -14,7 +15,7 @@ func ExampleTimer_jitter() {
 	starts := make(chan start, 100)
 	timers, err := timer.New(timer.Config{}, timer.Timer{
 		Name:     "poll-suppliers",
-		Schedule: timer.Every(40 * time.Millisecond).Offset(0),
+		Schedule: schedule.Every(40 * time.Millisecond).Offset(0),
 		Jitter:   0.5,
 		Run: func(ctx context.Context) error {
 			run, _ := timer.RunFromContext(ctx)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -16,7 +17,7 @@ func ExampleTimer_maxPerTick() {
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 			Name:           "send-digest",
-			Schedule:       timer.Every(20 * time.Millisecond),
+			Schedule:       schedule.Every(20 * time.Millisecond),
 			MaxConcurrency: 3, // a slow run does not hold up the next tick
 			MaxPerTick:     1,
 			Run: func(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -18,7 +19,7 @@ func ExampleMissedPolicy() {
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 			Name:         "close-the-books",
-			Schedule:     timer.At(first, second),
+			Schedule:     schedule.At(first, second),
 			OnMissed:     timer.RunOnce, // the default for calendars
 			MissedWindow: 12 * time.Hour,
 			Run: func(ctx context.Context) error {

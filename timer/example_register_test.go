@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -23,7 +24,7 @@ func ExampleScheduler_Register() {
 	for _, tenant := range []string{"acme", "globex"} {
 		err := timers.Register(timer.Timer{
 			Name:     "sync:" + tenant,
-			Schedule: timer.Every(20 * time.Millisecond),
+			Schedule: schedule.Every(20 * time.Millisecond),
 			Run:      func(context.Context) error { ran <- tenant; return nil },
 		})
 		fmt.Println(tenant, err)

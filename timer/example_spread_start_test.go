@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -13,7 +14,7 @@ import (
 // after every restart.
 func ExampleTimer_spreadStart() {
 	order := make(chan string, 10)
-	due := timer.At(time.Now().Add(50 * time.Millisecond))
+	due := schedule.At(time.Now().Add(50 * time.Millisecond))
 	nightly := func(name string) timer.Timer {
 		return timer.Timer{
 			Name:        name,
@@ -44,7 +45,7 @@ func ExampleTimer_spreadStart() {
 // What every host does for itself needs not start on all of them at once: SpreadHosts gives each a delay of its own.
 func ExampleTimer_spreadHosts() {
 	order := make(chan string, 10)
-	due := timer.At(time.Now().Add(50 * time.Millisecond))
+	due := schedule.At(time.Now().Add(50 * time.Millisecond))
 	host := func(name string) *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Holder: dlock.Holder{Host: name, PID: 1, ID: "x"}}, timer.Timer{
 			Name:           "warm-cache",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -16,7 +17,7 @@ func ExampleSpreadPolicy() {
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 			Name:     "import-feeds",
-			Schedule: timer.Every(20 * time.Millisecond),
+			Schedule: schedule.Every(20 * time.Millisecond),
 			Spread:   timer.LeastRecent,
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)

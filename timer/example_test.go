@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -23,7 +24,7 @@ func Example() {
 	for range 2 {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 			Name:     "process-orders",
-			Schedule: timer.Every(20 * time.Millisecond),
+			Schedule: schedule.Every(20 * time.Millisecond),
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				ticks <- run.Tick()
@@ -108,7 +109,7 @@ func ExampleScheduler_Trigger() {
 func ExampleNew_faults() {
 	_, err := timer.New(timer.Config{},
 		timer.Timer{Name: "a", MaxConcurrency: -1, Run: func(context.Context) error { return nil }},
-		timer.Timer{Name: "b", Schedule: timer.Every(0)},
+		timer.Timer{Name: "b", Schedule: schedule.Every(0)},
 	)
 	fmt.Println(err)
 	// Output:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // historyLen is how many ticks of a timer a host remembers.
@@ -160,7 +161,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		return Explanation{}, fmt.Errorf("%w: %q", ErrUnknown, timer)
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
-	x.Tick = ceilMicro(tick).UTC()
+	x.Tick = schedule.RoundUp(tick).UTC()
 	if tick.IsZero() && e.due != 0 {
 		x.Tick = time.UnixMicro(e.due).UTC()
 	}
@@ -324,10 +325,10 @@ func (x *Explanation) why(w wording) string {
 }
 
 // isTick asks the schedule.
-func isTick(schedule Schedule, t time.Time) bool {
-	if schedule == nil {
+func isTick(s schedule.Schedule, t time.Time) bool {
+	if s == nil {
 		return false
 	}
-	next, err := nextTick(schedule, t.Add(-time.Microsecond))
+	next, err := schedule.Next(s, t.Add(-time.Microsecond))
 	return err == nil && next.Equal(t)
 }

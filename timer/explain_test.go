@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -25,7 +26,7 @@ func minute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC
 // Fails when a case of why is taken out, or of words, and when skipMany does not note when it was.
 func TestExplainTellsEveryReason(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
-	dark := []timer.Blackout{timer.DailyWindow("00:02", "00:20", "UTC")}
+	dark := []schedule.Blackout{schedule.DailyWindow("00:02", "00:20", "UTC")}
 	for name, c := range map[string]struct {
 		job    timer.Timer
 		when   func(t *testing.T, f *fleet, h *host) // after the first tick, before the second
@@ -50,8 +51,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		"taken": {when: func(_ *testing.T, f *fleet, h *host) {
 			timer.SetSkew(f.start(named("b"), timer.Timer{Name: "a", Schedule: minutely(), Run: nop}).Scheduler, time.Second)
 		}, reason: timer.TickTaken, says: "the tick has had all its starts, the last by b/1/x; it was claimed last by b/1/x"},
-		"late": {job: timer.Timer{Schedule: timer.Every(30 * time.Second).Offset(0)}, when: func(_ *testing.T, f *fleet, h *host) {
-			b := f.start(named("b"), timer.Timer{Name: "a", Schedule: timer.Every(30 * time.Second).Offset(2 * time.Second), Run: nop})
+		"late": {job: timer.Timer{Schedule: schedule.Every(30 * time.Second).Offset(0)}, when: func(_ *testing.T, f *fleet, h *host) {
+			b := f.start(named("b"), timer.Timer{Name: "a", Schedule: schedule.Every(30 * time.Second).Offset(2 * time.Second), Run: nop})
 			timer.SetSkew(b.Scheduler, 3*time.Second)
 		}, reason: timer.TickLate, says: "a later tick has been claimed already; the latest tick that was claimed is 2000-01-01T00:02:02Z, by b/1/x"},
 		"ahead": {when: func(_ *testing.T, f *fleet, h *host) {
@@ -76,7 +77,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.LimitLocal, says: "as many runs went on here as may (MaxPerHost 1)"},
 		"store": {job: timer.Timer{OnStoreDown: timer.Skip}, when: func(_ *testing.T, f *fleet, h *host) { h.link.Inject(dlocktest.Error(errors.New("down"))) },
 			reason: timer.StoreDown, says: "did not run here, on me/1/x: store: the store did not answer: down"},
-		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: timer.Every(20 * time.Second).Offset(0), Run: hang}, when: func(t *testing.T, f *fleet, h *host) {
+		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: schedule.Every(20 * time.Second).Offset(0), Run: hang}, when: func(t *testing.T, f *fleet, h *host) {
 			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long enough to lose them, and others take them
 			h.link.Inject(dlocktest.Error(errors.New("down")))
 			time.Sleep(16 * time.Second)
@@ -187,7 +188,7 @@ func TestExplainMissedTicks(t *testing.T) {
 func TestExplainRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: minutely(), Run: f.handler(0)}, timer.Timer{Name: "idle", Schedule: timer.Every(24 * time.Hour).Offset(23 * time.Hour), Run: nop})
+		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: minutely(), Run: f.handler(0)}, timer.Timer{Name: "idle", Schedule: schedule.Every(24 * time.Hour).Offset(23 * time.Hour), Run: nop})
 		if n := timer.Remembered(h.Scheduler, "a"); n != -1 {
 			t.Errorf("%d ticks before the first", n)
 		}
@@ -228,7 +229,7 @@ func TestExplainRing(t *testing.T) {
 func TestExplainWhileTicksComeDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: timer.Every(time.Millisecond), MaxConcurrency: 3, Jitter: .5, Run: f.handler(2 * time.Millisecond)})
+		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), MaxConcurrency: 3, Jitter: .5, Run: f.handler(2 * time.Millisecond)})
 		var asking sync.WaitGroup
 		for i := range 4 {
 			asking.Go(func() {

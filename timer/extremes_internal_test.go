@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"math"
-	"math/big"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 const longest = time.Duration(math.MaxInt64) // 292 years
@@ -21,7 +20,7 @@ func nothing(context.Context) error { return nil }
 
 // A MissedWindow of any length is fine, also one beyond all ticks of the schedule, and the latest tick within it is found.
 //
-// Fails when lastTick multiplies how far it looks back without a bound: it overflows, and New never returns.
+// Fails when schedule.Latest multiplies how far it looks back without a bound: it overflows, and New never returns.
 func TestMissedWindowsOfAnyLength(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -32,12 +31,12 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 			if past > 0 {
 				at = append(at, now.Add(-past))
 				if past <= window {
-					want = ceilMicro(now.Add(-past))
+					want = schedule.RoundUp(now.Add(-past))
 				}
 			}
 			found := make(chan time.Time, 1)
 			go func() {
-				s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Schedule: At(at...), MissedWindow: window, Run: nothing})
+				s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Schedule: schedule.At(at...), MissedWindow: window, Run: nothing})
 				if err != nil {
 					t.Error(err)
 				}
@@ -64,7 +63,7 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 			var log strings.Builder
 			store := memlock.New()
 			s, err := New(Config{Lock: store, Logger: slog.New(slog.NewTextHandler(&log, nil))},
-				Timer{Name: "a", Schedule: Every(time.Minute), MaxRunTime: most, Run: nothing})
+				Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxRunTime: most, Run: nothing})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,70 +83,6 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 	}
 }
 
-// Every from any anchor, with any offset and at any instant, is due where arithmetic without an end says; what cannot be is refused.
-//
-// Fails when the distance of an instant to the anchor is a Duration, which ends after 292 years.
-func TestEveryIsRightAtAnyDistance(t *testing.T) {
-	t.Parallel()
-	nanos := func(t time.Time) *big.Int {
-		n := new(big.Int).Mul(big.NewInt(t.Unix()), big.NewInt(1e9))
-		return n.Add(n, big.NewInt(int64(t.Nanosecond())))
-	}
-	duration := func() time.Duration { return time.Duration(rand.Int64() >> rand.IntN(62)) }
-	checked := 0
-	for range 20_000 {
-		iv := Every(max(duration(), shortestPeriod))
-		if rand.IntN(10) == 0 {
-			iv = Every(longest - time.Duration(rand.IntN(2e9)))
-		}
-		if rand.IntN(2) == 0 {
-			iv = iv.From(time.Unix(rand.Int64N(14e9)-6e9, rand.Int64N(1e9)))
-		}
-		for range rand.IntN(3) {
-			d := duration()
-			if rand.IntN(2) == 0 {
-				d = -d
-			}
-			iv = iv.Offset(d)
-		}
-		if iv.Check() != nil {
-			continue
-		}
-		checked++
-		at := time.Unix(rand.Int64N(300e9)-62e9, rand.Int64N(1e9)) // year 5 to 9500
-		next := iv.Next(at)
-		if !next.After(at) {
-			t.Fatalf("%v: Next(%v) = %v", iv, at, next)
-		}
-		if begin := iv.begin(); iv.anchored && at.Before(begin) {
-			if !next.Equal(begin) {
-				t.Fatalf("%v: Next(%v) = %v, want its beginning", iv, at, next)
-			}
-			continue
-		}
-		period := big.NewInt(int64(iv.period))
-		since := new(big.Int).Sub(nanos(next), nanos(iv.begin()))
-		if new(big.Int).Mod(since, period).Sign() != 0 {
-			t.Fatalf("%v: Next(%v) = %v, which is not on the grid", iv, at, next)
-		}
-		if next.Add(-iv.period).After(at) {
-			t.Fatalf("%v: Next(%v) = %v, which is not the first", iv, at, next)
-		}
-	}
-	if checked < 5000 {
-		t.Errorf("only %d were no fault", checked)
-	}
-	for _, iv := range []Interval{
-		Every(time.Hour).From(time.Unix(-1<<55, 0)), Every(time.Hour).From(time.Unix(1<<55, 0)), Every(time.Hour).From(time.Time{}),
-		Every(time.Hour).Offset(longest), Every(time.Hour).Offset(-longest).Offset(-longest), Every(time.Hour).Offset(longest).Offset(longest),
-		Every(time.Hour).From(time.Unix(0, 0)).Offset(longest), Every(time.Hour).From(time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)).Offset(-longest),
-	} {
-		if iv.Check() == nil {
-			t.Errorf("%v is no fault", iv)
-		}
-	}
-}
-
 // Two ticks may be thousands of years apart.
 //
 // Fails when entry.interval multiplies microseconds without a bound.
@@ -162,12 +97,12 @@ func TestTicksThatAreFarApart(t *testing.T) {
 	if got := e.interval(); got != time.Minute {
 		t.Errorf("interval %v", got)
 	}
-	s, err := New(Config{}, Timer{Name: "a", Schedule: At(now.Add(-time.Minute), time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC)), Jitter: 0.5, Run: nothing})
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute), time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC)), Jitter: 0.5, Run: nothing})
 	if err != nil {
 		t.Fatal(err)
 	}
 	late := s.delayed(s.entries["a"], now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
-	if !late.Equal(ceilMicro(now.Add(-time.Minute))) { // by up to half of 292 years
+	if !late.Equal(schedule.RoundUp(now.Add(-time.Minute))) { // by up to half of 292 years
 		t.Errorf("delayed: %v", late)
 	}
 }
@@ -178,7 +113,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 func TestQuarantineWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &forever{}
-		s, err := New(Config{Lock: store, Logger: slog.New(slog.DiscardHandler)}, Timer{Name: "a", Schedule: At(time.Now().Add(time.Second)), Run: nothing})
+		s, err := New(Config{Lock: store, Logger: slog.New(slog.DiscardHandler)}, Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)), Run: nothing})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -31,7 +32,7 @@ func (a *asks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, 
 func TestFullTimerAsksRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 700, MaxRunTime: 50 * time.Millisecond, Run: f.handler(0)}
+		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 700, MaxRunTime: 50 * time.Millisecond, Run: f.handler(0)}
 		var stores []*asks
 		for range 3 {
 			s := &asks{DistributedLock: f.store, name: "timer:a"}
@@ -76,7 +77,7 @@ func TestFullTimerAsksRarely(t *testing.T) {
 func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), AlarmAfter: 20, Run: f.handler(1500 * time.Millisecond)}
+		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 20, Run: f.handler(1500 * time.Millisecond)}
 		for range 3 {
 			f.start(timer.Config{}, job)
 		}
@@ -99,7 +100,7 @@ func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
 func TestFullIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)}
+		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)}
 		h := f.start(timer.Config{}, job)
 		take := func(ttl time.Duration, slots int) dlock.Grant {
 			t.Helper()
@@ -151,7 +152,7 @@ func TestFullIsForgotten(t *testing.T) {
 func TestOnlyFullIsRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)})
 		time.Sleep(time.Second + 50*time.Millisecond)
 		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(time.Minute), ann); err != nil {
 			t.Fatal(err)
@@ -174,9 +175,9 @@ func TestSeldomTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		s := &asks{DistributedLock: f.store, name: "timer:a"}
-		f.startOn(s, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(10 * time.Second), Run: f.handler(0)})
+		f.startOn(s, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), Run: f.handler(0)})
 		often := &asks{DistributedLock: f.store, name: "timer:b"}
-		f.startOn(often, timer.Config{}, timer.Timer{Name: "b", Schedule: timer.Every(10 * time.Millisecond), Run: f.handler(0)})
+		f.startOn(often, timer.Config{}, timer.Timer{Name: "b", Schedule: schedule.Every(10 * time.Millisecond), Run: f.handler(0)})
 		occupy(f, nil)
 		time.Sleep(10 * time.Minute)
 		if n := s.n.Load(); n != 60 {
@@ -195,7 +196,7 @@ func TestSeldomTimersAlwaysAsk(t *testing.T) {
 func TestShortRunsAreNotRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxPerTick: timer.NoLimit, Run: f.handler(30 * time.Millisecond)}
+		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxPerTick: timer.NoLimit, Run: f.handler(30 * time.Millisecond)}
 		s := &asks{DistributedLock: f.store, name: "timer:a"}
 		f.start(timer.Config{}, job)
 		f.startOn(s, timer.Config{}, job)

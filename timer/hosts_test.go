@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -38,7 +39,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 5 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
 		}
 		expect := func(when string, hosts, bound int) {
 			t.Helper()
@@ -75,7 +76,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 func TestBoundThatIsNotKnown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		work := timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)}
+		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)}
 		registry, listless, alone := newRegistry(), newRegistry(), newRegistry()
 		never := f.startNow(down, timer.Config{Registerer: registry}, work)
 		s, err := timer.New(timer.Config{Lock: struct{ dlock.DistributedLock }{f.store}, Registerer: listless}, work)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // A hundred thousand timers that are not due cost at most 300 bytes each, beyond the user's own names and functions, and no
@@ -22,7 +23,7 @@ func TestIdleTimersAreSmall(t *testing.T) {
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
 	for i := range timers {
-		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: Every(24 * time.Hour), MaxConcurrency: 3, Run: run}
+		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), MaxConcurrency: 3, Run: run}
 	}
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
 	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, timers...)
@@ -63,7 +64,7 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
 	for i := range timers {
-		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: Every(24 * time.Hour), Run: run}
+		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), Run: run}
 	}
 	// The runtime keeps what it describes goroutines with: as many as may be under way at once are there before.
 	var all sync.WaitGroup

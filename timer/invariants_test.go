@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -25,7 +26,7 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 5 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 3, MaxRunTime: time.Minute,
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3, MaxRunTime: time.Minute,
 				Run: f.handler(2700 * time.Millisecond)})
 		}
 		time.Sleep(10 * time.Minute)
@@ -58,7 +59,7 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 			cause.Store(context.Cause(ctx))
 			return nil
 		}
-		work := timer.Timer{Name: "a", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: run}
+		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: run}
 		first := f.start(timer.Config{}, work)
 		until(t, 5*time.Second, "the first host runs", func() bool { return len(first.Status().Timers[0].Running) == 1 })
 		taken := make(chan time.Time, 1)
@@ -99,7 +100,7 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				for range 3 {
-					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(2 * time.Second), MaxConcurrency: 5, MaxPerTick: most,
+					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 5, MaxPerTick: most,
 						Run: f.handler(50 * time.Millisecond)})
 					// The store is reached at different moments: jobs are over before the next host asks.
 					h.link.Inject(dlocktest.Slow(time.Duration(len(f.hosts))*100*time.Millisecond), dlocktest.Acquire)
@@ -123,7 +124,7 @@ func TestI4FencesGrowFromRunToRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
 		}
 		time.Sleep(time.Minute)
 		f.stop()
@@ -141,7 +142,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		config := timer.Config{TTL: 6 * time.Second, StoreTimeout: 500 * time.Millisecond}
-		work := timer.Timer{Name: "a", Schedule: timer.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour, OnStoreDown: timer.Skip,
+		work := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour, OnStoreDown: timer.Skip,
 			Run: f.handler(2 * time.Hour)}
 		killed := f.start(config, work)
 		until(t, time.Second, "the first host runs", func() bool { return len(killed.Status().Timers[0].Running) == 1 })
@@ -177,7 +178,7 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 				policy = timer.Skip
 			}
 			timers = append(timers, timer.Timer{
-				Name: fmt.Sprint(i), Schedule: timer.Every(time.Duration(1+i%7) * 300 * time.Millisecond), MaxConcurrency: 1 + i%3, OnStoreDown: policy,
+				Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%7) * 300 * time.Millisecond), MaxConcurrency: 1 + i%3, OnStoreDown: policy,
 				Run: f.handler(time.Duration(i) * 20 * time.Millisecond),
 			})
 		}
@@ -219,7 +220,7 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 	})
 }
 
-func gap(s timer.Schedule) time.Duration {
+func gap(s schedule.Schedule) time.Duration {
 	first := s.Next(time.Now())
 	return s.Next(first).Sub(first)
 }
@@ -232,7 +233,7 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		forever := make(chan struct{})
-		every := timer.Every(time.Second)
+		every := schedule.Every(time.Second)
 		h := f.start(timer.Config{DrainTimeout: time.Second},
 			timer.Timer{Name: "panics", Schedule: every, Run: func(context.Context) error { panic("boom") }},
 			timer.Timer{Name: "errs", Schedule: every, Run: func(context.Context) error { return errors.New("no luck") }},

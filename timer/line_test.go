@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -23,7 +24,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		timers := many(10_000, once(time.Now().Add(time.Second)), f.handler(0))
-		timers = append(timers, timer.Timer{Name: "often", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		timers = append(timers, timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		h := f.start(timer.Config{}, timers...)
 		h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.Acquire)
 		time.Sleep(time.Minute)
@@ -40,8 +41,8 @@ func TestAPeakStarvesNobody(t *testing.T) {
 	t.Run("overload", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			f := newFleet(t)
-			timers := many(500, timer.Every(time.Second).Offset(0), f.handler(0))
-			timers = append(timers, timer.Timer{Name: "rarely", Schedule: timer.Every(24 * time.Hour).Offset(5500 * time.Millisecond), Run: f.handler(0)})
+			timers := many(500, schedule.Every(time.Second).Offset(0), f.handler(0))
+			timers = append(timers, timer.Timer{Name: "rarely", Schedule: schedule.Every(24 * time.Hour).Offset(5500 * time.Millisecond), Run: f.handler(0)})
 			h := f.start(timer.Config{}, timers...)
 			h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.Acquire)
 			time.Sleep(30 * time.Second)
@@ -86,7 +87,7 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 		f := newFleet(t)
 		h := f.startOn(slow, timer.Config{},
 			timer.Timer{Name: "import", MaxConcurrency: 10_000, Run: func(ctx context.Context) error { return sleep(ctx, time.Hour) }},
-			timer.Timer{Name: "tick", Schedule: timer.Every(time.Second), Run: nop})
+			timer.Timer{Name: "tick", Schedule: schedule.Every(time.Second), Run: nop})
 		var all sync.WaitGroup
 		var failed atomic.Int64
 		for range 1000 {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -22,13 +23,13 @@ func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		f := newFleet(t)
-		f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		h := f.start(timer.Config{Registerer: keeping{reg}},
-			timer.Timer{Name: "ok", Schedule: timer.Every(time.Second), Run: f.handler(0)},
-			timer.Timer{Name: "errs", Schedule: timer.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
-			timer.Timer{Name: "long", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(time.Minute)},
-			timer.Timer{Name: "skips", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
-			timer.Timer{Name: "gone", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "ok", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "errs", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
+			timer.Timer{Name: "long", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(time.Minute)},
+			timer.Timer{Name: "skips", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "gone", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(21 * time.Second)
 		if err := h.Remove(t.Context(), "gone"); err != nil {
 			t.Error(err)

@@ -1,6 +1,10 @@
 package timer
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+)
 
 const (
 	// lateGrace is how late a host may come to a tick before that counts as missed. A step of the wall clock or a suspended machine
@@ -14,7 +18,7 @@ const (
 type MissedPolicy uint8
 
 const (
-	// MissedDefault is RunOnce for calendars (Cron, Daily, At, and Except of these), and SkipMissed for all other schedules.
+	// MissedDefault is RunOnce for calendars (schedule.Cron, Daily, At, and Except of these), and SkipMissed for all other schedules.
 	MissedDefault MissedPolicy = iota
 	// SkipMissed counts them and goes on with the next.
 	SkipMissed
@@ -25,7 +29,7 @@ const (
 	//
 	// Nothing was missed if the latest tick came due in a pause, under a limit of 0, or in a blackout; or while a run was going on, or
 	// the lease of one that died had not ended: whoever had that was there, and skipped the tick. Nor by a timer that is new, or has another schedule
-	// than the latest claim: it misses nothing before its first claim. A Schedule of your own is told from others by its String, or without one by
+	// than the latest claim: it misses nothing before its first claim. A schedule of your own is told from others by its String, or without one by
 	// its type.
 	//
 	// The store knows claims and leases and nothing else. So a host that starts runs also what nobody claimed because the store was down or
@@ -62,7 +66,7 @@ func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
 		return time.Time{}
 	}
 	reached := now.Add(-e.spread(s.config.Holder))
-	last := lastTick(e.timer.Schedule, reached, window)
+	last := schedule.Latest(e.timer.Schedule, reached, window)
 	if last.IsZero() || !s.comes(e, last).After(now) {
 		return last
 	}
@@ -70,7 +74,7 @@ func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
 	if window -= reached.Sub(before); window <= 0 {
 		return time.Time{}
 	}
-	return lastTick(e.timer.Schedule, before, window)
+	return schedule.Latest(e.timer.Schedule, before, window)
 }
 
 // missedWindow is how old a tick may be that is still made up for; 0: none is.
@@ -79,23 +83,4 @@ func (e *entry) missedWindow() time.Duration {
 		return 0
 	}
 	return e.timer.MissedWindow
-}
-
-// lastTick returns the latest tick up to now that is no older than window; the zero time if there is none.
-func lastTick(sched Schedule, now time.Time, window time.Duration) (last time.Time) {
-	for back := min(time.Second, window); ; {
-		next, err := nextTick(sched, now.Add(-back).Add(-time.Microsecond))
-		for n := 0; err == nil && !next.IsZero() && !next.After(now) && n < maxMissed; n++ {
-			last = next
-			next, err = nextTick(sched, last)
-		}
-		if !last.IsZero() || back == window || err != nil {
-			return last
-		}
-		if back < window/4 {
-			back *= 4
-		} else {
-			back = window
-		}
-	}
 }

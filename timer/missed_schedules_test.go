@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -37,22 +38,22 @@ func (f *fleet) wantRuns(when, name string, n int, last time.Time) {
 func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		old, new timer.Schedule
+		old, new schedule.Schedule
 	}{
-		{"the time of day", timer.Daily("02:00", ""), timer.Daily("14:00", "")},
-		{"the zone", timer.Daily("14:00", "America/New_York"), timer.Daily("14:00", "UTC")},
-		{"one tick more", timer.Cron("0 2 * * *", ""), timer.Cron("0 2,14 * * *", "")},
-		{"an exception less", timer.Except(timer.Daily("14:00", ""), timer.Dates("", "2000-01-02")), timer.Daily("14:00", "")},
-		{"another exception", timer.Except(timer.Daily("14:00", ""), timer.Dates("", "2000-01-02")), timer.Except(timer.Daily("14:00", ""), timer.Dates("", "2000-01-09"))},
-		{"one instant more", timer.At(at(1, 2, 0), at(3, 14, 0)), timer.At(at(1, 2, 0), at(2, 14, 0), at(3, 14, 0))},
-		{"another kind", timer.Daily("02:00", ""), timer.Every(24 * time.Hour).Offset(14 * time.Hour)},
-		{"the grid", timer.Every(24 * time.Hour).Offset(2 * time.Hour), timer.Every(24 * time.Hour).Offset(14 * time.Hour)},
+		{"the time of day", schedule.Daily("02:00", ""), schedule.Daily("14:00", "")},
+		{"the zone", schedule.Daily("14:00", "America/New_York"), schedule.Daily("14:00", "UTC")},
+		{"one tick more", schedule.Cron("0 2 * * *", ""), schedule.Cron("0 2,14 * * *", "")},
+		{"an exception less", schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-02")), schedule.Daily("14:00", "")},
+		{"another exception", schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-02")), schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-09"))},
+		{"one instant more", schedule.At(at(1, 2, 0), at(3, 14, 0)), schedule.At(at(1, 2, 0), at(2, 14, 0), at(3, 14, 0))},
+		{"another kind", schedule.Daily("02:00", ""), schedule.Every(24 * time.Hour).Offset(14 * time.Hour)},
+		{"the grid", schedule.Every(24 * time.Hour).Offset(2 * time.Hour), schedule.Every(24 * time.Hour).Offset(14 * time.Hour)},
 		{"a type of somebody else's", &foreign{2}, &foreign{14}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := func(s timer.Schedule) timer.Timer {
+				job := func(s schedule.Schedule) timer.Timer {
 					return timer.Timer{Name: "job", Schedule: s, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
 				}
 				for range 2 {
@@ -118,7 +119,7 @@ func TestTwoSchedulesSideBySide(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				chance := rand.New(rand.NewPCG(seed, 7))
-				schedules := []timer.Schedule{timer.Cron("0 */2 * * *", ""), timer.Cron("30 */2 * * *", ""), timer.Cron("0 */4 * * *", "")}
+				schedules := []schedule.Schedule{schedule.Cron("0 */2 * * *", ""), schedule.Cron("30 */2 * * *", ""), schedule.Cron("0 */4 * * *", "")}
 				for range 3 {
 					f.start(rarely, timer.Timer{Name: "job", Schedule: schedules[0], Run: f.handler(time.Second)})
 				}
@@ -162,7 +163,7 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				c.job.Name, c.job.Schedule, c.job.MaxRunTime, c.job.Run = "job", timer.Cron("0 * * * *", ""), 2*time.Hour, f.handler(70*time.Minute)
+				c.job.Name, c.job.Schedule, c.job.MaxRunTime, c.job.Run = "job", schedule.Cron("0 * * * *", ""), 2*time.Hour, f.handler(70*time.Minute)
 				c.job.OnStoreDown = timer.Skip
 				time.Sleep(30 * time.Minute)
 				for range c.hosts {
@@ -203,7 +204,7 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: timer.Cron("0 * * * *", ""), OnStoreDown: timer.Skip, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "job", Schedule: schedule.Cron("0 * * * *", ""), OnStoreDown: timer.Skip, Run: f.handler(time.Second)}
 		time.Sleep(30 * time.Minute)
 		h := f.start(timer.Config{}, job)
 		sleepUntil(at(1, 1, 50))
@@ -227,7 +228,7 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 		t.Run(fmt.Sprint(lift), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: timer.Daily("02:00", ""), Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), Run: f.handler(time.Second)}
 				f.start(timer.Config{}, job)
 				control := timer.NewControl(f.store)
 				sleepUntil(at(2, 1, 30))
@@ -265,7 +266,7 @@ func TestAnOrderedLimitDoesNotRaiseTheRate(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				for i := range 3 { // their clocks differ by more than a run takes, so that slots are free again
-					h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: timer.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode, Run: f.handler(time.Second)})
+					h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode, Run: f.handler(time.Second)})
 					timer.SetSkew(h.Scheduler, -time.Duration(i)*2*time.Second)
 				}
 				if err := f.hosts[0].Control().SetMaxConcurrency(t.Context(), "job", c.ordered, ann); err != nil {
@@ -296,7 +297,7 @@ func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: timer.Daily("02:00", ""), SpreadStart: 10 * time.Hour, MissedWindow: 24 * time.Hour, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), SpreadStart: 10 * time.Hour, MissedWindow: 24 * time.Hour, Run: f.handler(time.Second)}
 				h := f.start(timer.Config{}, job)
 				time.Sleep(23 * time.Hour)
 				st, _ := h.Status().Timer("job")

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
 // tenMinutes is a grid that begins at the full hour, as the time in a bubble does.
-var tenMinutes = timer.Every(10 * time.Minute).Offset(0)
+var tenMinutes = schedule.Every(10 * time.Minute).Offset(0)
 
 // ended stops all hosts, checks that their books are right, and forgets them: the fleet is down. It returns what they skipped.
 func (f *fleet) ended() map[timer.Reason]uint64 {
@@ -68,7 +69,7 @@ func (s *sleeper) timer() timer.Timer {
 // Whatever the number of hosts, of ticks that were missed, and of starts that a tick may have, and however the hosts come back: an outage of the fleet is made
 // up for by one run, of the latest tick, and not again when the hosts are replaced one by one.
 //
-// Fails when the claim of a missed tick is not marked as one (acquire), when memlock lets such a claim add to others', and when lastTick
+// Fails when the claim of a missed tick is not marked as one (acquire), when memlock lets such a claim add to others', and when schedule.Latest
 // returns the first tick.
 func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 	for _, c := range []struct {
@@ -143,12 +144,12 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 // A timer that nobody has ever run did not miss what came before its first host; neither did one whose latest tick is older than
 // MissedWindow, and one that skips.
 //
-// Fails when memlock grants the claim of a missed tick of a name without a tick, when lastTick looks back further than the window, or when missedWindow
+// Fails when memlock grants the claim of a missed tick of a name without a tick, when schedule.Latest looks back further than the window, or when missedWindow
 // looks at MissedWindow alone.
 func TestNotMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		hourly := timer.Every(time.Hour).Offset(0)
+		hourly := schedule.Every(time.Hour).Offset(0)
 		job := func(name string, window time.Duration, policy timer.MissedPolicy) timer.Timer {
 			return timer.Timer{Name: name, Schedule: hourly, OnMissed: policy, MissedWindow: window, Run: f.handler(time.Second)}
 		}
@@ -184,12 +185,12 @@ func TestMissedByDefault(t *testing.T) {
 		f := newFleet(t)
 		at := func(minute int) time.Time { return time.Date(2000, 1, 1, 0, minute, 0, 0, time.UTC) }
 		grid := tenMinutes
-		schedules := map[string]timer.Schedule{
-			"cron":   timer.Cron("*/10 * * * *", "UTC"),
-			"at":     timer.At(at(10), at(20)),
-			"except": timer.Except(timer.Cron("*/10 * * * *", "UTC"), timer.Weekdays("UTC", time.Sunday)),
+		schedules := map[string]schedule.Schedule{
+			"cron":   schedule.Cron("*/10 * * * *", "UTC"),
+			"at":     schedule.At(at(10), at(20)),
+			"except": schedule.Except(schedule.Cron("*/10 * * * *", "UTC"), schedule.Weekdays("UTC", time.Sunday)),
 			"every":  grid,
-			"own":    schedule(func(t time.Time) time.Time { return grid.Next(t) }),
+			"own":    nextFunc(func(t time.Time) time.Time { return grid.Next(t) }),
 		}
 		var timers []timer.Timer
 		for name, s := range schedules {
@@ -304,7 +305,7 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 //
 // Fails when the tick is judged by the moment at which it is made up for alone (comeDue, darkAgain), or by the one at which it was due alone.
 func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
-	dark := timer.DailyWindow("00:15", "00:35", "UTC")
+	dark := schedule.DailyWindow("00:15", "00:35", "UTC")
 	for _, c := range []struct {
 		name   string
 		job    timer.Timer
@@ -312,12 +313,12 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 		sleeps bool
 		want   int
 	}{
-		{"after a blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 38, false, 1},
-		{"during a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []timer.Blackout{dark}}, 20, false, 1},
-		{"a tick after the blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 45, false, 2},
-		{"asleep until after a blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 38, true, 1},
-		{"asleep until in a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []timer.Blackout{dark}}, 20, true, 1},
-		{"asleep, a tick after the blackout", timer.Timer{Blackouts: []timer.Blackout{dark}}, 45, true, 2},
+		{"after a blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 38, false, 1},
+		{"during a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []schedule.Blackout{dark}}, 20, false, 1},
+		{"a tick after the blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 45, false, 2},
+		{"asleep until after a blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 38, true, 1},
+		{"asleep until in a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []schedule.Blackout{dark}}, 20, true, 1},
+		{"asleep, a tick after the blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 45, true, 2},
 		{"after a pause", timer.Timer{}, 38, false, 1},
 		{"a tick after the pause", timer.Timer{}, 45, false, 2},
 		{"asleep until after a pause", timer.Timer{}, 38, true, 1},
@@ -381,7 +382,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 				many := []timer.Timer{job}
 				if open { // others find out before it
 					for i := range 70 {
-						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: timer.Every(time.Second), Run: nop})
+						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(time.Second), Run: nop})
 					}
 					many = many[1:]
 				}

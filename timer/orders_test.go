@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -31,8 +32,8 @@ const beat = dlock.DefaultTTL/3 + time.Second
 func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		often := timer.Timer{Name: "often", Schedule: timer.Every(time.Second), Run: f.handler(time.Millisecond)}
-		seldom := timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
+		often := timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(time.Millisecond)}
+		seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
 		for range 3 {
 			f.start(timer.Config{}, often, seldom)
 		}
@@ -96,8 +97,8 @@ func TestPauseReachesTheFleet(t *testing.T) {
 func TestLimitReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		open := timer.Timer{Name: "open", Schedule: timer.Every(time.Second), Run: f.handler(time.Hour)}
-		stated := timer.Timer{Name: "stated", Schedule: timer.Every(time.Second), MaxConcurrency: 4, MaxPerTick: 1, MaxPerHost: 1, Run: f.handler(90 * time.Second)}
+		open := timer.Timer{Name: "open", Schedule: schedule.Every(time.Second), Run: f.handler(time.Hour)}
+		stated := timer.Timer{Name: "stated", Schedule: schedule.Every(time.Second), MaxConcurrency: 4, MaxPerTick: 1, MaxPerHost: 1, Run: f.handler(90 * time.Second)}
 		for range 3 {
 			f.start(timer.Config{}, open, stated)
 		}
@@ -285,8 +286,8 @@ func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
 func TestOrdersReachAHostThatWasCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(time.Millisecond)}
-		seldom := timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(time.Millisecond)}
+		seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
 		a, b := f.start(timer.Config{}, job, seldom), f.start(timer.Config{}, job, seldom)
 		time.Sleep(time.Minute)
 		b.link.Inject(dlocktest.Hang)
@@ -323,8 +324,8 @@ func TestOrdersReachAHostThatWasCutOff(t *testing.T) {
 func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		local := timer.Timer{Name: "local", Schedule: timer.Every(time.Second), LocalOnly: true, Run: f.handler(time.Millisecond)}
-		free := timer.Timer{Name: "free", Schedule: timer.Every(time.Second), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Run: f.handler(time.Millisecond)}
+		local := timer.Timer{Name: "local", Schedule: schedule.Every(time.Second), LocalOnly: true, Run: f.handler(time.Millisecond)}
+		free := timer.Timer{Name: "free", Schedule: schedule.Every(time.Second), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Run: f.handler(time.Millisecond)}
 		h := f.start(timer.Config{}, local, free)
 		time.Sleep(time.Minute)
 		for _, name := range []string{"local", "free"} {
@@ -453,7 +454,7 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		reg := prometheus.NewRegistry()
-		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
 		paused := func(value int) error {
 			return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP tickslot_paused 1 while the timer is paused in the whole fleet, as far as this host has heard.\n"+
 				"# TYPE tickslot_paused gauge\ntickslot_paused{timer=\"seldom\"} %d\n", value)), "tickslot_paused")
@@ -480,8 +481,8 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 func TestPauseOutlastsTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "often", Schedule: timer.Every(time.Second), Run: f.handler(time.Millisecond)},
-			timer.Timer{Name: "first", Schedule: timer.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(time.Millisecond)},
+			timer.Timer{Name: "first", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
 		time.Sleep(time.Minute)
 		for _, name := range []string{"often", "first"} {
 			if err := h.Control().Pause(t.Context(), name, time.Now().Add(10*time.Minute), ann); err != nil {

@@ -8,23 +8,24 @@ import (
 	"github.com/netresearch/go-cron"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
 // A schedule whose ticks depend on when a host asks, as intervals from now on do, is refused where hosts have to agree on a tick: each would
 // run ticks of its own. It is fine where each host runs by itself.
 //
-// Fails when checkSchedule asks such a schedule once.
+// Fails when schedule.CheckShared asks such a schedule once.
 func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	t.Parallel()
-	fromNow := schedule(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as River's PeriodicInterval
+	fromNow := nextFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as River's PeriodicInterval
 	everyTwo := cron.Every(2 * time.Second)                                          // as robfig/cron's @every: on the full second
-	twice := schedule(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
+	twice := nextFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
 	nightly, err := cron.ParseStandard("0 2 * * *")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tiny := schedule(func(at time.Time) time.Time { return at.Truncate(300).Add(300) }) // more often than is told apart
+	tiny := nextFunc(func(at time.Time) time.Time { return at.Truncate(300).Add(300) }) // more often than is told apart
 	store := timer.Config{Lock: memlock.New()}
 	for name, c := range map[string]struct {
 		config  timer.Config
@@ -33,7 +34,7 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	}{
 		"from now on":                {store, timer.Timer{Schedule: fromNow}, true},
 		"robfig's @every":            {store, timer.Timer{Schedule: everyTwo}, true},
-		"inside of Except":           {store, timer.Timer{Schedule: timer.Except(fromNow, timer.Dates("", "2001-01-01"))}, true},
+		"inside of Except":           {store, timer.Timer{Schedule: schedule.Except(fromNow, schedule.Dates("", "2001-01-01"))}, true},
 		"with several starts a tick": {store, timer.Timer{Schedule: fromNow, MaxConcurrency: 3}, true},
 		"no claims":                  {store, timer.Timer{Schedule: fromNow, MaxPerTick: timer.NoLimit}, false},
 		"no limits":                  {store, timer.Timer{Schedule: fromNow, MaxConcurrency: timer.NoLimit}, false},
@@ -42,8 +43,8 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 		"the same everywhere":        {store, timer.Timer{Schedule: twice}, false},
 		"robfig's expressions":       {store, timer.Timer{Schedule: nightly}, false},
 		"very often":                 {store, timer.Timer{Schedule: tiny}, false},
-		"a grid":                     {store, timer.Timer{Schedule: timer.Every(time.Minute)}, false},
-		"a grid from now on":         {store, timer.Timer{Schedule: timer.Every(time.Minute).From(time.Now())}, false}, // which nobody can tell
+		"a grid":                     {store, timer.Timer{Schedule: schedule.Every(time.Minute)}, false},
+		"a grid from now on":         {store, timer.Timer{Schedule: schedule.Every(time.Minute).From(time.Now())}, false}, // which nobody can tell
 	} {
 		c.timer.Name, c.timer.Run = "a", nop
 		_, err := timer.New(c.config, c.timer)

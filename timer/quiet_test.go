@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -24,7 +25,7 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		timers := many(1000, timer.Every(5*time.Second), func(context.Context) error { return nil })
+		timers := many(1000, schedule.Every(5*time.Second), func(context.Context) error { return nil })
 		for i := range timers {
 			if i%2 == 0 {
 				timers[i].OnStoreDown = timer.Skip
@@ -63,7 +64,7 @@ func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
@@ -86,7 +87,7 @@ func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
 		f := newFleet(t)
 		store := newSeveral(f.store)
 		f.startOn(store, timer.Config{Logger: textLogger(&log)},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "c", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "c", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
@@ -107,7 +108,7 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		timers := many(1000, timer.Every(time.Hour), f.handler(20*time.Minute))
+		timers := many(1000, schedule.Every(time.Hour), f.handler(20*time.Minute))
 		for i := range timers {
 			if i%2 == 0 {
 				timers[i].OnStoreDown = timer.Skip
@@ -138,7 +139,7 @@ func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		h := f.start(timer.Config{Logger: textLogger(&log)}, many(1000, timer.Every(5*time.Second), f.handler(0))...)
+		h := f.start(timer.Config{Logger: textLogger(&log)}, many(1000, schedule.Every(5*time.Second), f.handler(0))...)
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		h.link.Inject(dlocktest.Error(errBadKey))
@@ -169,10 +170,10 @@ func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
 		f := newFleet(t)
 		var n, runs atomic.Int64
 		h := f.start(timer.Config{Logger: slog.New(panickingHandler{&n})},
-			timer.Timer{Name: "fails", Schedule: timer.Every(time.Second), Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Millisecond},
+			timer.Timer{Name: "fails", Schedule: schedule.Every(time.Second), Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Millisecond},
 				Run: func(context.Context) error { runs.Add(1); return errors.New("failed") }},
-			timer.Timer{Name: "panics", Schedule: timer.Every(time.Second), Run: func(context.Context) error { panic("a handler") }},
-			timer.Timer{Name: "long", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
+			timer.Timer{Name: "panics", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { panic("a handler") }},
+			timer.Timer{Name: "long", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
 		time.Sleep(time.Minute)
@@ -200,8 +201,8 @@ func TestI10HostileErrorsHarmNobody(t *testing.T) {
 		var log logText
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: textLogger(&log), Registerer: newRegistry()},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)},
-			timer.Timer{Name: "long", Schedule: timer.Every(time.Minute), Run: f.handler(50 * time.Second)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "long", Schedule: schedule.Every(time.Minute), Run: f.handler(50 * time.Second)})
 		time.Sleep(time.Minute)
 		h.link.Inject(dlocktest.Error(hostile{}))
 		time.Sleep(time.Minute)
@@ -270,8 +271,8 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	var log logText
 	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
-		timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: run},
-		timer.Timer{Name: "b", Schedule: timer.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit, MaxRunTime: time.Minute, Run: run})
+		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: run},
+		timer.Timer{Name: "b", Schedule: schedule.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit, MaxRunTime: time.Minute, Run: run})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	if _, err := timer.New(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Run: run}, timer.Timer{Name: "a", Run: run}); err == nil || log.Len() > 0 {
 		t.Errorf("%v; logged of what was refused:\n%s", err, log.String())
 	}
-	timers := many(1000, timer.Every(time.Minute), run)
+	timers := many(1000, schedule.Every(time.Minute), run)
 	for i := range timers[:10] {
 		timers[i].MaxConcurrency = 5
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -61,11 +62,11 @@ func TestLeastRecentIsFair(t *testing.T) {
 						f := newFleet(t)
 						for i := range 5 {
 							store := &distant{DistributedLock: f.store, away: time.Duration(i) * 200 * time.Microsecond, more: rand.New(rand.NewPCG(uint64(i), 0))}
-							f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick, Schedule: timer.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
+							f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick, Schedule: schedule.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
 								Spread: spread})
 						}
 						time.Sleep(2 * time.Minute) // the hosts have been counted
-						job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick, Schedule: timer.Every(period).Offset(0), Spread: spread, Run: f.handler(period / 10)}
+						job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick, Schedule: schedule.Every(period).Offset(0), Spread: spread, Run: f.handler(period / 10)}
 						time.Sleep(period / 2)
 						for _, h := range f.hosts {
 							if err := h.Register(job); err != nil {
@@ -182,7 +183,7 @@ func TestStoodBackThenQuarantined(t *testing.T) {
 		tick := time.Now().Truncate(time.Minute).Add(10 * time.Minute)
 		for range 5 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, Spread: timer.LeastRecent, Run: f.handler(0),
-				Blackouts: []timer.Blackout{timer.Between(tick.Add(10*time.Second), tick.Add(50*time.Second))}})
+				Blackouts: []schedule.Blackout{schedule.Between(tick.Add(10*time.Second), tick.Add(50*time.Second))}})
 		}
 		time.Sleep(time.Until(tick) - time.Second)
 		for _, h := range f.hosts {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // fewTimers have a line each when they are registered; of more, all that have the same limits share one, and each has its own for debugging.
@@ -25,11 +27,11 @@ func (s *Scheduler) tellRegistered(entries []*entry) {
 		return
 	}
 	for _, e := range entries {
-		schedule := "none"
+		due := "none"
 		if e.timer.Schedule != nil {
-			schedule = describe(e.timer.Schedule)
+			due = schedule.Describe(e.timer.Schedule)
 		}
-		s.log.Log(context.Background(), level, "timer: registered", append([]any{"timer", e.timer.Name, "schedule", schedule}, s.resolvedOf(e.timer).args()...)...)
+		s.log.Log(context.Background(), level, "timer: registered", append([]any{"timer", e.timer.Name, "schedule", due}, s.resolvedOf(e.timer).args()...)...)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -50,7 +51,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	}
 	for host := range hosts {
 		f.start(timer.Config{}, timer.Timer{
-			Name: "a", Schedule: timer.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost, OnStoreDown: policy,
+			Name: "a", Schedule: schedule.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost, OnStoreDown: policy,
 			Run: func(ctx context.Context) error {
 				defer f.watch.enter(ctx)()
 				r, _ := timer.RunFromContext(ctx)
@@ -146,7 +147,7 @@ func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
 		taken := &takenStore{DistributedLock: f.store}
 		var run atomic.Pointer[timer.Run]
 		var cause atomic.Value
-		h := f.startOn(taken, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: func(ctx context.Context) error {
+		h := f.startOn(taken, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
 			r, _ := timer.RunFromContext(ctx)
 			run.Store(r)
 			<-ctx.Done()
@@ -183,7 +184,7 @@ func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
 func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(800 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(800 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
 		h.link.InjectN(2, dlocktest.Hang, dlocktest.Acquire)                       // the first tick, which asks twice, for a second in all
 		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire) // the second, 800 ms after the first
 		running := func() []timer.RunStatus { return h.Status().Timers[0].Running }
@@ -214,7 +215,7 @@ func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 		f := newFleet(t)
 		var calls atomic.Int64
 		end := make(chan struct{})
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, MaxRunTime: 20 * time.Second, Run: func(context.Context) error {
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxRunTime: 20 * time.Second, Run: func(context.Context) error {
 			if calls.Add(1) == 1 {
 				<-end // and ignores its context
 			}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -26,7 +27,7 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				f := newFleet(t)
 				reg := newRegistry()
 				release := make(chan struct{})
-				stuck := timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, MaxPerHost: 1, MaxRunTime: 10 * time.Second, LocalOnly: local,
+				stuck := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: 1, MaxRunTime: 10 * time.Second, LocalOnly: local,
 					Run: func(ctx context.Context) error { defer f.watch.enter(ctx)(); <-release; return nil }}
 				h := f.start(timer.Config{Registerer: reg}, stuck)
 				until(t, 2*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
@@ -123,13 +124,13 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 		took := make(chan time.Duration, 1)
 		h := f.start(timer.Config{})
 		err := h.Register(
-			timer.Timer{Name: "once", Schedule: timer.Every(time.Second), Run: func(ctx context.Context) error {
+			timer.Timer{Name: "once", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error {
 				began := time.Now()
 				err := h.Remove(context.WithValue(ctx, f, "derived"), "once")
 				took <- time.Since(began)
 				return err
 			}},
-			timer.Timer{Name: "two", Schedule: timer.Every(time.Second).Offset(0), MaxConcurrency: 2, Run: func(ctx context.Context) error {
+			timer.Timer{Name: "two", Schedule: schedule.Every(time.Second).Offset(0), MaxConcurrency: 2, Run: func(ctx context.Context) error {
 				began := time.Now()
 				if r, _ := timer.RunFromContext(ctx); r.Slot() == 0 {
 					return sleep(ctx, 10*time.Second)
@@ -161,7 +162,7 @@ func TestTimersComeAndGo(t *testing.T) {
 		f := newFleet(t)
 		reg := newRegistry()
 		h := f.start(timer.Config{Registerer: reg, DrainTimeout: time.Second})
-		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: 2, Run: f.handler(1500 * time.Millisecond)})
+		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, Run: f.handler(1500 * time.Millisecond)})
 		var over atomic.Bool
 		work := func(ctx context.Context) error {
 			defer f.watch.enter(ctx)()
@@ -182,7 +183,7 @@ func TestTimersComeAndGo(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Second))
 					switch rand.IntN(4) {
 					case 0:
-						_ = h.Register(timer.Timer{Name: name, Schedule: timer.Every(time.Second), MaxConcurrency: 2, LocalOnly: name == "c", MaxRunTime: 2 * time.Second, Run: work})
+						_ = h.Register(timer.Timer{Name: name, Schedule: schedule.Every(time.Second), MaxConcurrency: 2, LocalOnly: name == "c", MaxRunTime: 2 * time.Second, Run: work})
 					case 1:
 						_ = h.Remove(ctx, name)
 					case 2:

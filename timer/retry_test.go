@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -564,7 +565,7 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 		}
 		var timers []timer.Timer
 		for i := range 20 {
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: timer.Every(time.Duration(1+i%4) * 700 * time.Millisecond), MaxConcurrency: 1 + i%3,
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%4) * 700 * time.Millisecond), MaxConcurrency: 1 + i%3,
 				OnStoreDown: timer.Skip, MaxRunTime: 20 * time.Second, Run: flaky,
 				Retry: timer.Retry{MaxAttempts: 1 + i%4, FirstWait: time.Second, If: func(error) bool { return true }}})
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 const (
@@ -334,10 +335,17 @@ type dueItem struct {
 	dark   error     // of a tick that is tried later than it was due
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // theirs reports whether the user's code decides about a timer. It may take long, and then nobody else is to wait for it: what is due at the same
 // moment goes first, and each of theirs is sent on its way by itself.
 func (e *entry) theirs(s *Scheduler) bool {
-	_, ours := e.timer.Schedule.(Interval)
+	_, ours := e.timer.Schedule.(schedule.Interval)
 	return !ours || len(e.timer.Blackouts) > 0 || len(s.config.Blackouts) > 0
 }
 
@@ -393,8 +401,8 @@ func (s *Scheduler) fetch(batch []dueItem) {
 	}
 	for i := range batch {
 		e := batch[i].e
-		if every, ok := e.timer.Schedule.(Interval); ok {
-			sum += uint64(every.period)
+		if every, ok := e.timer.Schedule.(schedule.Interval); ok {
+			sum += uint64(every.Period())
 		}
 		if d := e.detail; d != nil {
 			sum += d.ticks + uint64(d.silence.ticks)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // When the scheduling goroutine has to end while the user's code decides about something, what it has taken from the heap and not come to is there again,
@@ -16,10 +18,10 @@ import (
 func TestNothingTakenIsForgotten(t *testing.T) {
 	until := make(chan struct{})
 	asked, end := 0, func() {}
-	ends := BlackoutFunc(func(time.Time) bool { asked++; end(); return false })
+	ends := schedule.BlackoutFunc(func(time.Time) bool { asked++; end(); return false })
 	run := func(context.Context) error { return nil }
-	s, err := New(Config{}, Timer{Name: "a", Run: run, Blackouts: []Blackout{ends}}, Timer{Name: "b", Run: run, Blackouts: []Blackout{ends}},
-		Timer{Name: "c", Run: run, Blackouts: []Blackout{ends}})
+	s, err := New(Config{}, Timer{Name: "a", Run: run, Blackouts: []schedule.Blackout{ends}}, Timer{Name: "b", Run: run, Blackouts: []schedule.Blackout{ends}},
+		Timer{Name: "c", Run: run, Blackouts: []schedule.Blackout{ends}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 	var timers []Timer
 	for i := range n {
 		name := strconv.Itoa(i)
-		timers = append(timers, Timer{Name: name, Schedule: Every(time.Hour), Run: func(context.Context) error { ran <- name; return nil }})
+		timers = append(timers, Timer{Name: name, Schedule: schedule.Every(time.Hour), Run: func(context.Context) error { ran <- name; return nil }})
 	}
 	s, err := New(Config{}, timers...)
 	if err != nil {

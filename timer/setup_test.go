@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -42,7 +43,7 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		f := newFleet(t)
 		var runs atomic.Int64
 		for range 3 {
-			f.startNow(dlocktest.Error(errBadKey), timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second),
+			f.startNow(dlocktest.Error(errBadKey), timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
 				Run: func(context.Context) error { runs.Add(1); return nil }})
 		}
 		time.Sleep(30 * time.Second)
@@ -87,8 +88,8 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 		var runs atomic.Int64
 		work := func(context.Context) error { runs.Add(1); return nil }
 		s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Millisecond), Run: work},
-			timer.Timer{Name: "local", Schedule: timer.Every(time.Millisecond), LocalOnly: true, Run: work})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), Run: work},
+			timer.Timer{Name: "local", Schedule: schedule.Every(time.Millisecond), LocalOnly: true, Run: work})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +123,7 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 				f := newFleet(t)
 				link := dlocktest.NewFaulty(f.store)
 				link.Inject(dlocktest.Error(errors.New("connection refused")))
-				s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+				s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -156,7 +157,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		f := newFleet(t)
 		var cause error
 		h := f.start(timer.Config{Logger: textLogger(&log), Registerer: registry},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "idle", Run: f.handler(0)},
 			timer.Timer{Name: "long", Run: func(ctx context.Context) error {
 				err := sleep(ctx, 10*time.Minute)
@@ -224,7 +225,7 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var degraded atomic.Int64
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(500 * time.Millisecond), Run: func(ctx context.Context) error {
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(500 * time.Millisecond), Run: func(ctx context.Context) error {
 			if r, _ := timer.RunFromContext(ctx); r.Degraded() {
 				degraded.Add(1)
 			}
@@ -261,7 +262,7 @@ func TestFaultAtTheListOfHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		bad := &faultyName{DistributedLock: f.store, name: "tickslot:hosts"}
-		h := f.startOn(bad, timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+		h := f.startOn(bad, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
 		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "tickslot:hosts") || st.Store.Up || st.Store.Open {

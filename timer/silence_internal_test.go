@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // A timer that is due every millisecond has had 2^31 ticks within a month. Where none was a success, that is told also afterwards.
 //
 // Fails when came, unasked or settled counts on beyond the largest number that there is.
 func TestSilenceIsToldHoweverLong(t *testing.T) {
-	tm := Timer{Name: "a", Schedule: Every(time.Millisecond), AlarmAfter: 5}
+	tm := Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), AlarmAfter: 5}
 	for name, c := range map[string]struct {
 		before  silence
 		happens func(q *silence)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -37,7 +38,7 @@ func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second, OnStoreDown: timer.Skip, Run: succeedOnce(c.run)})
+				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second, OnStoreDown: timer.Skip, Run: succeedOnce(c.run)})
 				time.Sleep(time.Minute) // the one success
 				if c.prime != nil {
 					c.prime(f, h)
@@ -91,7 +92,7 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 		f := newFleet(t)
 		var failing atomic.Bool
 		for range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: func(context.Context) error {
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(context.Context) error {
 				if failing.Load() {
 					return errors.New("no")
 				}
@@ -125,8 +126,8 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 		f := newFleet(t)
 		end := make(chan struct{})
 		h := f.start(timer.Config{Logger: textLogger(&log)},
-			timer.Timer{Name: "stuck", Schedule: timer.Every(time.Minute), MaxRunTime: 40 * time.Second, Run: func(context.Context) error { <-end; return nil }},
-			timer.Timer{Name: "other", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "stuck", Schedule: schedule.Every(time.Minute), MaxRunTime: 40 * time.Second, Run: func(context.Context) error { <-end; return nil }},
+			timer.Timer{Name: "other", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait() // the log has been written
 		st, _ := h.Status().Timer("stuck")
@@ -162,7 +163,7 @@ func TestContentionIsToldOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		reg := newRegistry()
-		f.start(timer.Config{Logger: textLogger(&log), Registerer: reg}, timer.Timer{Name: "a", Schedule: timer.Every(10 * time.Second), MaxRunTime: time.Minute, Run: f.handler(0)})
+		f.start(timer.Config{Logger: textLogger(&log), Registerer: reg}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Minute, Run: f.handler(0)})
 		time.Sleep(5 * time.Minute)
 		synctest.Wait() // the log has been written
 		if n := strings.Count(log.String(), "longer than 1.5 × MaxRunTime"); n != 1 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 const (
@@ -48,7 +49,7 @@ func (e *entry) jitter(tick time.Time) time.Duration {
 	if e.timer.Jitter == 0 {
 		return 0
 	}
-	next, err := nextTick(e.timer.Schedule, tick)
+	next, err := schedule.Next(e.timer.Schedule, tick)
 	if err != nil || next.IsZero() {
 		return 0
 	}

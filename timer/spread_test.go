@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -43,7 +44,7 @@ func (r *recorder) of(host string) map[time.Time][]time.Time {
 	return maps.Clone(r.runs[host])
 }
 
-func minutely() timer.Interval { return timer.Every(time.Minute).Offset(0) }
+func minutely() schedule.Interval { return schedule.Every(time.Minute).Offset(0) }
 
 // Jitter delays a tick by up to its share of the time to the next, on every host by the same; the tick stays what it is, the delays
 // are spread evenly, and no tick is lost. There is none by default.
@@ -176,7 +177,7 @@ func TestClockSetBack(t *testing.T) {
 func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec, s := newFleet(t), recorder{}, &sleeper{}
-		job := timer.Timer{Name: "job", Schedule: timer.Every(10 * time.Second).Offset(0), LocalOnly: true, Jitter: .5, Run: rec.handler("a")}
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(10 * time.Second).Offset(0), LocalOnly: true, Jitter: .5, Run: rec.handler("a")}
 		f.start(timer.Config{}, job, s.timer())
 		job.Run = rec.handler("b")
 		f.start(timer.Config{}, job)
@@ -207,7 +208,7 @@ func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
 // SpreadStart gives each timer a delay of its own, the same on every host and after a restart; SpreadHosts each host, too. Both are bounded, even, and keep
 // every tick also when they are longer than the time between two.
 //
-// Fails when spread is not hashed by name, or by host; when it is not bounded; and when advance asks without the spread.
+// Fails when spread is not hashed by name, or by host; when it is not bounded; and when comeDue asks without the spread.
 func TestSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}

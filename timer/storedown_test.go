@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -57,7 +58,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 			ran[r.Timer()] = append(ran[r.Timer()], r.Valid())
 			return nil
 		}
-		every := timer.Every(2 * time.Second)
+		every := schedule.Every(2 * time.Second)
 		for range 2 {
 			h := f.start(timer.Config{},
 				timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: record},
@@ -122,7 +123,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				var cause error
-				work := timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), OnStoreDown: policy, Run: func(ctx context.Context) error {
+				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), OnStoreDown: policy, Run: func(ctx context.Context) error {
 					defer f.watch.enter(ctx)()
 					err := sleep(ctx, 50*time.Second)
 					cause = context.Cause(ctx)
@@ -167,7 +168,7 @@ func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 		var cause error
 		taken := &takenStore{DistributedLock: f.store}
 		s, err := timer.New(timer.Config{Lock: taken, Logger: slog.New(slog.DiscardHandler)},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Minute), Run: func(ctx context.Context) error {
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
 				err := sleep(ctx, 50*time.Second)
 				cause = context.Cause(ctx)
 				return err
@@ -218,7 +219,7 @@ func TestFullIsNotDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 2 {
-			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxRunTime: 30 * time.Minute, AlarmAfter: timer.NoLimit, Run: f.handler(20 * time.Minute)})
+			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxRunTime: 30 * time.Minute, AlarmAfter: timer.NoLimit, Run: f.handler(20 * time.Minute)})
 		}
 		time.Sleep(10 * time.Minute)
 		for _, h := range f.hosts {
@@ -242,8 +243,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		f := newFleet(t)
 		logger := slog.New(slog.NewTextHandler(&log, nil))
 		h := f.start(timer.Config{Logger: logger},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
-			timer.Timer{Name: "b", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
 		down := time.Now()
@@ -274,7 +275,7 @@ func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 		start := time.Now()
 		s, err := timer.New(timer.Config{Lock: quarantined, Logger: slog.New(slog.DiscardHandler)},
 			timer.Timer{Name: "daily", Schedule: once(start.Add(time.Hour)), Run: func(context.Context) error { ran = append(ran, time.Since(start)); return nil }},
-			timer.Timer{Name: "frequent", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "frequent", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +321,7 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 		f := newFleet(t)
 		for _, n := range []int{3, 5} {
 			for range 3 {
-				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: timer.Every(time.Second), MaxConcurrency: n, Run: f.handler(10 * time.Second)})
+				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: n, Run: f.handler(10 * time.Second)})
 			}
 		}
 		time.Sleep(5 * time.Minute)
@@ -382,7 +383,7 @@ func TestAuditIsLogged(t *testing.T) {
 		link := dlocktest.NewFaulty(f.store)
 		audited := &auditedStore{DistributedLock: link}
 		s, err := timer.New(timer.Config{Lock: audited, Logger: slog.New(slog.NewTextHandler(&log, nil))},
-			timer.Timer{Name: "a", Schedule: timer.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		if err != nil {
 			t.Fatal(err)
 		}

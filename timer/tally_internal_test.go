@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // Our histograms tell what Prometheus' own would, at the bounds, between them and beyond.
@@ -60,9 +62,9 @@ func TestHistogramIsAsPrometheus(t *testing.T) {
 func TestCountersAreBornBeforeTheyCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		always := BlackoutFunc(func(time.Time) bool { return true })
+		always := schedule.BlackoutFunc(func(time.Time) bool { return true })
 		s, err := New(Config{Registerer: reg, Logger: slog.New(slog.DiscardHandler)},
-			Timer{Name: "a", Schedule: Every(time.Minute), Blackouts: []Blackout{always}, Run: func(context.Context) error { return nil }})
+			Timer{Name: "a", Schedule: schedule.Every(time.Minute), Blackouts: []schedule.Blackout{always}, Run: func(context.Context) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"math"
 	"time"
+
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // A tick is its scheduled instant, the same on every host. When a host comes to it is another matter: SpreadStart and Jitter
@@ -54,11 +56,11 @@ type coming struct {
 func (s *Scheduler) comeDue(e *entry, tick, due, now time.Time) (c coming) {
 	var next time.Time
 	c.first = tick
-	c.last, next, c.missed, c.err = advance(e.timer.Schedule, tick, now.Add(-e.spread(s.config.Holder)))
+	c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, now.Add(-e.spread(s.config.Holder)))
 	if !c.last.Equal(tick) {
 		due = s.comes(e, c.last)
 		if due.After(now) { // its jitter still delays the last, so the one before it is tried
-			c.last, next, c.missed, c.err = advance(e.timer.Schedule, tick, c.last.Add(-time.Microsecond))
+			c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, c.last.Add(-time.Microsecond))
 			due = s.comes(e, c.last)
 		}
 	}
@@ -76,7 +78,7 @@ func (s *Scheduler) first(e *entry, now, after time.Time) (plan, error) {
 	if e.timer.Schedule == nil {
 		return plan{}, nil
 	}
-	next, err := nextTick(e.timer.Schedule, later(now.Add(-e.spread(s.config.Holder)), after))
+	next, err := schedule.Next(e.timer.Schedule, later(now.Add(-e.spread(s.config.Holder)), after))
 	if err != nil {
 		return plan{}, err
 	}
@@ -93,7 +95,7 @@ func (s *Scheduler) delayed(e *entry, now, next time.Time) time.Time {
 	}
 	reached := now.Add(-e.spread(s.config.Holder))
 	most := float64(next.Sub(reached)) * e.timer.Jitter / (1 - e.timer.Jitter) // how long ago it can have been
-	last := lastTick(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
+	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
 	if last.IsZero() || !s.comes(e, last).After(now) {
 		return time.Time{}
 	}
@@ -134,7 +136,7 @@ func (s *Scheduler) scheduleFailed(e *entry, err error) {
 // fails there, too, what matters is whether it works now. Called without mu.
 func (s *Scheduler) askAgain(e *entry, due, now time.Time) (plan, error) {
 	if !due.IsZero() {
-		if next, err := nextTick(e.timer.Schedule, due); err == nil {
+		if next, err := schedule.Next(e.timer.Schedule, due); err == nil {
 			return s.planned(e, next), nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // NoLimit turns a limit off. As a duration, for MaxRunTime and MissedWindow, it is 292 years where an int has 64 bits.
@@ -27,7 +28,7 @@ type Timer struct {
 	Name string
 
 	// Schedule says when the timer is due. Nil: only when Trigger is called. Default nil.
-	Schedule Schedule
+	Schedule schedule.Schedule
 
 	// MaxConcurrency is how many runs may go on at once in the fleet. Hosts that state different numbers, as in a
 	// rolling deploy, together never exceed the largest. 1 to 10,000, or NoLimit, which is 10,000 as far as the store
@@ -48,7 +49,7 @@ type Timer struct {
 
 	// Blackouts are times in which the timer starts nothing by its schedule: ticks that this host comes to in one are skipped. Trigger does
 	// not obey them. One that panics lets nothing start. Config.Blackouts come on top. Default none.
-	Blackouts []Blackout
+	Blackouts []schedule.Blackout
 
 	// OnMissed decides about ticks that came due while this host, or the whole fleet, was not there. Default RunOnce for calendars
 	// (Cron, Daily, At), SkipMissed for all other schedules.
@@ -135,7 +136,7 @@ func (t Timer) withDefaults() Timer {
 	}
 	if t.OnMissed == MissedDefault {
 		t.OnMissed = SkipMissed
-		if t.Schedule != nil && catchesUp(t.Schedule) {
+		if t.Schedule != nil && schedule.IsCalendar(t.Schedule) {
 			t.OnMissed = RunOnce
 		}
 	}
@@ -146,7 +147,7 @@ func (t Timer) withDefaults() Timer {
 		t.MaxRunTime = DefaultMaxRunTime
 	}
 	t.Retry = t.Retry.withDefaults()
-	t.Schedule = ofTimer(t.Schedule, t.Name)
+	t.Schedule = schedule.ForName(t.Schedule, t.Name)
 	return t
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/netresearch/go-cron"
 
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -46,21 +47,21 @@ func (z *zonesSeen) only(t *testing.T, what string) {
 // Schedules and blackouts of the user's own are asked in UTC by everybody who asks, so that hosts with other zones of their own agree with each other, and
 // Explain with the scheduler.
 //
-// Fails when nextTick or askBlackout hands on an instant as it is.
+// Fails when schedule.Next or schedule.BlackedOut hands on an instant as it is.
 func TestOthersAreAskedInUTC(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var schedules, blackouts zonesSeen
-		minutely := schedule(func(at time.Time) time.Time {
+		minutely := nextFunc(func(at time.Time) time.Time {
 			schedules.ask(at)
 			return at.Truncate(time.Minute).Add(time.Minute)
 		})
-		never := timer.BlackoutFunc(func(at time.Time) bool { blackouts.ask(at); return false })
+		never := schedule.BlackoutFunc(func(at time.Time) bool { blackouts.ask(at); return false })
 		f := newFleet(t)
 		local := time.FixedZone("of this host", -5*3600)
 		run := f.handler(0)
-		h := f.start(timer.Config{Blackouts: []timer.Blackout{never}},
-			timer.Timer{Name: "a", Schedule: minutely, Jitter: 0.2, OnMissed: timer.RunOnce, Blackouts: []timer.Blackout{never}, Run: run},
-			timer.Timer{Name: "b", Schedule: timer.Except(minutely, never), Run: run})
+		h := f.start(timer.Config{Blackouts: []schedule.Blackout{never}},
+			timer.Timer{Name: "a", Schedule: minutely, Jitter: 0.2, OnMissed: timer.RunOnce, Blackouts: []schedule.Blackout{never}, Run: run},
+			timer.Timer{Name: "b", Schedule: schedule.Except(minutely, never), Run: run})
 		time.Sleep(10 * time.Minute)
 		for _, name := range []string{"a", "b"} {
 			if _, err := h.Explain(t.Context(), name, time.Now().In(local)); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -47,8 +48,8 @@ func starving(addr string) {
 		TTL:          quarantineTTL,
 		StoreTimeout: quarantineTTL / 3,
 	},
-		timer.Timer{Name: "local", Schedule: timer.Every(50 * time.Millisecond), Run: run},
-		timer.Timer{Name: "skip", Schedule: timer.Every(50 * time.Millisecond), OnStoreDown: timer.Skip, Run: run},
+		timer.Timer{Name: "local", Schedule: schedule.Every(50 * time.Millisecond), Run: run},
+		timer.Timer{Name: "skip", Schedule: schedule.Every(50 * time.Millisecond), OnStoreDown: timer.Skip, Run: run},
 	)
 	if err != nil {
 		fmt.Println("failed", err)

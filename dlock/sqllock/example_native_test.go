@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -21,7 +22,7 @@ func ExamplePostgresAdvisory() {
 	defer lock.Close()
 	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
 		Name:           "process-orders",
-		Schedule:       timer.Every(time.Minute),
+		Schedule:       schedule.Every(time.Minute),
 		MaxConcurrency: 3,
 		MaxPerTick:     timer.NoLimit,
 		Run:            func(ctx context.Context) error { return nil },

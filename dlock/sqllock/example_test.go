@@ -16,6 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -109,7 +110,7 @@ func ExampleStore_Cleanup() {
 	defer db.Close()
 	lock := sqllock.Postgres(db, sqllock.Options{Retention: 90 * 24 * time.Hour})
 	timers, err := timer.New(timer.Config{Lock: lock},
-		timer.Timer{Name: "cleanup-locks", Schedule: timer.Every(24 * time.Hour), Run: lock.Cleanup})
+		timer.Timer{Name: "cleanup-locks", Schedule: schedule.Every(24 * time.Hour), Run: lock.Cleanup})
 	if err != nil {
 		log.Fatal(err)
 	}

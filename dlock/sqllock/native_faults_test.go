@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -228,7 +229,7 @@ func TestTimersNative(t *testing.T) {
 		var hosts []*timer.Scheduler
 		for range 2 {
 			timers, err := timer.New(timer.Config{Lock: open(), TTL: 3 * time.Second},
-				timer.Timer{Name: "job", Schedule: timer.Every(20 * time.Millisecond), MaxConcurrency: 3, MaxPerTick: timer.NoLimit, OnStoreDown: timer.Skip,
+				timer.Timer{Name: "job", Schedule: schedule.Every(20 * time.Millisecond), MaxConcurrency: 3, MaxPerTick: timer.NoLimit, OnStoreDown: timer.Skip,
 					Run: func(context.Context) error {
 						n := now.Add(1)
 						defer now.Add(-1)
@@ -238,7 +239,7 @@ func TestTimersNative(t *testing.T) {
 						time.Sleep(100 * time.Millisecond)
 						return nil
 					}},
-				timer.Timer{Name: "limited", Schedule: timer.Every(50 * time.Millisecond), OnStoreDown: timer.Skip,
+				timer.Timer{Name: "limited", Schedule: schedule.Every(50 * time.Millisecond), OnStoreDown: timer.Skip,
 					Run: func(context.Context) error { limited.Add(1); return nil }},
 			)
 			if err != nil {

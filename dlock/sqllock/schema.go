@@ -141,7 +141,7 @@ func qualified(schema, name string, quoted func(string) string) string {
 // Cleanup deletes the rows that nobody has used for Options.Retention, in small batches, and returns when it has seen all. It may be called by
 // any host at any time, so it makes a good timer:
 //
-//	timer.Timer{Name: "cleanup-locks", Schedule: timer.Every(24 * time.Hour), Run: lock.Cleanup}
+//	timer.Timer{Name: "cleanup-locks", Schedule: schedule.Every(24 * time.Hour), Run: lock.Cleanup}
 //
 // A row whose fence is ahead of the clock is kept: without it the fences of that slot would not go on growing. What concerns a
 // whole name goes one Cleanup later than its last slot.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -18,14 +19,14 @@ func timers(host string, rec *recorder) []timer.Timer {
 	return []timer.Timer{
 		{
 			Name:           resizeImages,
-			Schedule:       timer.Every(500 * time.Millisecond),
+			Schedule:       schedule.Every(500 * time.Millisecond),
 			MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
 			OnStoreDown:    timer.Skip,
 			Run:            rec.watched(host, work(1900*time.Millisecond, 2700*time.Millisecond)),
 		},
 		{
 			Name:     sendDigest,
-			Schedule: timer.Every(time.Second), // once per tick in the fleet: that is the default
+			Schedule: schedule.Every(time.Second), // once per tick in the fleet: that is the default
 			// A host that is cut off must start nothing. The default, RunLocal, would go on by itself, and say so.
 			OnStoreDown: timer.Skip,
 			Run:         rec.watched(host, work(200*time.Millisecond, 400*time.Millisecond)),

@@ -42,6 +42,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -74,7 +75,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	timers, err := timer.New(timer.Config{Lock: lock, Logger: slog.Default(), Registerer: registry},
 		timer.Timer{
 			Name:           "resize-images",
-			Schedule:       timer.Every(5 * time.Second),
+			Schedule:       schedule.Every(5 * time.Second),
 			MaxConcurrency: 2, // at once, in all copies together
 			MaxPerHost:     1, // so that one copy does not take both slots
 			MaxRunTime:     time.Minute,
@@ -82,7 +83,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 		},
 		timer.Timer{
 			Name:        "send-digest",
-			Schedule:    timer.Every(10 * time.Second),
+			Schedule:    schedule.Every(10 * time.Second),
 			OnStoreDown: timer.Skip, // rather no digest than two
 			Run:         work(time.Second),
 		},

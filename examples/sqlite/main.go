@@ -32,6 +32,7 @@ import (
 	_ "modernc.org/sqlite" // any other driver for SQLite will do
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -64,7 +65,7 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 
 	timers, err := timer.New(timer.Config{Lock: lock, TTL: ttl}, timer.Timer{
 		Name:           "resize-images",
-		Schedule:       timer.Every(every),
+		Schedule:       schedule.Every(every),
 		MaxConcurrency: 2, // at once, in all copies together
 		MaxPerHost:     1, // so that one copy does not take both slots
 		MaxRunTime:     time.Minute,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -32,7 +33,7 @@ func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sch
 	return timer.New(timer.Config{Lock: lock, Logger: log},
 		timer.Timer{
 			Name:        sendInvoices,
-			Schedule:    timer.Every(24 * time.Hour),
+			Schedule:    schedule.Every(24 * time.Hour),
 			OnStoreDown: timer.Skip, // rather late than twice
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
@@ -45,7 +46,7 @@ func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sch
 		},
 		timer.Timer{
 			Name:       refreshRates,
-			Schedule:   timer.Every(time.Hour),
+			Schedule:   schedule.Every(time.Hour),
 			MaxRunTime: 2 * time.Hour,
 			Run:        jobs.RefreshRates, // twice does no harm, so OnStoreDown may be RunLocal, the default
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -102,7 +103,7 @@ func TestMiniredisThatIsNotSaidToBeEmbedded(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	lock := redislock.New(client, redislock.Options{Prefix: "test:"})
 	defer func() { _, _ = lock.Close(), client.Close() }()
-	s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: "a", Schedule: timer.Every(time.Millisecond), Run: func(context.Context) error {
+	s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), Run: func(context.Context) error {
 		t.Error("it ran without the store")
 		return nil
 	}})

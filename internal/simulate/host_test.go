@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -66,7 +67,7 @@ func (w *world) newHost(name string, seed, number uint64) (*host, error) {
 	for _, b := range w.timers {
 		limit := b.limitNow
 		timers = append(timers, timer.Timer{
-			Name: b.name, Schedule: timer.Every(b.every), MaxConcurrency: limit, MaxPerTick: b.perTick, MaxPerHost: min(b.perHost, limit),
+			Name: b.name, Schedule: schedule.Every(b.every), MaxConcurrency: limit, MaxPerTick: b.perTick, MaxPerHost: min(b.perHost, limit),
 			MaxRunTime: b.maxRun, OnStoreDown: b.down, Run: func(ctx context.Context) error { return h.handle(ctx, b, limit) },
 		})
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -155,7 +156,7 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 	for i, k := range f.kinds {
 		for n := range k.number {
 			all = append(all, timer.Timer{
-				Name: fmt.Sprintf("kind-%d-%d", i, n), Schedule: timer.Every(k.every), MaxConcurrency: k.slots, MaxPerTick: k.perTick, MaxPerHost: k.perHost,
+				Name: fmt.Sprintf("kind-%d-%d", i, n), Schedule: schedule.Every(k.every), MaxConcurrency: k.slots, MaxPerTick: k.perTick, MaxPerHost: k.perHost,
 				Spread: k.spread, Run: func(ctx context.Context) error { wait(ctx, k.work); return nil },
 			})
 		}
@@ -317,7 +318,7 @@ func TestScaleOfPeaks(t *testing.T) {
 				var all []timer.Timer
 				for n := range number {
 					all = append(all, timer.Timer{
-						Name: fmt.Sprint("cron-", n), Schedule: timer.Cron("30 * * * *", "UTC"), OnMissed: timer.SkipMissed, OnStoreDown: timer.Skip,
+						Name: fmt.Sprint("cron-", n), Schedule: schedule.Cron("30 * * * *", "UTC"), OnMissed: timer.SkipMissed, OnStoreDown: timer.Skip,
 						Run: func(context.Context) error { return nil },
 					})
 				}

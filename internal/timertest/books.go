@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -19,7 +20,7 @@ import (
 // Fails when attempt does not count a refusal, when a run is counted twice, and when due does not count what was missed.
 func books(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	every := timer.Every(s.Period)
+	every := schedule.Every(s.Period)
 	short := func(context.Context) error { return nil }
 	timers := []timer.Timer{
 		{Name: "full", Schedule: every, OnStoreDown: timer.Skip, Run: job(10*time.Millisecond, 4*s.Period)},
@@ -80,7 +81,7 @@ func books(s *suite, t *testing.T) {
 
 // A slowSchedule takes its time once, and the goroutine that schedules all timers with it.
 type slowSchedule struct {
-	timer.Schedule
+	schedule.Schedule
 	took time.Duration
 	once atomic.Bool
 }

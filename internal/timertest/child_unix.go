@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -76,8 +77,8 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 		}
 	}
 	return []timer.Timer{
-		{Name: often, Schedule: timer.Every(period), MaxConcurrency: 2, MaxPerHost: 1, OnStoreDown: timer.Skip, Run: told(func(context.Context, *timer.Run) {})},
-		{Name: wide, Schedule: timer.Every(period), MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: told(func(ctx context.Context, r *timer.Run) {
+		{Name: often, Schedule: schedule.Every(period), MaxConcurrency: 2, MaxPerHost: 1, OnStoreDown: timer.Skip, Run: told(func(context.Context, *timer.Run) {})},
+		{Name: wide, Schedule: schedule.Every(period), MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: told(func(ctx context.Context, r *timer.Run) {
 			if keep != nil && r.Slot() == 1 {
 				select {
 				case <-ctx.Done():

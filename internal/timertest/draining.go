@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -34,7 +35,7 @@ func slotsAreFree(s *suite, t *testing.T) {
 	h := f.start(timer.Config{DrainTimeout: time.Second},
 		timer.Timer{Name: "finishes", MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: func(context.Context) error { <-gate; return nil }},
 		timer.Timer{Name: "must be told", OnStoreDown: timer.Skip, Run: hold(nil)},
-		timer.Timer{Name: "starts", Schedule: timer.Every(s.Period / 2), MaxConcurrency: 2, OnStoreDown: timer.Skip,
+		timer.Timer{Name: "starts", Schedule: schedule.Every(s.Period / 2), MaxConcurrency: 2, OnStoreDown: timer.Skip,
 			Run: job(30*time.Millisecond, 60*time.Millisecond)})
 	for range 3 {
 		f.trigger(h, "finishes")
@@ -76,7 +77,7 @@ func stuck(s *suite, t *testing.T) {
 	gate, open := f.gate()
 	h := f.start(timer.Config{DrainTimeout: 100 * time.Millisecond},
 		timer.Timer{Name: "stuck", OnStoreDown: timer.Skip, Run: func(context.Context) error { <-gate; return nil }},
-		timer.Timer{Name: "fine", Schedule: timer.Every(s.Period), OnStoreDown: timer.Skip, Run: job(time.Millisecond, time.Millisecond)})
+		timer.Timer{Name: "fine", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: job(time.Millisecond, time.Millisecond)})
 	f.trigger(h, "stuck")
 	f.until("both run", func() bool { return f.watch.now("stuck") != nil && f.watch.runs("fine", all) > 0 })
 	began := time.Now()

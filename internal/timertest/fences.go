@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -18,7 +19,7 @@ import (
 func fences(s *suite, t *testing.T) {
 	long(t)
 	f := s.fleet(t)
-	work := timer.Timer{Name: "a", Schedule: timer.Every(s.Period), MaxConcurrency: 2, OnStoreDown: timer.Skip,
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, OnStoreDown: timer.Skip,
 		Run: job(10*time.Millisecond, 80*time.Millisecond)}
 	holding := work
 	holding.MaxPerHost, holding.Run = 1, hold(nil)

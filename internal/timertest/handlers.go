@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -20,7 +21,7 @@ func handlers(s *suite, t *testing.T) {
 	long(t)
 	f := s.fleet(t)
 	forever, open := f.gate()
-	every := timer.Every(s.Period)
+	every := schedule.Every(s.Period)
 	h := f.start(timer.Config{},
 		timer.Timer{Name: "panics", Schedule: every, OnStoreDown: timer.Skip, Run: func(context.Context) error { panic("boom") }},
 		timer.Timer{Name: "errs", Schedule: every, OnStoreDown: timer.Skip, Run: func(context.Context) error { return errors.New("no luck") }},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -17,7 +18,7 @@ import (
 // Fails when the attempt asks for slots()+1.
 func overlap(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	every := timer.Every(s.Period)
+	every := schedule.Every(s.Period)
 	timers := []timer.Timer{
 		{Name: "three", Schedule: every, MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: job(80*time.Millisecond, 300*time.Millisecond)},
 		{Name: "one", Schedule: every, OnStoreDown: timer.Skip, Run: job(30*time.Millisecond, 200*time.Millisecond)},
@@ -109,7 +110,7 @@ func over(c <-chan struct{}) bool {
 // Fails when the attempt claims no tick (TryAcquire instead of TryAcquireTick).
 func rate(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	every := timer.Every(4 * s.Period)
+	every := schedule.Every(4 * s.Period)
 	most := map[string]int{"plain": 1, "once": 1, "twice": 2}
 	short := func(context.Context) error { return nil }
 	for i := range 5 {

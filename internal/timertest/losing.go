@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -27,7 +28,7 @@ func loss(s *suite, t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := s.fleet(t)
-			work := timer.Timer{Name: "a", Schedule: timer.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(nil)}
+			work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(nil)}
 			victim := f.start(timer.Config{}, work)
 			f.until("the first host runs", func() bool { return f.watch.now("a") != nil })
 			first := f.watch.now("a")
@@ -88,7 +89,7 @@ func killed(s *suite, t *testing.T) {
 	long(t)
 	f := s.fleet(t)
 	gate, open := f.gate()
-	work := timer.Timer{Name: "a", Schedule: timer.Every(s.Period), MaxConcurrency: 2, MaxRunTime: 3 * time.Hour,
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, MaxRunTime: 3 * time.Hour,
 		OnStoreDown: timer.Skip, Run: hold(gate)}
 	victim := f.start(timer.Config{}, work)
 	f.until("the first host has both slots", func() bool { return f.watch.runs("a", all) == 2 })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -67,8 +68,8 @@ func orders(s *suite, t *testing.T) {
 
 func pauses(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	often := timer.Timer{Name: "often", Schedule: timer.Every(s.Period), OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }}
-	seldom := timer.Timer{Name: "seldom", Schedule: timer.Every(240 * time.Hour), OnStoreDown: timer.Skip, Run: often.Run}
+	often := timer.Timer{Name: "often", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }}
+	seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), OnStoreDown: timer.Skip, Run: often.Run}
 	for range 3 {
 		f.start(timer.Config{}, often, seldom)
 	}
@@ -128,7 +129,7 @@ func pauses(s *suite, t *testing.T) {
 func limitOrdered(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
-	work := timer.Timer{Name: "a", Schedule: timer.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(gate)}
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(gate)}
 	for range 3 {
 		f.start(timer.Config{}, work)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -105,7 +106,7 @@ func newOutage(s *suite, t *testing.T) *outage {
 
 func (o *outage) begin() *host {
 	o.t.Helper()
-	every := timer.Every(o.suite.Period)
+	every := schedule.Every(o.suite.Period)
 	short := func(context.Context) error { return nil }
 	return o.start(timer.Config{},
 		timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: short},

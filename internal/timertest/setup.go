@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -20,7 +21,7 @@ const setUpTTL = 3 * time.Second
 func onStore(t *testing.T, lock dlock.DistributedLock, runs *atomic.Int64) *timer.Scheduler {
 	t.Helper()
 	s, err := timer.New(timer.Config{Lock: lock, TTL: setUpTTL, Logger: slog.New(slog.DiscardHandler)},
-		timer.Timer{Name: "a", Schedule: timer.Every(50 * time.Millisecond), Run: func(context.Context) error { runs.Add(1); return nil }})
+		timer.Timer{Name: "a", Schedule: schedule.Every(50 * time.Millisecond), Run: func(context.Context) error { runs.Add(1); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -28,7 +29,7 @@ func ExampleNew() {
 	}
 	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
 		Name:           "process-orders",
-		Schedule:       timer.Every(time.Minute),
+		Schedule:       schedule.Every(time.Minute),
 		MaxConcurrency: 3,
 		Run:            func(ctx context.Context) error { return nil },
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -66,7 +67,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	all := make([]timer.Timer, len(spec.Timers))
 	for i, t := range spec.Timers {
 		all[i] = timer.Timer{
-			Name: t.Name, Schedule: timer.Every(time.Duration(t.Period)), MaxConcurrency: t.Limit, MaxPerTick: t.PerTick, MaxPerHost: t.PerHost,
+			Name: t.Name, Schedule: schedule.Every(time.Duration(t.Period)), MaxConcurrency: t.Limit, MaxPerTick: t.PerTick, MaxPerHost: t.PerHost,
 			MaxRunTime: maxRunTime, OnStoreDown: timer.Skip, Run: func(ctx context.Context) error { return h.handle(ctx, t) },
 		}
 		if local(i) {

@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"encoding/binary"
@@ -36,11 +36,13 @@ var dstSpecs = []string{
 	"*/7 */2 * 3,4,10,11 0", "0 0 30 12 *", "0 12 30 dec fri", "30 */3 * 3,10 sat-mon", "10-50/20 2 L-2 * fri-mon",
 }
 
-// Every tick of every expression, for ten years, is where someone finds it who watches the clock on the wall minute by minute,
-// and there is no other. What Next answers does not depend on when it is asked.
+// Every tick of every expression, for ten years, is where someone finds it who watches the clock on
+// the wall minute by minute, and there is no other. What Next answers does not depend on when it is
+// asked.
 //
-// Fails when a time that does not exist is skipped or due twice, when a time that is shown twice is due twice, when an hourly
-// expression skips the second pass or gets an extra tick, or when a year without a table is taken for one that ends early.
+// Fails when a time that does not exist is skipped or due twice, when a time that is shown twice is
+// due twice, when an hourly expression skips the second pass or gets an extra tick, or when a year
+// without a table is taken for one that ends early.
 func TestCronIsWhatTheClockShows(t *testing.T) {
 	start := time.Now()
 	years, zones := 10, dstZones
@@ -109,8 +111,8 @@ func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
 	}
 }
 
-// The rules of three zones. Zone files have tables and a rule for the years after them; those that come with Go (time/tzdata) have the
-// shortest tables possible.
+// The rules of three zones. Zone files have tables and a rule for the years after them; those that
+// come with Go (time/tzdata) have the shortest tables possible.
 var rules = map[string]string{
 	"New York":  "EST5EDT,M3.2.0,M11.1.0",
 	"Berlin":    "CET-1CEST,M3.5.0,M10.5.0/3",
@@ -137,8 +139,8 @@ func byRule(t *testing.T, name string) *time.Location {
 	return loc
 }
 
-// An oracle steps through real time and looks at the clock on the wall. It knows the expressions by a matcher of its own. Sets of
-// expressions are bits, so that it takes seconds.
+// An oracle steps through real time and looks at the clock on the wall. It knows the expressions by
+// a matcher of its own. Sets of expressions are bits, so that it takes seconds.
 type oracle struct {
 	t    *testing.T
 	loc  *time.Location

@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"slices"
@@ -94,7 +94,7 @@ func TestAt(t *testing.T) {
 	if next := s.Next(c.Add(-1)); !next.Equal(c) {
 		t.Errorf("%v", next)
 	}
-	if got := describe(s); got != "at 2027-05-01T12:00:00Z, 2027-05-01T12:00:00Z, 2027-05-01T22:00:00+09:00, 1 more" {
+	if got := Describe(s); got != "at 2027-05-01T12:00:00Z, 2027-05-01T12:00:00Z, 2027-05-01T22:00:00+09:00, 1 more" {
 		t.Error(got)
 	}
 }
@@ -184,9 +184,9 @@ func TestSchedulesDescribeThemselves(t *testing.T) {
 			Between(monday, monday.Add(time.Hour)), BlackoutFunc(func(time.Time) bool { return false })),
 			"daily at 08:00 in UTC, except Saturday, Sunday in UTC, 2027-12-24, 2027-12-25 in UTC, daily 22:00 to 06:00 in Europe/Berlin, " +
 				"between 2027-05-03T09:00:00Z and 2027-05-03T10:00:00Z, when a func says so"},
-		{Except(generic{Every(time.Hour)}, Dates("", "2027-01-01", "2027-01-02", "2027-01-03", "2027-01-04")), "timer.generic, except 2027-01-01, 2027-01-02, 2027-01-03 and 1 more in UTC"},
+		{Except(generic{Every(time.Hour)}, Dates("", "2027-01-01", "2027-01-02", "2027-01-03", "2027-01-04")), "schedule.generic, except 2027-01-01, 2027-01-02, 2027-01-03 and 1 more in UTC"},
 	} {
-		if got := describe(c.s); got != c.want {
+		if got := Describe(c.s); got != c.want {
 			t.Errorf("%s\nwant\n%s", got, c.want)
 		}
 	}
@@ -205,7 +205,7 @@ func TestCatchesUp(t *testing.T) {
 		{Cron("0 2 * * *", ""), true}, {Daily("02:30", ""), true}, {At(time.Now()), true},
 		{Except(Daily("02:30", ""), never), true}, {Except(Except(At(time.Now()), never), never), true}, {Except(Every(time.Hour), never), false},
 	} {
-		if got := catchesUp(c.s); got != c.want {
+		if got := IsCalendar(c.s); got != c.want {
 			t.Errorf("%v: %v", c.s, got)
 		}
 	}

@@ -1,15 +1,16 @@
-package timer_test
+package schedule_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/schedule"
 )
 
-// A window over midnight. In the night of the change it is an hour shorter, because the clocks say so.
+// A window over midnight. In the night of the change it is an hour shorter, because the clocks say
+// so.
 func ExampleDailyWindow() {
-	night := timer.DailyWindow("22:00", "06:00", "Europe/Berlin")
+	night := schedule.DailyWindow("22:00", "06:00", "Europe/Berlin")
 	saturday := time.Date(2027, time.March, 27, 22, 0, 0, 0, time.FixedZone("CET", 3600))
 	until := night.Until(saturday)
 	fmt.Println(until.Format(time.RFC1123), "after", until.Sub(saturday))
@@ -21,8 +22,8 @@ func ExampleDailyWindow() {
 
 // What no window can say, a func can. Every host must get the same answer from it.
 func ExampleBlackoutFunc() {
-	fullHours := timer.BlackoutFunc(func(t time.Time) bool { return t.Minute() == 0 })
-	often := timer.Except(timer.Cron("*/20 * * * *", ""), fullHours)
+	fullHours := schedule.BlackoutFunc(func(t time.Time) bool { return t.Minute() == 0 })
+	often := schedule.Except(schedule.Cron("*/20 * * * *", ""), fullHours)
 	tick := time.Date(2027, time.May, 4, 12, 0, 0, 0, time.UTC)
 	for range 3 {
 		tick = often.Next(tick)
@@ -34,9 +35,10 @@ func ExampleBlackoutFunc() {
 	// 13:20:00
 }
 
-// A freeze over the holidays, as a blackout of one's own would answer: until when, or the zero time.
+// A freeze over the holidays, as a blackout of one's own would answer: until when, or the zero
+// time.
 func ExampleBlackout() {
-	var freeze timer.Blackout = timer.Between(
+	var freeze schedule.Blackout = schedule.Between(
 		time.Date(2026, time.December, 23, 18, 0, 0, 0, time.UTC),
 		time.Date(2027, time.January, 4, 8, 0, 0, 0, time.UTC),
 	)

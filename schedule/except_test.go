@@ -1,7 +1,7 @@
-package timer
+package schedule
 
 import (
-	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -28,9 +28,9 @@ func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 			if err := e.(Checker).Check(); err != nil {
 				t.Fatal(err)
 			}
-			all, left := ceilMicro(s.Next(start)), e.Next(start)
+			all, left := RoundUp(s.Next(start)), e.Next(start)
 			for n := 0; n < 5000 && !all.IsZero() && all.Before(start.AddDate(0, 0, 30)); n++ {
-				if until, _, err := blackedOut(bs, all); err != nil {
+				if until, _, err := BlackedOut(bs, all); err != nil {
 					t.Fatal(err)
 				} else if until.IsZero() {
 					if !left.Equal(all) {
@@ -41,7 +41,7 @@ func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 					}
 					left = e.Next(left)
 				}
-				all = ceilMicro(s.Next(all))
+				all = RoundUp(s.Next(all))
 			}
 			if !left.IsZero() && (all.IsZero() || left.Before(all)) {
 				t.Fatalf("%v: %v is one too many", e, left)
@@ -50,7 +50,8 @@ func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 	}
 }
 
-// A func that says yes for a weekend is asked once a minute, so a tick per second is not lost after it.
+// A func that says yes for a weekend is asked once a minute, so a tick per second is not lost after
+// it.
 //
 // Fails when the tries of Except are used up before the blackout is over.
 func TestExceptGetsOverALongBlackout(t *testing.T) {
@@ -62,10 +63,11 @@ func TestExceptGetsOverALongBlackout(t *testing.T) {
 	}
 }
 
-// What nothing is left of is refused when it is registered, the faults of all parts come back at once, and instants that have passed are no
-// fault.
+// What nothing is left of is refused when it is registered, the faults of all parts come back at
+// once, and instants that have passed are no fault.
 //
-// Fails when Except does not look into its parts, or when the search for a tick that is left does not end.
+// Fails when Except does not look into its parts, or when the search for a tick that is left does
+// not end.
 func TestExceptRefuses(t *testing.T) {
 	now := time.Now()
 	past, sunday := At(now.Add(-time.Hour)), Weekdays("", time.Sunday)
@@ -84,25 +86,21 @@ func TestExceptRefuses(t *testing.T) {
 		{Except(Cron("61 2 * * *", "Local"), nil, Dates("", "2026-02-30"), DailyWindow("1", "2", "x"), BlackoutFunc(nil)),
 			[]string{`minute: "61"`, `zone "Local"`, "blackout: it is nil", `Dates "2026-02-30"`, `DailyWindow "1"`, `DailyWindow "2"`, `zone "x"`, "BlackoutFunc: it is nil"}},
 		{Except(Except(Every(0), sunday), sunday), []string{"Every(0s)"}},
-		{Except(broken{}, sunday), []string{"timer.broken: its Next(", "which is not later"}},
-		{Except(Daily("08:00", ""), stuckBlackout{}), []string{"timer.stuckBlackout: its Until("}},
+		{Except(broken{}, sunday), []string{"schedule.broken: its Next(", "which is not later"}},
+		{Except(Daily("08:00", ""), stuckBlackout{}), []string{"schedule.stuckBlackout: its Until("}},
 		{Except(generic{badSchedule{}}, sunday), []string{"its Next panicked: no"}},
-		{badSchedule{}, []string{"timer.badSchedule: its Check panicked: no"}},
+		{nil, []string{"it is nil"}},
+		{badSchedule{}, []string{"schedule.badSchedule: its Check panicked: no"}},
 	} {
-		_, err := New(Config{}, Timer{Name: "x", Schedule: c.s, Run: func(context.Context) error { return nil }})
-		faults := split(err)
+		faults := Check(c.s)
+		err := errors.Join(faults...)
 		if len(c.want) == 0 && err != nil || len(c.want) > 0 && err == nil {
-			t.Errorf("%v: %v, want %q", describe(c.s), err, c.want)
+			t.Errorf("%v: %v, want %q", Describe(c.s), err, c.want)
 			continue
 		}
 		for _, want := range c.want {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v\nlacks %s", err, want)
-			}
-		}
-		for _, fault := range faults {
-			if !strings.HasPrefix(fault.Error(), `timer "x": Schedule: `) {
-				t.Errorf("it does not name the timer and the field: %v", fault)
 			}
 		}
 	}
@@ -115,21 +113,21 @@ func (badSchedule) Next(time.Time) time.Time { panic("no") }
 
 // An interval is spread by name also inside of Except.
 //
-// Fails when withDefaults looks at the outside only.
+// Fails when ForName looks at the outside only.
 func TestExceptIsSpreadByName(t *testing.T) {
 	at := time.Date(2027, 5, 3, 9, 0, 0, 0, time.UTC)
-	s := ofTimer(Except(Every(time.Hour), Weekdays("", time.Sunday)), "orders")
-	if want := ceilMicro(Every(time.Hour).of("orders").Next(at)); !s.Next(at).Equal(want) {
+	s := ForName(Except(Every(time.Hour), Weekdays("", time.Sunday)), "orders")
+	if want := RoundUp(Every(time.Hour).of("orders").Next(at)); !s.Next(at).Equal(want) {
 		t.Errorf("%v, want %v", s.Next(at), want)
 	}
 }
 
-// What breaks at run time inside of Except stops its timer with the words of the part that broke.
+// What breaks at run time inside of Except is an error with the words of the part that broke.
 //
-// Fails when nextTick does not know a brokenPart.
+// Fails when Next does not know a brokenPart.
 func TestExceptSaysWhatBroke(t *testing.T) {
-	_, err := nextTick(Except(Every(time.Hour), stuckBlackout{}), time.Date(2027, 5, 3, 9, 30, 0, 0, time.UTC))
-	if err == nil || err.Error() != "blackout timer.stuckBlackout: its Until(2027-05-03T10:00:00Z) returned 2027-05-03T10:00:00Z, which is not later" {
+	_, err := Next(Except(Every(time.Hour), stuckBlackout{}), time.Date(2027, 5, 3, 9, 30, 0, 0, time.UTC))
+	if err == nil || err.Error() != "blackout schedule.stuckBlackout: its Until(2027-05-03T10:00:00Z) returned 2027-05-03T10:00:00Z, which is not later" {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"strings"
@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// What is no cron expression is refused with words that say how to mend it and with a caret under the place.
+// What is no cron expression is refused with words that say how to mend it and with a caret under
+// the place.
 //
-// Fails when the library's word is taken for it: it takes *-5 for *, 61-2 for 1-2 and 100-5 for nothing at all, does not see
-// a value that is missing in a list, and counts Sunday twice in a step over the end of a week.
+// Fails when the library's word is taken for it: it takes *-5 for *, 61-2 for 1-2 and 100-5 for
+// nothing at all, does not see a value that is missing in a list, and counts Sunday twice in a step
+// over the end of a week.
 func TestCronRefuses(t *testing.T) {
 	const fiveOrSix = "use five fields (minute, hour, day of month, month, day of week), or six with the second in front"
 	for _, c := range []struct{ spec, want string }{
@@ -50,7 +52,7 @@ func TestCronRefuses(t *testing.T) {
 		{"TZ=Europe/Berlin 0 2 * * *", "cron \"TZ=Europe/Berlin 0 2 * * *\": the time zone is the second argument of Cron: take it out here\n\tTZ=Europe/Berlin 0 2 * * *\n\t^"},
 		{" CRON_TZ=UTC", "cron \" CRON_TZ=UTC\": the time zone is the second argument of Cron: take it out here\n\t CRON_TZ=UTC\n\t ^"},
 		{"TZ=0", "cron \"TZ=0\": the time zone is the second argument of Cron: take it out here\n\tTZ=0\n\t^"},
-		{"@every 5m", "cron \"@every 5m\": an interval is not cron: use timer.Every\n\t@every 5m\n\t^"},
+		{"@every 5m", "cron \"@every 5m\": an interval is not cron: use schedule.Every\n\t@every 5m\n\t^"},
 		{"@reboot", "cron \"@reboot\": a fleet has no start that all hosts agree on: call Trigger, or do it before Run\n\t@reboot\n\t^"},
 		{"@manual", "cron \"@manual\": there is no such word: use one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly\n\t@manual\n\t^"},
 		{"@daily 5", "cron \"@daily 5\": @daily stands alone\n\t@daily 5\n\t       ^"},
@@ -151,7 +153,8 @@ func TestCronAtTheEndsOfTime(t *testing.T) {
 	}
 }
 
-// Any text in any zone is refused, or is a schedule whose ticks come one after the other and do not depend on when it is asked.
+// Any text in any zone is refused, or is a schedule whose ticks come one after the other and do not
+// depend on when it is asked.
 func FuzzCron(f *testing.F) {
 	for _, spec := range dstSpecs {
 		f.Add(spec, "America/New_York", int64(1_700_000_000), int64(3600))
@@ -168,7 +171,7 @@ func FuzzCron(f *testing.F) {
 		start := time.Now()
 		s := Cron(spec, zone)
 		err := s.(Checker).Check()
-		_ = describe(s)
+		_ = Describe(s)
 		at := time.Unix(unix, 0)
 		if err != nil {
 			if !s.Next(at).IsZero() {

@@ -1,18 +1,18 @@
-package timer_test
+package schedule_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // Three o'clock UTC, and every second Monday: intervals that are not spread by name.
 func ExampleInterval() {
 	tick := time.Date(2027, time.May, 1, 12, 0, 0, 0, time.UTC)
-	fmt.Println(timer.Every(24 * time.Hour).Offset(3 * time.Hour).Next(tick).Format(time.RFC1123))
+	fmt.Println(schedule.Every(24 * time.Hour).Offset(3 * time.Hour).Next(tick).Format(time.RFC1123))
 
-	sprint := timer.Every(14 * 24 * time.Hour).From(time.Date(2027, time.May, 3, 9, 0, 0, 0, time.UTC))
+	sprint := schedule.Every(14 * 24 * time.Hour).From(time.Date(2027, time.May, 3, 9, 0, 0, 0, time.UTC))
 	for range 2 {
 		tick = sprint.Next(tick)
 		fmt.Println(tick.Format(time.RFC1123))

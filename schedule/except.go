@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"errors"
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Except is a schedule without the ticks that lie in one of the blackouts: a calendar of business days is
-// Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone, "2026-12-25")). These ticks don't exist: nobody counts them
-// as missed or skipped.
+// Except is a schedule without the ticks that lie in one of the blackouts: a calendar of business
+// days is Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone,
+// "2026-12-25")). These ticks don't exist: nobody counts them as missed or skipped.
 //
-// A schedule that has no tick left for 100 years, or whose next 500,000 ticks or minutes (of a BlackoutFunc) are all blacked out,
-// never fires.
+// A schedule that has no tick left for 100 years, or whose next 500,000 ticks or minutes (of a
+// BlackoutFunc) are all blacked out, never fires.
 func Except(schedule Schedule, blackouts ...Blackout) Schedule {
 	return except{schedule, slices.Clone(blackouts)}
 }
@@ -35,7 +35,7 @@ func (e except) Check() error {
 		faults = append(faults, errors.New("Except: it has no blackout: give it one, or use the schedule as it is"))
 	}
 	for _, b := range e.blackouts {
-		faults = append(faults, checkBlackout(b)...)
+		faults = append(faults, CheckBlackout(b)...)
 	}
 	return errors.Join(faults...)
 }
@@ -45,21 +45,22 @@ const (
 	exceptTries = 500_000
 )
 
-// Next implements Schedule. It jumps from tick to tick and from the end of one blackout to the next.
+// Next implements Schedule. It jumps from tick to tick and from the end of one blackout to the
+// next.
 func (e except) Next(t time.Time) time.Time {
 	limit := t.AddDate(exceptYears, 0, 0)
 	if t.IsZero() {
 		limit = time.Date(lastYear, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	for range exceptTries {
-		next, err := nextTick(e.schedule, t)
+		next, err := Next(e.schedule, t)
 		if err != nil {
-			panic(brokenPart{fmt.Errorf("%s: %w", describe(e.schedule), err)})
+			panic(brokenPart{fmt.Errorf("%s: %w", Describe(e.schedule), err)})
 		}
 		if next.IsZero() || next.After(limit) {
 			break
 		}
-		until, _, err := blackedOut(e.blackouts, next)
+		until, _, err := BlackedOut(e.blackouts, next)
 		if err != nil {
 			panic(brokenPart{err})
 		}
@@ -71,13 +72,14 @@ func (e except) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// A brokenPart is what Next panics with if a part that somebody else wrote does, because it has no other way to say so.
+// A brokenPart is what Next panics with if a part that somebody else wrote does, because it has no
+// other way to say so.
 type brokenPart struct{ error }
 
 func (e except) String() string {
 	var bs []string
 	for _, b := range e.blackouts {
-		bs = append(bs, describe(b))
+		bs = append(bs, Describe(b))
 	}
-	return fmt.Sprintf("%s, except %s", describe(e.schedule), strings.Join(bs, ", "))
+	return fmt.Sprintf("%s, except %s", Describe(e.schedule), strings.Join(bs, ", "))
 }

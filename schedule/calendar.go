@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"errors"
@@ -10,8 +10,9 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// Daily is due once a day, when the clocks of the zone show that time of day: Daily("02:30", "Europe/Berlin"), or with
-// seconds, Daily("02:30:15", ""). The zone, and the nights in which clocks are changed, are as in Cron.
+// Daily is due once a day, when the clocks of the zone show that time of day: Daily("02:30",
+// "Europe/Berlin"), or with seconds, Daily("02:30:15", ""). The zone, and the nights in which
+// clocks are changed, are as in Cron.
 func Daily(clock, zone string) Schedule {
 	d := daily{clock: clock, calendar: calendar{zone: zone}}
 	at, clockErr := parseClock("Daily", clock)
@@ -39,8 +40,8 @@ func (d onceADay) Next(t time.Time) time.Time {
 	return next
 }
 
-// At is due at each of these instants and never again. Instants that have passed are no fault: a program that is started after the
-// last one must start all the same.
+// At is due at each of these instants and never again. Instants that have passed are no fault: a
+// program that is started after the last one must start all the same.
 func At(times ...time.Time) Schedule {
 	in := make(instants, 0, len(times))
 	for _, t := range times {
@@ -89,35 +90,28 @@ func (in instants) String() string {
 	return "at " + strings.Join(s, ", ")
 }
 
-// catchesUp: a tick that was missed is worth a late run. It is for calendars, whose next tick may be a day or a year away, and not for
-// intervals, whose next tick does as well. Of a user's own schedule we don't know.
-func catchesUp(s Schedule) bool {
+// IsCalendar reports whether a schedule is a calendar: a Cron, a Daily, an At, or an Except of one
+// of these. Its next tick may be a day or a year away, so one that was missed is worth a late run;
+// the next tick of an interval does as well. Of a schedule of your own that is not known: it is
+// none.
+func IsCalendar(s Schedule) bool {
 	switch s := s.(type) {
 	case crontab, daily, instants:
 		return true
 	case except:
-		return catchesUp(s.schedule)
+		return IsCalendar(s.schedule)
 	}
 	return false
 }
 
-// ends: the schedule may have come to its end, and is well made all the same.
-func ends(s Schedule) bool {
-	switch s := s.(type) {
-	case instants:
-		return true
-	case except:
-		return ends(s.schedule)
-	}
-	return false
-}
-
-// A calendar is a schedule in the wall time of a zone. Below it is a schedule that knows no zones and takes the wall time for
-// UTC; what happens when clocks are changed is decided here, once for all:
+// A calendar is a schedule in the wall time of a zone. Below it is a schedule that knows no zones
+// and takes the wall time for UTC; what happens when clocks are changed is decided here, once for
+// all:
 //
 //   - a time that does not exist is due at the first instant after the gap, once, however many such times there are;
 //   - a time that the clock shows twice is due the first time;
-//   - unless it is hourly: then it is due whenever the clock shows its time, and a gap of whole hours takes nothing from it.
+//   - unless it is hourly: then it is due whenever the clock shows its time, and a gap of whole
+//     hours takes nothing from it.
 type calendar struct {
 	zone   string
 	loc    *time.Location
@@ -132,8 +126,8 @@ func (c calendar) Check() error { return c.err }
 // maxSegments bounds the walk; clocks that are changed once a month have fewer in 80 years.
 const maxSegments = 1000
 
-// Next implements Schedule. It walks from one change of the clocks to the next; between two of them an instant is wall time
-// minus offset.
+// Next implements Schedule. It walks from one change of the clocks to the next; between two of them
+// an instant is wall time minus offset.
 func (c calendar) Next(t time.Time) time.Time {
 	if c.err != nil || t.Year() > lastYear {
 		return time.Time{}
@@ -169,9 +163,10 @@ func (c calendar) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// segment returns since when and until when, at the least, the clocks of the zone have the offset that they have at t; the zero time is always. Where
-// a zone has no table for the year of t but a rule, Go (1.26) says that a leap year ends on 31 December at 00:00, and on that day
-// it would not get any further.
+// segment returns since when and until when, at the least, the clocks of the zone have the offset
+// that they have at t; the zero time is always. Where a zone has no table for the year of t but a
+// rule, Go (1.26) says that a leap year ends on 31 December at 00:00, and on that day it would not
+// get any further.
 func segment(t time.Time, loc *time.Location) (start, end time.Time) {
 	start, end = t.In(loc).ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"errors"
@@ -11,19 +11,23 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// Cron is due when the clocks of the zone show what the expression says: Cron("0 2 * * *", "Europe/Berlin"). The empty zone is
-// UTC; all hosts need the same zone data. Faults come back when the timer is registered.
+// Cron is due when the clocks of the zone show what the expression says: Cron("0 2 * * *",
+// "Europe/Berlin"). The empty zone is UTC; all hosts need the same zone data. Check returns its
+// faults.
 //
-// The fields are minute, hour, day of month, month and day of week; a sixth one, in front, is the second. A field is a
-// list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15, 9-17/2). Months and days of the week have names, in any case; * and ? are any value. 7 is
-// Sunday, as is 0. Days of the month may be L (the last), L-2 (two days before it), 15W (the weekday next to the 15th) and LW (the last
-// weekday), days of the week fri#2 (the second Friday) and fri#L (the last one). Where both kinds of days are restricted,
-// one of them is enough, as ever in cron. @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly are words for the usual ones.
+// The fields are minute, hour, day of month, month and day of week; a sixth one, in front, is the
+// second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15, 9-17/2).
+// Months and days of the week have names, in any case; * and ? are any value. 7 is Sunday, as is 0.
+// Days of the month may be L (the last), L-2 (two days before it), 15W (the weekday next to the
+// 15th) and LW (the last weekday), days of the week fri#2 (the second Friday) and fri#L (the last
+// one). Where both kinds of days are restricted, one of them is enough, as ever in cron. @yearly,
+// @annually, @monthly, @weekly, @daily, @midnight and @hourly are words for the usual ones.
 //
-// When clocks are set forward, a time that they do not show is due at the first instant after the gap, once. When they are set
-// back, a time that they show twice is due the first time. An expression whose hours are all 24 follows real time
-// instead: it is due whenever the clocks show one of its minutes, also for the second time, and a gap of an hour takes nothing from
-// it; only after a gap that is no whole number of hours the times that were not shown are due, once.
+// When clocks are set forward, a time that they do not show is due at the first instant after the
+// gap, once. When they are set back, a time that they show twice is due the first time. An
+// expression whose hours are all 24 follows real time instead: it is due whenever the clocks show
+// one of its minutes, also for the second time, and a gap of an hour takes nothing from it; only
+// after a gap that is no whole number of hours the times that were not shown are due, once.
 func Cron(spec, zone string) Schedule {
 	c := crontab{spec: spec, calendar: calendar{zone: zone}}
 	loc, zoneErr := loadZone(zone)
@@ -48,15 +52,16 @@ func (c crontab) String() string {
 	return fmt.Sprintf("cron %s in %s", quote(c.spec), zoneName(c.zone))
 }
 
-// wholeMinutes spares the library to step through the seconds of a minute in which nothing is due any more.
+// wholeMinutes spares the library to step through the seconds of a minute in which nothing is due
+// any more.
 type wholeMinutes struct{ cron.Schedule }
 
 func (m wholeMinutes) Next(t time.Time) time.Time {
 	return m.Schedule.Next(t.Truncate(time.Minute).Add(time.Minute - 1))
 }
 
-// The parser's day of month and day of week are both needed unless it is told that one of them is enough. It looks for 5 years, but
-// the fifth Friday in a February may be 40 years away.
+// The parser's day of month and day of week are both needed unless it is told that one of them is
+// enough. It looks for 5 years, but the fifth Friday in a February may be 40 years away.
 var cronParser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.Extended | cron.DowOrDom).WithMaxSearchYears(50)
 
@@ -79,8 +84,8 @@ func (t cronText) fault(at int, format string, args ...any) error {
 	return fault("cron", string(t), at, format, args...)
 }
 
-// parseCron does what the library leaves undone: it finds the place of a fault, and refuses what the library lets pass although it means
-// nothing, or something else than it says.
+// parseCron does what the library leaves undone: it finds the place of a fault, and refuses what
+// the library lets pass although it means nothing, or something else than it says.
 func parseCron(spec string) (*cron.SpecSchedule, error) {
 	t := cronText(spec)
 	fields, err := t.fields()
@@ -189,7 +194,7 @@ func (t cronText) checkWord(fields []piece) error {
 	word := strings.ToLower(fields[0].text)
 	switch {
 	case word == "@every":
-		return t.fault(fields[0].at, "an interval is not cron: use timer.Every")
+		return t.fault(fields[0].at, "an interval is not cron: use schedule.Every")
 	case word == "@reboot":
 		return t.fault(fields[0].at, "a fleet has no start that all hosts agree on: call Trigger, or do it before Run")
 	}
@@ -254,8 +259,9 @@ func askField(field int, text string) (*cron.SpecSchedule, error) {
 	return askLibrary(strings.Join(all[:], " "))
 }
 
-// stepsRight says whether the library steps through a range of days of the week as a person does. It does not where a range
-// goes from one week into the next, because it counts Sunday twice there, as 7 and as 0.
+// stepsRight says whether the library steps through a range of days of the week as a person does.
+// It does not where a range goes from one week into the next, because it counts Sunday twice there,
+// as 7 and as 0.
 func stepsRight(first, span, step piece) bool {
 	days := func(text string) uint64 {
 		s, err := askField(dayOfWeek, text)

@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"errors"
@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// A Blackout is when a timer is not to run.
+// A Blackout is when nothing is to start.
 //
-// Until returns the zero time if t does not lie in the blackout, else when it ends, at the earliest: a later instant, which is no
-// longer in it or the next one worth asking about. As with a Schedule, every host must get the same answer, so t is always in UTC, and
-// it must not block.
+// Until returns the zero time if t does not lie in the blackout, else when it ends, at the
+// earliest: a later instant, which is no longer in it or the next one worth asking about. As with a
+// Schedule, every host must get the same answer, so t is always in UTC, and it must not block.
 //
 // A Blackout may also be a Checker, and a fmt.Stringer, which is how people get to see it.
 type Blackout interface {
 	Until(t time.Time) time.Time
 }
 
-// DailyWindow is a blackout of every day, from one time of day to another, as the clocks of the zone show them:
-// DailyWindow("22:00", "06:00", "Europe/Berlin"). It goes over midnight if to is earlier than from. The end is not
-// in it. In the nights in which clocks are changed it lasts as long as they show a time that lies in it, so a time
-// that they show twice is in it twice.
+// DailyWindow is a blackout of every day, from one time of day to another, as the clocks of the
+// zone show them: DailyWindow("22:00", "06:00", "Europe/Berlin"). It goes over midnight if to is
+// earlier than from. The end is not in it. In the nights in which clocks are changed it lasts as
+// long as they show a time that lies in it, so a time that they show twice is in it twice.
 func DailyWindow(from, to, zone string) Blackout {
 	start, startErr := parseClock("DailyWindow", from)
 	end, endErr := parseClock("DailyWindow", to)
@@ -96,7 +96,8 @@ func (w weekdays) String() string {
 	return fmt.Sprintf("%s in %s", strings.Join(names, ", "), zoneName(w.zone))
 }
 
-// Dates is a blackout of these days, from midnight to midnight in the zone: Dates("Europe/Berlin", "2026-12-25", "2026-12-26").
+// Dates is a blackout of these days, from midnight to midnight in the zone: Dates("Europe/Berlin",
+// "2026-12-25", "2026-12-26").
 func Dates(zone string, days ...string) Blackout {
 	d := dates{days: slices.Clone(days), wallBlackout: wallBlackout{zone: zone}}
 	loc, err := loadZone(zone)
@@ -184,8 +185,9 @@ func (b between) String() string {
 	return fmt.Sprintf("between %s and %s", b.from.Format(time.RFC3339Nano), b.to.Format(time.RFC3339Nano))
 }
 
-// A BlackoutFunc says whether an instant lies in the blackout. When it ends is not known, so it is asked again for the next minute
-// (of UTC). So Except takes a tick for blacked out, without asking, that comes in the same minute as one that is.
+// A BlackoutFunc says whether an instant lies in the blackout. When it ends is not known, so it is
+// asked again for the next minute (of UTC). So Except takes a tick for blacked out, without asking,
+// that comes in the same minute as one that is.
 type BlackoutFunc func(time.Time) bool
 
 // Check implements Checker.
@@ -249,23 +251,10 @@ func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
 	}
 }
 
-// checkBlackout returns the faults of a blackout, one of which may be that it breaks when it is asked.
-func checkBlackout(b Blackout) []error {
-	if b == nil {
-		return []error{errors.New("blackout: it is nil: take it out")}
-	}
-	faults := checkParts(b)
-	if len(faults) == 0 {
-		if _, err := askBlackout(b, time.Now()); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	return faults
-}
-
-// blackedOut returns until when at least one of the blackouts lasts in which t lies, and which of them, or the zero time if it
-// lies in none. Of several, it is the one that ends last.
-func blackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err error) {
+// BlackedOut returns until when at least one of the blackouts lasts in which t lies, and which of
+// them, or the zero time if it lies in none. Of several, it is the one that ends last. It asks them
+// in UTC. A panic, and an end that is not later, are errors.
+func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err error) {
 	for _, b := range bs {
 		end, err := askBlackout(b, t)
 		if err != nil {
@@ -278,17 +267,18 @@ func blackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err e
 	return until, by, nil
 }
 
-// askBlackout asks a blackout, in UTC as nextTick does, and turns a panic and an end that is not later into an error.
+// askBlackout asks a blackout, in UTC as Next does, and turns a panic and an end that is not later
+// into an error.
 func askBlackout(b Blackout, t time.Time) (until time.Time, err error) {
 	t = t.Round(0).UTC()
 	defer func() {
 		if p := recover(); p != nil {
-			until, err = time.Time{}, fmt.Errorf("blackout %s: its Until panicked: %v", describe(b), p)
+			until, err = time.Time{}, fmt.Errorf("blackout %s: its Until panicked: %v", Describe(b), p)
 		}
 	}()
 	until = b.Until(t)
 	if !until.IsZero() && !until.After(t) {
-		return time.Time{}, fmt.Errorf("blackout %s: its Until(%v) returned %v, which is not later", describe(b), t.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano))
+		return time.Time{}, fmt.Errorf("blackout %s: its Until(%v) returned %v, which is not later", Describe(b), t.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano))
 	}
 	return until, nil
 }

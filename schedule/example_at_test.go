@@ -1,16 +1,16 @@
-package timer_test
+package schedule_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // A migration that begins on a given day, and its second part a week later.
 func ExampleAt() {
 	begin := time.Date(2027, time.May, 3, 20, 0, 0, 0, time.UTC)
-	migrate := timer.At(begin, begin.AddDate(0, 0, 7))
+	migrate := schedule.At(begin, begin.AddDate(0, 0, 7))
 	for tick := migrate.Next(begin.Add(-time.Hour)); !tick.IsZero(); tick = migrate.Next(tick) {
 		fmt.Println(tick.Format(time.DateTime))
 	}

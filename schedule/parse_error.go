@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// fault is an error about text that a person wrote: it quotes the text, says what is wrong, and shows the place, byte at,
-// with a caret under it.
+// fault is an error about text that a person wrote: it quotes the text, says what is wrong, and
+// shows the place, byte at, with a caret under it.
 func fault(kind, text string, at int, format string, args ...any) error {
 	const before, after = 50, 40 // characters around the place that are shown
 	at = min(at, len(text))
@@ -44,42 +44,4 @@ func quote(s string) string {
 		return fmt.Sprintf("%q", s)
 	}
 	return fmt.Sprintf("%.*q…", longest, s)
-}
-
-// describe is how a schedule or a blackout is shown to people.
-func describe(v any) string {
-	if s, ok := v.(fmt.Stringer); ok {
-		return fmt.Sprintf("%v", s) // fmt survives a String that panics
-	}
-	return fmt.Sprintf("%T", v)
-}
-
-// checkParts returns the faults of a schedule or a blackout, each by itself.
-func checkParts(v any) (faults []error) {
-	c, ok := v.(Checker)
-	if !ok {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			faults = []error{fmt.Errorf("%T: its Check panicked: %v", v, p)}
-		}
-	}()
-	return split(c.Check())
-}
-
-// split takes apart what errors.Join has joined.
-func split(err error) []error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, err := range joined.Unwrap() {
-		all = append(all, split(err)...)
-	}
-	return all
 }

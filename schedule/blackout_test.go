@@ -1,4 +1,4 @@
-package timer
+package schedule
 
 import (
 	"strings"
@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Minute by minute over the nights in which clocks are changed, an instant is in a blackout if the clock on the wall shows a time or a
-// day that is, and it lasts until the first minute that is not.
+// Minute by minute over the nights in which clocks are changed, an instant is in a blackout if the
+// clock on the wall shows a time or a day that is, and it lasts until the first minute that is not.
 //
-// Fails when a window ends by the offset with which it began, when the second pass of an hour is left out, or when the
-// window over midnight ends at midnight.
+// Fails when a window ends by the offset with which it began, when the second pass of an hour is
+// left out, or when the window over midnight ends at midnight.
 func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 	clock := func(from, to int) func(time.Time) bool { // minutes of the day
 		return func(wall time.Time) bool {
@@ -164,9 +164,10 @@ func TestBlackoutsRefuse(t *testing.T) {
 	}
 }
 
-// A blackout of a stranger that panics, or ends before it has begun, is an error and nothing worse; of several the last end counts.
+// A blackout of a stranger that panics, or ends before it has begun, is an error and nothing worse;
+// of several the last end counts.
 //
-// Fails when blackedOut does not recover.
+// Fails when BlackedOut does not recover.
 func TestBlackedOut(t *testing.T) {
 	now := time.Date(2027, 5, 3, 9, 0, 0, 0, time.UTC)
 	long, short := Between(now.Add(-time.Hour), now.Add(time.Hour)), Between(now.Add(-time.Hour), now.Add(time.Minute))
@@ -180,9 +181,9 @@ func TestBlackedOut(t *testing.T) {
 		{[]Blackout{Weekdays("", time.Sunday)}, time.Time{}, nil, ""},
 		{[]Blackout{short, Weekdays("", time.Sunday), long, short}, now.Add(time.Hour), long, ""},
 		{[]Blackout{short, BlackoutFunc(func(time.Time) bool { panic("no") })}, time.Time{}, nil, "blackout when a func says so: its Until panicked: no"},
-		{[]Blackout{stuckBlackout{}}, time.Time{}, nil, "blackout timer.stuckBlackout: its Until(2027-05-03T09:00:00Z) returned 2027-05-03T09:00:00Z, which is not later"},
+		{[]Blackout{stuckBlackout{}}, time.Time{}, nil, "blackout schedule.stuckBlackout: its Until(2027-05-03T09:00:00Z) returned 2027-05-03T09:00:00Z, which is not later"},
 	} {
-		until, by, err := blackedOut(c.bs, now)
+		until, by, err := BlackedOut(c.bs, now)
 		if !until.Equal(c.want) || by != c.by || err == nil && c.err != "" || err != nil && err.Error() != c.err {
 			t.Errorf("%v, %v, %v; want %v, %v, %s", until, by, err, c.want, c.by, c.err)
 		}
@@ -194,7 +195,7 @@ func TestBlackedOut(t *testing.T) {
 		{nil, "it is nil"}, {stuckBlackout{}, "which is not later"}, {badChecker{}, "its Check panicked: no"},
 		{BlackoutFunc(nil), "give it a function"}, {BlackoutFunc(func(time.Time) bool { panic("no") }), "its Until panicked: no"},
 	} {
-		if faults := checkBlackout(c.b); len(faults) != 1 || !strings.Contains(faults[0].Error(), c.want) {
+		if faults := CheckBlackout(c.b); len(faults) != 1 || !strings.Contains(faults[0].Error(), c.want) {
 			t.Errorf("%v, want %s", faults, c.want)
 		}
 	}

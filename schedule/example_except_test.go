@@ -1,18 +1,18 @@
-package timer_test
+package schedule_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // Every business day at eight: a calendar is put together from a schedule and what it leaves out.
 func ExampleExcept() {
 	const zone = "Europe/Berlin"
-	morning := timer.Except(timer.Daily("08:00", zone),
-		timer.Weekdays(zone, time.Saturday, time.Sunday),
-		timer.Dates(zone, "2027-05-06", "2027-05-17"),
+	morning := schedule.Except(schedule.Daily("08:00", zone),
+		schedule.Weekdays(zone, time.Saturday, time.Sunday),
+		schedule.Dates(zone, "2027-05-06", "2027-05-17"),
 	)
 	tick := time.Date(2027, time.May, 4, 12, 0, 0, 0, time.UTC)
 	for range 3 {

@@ -1,15 +1,15 @@
-package timer_test
+package schedule_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // A backup at half past two in the morning, where its users sleep.
 func ExampleDaily() {
-	backup := timer.Daily("02:30", "America/New_York")
+	backup := schedule.Daily("02:30", "America/New_York")
 	next := backup.Next(time.Date(2027, time.May, 3, 12, 0, 0, 0, time.UTC))
 	fmt.Println(backup)
 	fmt.Println(next.Format(time.RFC1123), "is", next.UTC().Format(time.RFC1123))

@@ -1,0 +1,51 @@
+package schedule_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// A time that the clocks skip in spring is due right after the gap; one that they show twice in
+// autumn is due once.
+func ExampleCron() {
+	nightly := schedule.Cron("30 2 * * *", "Europe/Berlin")
+	for _, day := range []time.Time{
+		time.Date(2027, time.March, 27, 12, 0, 0, 0, time.UTC),
+		time.Date(2027, time.October, 30, 12, 0, 0, 0, time.UTC),
+	} {
+		for range 2 {
+			day = nightly.Next(day)
+			fmt.Println(day.Format("02 Jan 15:04 MST"))
+		}
+	}
+	// Output:
+	// 28 Mar 03:00 CEST
+	// 29 Mar 02:30 CEST
+	// 31 Oct 02:30 CEST
+	// 01 Nov 02:30 CET
+}
+
+// Whatever is wrong with a schedule comes back at once, with the place. timer.New calls Check for
+// every timer.
+func ExampleCheck() {
+	const zone = "Europe/Berlin"
+	report := schedule.Except(schedule.Cron("0 2,26 * * *", zone), schedule.Dates(zone, "2027-02-30"))
+	for _, fault := range schedule.Check(report) {
+		fmt.Println(fault)
+	}
+	for _, fault := range schedule.Check(schedule.Cron("0 2 30 2 *", zone)) {
+		fmt.Println(fault)
+	}
+	// Output:
+	// cron "0 2,26 * * *": hour: "26" is not one of its values: use 0 to 23
+	// 	0 2,26 * * *
+	// 	    ^
+	// Dates "2027-02-30": this month has no such day
+	// 	2027-02-30
+	// 	        ^
+	// cron "0 2 30 2 *": it never fires, because there is no such date: mend the day of month or the month
+	// 	0 2 30 2 *
+	// 	    ^
+}

@@ -1,0 +1,23 @@
+package schedule_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// Hosts agree on every instant without a word, because it follows from the period and a name. What
+// has the same period and another name is not due at the same instant. A timer gives its name to
+// its schedule by itself.
+func ExampleEvery() {
+	noon := time.Date(2027, time.May, 3, 12, 0, 0, 0, time.UTC)
+	next := func(name string, asked time.Time) time.Time {
+		return schedule.ForName(schedule.Every(24*time.Hour), name).Next(asked)
+	}
+	fmt.Println("two hosts:", next("rotate-logs", noon).Equal(next("rotate-logs", noon.Add(time.Hour))))
+	fmt.Println("two timers:", next("rotate-logs", noon).Equal(next("send-digest", noon)))
+	// Output:
+	// two hosts: true
+	// two timers: false
+}

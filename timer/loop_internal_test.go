@@ -1,0 +1,108 @@
+package timer
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// The heap gives items back in the order of their instants, whatever is pushed, popped and removed.
+func TestHeapKeepsOrder(t *testing.T) {
+	for range 200 {
+		var h tickHeap
+		var want []int64
+		drop := &entry{}
+		for range rand.IntN(300) {
+			when := rand.Int64N(100)
+			if rand.IntN(10) == 0 {
+				h.push(item{when: when, e: drop, again: &dueTick{at: when}})
+				continue
+			}
+			h.push(item{when: when, e: &entry{}})
+			want = append(want, when)
+			if rand.IntN(3) == 0 {
+				// Pop and push back: what Next does.
+				it := h.pop()
+				if i := slices.Index(want, it.when); i >= 0 && it.e != drop {
+					want[i] += 10
+					it.when += 10
+				}
+				h.push(it)
+			}
+		}
+		h.removeAll(drop)
+		slices.Sort(want)
+		for i, w := range want {
+			if got := h.pop().when; got != w {
+				t.Fatalf("item %d is %d, want %d", i, got, w)
+			}
+		}
+		if len(h) != 0 {
+			t.Fatalf("%d items left", len(h))
+		}
+	}
+}
+
+// The loop never sleeps for long, whatever comes next: a step of the wall clock must not delay a tick by more. And Remove
+// leaves nothing behind.
+//
+// Fails when fire does not look at maxSleep, when it polls, or when Remove leaves the tick in the heap.
+func TestLoopNeverSleepsForLong(t *testing.T) {
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(1000 * time.Hour), Run: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.heap) != 1 {
+		t.Errorf("%d items", len(s.heap))
+	}
+	if d := s.fire(nil); d != maxSleep { // nor for less: it would be busy with waiting
+		t.Errorf("it sleeps for %v", d)
+	}
+	if err := s.Remove(t.Context(), "a"); err != nil || len(s.heap) != 0 || len(s.parting) != 0 {
+		t.Errorf("%v, %d items left", err, len(s.heap))
+	}
+	if d := s.fire(nil); d != maxSleep {
+		t.Errorf("without a tick it sleeps for %v", d)
+	}
+}
+
+// A wall clock that was set back is noticed; sleep, a clock that was set forward and one that is slewed are not taken for it.
+func TestSteppedBack(t *testing.T) {
+	for _, c := range []struct {
+		passed, shown time.Duration
+		want          bool
+	}{{10 * time.Second, 10 * time.Second, false}, {10 * time.Second, -time.Hour, true}, {10 * time.Second, 8 * time.Second, true},
+		{10 * time.Second, 9500 * time.Millisecond, false}, {10 * time.Second, time.Hour, false}, {0, 8 * time.Hour, false}} {
+		if got := steppedBack(c.passed, c.shown); got != c.want {
+			t.Errorf("%v passed, the clock shows %v: %v", c.passed, c.shown, got)
+		}
+	}
+}
+
+// What was planned by a clock that was an hour ahead is planned again.
+//
+// Fails when replan keeps the items of the heap, or when those that wait go on waiting by the old clock.
+func TestReplan(t *testing.T) {
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	e := s.entries["a"]
+	s.phase = running
+	e.next = now.Add(time.Hour).UnixMicro()
+	s.heap.push(item{when: e.next, e: e})
+	s.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
+	s.replan(now)
+	if len(s.heap) != 2 || time.UnixMicro(s.heap[1].when).Sub(now) > time.Minute || s.heap[1].again != nil || s.heap[0].again.at != 1 ||
+		s.heap[0].when != now.UnixMicro() {
+		t.Errorf("%+v", s.heap)
+	}
+}
