@@ -48,7 +48,7 @@ func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock
 		c.lost.Add(1)
 	}
 	for _, r := range results {
-		if r.Outcome != dlock.OK {
+		if r.Outcome != dlock.GrantOK {
 			c.lost.Add(1)
 		}
 	}

@@ -119,7 +119,7 @@ func (r *redisServer) known(slots int, names ...string) error {
 		var g dlock.Grant
 		err := servertest.Poll(10*time.Second, name, func(ctx context.Context) (err error) {
 			g, err = short.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "known", TTL: time.Second})
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.Full {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonFull {
 				return nil // a control finds the name as the case before has left it
 			}
 			return err

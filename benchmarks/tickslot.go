@@ -62,7 +62,7 @@ func (o ours) session(store dlock.DistributedLock, workers int) (taker, func() e
 	take := func(w int) (func() error, error) {
 		lease, err := locks[w]()
 		if errors.Is(err, dlock.ErrNotAcquired) {
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
 				return nil, err // any other reason is a mistake of the benchmark
 			}
 			return nil, errBusy

@@ -26,10 +26,10 @@ func TestLostReplyOfAcquire(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memlock.New()
 				h := newHost(t, store, dlock.SessionOptions{})
-				h.faulty.InjectN(1, fault, dlocktest.Acquire)
+				h.faulty.InjectN(1, fault, dlocktest.OpAcquire)
 				var lease *dlock.Lease
 				within(t, timeout, "TryAcquire", func() { lease = h.take(t, "job", 3) })
-				if n := h.faulty.Calls(dlocktest.Acquire); n != 2 {
+				if n := h.faulty.Calls(dlocktest.OpAcquire); n != 2 {
 					t.Errorf("%d calls, want 2", n)
 				}
 				if n := free(t, store, "job", 3); n != 2 {
@@ -55,22 +55,22 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		limit := func(slots int) {
-			if err := store.Order(bg, "job", dlock.Change{Limit: &dlock.Limit{Order: dlock.Order{By: "ann"}, Slots: slots}}); err != nil {
+			if err := store.Update(bg, "job", dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"}, Slots: slots}}); err != nil {
 				t.Error(err)
 			}
 		}
 		limit(2)
 		newHost(t, store, dlock.SessionOptions{}).take(t, "job", 1)
 		h := newHost(t, store, dlock.SessionOptions{})
-		h.faulty.InjectN(1, dlocktest.LostReply, dlocktest.Acquire)
+		h.faulty.InjectN(1, dlocktest.LostReply, dlocktest.OpAcquire)
 		go func() {
-			for h.faulty.Calls(dlocktest.Acquire) == 0 {
+			for h.faulty.Calls(dlocktest.OpAcquire) == 0 {
 				time.Sleep(time.Millisecond)
 			}
 			limit(1)
 		}()
 		lease := h.take(t, "job", 1)
-		if n := h.faulty.Calls(dlocktest.Acquire); lease.Slot() != 1 || n != 2 {
+		if n := h.faulty.Calls(dlocktest.OpAcquire); lease.Slot() != 1 || n != 2 {
 			t.Errorf("slot %d after %d calls, want slot 1 after 2", lease.Slot(), n)
 		}
 		if err := lease.Release(bg); err != nil {
@@ -88,7 +88,7 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memlock.New()
 				h := newHost(t, store, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
-				h.faulty.Inject(fault, dlocktest.Acquire)
+				h.faulty.Inject(fault, dlocktest.OpAcquire)
 				within(t, timeout, "TryAcquire", func() {
 					_, err := h.Semaphore("job", 3).TryAcquire(bg)
 					wantStoreError(t, err, "acquire")
@@ -96,7 +96,7 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 						t.Errorf("%v does not carry what went wrong", err)
 					}
 				})
-				if n := h.faulty.Calls(dlocktest.Acquire); n != 2 {
+				if n := h.faulty.Calls(dlocktest.OpAcquire); n != 2 {
 					t.Errorf("%d calls, want 2", n)
 				}
 				if n := free(t, store, "job", 3); n != 2 {
@@ -121,11 +121,11 @@ func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		h := newHost(t, store, dlock.SessionOptions{})
-		h.faulty.Inject(dlocktest.Late(3*time.Second), dlocktest.Acquire)
+		h.faulty.Inject(dlocktest.Late(3*time.Second), dlocktest.OpAcquire)
 		_, err := h.Semaphore("job", 2).TryAcquire(bg) // applied at 3 s and again at 3.5 s
 		wantStoreError(t, err, "acquire")
 		advance(time.Second) // settled at 1.6 s to 1.9 s
-		if n := h.faulty.Calls(dlocktest.Release); n != 1 {
+		if n := h.faulty.Calls(dlocktest.OpRelease); n != 1 {
 			t.Fatalf("%d releases, want 1", n)
 		}
 		worst := 2
@@ -168,18 +168,18 @@ func TestThreeOutcomes(t *testing.T) {
 
 		err := try()
 		held, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || !errors.Is(err, dlock.ErrNotAcquired) || held.Reason != dlock.Full || held.Holder != b.Holder() || held.Since != time.Second {
+		if !ok || !errors.Is(err, dlock.ErrNotAcquired) || held.Reason != dlock.ReasonFull || held.Holder != b.Holder() || held.HeldFor != time.Second {
 			t.Errorf("full: got %#v", err)
 		}
 		if _, failed := errors.AsType[*dlock.StoreError](err); failed {
 			t.Errorf("full: %v is a StoreError", err)
 		}
-		if n := a.faulty.Calls(dlocktest.Acquire); n != 1 {
+		if n := a.faulty.Calls(dlocktest.OpAcquire); n != 1 {
 			t.Errorf("full: %d calls, want 1", n)
 		}
 
 		for _, fault := range []dlocktest.Fault{down, dlocktest.Hang, dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Panic, dlocktest.Slow(time.Minute)} {
-			a.faulty.Inject(fault, dlocktest.Acquire)
+			a.faulty.Inject(fault, dlocktest.OpAcquire)
 			wantStoreError(t, try(), "acquire")
 		}
 		a.faulty.Heal()
@@ -208,16 +208,16 @@ func TestTryAcquireTick(t *testing.T) {
 			}
 			return held.Reason
 		}
-		for i, want := range []dlock.Reason{"", dlock.TickTaken} {
+		for i, want := range []dlock.Reason{"", dlock.ReasonTickTaken} {
 			if got := try(at); got != want {
 				t.Errorf("attempt %d: %q, want %q", i, got, want)
 			}
 		}
-		if got := try(at.Add(-time.Second)); got != dlock.TickLate {
-			t.Errorf("%q, want %q", got, dlock.TickLate)
+		if got := try(at.Add(-time.Second)); got != dlock.ReasonTickLate {
+			t.Errorf("%q, want %q", got, dlock.ReasonTickLate)
 		}
-		if got := try(at.Add(time.Hour)); got != dlock.TickAhead {
-			t.Errorf("%q, want %q", got, dlock.TickAhead)
+		if got := try(at.Add(time.Hour)); got != dlock.ReasonTickAhead {
+			t.Errorf("%q, want %q", got, dlock.ReasonTickAhead)
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestCallerGivesUp(t *testing.T) {
 			neither(t, err)
 			_, err = h.Mutex("job").Acquire(ctx)
 			neither(t, err)
-			if n := h.faulty.Calls(dlocktest.Acquire); n != 0 || !h.Idle() {
+			if n := h.faulty.Calls(dlocktest.OpAcquire); n != 0 || !h.Idle() {
 				t.Errorf("%d calls, idle %v: the store was asked for a caller who had gone", n, h.Idle())
 			}
 		})
@@ -252,14 +252,14 @@ func TestCallerGivesUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()
 			h := newHost(t, store, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
-			h.faulty.Inject(dlocktest.SilentReply, dlocktest.Acquire)
+			h.faulty.Inject(dlocktest.SilentReply, dlocktest.OpAcquire)
 			ctx, cancel := context.WithCancelCause(bg)
 			time.AfterFunc(100*time.Millisecond, func() { cancel(reason) })
 			within(t, 100*time.Millisecond, "TryAcquire", func() {
 				_, err := h.Semaphore("job", 1).TryAcquire(ctx)
 				neither(t, err)
 			})
-			if n := h.faulty.Calls(dlocktest.Acquire); n != 1 {
+			if n := h.faulty.Calls(dlocktest.OpAcquire); n != 1 {
 				t.Errorf("%d calls, want 1", n)
 			}
 			if free(t, store, "job", 1) != 0 {
@@ -280,7 +280,7 @@ func TestNonsenseFromAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		for _, no := range []error{dlock.ErrNotAcquired, fmt.Errorf("wrapped: %w", &dlock.NotAcquiredError{Name: "job"})} {
-			h.faulty.Inject(dlocktest.Error(no), dlocktest.Acquire)
+			h.faulty.Inject(dlocktest.Error(no), dlocktest.OpAcquire)
 			_, err := h.Semaphore("job", 1).TryAcquire(bg)
 			if got, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || got.Name != "job" {
 				t.Errorf("got %v (%T), want a *NotAcquiredError", err, err)
@@ -317,7 +317,7 @@ func TestRefusedRequests(t *testing.T) {
 				t.Errorf("%s: %v must be neither the store's failure nor its no", name, err)
 			}
 		}
-		if n := h.faulty.Calls(dlocktest.Acquire); n != 0 {
+		if n := h.faulty.Calls(dlocktest.OpAcquire); n != 0 {
 			t.Errorf("the store was asked %d times", n)
 		}
 	})
@@ -342,7 +342,7 @@ func TestAcquireWaits(t *testing.T) {
 		}
 		wantHeld(t, second)
 		// Pauses of about 10 ms, 20 ms … 1 s, 1 s: some 65 calls a minute, and not thousands.
-		if n := b.faulty.Calls(dlocktest.Acquire); n > 140 {
+		if n := b.faulty.Calls(dlocktest.OpAcquire); n > 140 {
 			t.Errorf("%d calls in a minute", n)
 		}
 	})
@@ -393,7 +393,7 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 				a, b := newHost(t, store, dlock.SessionOptions{}), newHost(t, store, dlock.SessionOptions{})
 				a.take(t, "job", 1)
 				for _, fault := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
-					b.faulty.Inject(fault, dlocktest.Acquire)
+					b.faulty.Inject(fault, dlocktest.OpAcquire)
 					ctx, cancel := c.ctx()
 					defer cancel()
 					start := time.Now()

@@ -34,7 +34,7 @@ func (s *instantStore) Release(_ context.Context, grants ...dlock.Grant) ([]dloc
 
 func (s *instantStore) ok(n int) []dlock.Result {
 	for len(s.results) < n {
-		s.results = append(s.results, dlock.Result{Outcome: dlock.OK})
+		s.results = append(s.results, dlock.Result{Outcome: dlock.GrantOK})
 	}
 	return s.results[:n]
 }
@@ -65,7 +65,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 
 func BenchmarkRefused(b *testing.B) {
 	session, store := newInstant(b)
-	store.refuses = &dlock.NotAcquiredError{Name: "job", Slots: 3, Reason: dlock.Full}
+	store.refuses = &dlock.NotAcquiredError{Name: "job", Slots: 3, Reason: dlock.ReasonFull}
 	job, tick := session.Semaphore("job", 3), dlock.Tick{At: time.Now(), Max: 1}
 	b.ReportAllocs()
 	for b.Loop() {

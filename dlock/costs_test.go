@@ -29,7 +29,7 @@ func TestAllocationsOfAnAttempt(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, cycle); n != 6+extra {
 		t.Errorf("%v for an acquire and its release, want %v", n, 6+extra)
 	}
-	store.refuses = &dlock.NotAcquiredError{Name: "job", Reason: dlock.Full}
+	store.refuses = &dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull}
 	if n := testing.AllocsPerRun(1000, cycle); n != 2+extra {
 		t.Errorf("%v for an acquire that is refused, want %v", n, 2+extra)
 	}

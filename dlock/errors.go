@@ -28,32 +28,32 @@ var (
 type Reason string
 
 const (
-	Full       Reason = "full"       // every slot is held
-	TickTaken  Reason = "tick_taken" // the tick has had all the starts it allows
-	TickFirst  Reason = "tick_first" // the tick was claimed as missed, but no tick of its schedule was claimed before
-	TickHeld   Reason = "tick_held"  // the tick was claimed as missed, but a lease of the name was held when it came due
-	TickLate   Reason = "tick_late"  // a later tick of this timer was claimed already
-	TickAhead  Reason = "tick_ahead" // the tick lies more than MaxTickAhead ahead of the store's clock: check this host's clock
-	Quarantine Reason = "quarantine" // the store restarted, maybe without its data; it grants again when old leases must have ended
-	Paused     Reason = "paused"     // an operator paused the name
+	ReasonFull       Reason = "full"       // every slot is held
+	ReasonTickTaken  Reason = "tick_taken" // the tick has had all the starts it allows
+	ReasonTickFirst  Reason = "tick_first" // the tick was claimed as missed, but no tick of its schedule was claimed before
+	ReasonTickHeld   Reason = "tick_held"  // the tick was claimed as missed, but a lease of the name was held when it came due
+	ReasonTickLate   Reason = "tick_late"  // a later tick of this timer was claimed already
+	ReasonTickAhead  Reason = "tick_ahead" // the tick lies more than MaxTickAhead ahead of the store's clock: check this host's clock
+	ReasonQuarantine Reason = "quarantine" // the store restarted, maybe without its data; it grants again when old leases must have ended
+	ReasonPaused     Reason = "paused"     // an operator paused the name
 )
 
 // A NotAcquiredError is the store's "no". It is an answer, not a failure: the store is well.
 type NotAcquiredError struct {
-	Name   string
-	Reason Reason
-	Slots  int           // how many were asked for; 0: a mutex
-	Holder Holder        // Full: who has it; with several slots the one whose lease ends first. TickTaken: who claimed it last
-	Since  time.Duration // Full: how long Holder has had it
-	Ends   time.Duration // Full, Quarantine, Paused: how long until it may be free, unless extended; 0 if not known
-	Order  Order         // Paused: who ordered it, and why
-	News   News
+	Name      string
+	Reason    Reason
+	Slots     int           // how many were asked for; 0: a mutex
+	Holder    Holder        // ReasonFull: who has it; with several slots the one whose lease ends first. ReasonTickTaken: who claimed it last
+	HeldFor   time.Duration // ReasonFull: how long Holder has had it
+	ExpiresIn time.Duration // ReasonFull, ReasonQuarantine, ReasonPaused: how long until it may be free, unless extended; 0 if not known
+	PausedBy  Origin        // ReasonPaused: who paused it, and why
+	Info      Info
 }
 
 func (e *NotAcquiredError) Error() string {
 	var why string
 	switch e.Reason {
-	case Full:
+	case ReasonFull:
 		why = "held"
 		switch {
 		case e.Slots > 1 && e.Holder != (Holder{}):
@@ -64,30 +64,30 @@ func (e *NotAcquiredError) Error() string {
 			why = fmt.Sprintf("held by %s", e.Holder)
 		}
 		if e.Holder != (Holder{}) { // not every store knows
-			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(e.Since), round(e.Ends))
+			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(e.HeldFor), round(e.ExpiresIn))
 		}
-	case TickTaken:
+	case ReasonTickTaken:
 		why = "the tick has had all its starts"
 		if e.Holder != (Holder{}) {
 			why += fmt.Sprintf(", the last by %s", e.Holder)
 		}
-	case TickFirst:
+	case ReasonTickFirst:
 		why = "no tick of this schedule was claimed before, so none was missed"
-	case TickHeld:
+	case ReasonTickHeld:
 		why = "it was held when the tick came due, so the tick was skipped then, not missed"
-	case TickLate:
+	case ReasonTickLate:
 		why = "a later tick has been claimed already"
-	case TickAhead:
+	case ReasonTickAhead:
 		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host", MaxTickAhead)
-	case Quarantine:
-		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in %s", round(e.Ends))
-	case Paused:
+	case ReasonQuarantine:
+		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in %s", round(e.ExpiresIn))
+	case ReasonPaused:
 		why = "paused"
-		if e.Order != (Order{}) { // not every store knows
-			why = fmt.Sprintf("paused %s", e.Order)
+		if e.PausedBy != (Origin{}) { // not every store knows
+			why = fmt.Sprintf("paused %s", e.PausedBy)
 		}
-		if e.Ends > 0 {
-			why += fmt.Sprintf(" (for another %s)", round(e.Ends))
+		if e.ExpiresIn > 0 {
+			why += fmt.Sprintf(" (for another %s)", round(e.ExpiresIn))
 		}
 	case "":
 		why = "the store gave no reason"
@@ -126,15 +126,15 @@ type LostError struct {
 	// known to have taken the lease. When it is false the store said that the lease had ended, or this process was
 	// paused for so long that it must have.
 	Silent bool
-	// Revoked is who ordered that the lease ends, and why; nil if nobody did.
-	Revoked *Order
+	// RevokedBy is who revoked the lease, and why; nil if nobody did.
+	RevokedBy *Origin
 	// Err is what the last heartbeat came back with, if it failed.
 	Err error
 }
 
 func (e *LostError) Error() string {
-	if e.Revoked != nil {
-		return fmt.Sprintf("%s: slot %d: lease lost: revoked %s", e.Name, e.Slot, e.Revoked)
+	if e.RevokedBy != nil {
+		return fmt.Sprintf("%s: slot %d: lease lost: revoked %s", e.Name, e.Slot, e.RevokedBy)
 	}
 	if e.Silent {
 		return fmt.Sprintf("%s: slot %d: lease lost: the store did not answer the heartbeat in time: %v", e.Name, e.Slot, e.Err)

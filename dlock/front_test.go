@@ -179,7 +179,7 @@ func newRival(t *testing.T, store *memlock.Store, lease *dlock.Lease) *rival {
 				t.Error(err)
 				return
 			}
-			time.Sleep(held.Ends)
+			time.Sleep(held.ExpiresIn)
 		}
 	}()
 	return r

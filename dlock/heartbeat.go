@@ -328,15 +328,15 @@ func (h *heart) renew(batch []*Lease) bool {
 	s.mu.Lock()
 	for i, l := range batch {
 		switch {
-		case err == nil && results[i].Outcome == OK:
-			if l.renewed(t, sent, results[i].News) {
+		case err == nil && results[i].Outcome == GrantOK:
+			if l.renewed(t, sent, results[i].Info) {
 				renewed = append(renewed, l)
 			} else { // it is over
 				h.turns.leave(l)
 				s.closeAt(t.mono)
 			}
-		case err == nil && results[i].Outcome == Lost:
-			if l.end(lost, &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Revoked: results[i].Revoked}) {
+		case err == nil && results[i].Outcome == GrantLost:
+			if l.end(lost, &LostError{Name: l.grant.Name, Slot: l.grant.Slot, RevokedBy: results[i].RevokedBy}) {
 				ended = append(ended, l)
 			}
 		case h.turns.has(l): // one that is meant to end does not end by the store's silence
@@ -435,7 +435,7 @@ func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled,
 			return append(left, owed...), err
 		}
 		for i, r := range results {
-			if r.Outcome == Unknown {
+			if r.Outcome == GrantUnknown {
 				left, unknown = append(left, owed[i]), cmp.Or(r.Err, errNoAnswer)
 			}
 		}

@@ -25,7 +25,7 @@ func TestHeartbeatIsBatched(t *testing.T) {
 		for _, name := range names("job", 1200) {
 			leases = append(leases, h.take(t, name, 1))
 		}
-		h.faulty.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Extend)
+		h.faulty.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpExtend)
 		advance(4*beat + beat/6)
 		for _, l := range leases {
 			wantHeld(t, l)
@@ -121,10 +121,10 @@ func TestOneHeartbeatAtATime(t *testing.T) {
 		for _, name := range names("job", 3*dlock.BeatBatch) {
 			h.take(t, name, 1)
 		}
-		h.faulty.Inject(dlocktest.Hang, dlocktest.Extend)
+		h.faulty.Inject(dlocktest.Hang, dlocktest.OpExtend)
 		advance(beat + 100*time.Millisecond)
 		h.take(t, "another", 1) // wants a beat after 2 s; this one hangs for 3 s
-		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.Acquire)
+		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.OpAcquire)
 		if _, err := h.Mutex("unsettled").TryAcquire(bg); err == nil { // wants one after 0.6 s
 			t.Fatal("the test is wrong: acquired")
 		}
@@ -177,7 +177,7 @@ func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 				t.Errorf("%d heartbeats with nothing held", after-before)
 			}
 		}
-		if n := h.faulty.Calls(dlocktest.Release); n != 3 {
+		if n := h.faulty.Calls(dlocktest.OpRelease); n != 3 {
 			t.Errorf("%d releases, want 3", n)
 		}
 	})
@@ -207,13 +207,13 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 					calls := 0
 					h.spy.onExtend = func(results []dlock.Result, err error) ([]dlock.Result, error) {
 						if calls++; calls <= 2 {
-							results[0] = dlock.Result{Outcome: dlock.Unknown}
+							results[0] = dlock.Result{Outcome: dlock.GrantUnknown}
 						}
 						return results, err
 					}
 				}
 				lease := h.take(t, "job", 1)
-				h.faulty.InjectN(2, c.fault, dlocktest.Extend)
+				h.faulty.InjectN(2, c.fault, dlocktest.OpExtend)
 				advance(20 * time.Minute)
 				wantHeld(t, lease)
 				calls := h.spy.extended()
@@ -244,7 +244,7 @@ func TestLastThirdOfTheWindow(t *testing.T) {
 					h := newHost(t, memlock.New(), dlock.SessionOptions{})
 					lease := h.take(t, "job", 1)
 					start := time.Now()
-					h.faulty.Inject(fault, dlocktest.Extend)
+					h.faulty.Inject(fault, dlocktest.OpExtend)
 					time.Sleep(trusted - timeout/2 - time.Millisecond)
 					h.faulty.Heal()
 					advance(2 * ttl)
@@ -281,7 +281,7 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 				for _, name := range names("job", 2*dlock.BeatBatch) {
 					leases = append(leases, h.take(t, name, 1))
 				}
-				h.faulty.InjectN(1, fault, dlocktest.Extend)
+				h.faulty.InjectN(1, fault, dlocktest.OpExtend)
 				advance(beat + timeout)
 				of := func(l *dlock.Lease) []time.Time { // the times of its calls
 					var at []time.Time
@@ -344,7 +344,7 @@ func TestWrongNumberOfResults(t *testing.T) {
 	for name, lie := range map[string]func([]dlock.Result) []dlock.Result{
 		"too few":  func(r []dlock.Result) []dlock.Result { return r[:1] },
 		"none":     func([]dlock.Result) []dlock.Result { return nil },
-		"too many": func(r []dlock.Result) []dlock.Result { return append(r, dlock.Result{Outcome: dlock.OK}) },
+		"too many": func(r []dlock.Result) []dlock.Result { return append(r, dlock.Result{Outcome: dlock.GrantOK}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -393,22 +393,22 @@ func TestStopRenewing(t *testing.T) {
 
 // What another host told the store about the name arrives with the heartbeat.
 //
-// Fails if renewed does not keep the news, or newLease those of the grant.
-func TestNewsArriveWithTheHeartbeat(t *testing.T) {
+// Fails if renewed does not keep the info, or newLease those of the grant.
+func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		a, b := newHost(t, store, dlock.SessionOptions{}), newHost(t, store, dlock.SessionOptions{})
 		lease := a.take(t, "job", 3)
-		if got := lease.News().Slots; got != 0 {
-			t.Errorf("News.Slots %d before anybody else told anything, want 0", got)
+		if got := lease.Info().DeclaredSlots; got != 0 {
+			t.Errorf("Info.DeclaredSlots %d before anybody else told anything, want 0", got)
 		}
 		second := b.take(t, "job", 5)
-		if got := second.News().Slots; got != 3 {
-			t.Errorf("News.Slots %d with the grant, want the 3 of the first host", got)
+		if got := second.Info().DeclaredSlots; got != 3 {
+			t.Errorf("Info.DeclaredSlots %d with the grant, want the 3 of the first host", got)
 		}
 		advance(beat)
-		if got := lease.News().Slots; got != 5 {
-			t.Errorf("News.Slots %d after a heartbeat, want the 5 of the other host", got)
+		if got := lease.Info().DeclaredSlots; got != 5 {
+			t.Errorf("Info.DeclaredSlots %d after a heartbeat, want the 5 of the other host", got)
 		}
 	})
 }
@@ -456,7 +456,7 @@ func TestUnsettledIsBounded(t *testing.T) {
 	t.Run("in number", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{})
-			h.faulty.Inject(down, dlocktest.Acquire)
+			h.faulty.Inject(down, dlocktest.OpAcquire)
 			for range dlock.MaxUnsettled + 50 {
 				h.Mutex("job").TryAcquire(bg)
 			}
@@ -525,7 +525,7 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})
 		start := time.Now()
-		h.faulty.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire)
+		h.faulty.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
 		var all sync.WaitGroup
 		all.Go(func() { h.take(t, "slow", 1) })
 		advance(300 * time.Millisecond)
@@ -547,7 +547,7 @@ func TestRetryIsNotHurried(t *testing.T) {
 		for _, name := range names("job", 10*dlock.BeatBatch) {
 			h.take(t, name, 1)
 		}
-		h.faulty.Inject(down, dlocktest.Extend)
+		h.faulty.Inject(down, dlocktest.OpExtend)
 		advance(beat - time.Millisecond) // none is due by itself
 		tried := map[string]time.Time{}
 		for _, c := range h.spy.extended() {
@@ -597,7 +597,7 @@ func TestGivingBackAlsoRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.take(t, "job", 1)
-		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.Acquire)
+		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.OpAcquire)
 		h.Mutex("another").TryAcquire(bg)
 		advance(ttl/10 + ttl/20)
 		if n, m := len(h.spy.extended()), len(h.spy.released()); n != 1 || m != 1 {
@@ -613,7 +613,7 @@ func TestRenewalLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.take(t, "ending", 1).StopRenewing()
-		h.faulty.Inject(down, dlocktest.Extend)
+		h.faulty.Inject(down, dlocktest.OpExtend)
 		advance(time.Second)
 		h.take(t, "job", 1)
 		advance(time.Second)

@@ -30,7 +30,7 @@ type Lease struct {
 	cancel  context.CancelCauseFunc // of ctx
 	sent    instant                 // the moment before the last request that the store answered "ok" was sent; written with both locks held
 	failure error                   // what the last heartbeat came back with, nil since the last renewal
-	news    News
+	info    Info
 	well    bool // the work ended well
 
 	release    sync.Once
@@ -90,11 +90,11 @@ func (l *Lease) Err() error {
 	return l.cause
 }
 
-// News is what the store last told about the name.
-func (l *Lease) News() News {
+// Info is what the store last told about the name.
+func (l *Lease) Info() Info {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.news
+	return l.info
 }
 
 // Valid reports whether the lease is held and its trust window open at this instant. It asks the clocks, not
@@ -118,17 +118,17 @@ func (l *Lease) StopRenewing() {
 	l.heart.turns.leave(l)
 }
 
-// Succeeded says that the work ended well. The store learns it with Release, and tells everybody who asks for the name
-// (News.Success). It does not end the lease.
-func (l *Lease) Succeeded() {
+// MarkSucceeded says that the work ended well. The store learns it with Release, and tells everybody who asks for the name
+// (Info.SinceSuccess). It does not end the lease.
+func (l *Lease) MarkSucceeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.well = true
 }
 
-// Abandoned reports whether whoever had the slot before let its lease end without releasing it, for instance because it was
+// PreviousExpired reports whether whoever had the slot before let its lease end without releasing it, for instance because it was
 // killed. False also if the store cannot tell.
-func (l *Lease) Abandoned() bool { return l.grant.Abandoned }
+func (l *Lease) PreviousExpired() bool { return l.grant.PreviousExpired }
 
 // Release gives the lease back. It does not end with ctx, of which it takes only the values; it
 // takes at most the session's StoreTimeout. It returns nil, an error matching ErrLost if the lease had
@@ -152,7 +152,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func newLease(ctx context.Context, s *Session, g Grant, sent, t instant) *Lease {
-	return &Lease{session: s, grant: g, since: t.mono, values: ctx, sent: sent, due: sent.mono.Add(s.ttl / 3), news: g.News}
+	return &Lease{session: s, grant: g, since: t.mono, values: ctx, sent: sent, due: sent.mono.Add(s.ttl / 3), info: g.Info}
 }
 
 // check ends the lease if its trust window has closed by t, and otherwise tells how long it has left. In doubt it cannot be told sleep from a
@@ -181,10 +181,10 @@ func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
 // renewed moves the trust window on, unless it had closed by t, after the reply: this process may have stood still, somebody else may have had
 // the slot, and a late copy of our acquire may have taken it for us once more. Whoever stands still after t does no harm: the window was open
 // when the store had answered, so the lease was never anybody else's, and what the store promised counts from sent.
-func (l *Lease) renewed(t, sent instant, news News) bool {
+func (l *Lease) renewed(t, sent instant, info Info) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.news = news
+	l.info = info
 	trust := l.session.trust
 	awake, total := t.since(l.sent)
 	if l.state != held || total >= trust && (suspendIsExact || awake >= trust) { // else it may have been a step of the wall clock

@@ -23,7 +23,7 @@ func TestI5_ReleaseAfterLossTakesNothing(t *testing.T) {
 		a := newHost(t, store, dlock.SessionOptions{})
 		b := newHost(t, store, dlock.SessionOptions{})
 		first := a.take(t, "job", 1)
-		a.faulty.Inject(down, dlocktest.Extend)
+		a.faulty.Inject(down, dlocktest.OpExtend)
 		second, err := b.Semaphore("job", 1).Acquire(bg)
 		if err != nil {
 			t.Fatal(err)
@@ -118,11 +118,11 @@ func TestI5_ReleaseTwice(t *testing.T) {
 			t.Errorf("Release again: %v, want what the first returned: nil", err)
 		}
 		wantHeld(t, next)
-		if n := h.faulty.Calls(dlocktest.Release); n != 1 {
+		if n := h.faulty.Calls(dlocktest.OpRelease); n != 1 {
 			t.Errorf("%d calls of Release, want 1", n)
 		}
 
-		h.faulty.Inject(down, dlocktest.Release)
+		h.faulty.Inject(down, dlocktest.OpRelease)
 		first, second := next.Release(bg), next.Release(bg)
 		wantStoreError(t, first, "release")
 		if first != second {
@@ -138,7 +138,7 @@ func TestI5_ReleaseTwice(t *testing.T) {
 func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 	h := newHost(t, memlock.New(), dlock.SessionOptions{})
 	lease := h.take(t, "job", 1)
-	h.faulty.Inject(dlocktest.Slow(50*time.Millisecond), dlocktest.Release)
+	h.faulty.Inject(dlocktest.Slow(50*time.Millisecond), dlocktest.OpRelease)
 	start := time.Now()
 	var all sync.WaitGroup
 	for range 10 {
@@ -152,7 +152,7 @@ func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := h.faulty.Calls(dlocktest.Release); n != 1 {
+	if n := h.faulty.Calls(dlocktest.OpRelease); n != 1 {
 		t.Errorf("%d calls of Release, want 1", n)
 	}
 }
@@ -161,7 +161,7 @@ func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 //
 // Fails if end does not look at the state (the "lost" would become the cause of a released lease, or the other way round).
 func TestReleaseDuringAHeartbeat(t *testing.T) {
-	for _, outcome := range []dlock.Outcome{dlock.OK, dlock.Lost, dlock.Unknown} {
+	for _, outcome := range []dlock.GrantOutcome{dlock.GrantOK, dlock.GrantLost, dlock.GrantUnknown} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{})
 			leases := make(chan *dlock.Lease, 1)
@@ -301,7 +301,7 @@ type unknownReleases struct {
 
 func (u *unknownReleases) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
 	if u.left--; u.left >= 0 {
-		return []dlock.Result{{Outcome: dlock.Unknown, Err: errDown}}, nil
+		return []dlock.Result{{Outcome: dlock.GrantUnknown, Err: errDown}}, nil
 	}
 	return u.DistributedLock.Release(ctx, grants...)
 }

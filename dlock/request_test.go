@@ -90,7 +90,7 @@ func TestRequestValidate(t *testing.T) {
 //
 // Fails if one has another's text.
 func TestOutcomeString(t *testing.T) {
-	for o, want := range map[dlock.Outcome]string{dlock.OK: "ok", dlock.Lost: "lost", dlock.Unknown: "unknown", 99: "unknown"} {
+	for o, want := range map[dlock.GrantOutcome]string{dlock.GrantOK: "ok", dlock.GrantLost: "lost", dlock.GrantUnknown: "unknown", 99: "unknown"} {
 		if got := o.String(); got != want {
 			t.Errorf("%d: %q, want %q", o, got, want)
 		}

@@ -9,8 +9,8 @@ import (
 
 // String leaves the token out.
 func (g Grant) String() string {
-	return fmt.Sprintf("{Name:%s Slots:%d Slot:%d Token:%s Fence:%d News:%+v Abandoned:%t Succeeded:%t}",
-		g.Name, g.Slots, g.Slot, hidden(g.Token), g.Fence, g.News, g.Abandoned, g.Succeeded)
+	return fmt.Sprintf("{Name:%s Slots:%d Slot:%d Token:%s Fence:%d Info:%+v PreviousExpired:%t Succeeded:%t}",
+		g.Name, g.Slots, g.Slot, hidden(g.Token), g.Fence, g.Info, g.PreviousExpired, g.Succeeded)
 }
 
 // LogValue leaves the token out.

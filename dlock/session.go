@@ -253,8 +253,8 @@ func (s *Session) ask(ctx *bounded, req Request, again bool) (g Grant, sent inst
 	if no, ok := errors.AsType[*NotAcquiredError](err); ok && no == nil {
 		err = errors.New("the store refused with a nil *NotAcquiredError")
 	}
-	slots := max(1, req.Slots, g.News.Limit)
-	if again && req.Slots > 0 && g.News.Orders > 0 {
+	slots := max(1, req.Slots, g.Info.SlotLimit)
+	if again && req.Slots > 0 && g.Info.Version > 0 {
 		slots = MaxSlots // since the first request a limit may have been lowered
 	}
 	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= slots) {
@@ -277,14 +277,14 @@ func (s *Session) releaseNow(ctx context.Context, g Grant) error {
 	call := &bounded{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
 	defer call.end()
 	results, err := s.callRelease(call, []Grant{g})
-	if err == nil && results[0].Outcome == Unknown {
+	if err == nil && results[0].Outcome == GrantUnknown {
 		err = cmp.Or(results[0].Err, errNoAnswer)
 	}
 	if err != nil {
 		s.settle(g)
 		return &StoreError{Op: "release", Name: g.Name, Err: err}
 	}
-	if results[0].Outcome == Lost {
+	if results[0].Outcome == GrantLost {
 		return &LostError{Name: g.Name, Slot: g.Slot}
 	}
 	return nil

@@ -234,7 +234,7 @@ func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		h := newHost(t, store, dlock.SessionOptions{})
-		h.faulty.Inject(dlocktest.LostReply, dlocktest.Acquire)
+		h.faulty.Inject(dlocktest.LostReply, dlocktest.OpAcquire)
 		for _, name := range names("job", 1200) {
 			if _, err := h.Semaphore(name, 1).TryAcquire(bg); err == nil {
 				t.Fatal("acquired")
@@ -259,14 +259,14 @@ func TestClose(t *testing.T) {
 		}
 
 		h.faulty.Heal()
-		asked := h.faulty.Calls(dlocktest.Acquire)
+		asked := h.faulty.Calls(dlocktest.OpAcquire)
 		if _, err := h.Mutex("job").TryAcquire(bg); err != dlock.ErrClosed {
 			t.Errorf("TryAcquire after Close: %v, want ErrClosed", err)
 		}
 		if _, err := h.Mutex("job").Acquire(bg); err != dlock.ErrClosed {
 			t.Errorf("Acquire after Close: %v, want ErrClosed at once", err)
 		}
-		if n := h.faulty.Calls(dlocktest.Acquire); n != asked {
+		if n := h.faulty.Calls(dlocktest.OpAcquire); n != asked {
 			t.Error("the store was asked after Close")
 		}
 		if err := h.Close(bg); err != nil {
@@ -285,19 +285,19 @@ func TestCloseWhileTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		h := newHost(t, store, dlock.SessionOptions{})
-		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.Acquire)
+		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.OpAcquire)
 		h.Mutex("job").TryAcquire(bg)
 		h.faulty.Inject(down)
 		if err := h.Close(bg); !errors.Is(err, errDown) {
 			t.Errorf("Close: %v, want what the store said", err)
 		}
 		advance(time.Hour)
-		if n := h.faulty.Calls(dlocktest.Release); n != 1 {
+		if n := h.faulty.Calls(dlocktest.OpRelease); n != 1 {
 			t.Errorf("%d releases, want 1", n)
 		}
 
 		unknown := newHost(t, &unknownReleases{DistributedLock: store, left: 1}, dlock.SessionOptions{})
-		unknown.faulty.InjectN(2, dlocktest.LostReply, dlocktest.Acquire)
+		unknown.faulty.InjectN(2, dlocktest.LostReply, dlocktest.OpAcquire)
 		unknown.Mutex("job").TryAcquire(bg)
 		if err := unknown.Close(bg); !errors.Is(err, errDown) {
 			t.Errorf("Close: %v, want what the store said about the grant", err)
@@ -339,7 +339,7 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		h := newHost(t, store, dlock.SessionOptions{})
-		h.faulty.Inject(dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire)
+		h.faulty.Inject(dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
 		time.AfterFunc(200*time.Millisecond, func() { h.Close(bg) })
 		lease, err := h.Semaphore("job", 1).TryAcquire(bg)
 		if lease != nil || err != dlock.ErrClosed {
@@ -355,12 +355,12 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 	// Without an answer there is nothing to give back: what may have been granted ends by itself. (Fails if settle does not look at closed.)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
-		h.faulty.Inject(dlocktest.Hang, dlocktest.Acquire)
+		h.faulty.Inject(dlocktest.Hang, dlocktest.OpAcquire)
 		time.AfterFunc(200*time.Millisecond, func() { h.Close(bg) })
 		_, err := h.Semaphore("job", 1).TryAcquire(bg)
 		wantStoreError(t, err, "acquire")
 		advance(time.Hour)
-		if !h.Idle() || h.faulty.Calls(dlocktest.Release) != 0 {
+		if !h.Idle() || h.faulty.Calls(dlocktest.OpRelease) != 0 {
 			t.Error("the session goes on after Close")
 		}
 	})
@@ -373,7 +373,7 @@ func TestNewSessionStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		advance(time.Hour)
-		if !h.Idle() || h.faulty.Calls(dlocktest.Acquire)+h.faulty.Calls(dlocktest.Extend)+h.faulty.Calls(dlocktest.Release) != 0 {
+		if !h.Idle() || h.faulty.Calls(dlocktest.OpAcquire)+h.faulty.Calls(dlocktest.OpExtend)+h.faulty.Calls(dlocktest.OpRelease) != 0 {
 			t.Error("something was started")
 		}
 	})

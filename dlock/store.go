@@ -16,7 +16,7 @@ type DistributedLock interface {
 	// its Reason. Any other error is the store's and means "unknown", not "no": the lease may have
 	// been granted. Asked again with the same Token, it returns (and extends) the same grant; a token whose grant has
 	// ended is a new one to the store, so nobody may use it again. When a tick is refused and no slot is free
-	// either, the Reason is the tick's; when the name is paused, it is Paused.
+	// either, the Reason is the tick's; when the name is paused, it is ReasonPaused.
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
 	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order;
@@ -33,7 +33,7 @@ type DistributedLock interface {
 // only the leases of its own process.
 type Lister interface {
 	// List returns the leases of a semaphore (slots > 0) or mutex (slots == 0) that have not ended, by slot.
-	List(ctx context.Context, name string, slots int) ([]Held, error)
+	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
 }
 
 // A Checker is a store that can find fault with its own settings without calling its server. It is
@@ -70,7 +70,7 @@ const (
 	// MaxTTL is the longest lease: longer ones would not come back within a day after their holder died.
 	MaxTTL = 24 * time.Hour
 	// MaxTickAhead is how far a tick may lie ahead of the store's clock. A claim further ahead would
-	// block the timer for every host with a correct clock, so it is refused with Reason TickAhead.
+	// block the timer for every host with a correct clock, so it is refused with ReasonTickAhead.
 	MaxTickAhead = 5 * time.Second
 )
 
@@ -88,18 +88,18 @@ type Request struct {
 // store keeps the latest one claimed and how often. Instants are told apart by the microsecond.
 type Tick struct {
 	At  time.Time // the scheduled instant
-	Max int       // starts of this tick allowed in the fleet, at least 1. A limit of slots that was ordered does not change it
+	Max int       // starts of this tick allowed in the fleet, at least 1. A limit of slots set at run time does not change it
 
 	// Schedule says which schedule the tick belongs to, as a hash does; 0: not known. The store keeps it with the latest tick claimed.
 	Schedule int64
 
 	// Missed, if it is set, makes this the claim of a tick that came due at that time while nobody was there. Nothing was missed, and the
 	// claim is refused, if
-	//   - a tick as late was claimed (TickTaken, TickLate);
-	//   - the latest tick claimed was of another Schedule, or none is known (TickFirst): a timer that is new, or was changed, has
+	//   - a tick as late was claimed (ReasonTickTaken, ReasonTickLate);
+	//   - the latest tick claimed was of another Schedule, or none is known (ReasonTickFirst): a timer that is new, or was changed, has
 	//     missed nothing before;
-	//   - it came due before the end of a pause, or of a limit of 0 (Paused);
-	//   - it came due before the end of a lease of the name (TickHeld): whoever held that was there, and skipped the tick.
+	//   - it came due before the end of a pause, or of a limit of 0 (ReasonPaused);
+	//   - it came due before the end of a lease of the name (ReasonTickHeld): whoever held that was there, and skipped the tick.
 	// Missed is not before At; it is later where hosts come to their ticks with a delay. The last two hold for a semaphore.
 	Missed time.Time
 }
@@ -111,13 +111,13 @@ type Grant struct {
 	Slot  int // 0 for a mutex
 	Token string
 	Fence Fence
-	News  News
+	Info  Info
 
-	// Abandoned: whoever had the slot before let its lease end without releasing it. Stores that cannot tell leave it false.
-	Abandoned bool
+	// PreviousExpired: whoever had the slot before let its lease end without releasing it. Stores that cannot tell leave it false.
+	PreviousExpired bool
 
 	// Succeeded, in a grant that is given to Release, says that the work ended well. If the grant is still held, the store
-	// remembers when that was, for News.
+	// remembers when that was, for Info.
 	Succeeded bool
 }
 
@@ -128,56 +128,56 @@ type Fence int64
 
 // A Result is the store's answer about one grant.
 type Result struct {
-	Outcome Outcome
-	Err     error  // Unknown: what went wrong for this grant alone, or nil
-	Revoked *Order // Lost, from Extend: by order of whom, if it was revoked; else nil
-	News    News
+	Outcome   GrantOutcome
+	Err       error   // GrantUnknown: what went wrong for this grant alone, or nil
+	RevokedBy *Origin // GrantLost, from Extend: who revoked the lease; else nil
+	Info      Info
 }
 
-// Outcome is what became of a grant in Extend or Release.
-type Outcome uint8
+// GrantOutcome is what became of a grant in Extend or Release.
+type GrantOutcome uint8
 
 const (
-	Unknown Outcome = iota // the store did not answer for this grant: ask again
-	OK                     // extended, or released
-	Lost                   // it had ended before: final
+	GrantUnknown GrantOutcome = iota // the store did not answer for this grant: ask again
+	GrantOK                          // extended, or released
+	GrantLost                        // it had ended before: final
 )
 
-func (o Outcome) String() string {
+func (o GrantOutcome) String() string {
 	switch o {
-	case OK:
+	case GrantOK:
 		return "ok"
-	case Lost:
+	case GrantLost:
 		return "lost"
 	default:
 		return "unknown"
 	}
 }
 
-// News travels with every answer, so that nobody needs to poll for it.
-type News struct {
-	// Slots is the number of slots that the latest grant of this name declared; 0 if there is nothing to tell.
+// Info travels with every answer, so that nobody needs to poll for it.
+type Info struct {
+	// DeclaredSlots is the number of slots that the latest grant of this name declared; 0 if there is nothing to tell.
 	// Hosts that declare different numbers share the slots they have in common and together never exceed the larger one.
-	Slots int
+	DeclaredSlots int
 
-	// Success is how long ago, by the store's clock, a grant of this name was last released as Succeeded, at least 1 µs; 0 if no
+	// SinceSuccess is how long ago, by the store's clock, a grant of this name was last released as Succeeded, at least 1 µs; 0 if no
 	// such release is known. Only answers to TryAcquire have it, and not of every store.
-	Success time.Duration
+	SinceSuccess time.Duration
 
-	// Orders is the version of what is ordered for the name, see Controller; 0: nothing was ever ordered. When it grows, something has changed.
+	// Version is that of the overrides of the name, see Controller; 0: it was never updated. When it grows, something has changed.
 	// Answers to TryAcquire and Extend have it.
-	Orders int64
+	Version int64
 
-	// Limit is how many slots were ordered instead of what requests declare; 0: nothing was ordered. Only answers to TryAcquire have it.
-	Limit int
+	// SlotLimit is how many slots are granted instead of what requests declare; 0: as they declare. Only answers to TryAcquire have it.
+	SlotLimit int
 }
 
-// Held is a lease as a Lister sees it.
-type Held struct {
-	Name   string
-	Slot   int
-	Holder Holder
-	Fence  Fence
-	Since  time.Duration // age
-	Ends   time.Duration // time left unless extended
+// A LeaseInfo is a lease as a Lister sees it.
+type LeaseInfo struct {
+	Name      string
+	Slot      int
+	Holder    Holder
+	Fence     Fence
+	HeldFor   time.Duration // age
+	ExpiresIn time.Duration // time left unless extended
 }

@@ -41,7 +41,7 @@ func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 					lease := h.take(t, "job", 1)
 					rival := newRival(t, store, lease)
 					advance(time.Duration(renewals)*beat + time.Millisecond)
-					h.faulty.Inject(fault, dlocktest.Extend)
+					h.faulty.Inject(fault, dlocktest.OpExtend)
 
 					advance(trusted - 2*time.Millisecond) // the last renewal was sent 1 ms before the fault
 					wantHeld(t, lease)
@@ -69,8 +69,8 @@ func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 			h := newHost(t, store, dlock.SessionOptions{})
 			lease := h.take(t, "job", 1)
 			rival := newRival(t, store, lease)
-			h.faulty.InjectN(1, slow, dlocktest.Extend)
-			h.faulty.Inject(down, dlocktest.Extend)
+			h.faulty.InjectN(1, slow, dlocktest.OpExtend)
+			h.faulty.Inject(down, dlocktest.OpExtend)
 			advance(beat + trusted - time.Nanosecond)
 			wantHeld(t, lease)
 			advance(time.Nanosecond)
@@ -82,8 +82,8 @@ func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()
 			h := newHost(t, store, dlock.SessionOptions{TTL: ttl, StoreTimeout: 2 * time.Second})
-			h.faulty.Inject(slow, dlocktest.Acquire)
-			h.faulty.Inject(down, dlocktest.Extend)
+			h.faulty.Inject(slow, dlocktest.OpAcquire)
+			h.faulty.Inject(down, dlocktest.OpExtend)
 			lease := h.take(t, "job", 1)
 			rival := newRival(t, store, lease)
 			advance(trusted - 900*time.Millisecond - time.Nanosecond)
@@ -121,14 +121,14 @@ func TestTrustWindow(t *testing.T) {
 				}
 				start := time.Now()
 				never := h.take(t, "never renewed", 1)
-				h.faulty.Inject(down, dlocktest.Extend)
+				h.faulty.Inject(down, dlocktest.OpExtend)
 				lost(never, start)
 
 				h.faulty.Heal()
 				lease := h.take(t, "renewed", 1)
 				advance(c.ttl + c.ttl/5)
 				beats := h.spy.extended()
-				h.faulty.Inject(down, dlocktest.Extend)
+				h.faulty.Inject(down, dlocktest.OpExtend)
 				lost(lease, beats[len(beats)-1].at)
 			})
 		})
@@ -145,7 +145,7 @@ func TestI2_MachineSlept(t *testing.T) {
 		sleep := dlock.FakeSleep(t, true)
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
-			h.faulty.Inject(heartbeat, dlocktest.Extend)
+			h.faulty.Inject(heartbeat, dlocktest.OpExtend)
 			lease := h.take(t, "job", 1)
 			advance(5500 * time.Millisecond) // the store that hangs is being waited for
 			wantHeld(t, lease)
@@ -174,7 +174,7 @@ func TestI2_ClosedIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
-		h.faulty.Inject(dlocktest.Slow(300*time.Millisecond), dlocktest.Extend)
+		h.faulty.Inject(dlocktest.Slow(300*time.Millisecond), dlocktest.OpExtend)
 		advance(5100 * time.Millisecond) // the heartbeat of 5 s is under way
 		wantHeld(t, lease)
 		sleep(9 * time.Second) // 5.1 s + 9 s > 14 s, but less than 14 s since the heartbeat was sent
@@ -211,7 +211,7 @@ func TestI2_MachineNapped(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
-		h.faulty.Inject(down, dlocktest.Extend)
+		h.faulty.Inject(down, dlocktest.OpExtend)
 		lease := h.take(t, "job", 1)
 		lease.Done() // somebody waits for its end
 		advance(time.Second)
@@ -298,7 +298,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 		step := dlock.FakeSleep(t, false)
 		synctest.Test(t, func(t *testing.T) {
 			h, _, lease := setUp(t)
-			h.faulty.Inject(down, dlocktest.Extend)
+			h.faulty.Inject(down, dlocktest.OpExtend)
 			step(time.Hour)
 			advance(trusted - renewed - time.Nanosecond)
 			if lease.Valid() || lease.Err() != nil {
@@ -313,7 +313,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 		step := dlock.FakeSleep(t, false)
 		synctest.Test(t, func(t *testing.T) {
 			h, _, lease := setUp(t)
-			h.faulty.Inject(down, dlocktest.Extend)
+			h.faulty.Inject(down, dlocktest.OpExtend)
 			step(-time.Hour)
 			wantHeld(t, lease)
 			advance(trusted - renewed - time.Nanosecond)
@@ -392,22 +392,22 @@ func TestLostErrorSilent(t *testing.T) {
 		want bool
 	}{
 		"the store did not answer": {func(t *testing.T, h host, l *dlock.Lease) {
-			h.faulty.Inject(down, dlocktest.Extend)
+			h.faulty.Inject(down, dlocktest.OpExtend)
 		}, true},
 		"the store said so": {func(t *testing.T, h host, l *dlock.Lease) {
 			h.store.Release(bg, h.spy.granted())
 		}, false},
 		"the store said so after a failure": {func(t *testing.T, h host, l *dlock.Lease) {
 			h.store.Release(bg, h.spy.granted())
-			h.faulty.InjectN(1, down, dlocktest.Extend)
+			h.faulty.InjectN(1, down, dlocktest.OpExtend)
 		}, false},
 		"meant to end": {func(t *testing.T, h host, l *dlock.Lease) {
 			h.take(t, "another", 1) // keeps the heartbeat busy
 			l.StopRenewing()
-			h.faulty.Inject(down, dlocktest.Extend)
+			h.faulty.Inject(down, dlocktest.OpExtend)
 		}, false},
 		"recovered": {func(t *testing.T, h host, l *dlock.Lease) {
-			h.faulty.InjectN(1, down, dlocktest.Extend)
+			h.faulty.InjectN(1, down, dlocktest.OpExtend)
 			advance(beat + ttl/10 + ttl/20)
 			l.StopRenewing()
 		}, false},
@@ -438,7 +438,7 @@ func TestLostErrorSilent(t *testing.T) {
 				l.StopRenewing()
 				ending = append(ending, l)
 			}
-			h.faulty.Inject(dlocktest.Hang, dlocktest.Extend)
+			h.faulty.Inject(dlocktest.Hang, dlocktest.OpExtend)
 			advance(3 * time.Second)
 			for _, l := range ending {
 				if how := wantLost(t, l); how.Silent {
@@ -517,8 +517,8 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	t.Run("acquired", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{})
-			h.faulty.Inject(down, dlocktest.Extend)
-			h.faulty.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire)
+			h.faulty.Inject(down, dlocktest.OpExtend)
+			h.faulty.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
 			start := time.Now()
 			slow := make(chan *dlock.Lease)
 			go func() { slow <- h.take(t, "first", 1) }()
@@ -539,7 +539,7 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 			h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
 				for i, g := range h.spy.extended()[len(h.spy.extended())-1].grants {
 					if g.Name == "second" {
-						r[i] = dlock.Result{Outcome: dlock.Unknown}
+						r[i] = dlock.Result{Outcome: dlock.GrantUnknown}
 					}
 				}
 				return r, err
@@ -572,7 +572,7 @@ func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		h.take(t, "job", 1)
-		h.faulty.Inject(dlocktest.Slow(300*time.Millisecond), dlocktest.Extend)
+		h.faulty.Inject(dlocktest.Slow(300*time.Millisecond), dlocktest.OpExtend)
 		advance(5100 * time.Millisecond)
 		sleep(9 * time.Second)
 		advance(200 * time.Millisecond)
@@ -591,7 +591,7 @@ func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
 		lease.Done() // somebody waits for its end
-		h.faulty.Inject(dlocktest.Slow(900*time.Millisecond), dlocktest.Extend)
+		h.faulty.Inject(dlocktest.Slow(900*time.Millisecond), dlocktest.OpExtend)
 		advance(5100 * time.Millisecond)
 		sleep(5 * time.Second)
 		advance(time.Second)

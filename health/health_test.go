@@ -435,7 +435,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 		go func() { done <- timers.Run(ctx) }()
 		time.Sleep(90*time.Minute + time.Second) // no heartbeat is due at this instant
 		synctest.Wait()
-		calls := link.Calls(dlocktest.Acquire) + link.Calls(dlocktest.Extend) + link.Calls(dlocktest.Release)
+		calls := link.Calls(dlocktest.OpAcquire) + link.Calls(dlocktest.OpExtend) + link.Calls(dlocktest.OpRelease)
 		link.Inject(dlocktest.Hang)
 		began := time.Now()
 		for range 5_000 {
@@ -448,7 +448,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("probes waited %v", took)
 		}
-		if n := link.Calls(dlocktest.Acquire) + link.Calls(dlocktest.Extend) + link.Calls(dlocktest.Release); n != calls {
+		if n := link.Calls(dlocktest.OpAcquire) + link.Calls(dlocktest.OpExtend) + link.Calls(dlocktest.OpRelease); n != calls {
 			t.Errorf("15,000 probes made %d calls to the store", n-calls)
 		}
 		time.Sleep(time.Hour) // a tick meets the store that hangs

@@ -104,7 +104,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	if d.skipped[LimitGlobal] < 1000 {
 		t.Fatalf("skipped: %v", d.skipped)
 	}
-	d.told.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.Full}, time.Now().Add(time.Hour)}
+	d.told.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour)}
 	if n := testing.AllocsPerRun(1000, tick); n != 0 {
 		t.Errorf("%v allocations with a remembered answer, want 0", n)
 	}

@@ -97,11 +97,11 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 	case lease != nil:
 		s.answered(e)
 		e.moreTold().full = fullAnswer{}
-		news := lease.News()
-		s.declared(e, news.Slots)
-		s.obey(e, news, nil)
-		s.heardOfSuccess(e, news.Success)
-		if t := s.tally(e); t != nil && lease.Abandoned() {
+		info := lease.Info()
+		s.declared(e, info.DeclaredSlots)
+		s.obey(e, info, nil)
+		s.heardOfSuccess(e, info.SinceSuccess)
+		if t := s.tally(e); t != nil && lease.PreviousExpired() {
 			t.leasesExpired++
 		}
 		if !s.quarantine.IsZero() && !time.Now().Before(s.quarantine) {
@@ -110,19 +110,19 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		}
 	case refused:
 		s.answered(e)
-		s.declared(e, no.News.Slots)
+		s.declared(e, no.Info.DeclaredSlots)
 		if t.missed == 0 { // one that was missed may be refused for a pause that is over
-			s.obey(e, no.News, no)
+			s.obey(e, no.Info, no)
 		}
-		s.heardOfSuccess(e, no.News.Success)
-		if no.News.Success == 0 || t.at != 0 && e.mayEndInTime(no) {
+		s.heardOfSuccess(e, no.Info.SinceSuccess)
+		if no.Info.SinceSuccess == 0 || t.at != 0 && e.mayEndInTime(no) {
 			d.silence.unknown()
 		}
 		e.moreTold().holder = no.Holder
 		s.remember(e, no)
 		s.heldFor(e, no)
-		if no.Reason == dlock.Quarantine {
-			s.quarantined(no.Ends)
+		if no.Reason == dlock.ReasonQuarantine {
+			s.quarantined(no.ExpiresIn)
 		}
 	}
 	return false
@@ -165,12 +165,12 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 // heldFor says once of each holder that it holds a slot for longer than any run should take. Called with mu held.
 func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
 	d := e.moreTold()
-	if no.Reason != dlock.Full || no.Since-no.Since/3 <= e.timer.MaxRunTime || d.overlong == no.Holder {
+	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= e.timer.MaxRunTime || d.overlong == no.Holder {
 		return
 	}
 	d.overlong = no.Holder
 	s.say(slog.LevelWarn, "timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
-		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.Since.Round(time.Millisecond), "max_run_time", e.timer.MaxRunTime)
+		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.HeldFor.Round(time.Millisecond), "max_run_time", e.timer.MaxRunTime)
 	if t := s.tally(e); t != nil {
 		t.overlongHolds++
 	}
@@ -219,10 +219,10 @@ func (s *Scheduler) declared(e *entry, slots int) {
 // not lose its day to a restart of the store. Called with mu held.
 func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	if !ok || no.Reason != dlock.Quarantine || t.at == 0 || e.gone || !s.starting() {
+	if !ok || no.Reason != dlock.ReasonQuarantine || t.at == 0 || e.gone || !s.starting() {
 		return false
 	}
-	when := s.now().Add(max(no.Ends, unknownQuarantine)).Add(time.Millisecond)
+	when := s.now().Add(max(no.ExpiresIn, unknownQuarantine)).Add(time.Millisecond)
 	if e.due != t.at || e.next != 0 && e.next <= when.UnixMicro() {
 		return false
 	}

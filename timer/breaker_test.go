@@ -95,7 +95,7 @@ func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
-		h.link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.Acquire) // an acquire is made twice
+		h.link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
 			if h.Status().Store.Open || h.StoreReachable() != nil {
@@ -135,7 +135,7 @@ func TestProbeFindsOut(t *testing.T) {
 		h.link.Heal()
 		until(t, 15*time.Second, "the store is found to be back", func() bool { return h.StoreReachable() == nil && h.Status().Store.Up })
 		time.Sleep(time.Hour)
-		h.link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.Acquire) // renewals work
+		h.link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.OpAcquire) // renewals work
 		until(t, 30*time.Second, "the store is found not to grant", func() bool { return h.StoreReachable() != nil })
 		h.link.Heal()
 		until(t, 15*time.Second, "the store is found to grant", func() bool { return h.StoreReachable() == nil })
@@ -195,7 +195,7 @@ func TestLateRenewalShows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		h.link.Inject(dlocktest.Hang, dlocktest.Extend)
+		h.link.Inject(dlocktest.Hang, dlocktest.OpExtend)
 		until(t, 12*time.Second, "it is late", func() bool { return h.LeasesRenewed() != nil })
 		if !h.Status().Timers[0].Running[0].Valid {
 			t.Error("it was said only when the slot was lost")

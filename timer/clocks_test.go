@@ -83,7 +83,7 @@ func (c clocked) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 	return c.DistributedLock.Release(ctx, grants...)
 }
 
-func (c clocked) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (c clocked) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	return c.DistributedLock.(dlock.Lister).List(ctx, name, slots)
 }
 

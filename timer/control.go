@@ -35,47 +35,47 @@ func (s *Scheduler) Control() *Control {
 
 // Pause keeps a timer from starting anywhere until then, at most ten years. Runs that go on are left alone. Ticks that come due meanwhile are skipped
 // (Paused) and not made up for. A second pause takes the place of the first. The time that is left counts, by the store's clock.
-func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Order) error {
+func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	if left <= 0 {
 		return fmt.Errorf("timer %q: a pause until %s is over: choose a later time", timer, until.Format(time.RFC3339))
 	}
-	return c.order(ctx, timer, dlock.Change{Pause: &dlock.Pause{Order: by, For: left}})
+	return c.order(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by, For: left}})
 }
 
 // Resume ends a pause. It does nothing to a timer that is not paused.
-func (c *Control) Resume(ctx context.Context, timer string, by dlock.Order) error {
-	return c.order(ctx, timer, dlock.Change{Pause: &dlock.Pause{Order: by}})
+func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) error {
+	return c.order(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by}})
 }
 
 // SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing starts.
 // A MaxPerHost that the code does not state follows; one that it states stays. MaxPerTick stays in any case: more runs may overlap, but no tick
 // is run more often. When n is lower, runs that go on are left alone, and none starts until fewer than n go on. As with a Pause, ticks that came due while
 // it was 0 are not made up for.
-func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Order) error {
+func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Origin) error {
 	if n < 0 || n > maxLimit {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)
 	}
-	return c.order(ctx, timer, dlock.Change{Limit: &dlock.Limit{Order: by, Slots: n}})
+	return c.order(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: n}})
 }
 
 // ResetMaxConcurrency has what the code says be in force again.
-func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Order) error {
-	return c.order(ctx, timer, dlock.Change{Limit: &dlock.Limit{Order: by, Slots: -1}})
+func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Origin) error {
+	return c.order(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: -1}})
 }
 
 // Trigger has one host, whichever is first, run the timer now: within a heartbeat. As Scheduler.Trigger, which runs it on this host, it obeys
 // MaxConcurrency, MaxPerHost and a pause. At most one host tries, once; its log says what came of it, as do those of hosts
 // that have no place for it. Of two triggers within
 // a heartbeat, the first may be overtaken. One that no host has heard of within a minute lapses.
-func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Order) error {
-	return c.order(ctx, timer, dlock.Change{Trigger: &by})
+func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Origin) error {
+	return c.order(ctx, timer, dlock.Update{Trigger: &by})
 }
 
 // ForceRelease ends the run that holds a slot of the timer: with its next heartbeat its context ends, with a cause that matches
 // dlock.ErrLost and names who ordered it. The slot becomes free when the handler has returned, or when the lease ends, never before; so a
 // holder that is dead or stopped keeps it no longer than without this order. It returns dlock.ErrNotHeld if nobody holds the slot.
-func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by dlock.Order) error {
+func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by dlock.Origin) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by d
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
 	name := Timer{Name: timer}.lockName()
-	var held []dlock.Held
+	var held []dlock.LeaseInfo
 	err = guard(func() (err error) { held, err = lister.List(ctx, name, dlock.MaxSlots); return err })
 	if err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
@@ -104,10 +104,10 @@ func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by d
 }
 
 // Orders tells what stands ordered for a timer, and which tick was claimed last.
-func (c *Control) Orders(ctx context.Context, timer string) (dlock.Orders, error) {
+func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {
-		return dlock.Orders{}, err
+		return dlock.ControlState{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -116,7 +116,7 @@ func (c *Control) Orders(ctx context.Context, timer string) (dlock.Orders, error
 		err = list[0].Err
 	}
 	if err != nil {
-		return dlock.Orders{}, fmt.Errorf("timer %q: %w", timer, err)
+		return dlock.ControlState{}, fmt.Errorf("timer %q: %w", timer, err)
 	}
 	list[0].Name = timer
 	return list[0], nil
@@ -130,7 +130,7 @@ func (c *Control) controller() (dlock.Controller, error) {
 	return ctl, nil
 }
 
-func (c *Control) order(ctx context.Context, timer string, change dlock.Change) error {
+func (c *Control) order(ctx context.Context, timer string, change dlock.Update) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err
@@ -138,10 +138,10 @@ func (c *Control) order(ctx context.Context, timer string, change dlock.Change) 
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
 	// The order first: whoever hears that there is something new must find it.
-	if err := guard(func() error { return ctl.Order(ctx, Timer{Name: timer}.lockName(), change) }); err != nil {
+	if err := guard(func() error { return ctl.Update(ctx, Timer{Name: timer}.lockName(), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
-	if err := guard(func() error { return ctl.Order(ctx, hostsLock, dlock.Change{}) }); err != nil {
+	if err := guard(func() error { return ctl.Update(ctx, hostsLock, dlock.Update{}) }); err != nil {
 		return fmt.Errorf("timer %q: the store keeps the order, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w", timer, err)
 	}
 	return nil

@@ -163,8 +163,8 @@ func TestWithoutAStore(t *testing.T) {
 			t.Errorf("%d at once, slots %v; want 2 in slots 0 and 1", f.watch.peak["a"], slots)
 		}
 		// The host's own slot, and one probe per 11 to 15 s, whatever the timers do.
-		if st := local.Status().Timers; local.link.Calls(dlocktest.Acquire) > 7 || st[0].Started < 59 || st[1].Started < 59 {
-			n := local.link.Calls(dlocktest.Acquire)
+		if st := local.Status().Timers; local.link.Calls(dlocktest.OpAcquire) > 7 || st[0].Started < 59 || st[1].Started < 59 {
+			n := local.link.Calls(dlocktest.OpAcquire)
 			t.Errorf("timers with nothing to ask called the store %d times; %+v", n, local.Status())
 		}
 		f.stop()

@@ -44,7 +44,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		h.link.Inject(dlocktest.Hang)
 		time.Sleep(5 * time.Second) // it is found out
 		local.Store(0)
-		asked := h.link.Calls(dlocktest.Acquire)
+		asked := h.link.Calls(dlocktest.OpAcquire)
 		time.Sleep(60 * time.Second)
 		if n := local.Load(); n < 5400-900 {
 			t.Errorf("%d runs in 5,400 ticks without the store", n)
@@ -52,7 +52,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		if n := skip.Load(); n != 0 {
 			t.Errorf("%d runs of timers that are to skip", n)
 		}
-		if n := h.link.Calls(dlocktest.Acquire) - asked; n > 2*60+10 {
+		if n := h.link.Calls(dlocktest.OpAcquire) - asked; n > 2*60+10 {
 			t.Errorf("the store was asked %d times in a minute, want twice per StoreTimeout at most", n)
 		}
 		h.link.Heal()
@@ -142,8 +142,8 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 		var runs atomic.Int64
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { runs.Add(1); return nil }})
 		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
-		before := h.link.Calls(dlocktest.Acquire)
-		until(t, 3*time.Second, "an attempt is under way", func() bool { return h.link.Calls(dlocktest.Acquire) == before+1 })
+		before := h.link.Calls(dlocktest.OpAcquire)
+		until(t, 3*time.Second, "an attempt is under way", func() bool { return h.link.Calls(dlocktest.OpAcquire) == before+1 })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := h.Remove(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {

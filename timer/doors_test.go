@@ -119,7 +119,7 @@ func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), f.handler(0))...)
-		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
+		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(1150 * time.Millisecond)
 		if took := h.stopped(t); took > 100*time.Millisecond { // what is under way
 			t.Errorf("Run returned after %v", took)
@@ -153,7 +153,7 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 			}
 			return nil
 		})...)
-		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
+		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(10 * time.Second)
 		if started, skipped := h.accounted(t); skipped[timer.StoreBusy] != 200-128 || started != 128+200 {
 			t.Errorf("%d started, skipped %v; want 72 skipped, whose turn had not come, and all others started", started, skipped)
@@ -172,7 +172,7 @@ func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
 		f := newFleet(t)
 		var ran atomic.Int64
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), func(context.Context) error { ran.Add(1); return nil })...)
-		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.Acquire)
+		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(1050 * time.Millisecond)
 		var all sync.WaitGroup
 		for i := range 500 {
@@ -293,7 +293,7 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 				if err := h.Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
 					t.Error(err)
 				}
-				h.link.Inject(fault, dlocktest.Acquire)
+				h.link.Inject(fault, dlocktest.OpAcquire)
 				time.Sleep(time.Second)
 				triggered := make(chan error, 1)
 				go func() { triggered <- h.Trigger(t.Context(), "manual") }()
@@ -490,7 +490,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 
 // Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when it is gone.
 //
-// Fails when heard does not look at the News of a grant, or of a refusal, or when declared does not forget.
+// Fails when heard does not look at the Info of a grant, or of a refusal, or when declared does not forget.
 func TestDisagreementEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -97,10 +97,10 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 		if took := time.Since(began); took > time.Second+timer.CancelGrace+2*time.Second {
 			t.Errorf("Run returned after %v", took)
 		}
-		releases := h.link.Calls(dlocktest.Release)
+		releases := h.link.Calls(dlocktest.OpRelease)
 		close(forever)
 		time.Sleep(time.Second)
-		if n := h.link.Calls(dlocktest.Release); n != releases {
+		if n := h.link.Calls(dlocktest.OpRelease); n != releases {
 			t.Error("its slot was released after Run had returned")
 		}
 		if list, _ := f.store.List(t.Context(), "timer:stuck", 1); len(list) != 1 {

@@ -204,13 +204,13 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 
 // askStore adds what the store knows.
 func (s *Scheduler) askStore(ctx context.Context, x *Explanation) {
-	o, err := s.Control().Orders(ctx, x.Timer)
+	o, err := s.Control().Inspect(ctx, x.Timer)
 	if err != nil {
 		return
 	}
-	x.Claimed, x.Claimer, x.Paused = o.Tick, o.Holder, o.Pause
-	if !o.Tick.IsZero() {
-		x.Claimed = o.Tick.UTC()
+	x.Claimed, x.Claimer, x.Paused = o.LastTick, o.ClaimedBy, o.Pause
+	if !o.LastTick.IsZero() {
+		x.Claimed = o.LastTick.UTC()
 	}
 }
 
@@ -255,7 +255,7 @@ func (x *Explanation) words(w wording) string {
 		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano), x.Claimer)
 	}
 	if x.Paused != nil && x.Reason != Paused {
-		text += fmt.Sprintf("; paused now %s, for another %v", x.Paused.Order, x.Paused.For.Round(time.Second))
+		text += fmt.Sprintf("; paused now %s, for another %v", x.Paused.Origin, x.Paused.For.Round(time.Second))
 	}
 	return text
 }
@@ -288,10 +288,10 @@ func (x *Explanation) why(w wording) string {
 	if no, refused := errors.AsType[*dlock.NotAcquiredError](x.Err); refused {
 		text := no.Error()
 		switch {
-		case no.Reason == dlock.Full && no.Holder != (dlock.Holder{}):
-			text += ": since " + w.said.Add(-no.Since).UTC().Format(time.RFC3339Nano)
-		case no.Reason == dlock.Paused && no.Ends > 0:
-			text += ": until " + w.said.Add(no.Ends).UTC().Format(time.RFC3339Nano)
+		case no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}):
+			text += ": since " + w.said.Add(-no.HeldFor).UTC().Format(time.RFC3339Nano)
+		case no.Reason == dlock.ReasonPaused && no.ExpiresIn > 0:
+			text += ": until " + w.said.Add(no.ExpiresIn).UTC().Format(time.RFC3339Nano)
 		}
 		return text
 	}

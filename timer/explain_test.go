@@ -90,7 +90,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			h.link.Heal()
 		}, reason: timer.LimitLocal, says: "as many runs went on here as may (MaxPerHost 3)"},
 		"removed or drained": {when: func(t *testing.T, f *fleet, h *host) {
-			h.link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.Acquire)
+			h.link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.OpAcquire)
 			time.Sleep(30*time.Second + 100*time.Millisecond)
 			h.stopped(t)
 			f.hosts = nil

@@ -69,10 +69,10 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 			}
 			e := s.entries["a"]
 			for _, since := range []time.Duration{0, time.Minute, min(most, longest/3*2)} {
-				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.Full, Holder: dlock.NewHolder(), Since: since})
+				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
 			}
 			if most == time.Hour {
-				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.Full, Holder: dlock.NewHolder(), Since: 90*time.Minute + time.Second})
+				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
 			}
 			s.lock()
 			s.unlock()
@@ -139,7 +139,7 @@ func (f *forever) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant,
 			time.Sleep(time.Second) // else virtual time stands still
 		}
 	}
-	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Quarantine, Ends: longest}
+	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: longest}
 }
 
 func (f *forever) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {

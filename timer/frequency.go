@@ -22,8 +22,8 @@ type fullAnswer struct {
 // remember keeps a "full" in mind, if a slot has been held for longer than an interval: such a run will hardly have ended at the next tick, a short one
 // will. A slot may become free earlier all the same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with mu held.
 func (s *Scheduler) remember(e *entry, no *dlock.NotAcquiredError) {
-	if interval := e.interval(); no.Reason == dlock.Full && interval < highFrequency && no.Since >= interval {
-		e.moreTold().full = fullAnswer{no, time.Now().Add(min(no.Ends, remembered))}
+	if interval := e.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency && no.HeldFor >= interval {
+		e.moreTold().full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered))}
 	}
 }
 

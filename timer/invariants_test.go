@@ -103,7 +103,7 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 5, MaxPerTick: most,
 						Run: f.handler(50 * time.Millisecond)})
 					// The store is reached at different moments: jobs are over before the next host asks.
-					h.link.Inject(dlocktest.Slow(time.Duration(len(f.hosts))*100*time.Millisecond), dlocktest.Acquire)
+					h.link.Inject(dlocktest.Slow(time.Duration(len(f.hosts))*100*time.Millisecond), dlocktest.OpAcquire)
 				}
 				time.Sleep(100 * 2 * time.Second)
 				f.stop()

@@ -26,7 +26,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 		timers := many(10_000, once(time.Now().Add(time.Second)), f.handler(0))
 		timers = append(timers, timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		h := f.start(timer.Config{}, timers...)
-		h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.Acquire)
+		h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(time.Minute)
 		often, _ := h.Status().Timer("often")
 		if often.Started < 58 {
@@ -44,7 +44,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 			timers := many(500, schedule.Every(time.Second).Offset(0), f.handler(0))
 			timers = append(timers, timer.Timer{Name: "rarely", Schedule: schedule.Every(24 * time.Hour).Offset(5500 * time.Millisecond), Run: f.handler(0)})
 			h := f.start(timer.Config{}, timers...)
-			h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.Acquire)
+			h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
 			time.Sleep(30 * time.Second)
 			if st, _ := h.Status().Timer("rarely"); st.Started != 1 {
 				t.Errorf("%+v", st)
@@ -124,7 +124,7 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{StoreTimeout: 5 * time.Second}, append(many(3, nil, f.handler(0)), timer.Timer{Name: "many", MaxConcurrency: 1000, Run: f.handler(0)})...)
 		time.Sleep(time.Minute) // the host has its own slot
-		h.link.Inject(dlocktest.Slow(3*time.Second), dlocktest.Acquire)
+		h.link.Inject(dlocktest.Slow(3*time.Second), dlocktest.OpAcquire)
 		var all sync.WaitGroup
 		for range 64 {
 			all.Go(func() { _ = h.Trigger(t.Context(), "many") })
@@ -173,7 +173,7 @@ func TestTriggerReturnsWhenStatusShowsTheRun(t *testing.T) {
 		for n := range 100 {
 			for _, name := range []string{"shared", "local", "down"} {
 				if name == "down" && n == 0 {
-					h.link.Inject(dlocktest.Error(errors.New("no")), dlocktest.Acquire)
+					h.link.Inject(dlocktest.Error(errors.New("no")), dlocktest.OpAcquire)
 				}
 				if err := h.Trigger(t.Context(), name); err != nil {
 					t.Error(err)

@@ -203,7 +203,7 @@ func (m *metrics) write(w *series, e *entry) {
 	}
 	for outcome, n := range t.shared.beats {
 		if n > 0 {
-			w.counter(m.beats, n, name, dlock.Outcome(outcome).String())
+			w.counter(m.beats, n, name, dlock.GrantOutcome(outcome).String())
 		}
 	}
 	if t.shared.held.count() > 0 {

@@ -22,15 +22,15 @@ type orders struct {
 	limit     int   // MaxConcurrency instead of what the code says; 0: none
 	paused    bool
 	until     time.Time // of the pause; zero: open
-	order     dlock.Order
+	order     dlock.Origin
 	triggered time.Time // the latest trigger that was seen
 }
 
 // refusal is why a timer does not run that is paused.
 func (o *orders) refusal(e *entry) error {
-	no := &dlock.NotAcquiredError{Name: e.timer.lockName(), Reason: dlock.Paused, Slots: e.timer.slots(), Order: o.order}
+	no := &dlock.NotAcquiredError{Name: e.timer.lockName(), Reason: dlock.ReasonPaused, Slots: e.timer.slots(), PausedBy: o.order}
 	if !o.until.IsZero() {
-		no.Ends = time.Until(o.until)
+		no.ExpiresIn = time.Until(o.until)
 	}
 	return no
 }
@@ -58,20 +58,20 @@ func (o *orders) outdated(version int64) bool {
 }
 
 // obey takes in what an answer of the store tells of orders. Called with mu held.
-func (s *Scheduler) obey(e *entry, news dlock.News, no *dlock.NotAcquiredError) {
-	if e.moreTold().orders.outdated(news.Orders) {
+func (s *Scheduler) obey(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
+	if e.moreTold().orders.outdated(info.Version) {
 		return
 	}
-	if no != nil && no.Reason == dlock.Paused {
-		s.setPause(e, &no.Order, no.Ends)
+	if no != nil && no.Reason == dlock.ReasonPaused {
+		s.setPause(e, &no.PausedBy, no.ExpiresIn)
 	} else {
 		s.setPause(e, nil, 0)
 	}
-	s.setLimit(e, news.Limit)
+	s.setLimit(e, info.SlotLimit)
 }
 
 // setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called with mu held.
-func (s *Scheduler) setPause(e *entry, by *dlock.Order, left time.Duration) {
+func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	o := &e.moreTold().orders
 	was := o.paused
 	o.paused, o.until = by != nil, time.Time{}
@@ -194,7 +194,7 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 		return err
 	}
 	if err != nil {
-		list = []dlock.Orders{{Err: err}}
+		list = []dlock.ControlState{{Err: err}}
 	}
 	var failure error
 	faults := 0
@@ -213,8 +213,8 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 }
 
 // readOrders turns a panic of a store, and an answer to something else, into an error.
-func readOrders(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.Orders, err error) {
-	err = guard(func() (err error) { list, err = ctl.Orders(ctx, names...); return err })
+func readOrders(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
+	err = guard(func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
 	if err == nil && len(list) != len(names) {
 		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
 	}
@@ -225,7 +225,7 @@ func readOrders(ctx context.Context, ctl dlock.Controller, names []string) (list
 const staleTrigger = time.Minute
 
 // takeOrders takes in what stands ordered for a timer.
-func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
+func (s *Scheduler) takeOrders(e *entry, now dlock.ControlState) {
 	s.lock()
 	defer s.unlock()
 	if e.gone || e.detail == nil && now.Version == 0 || e.moreTold().orders.outdated(now.Version) {
@@ -237,9 +237,9 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.Orders) {
 	}
 	switch {
 	case now.Pause != nil:
-		s.setPause(e, &now.Pause.Order, now.Pause.For)
+		s.setPause(e, &now.Pause.Origin, now.Pause.For)
 	case now.Limit != nil && limit == 0:
-		s.setPause(e, &now.Limit.Order, 0)
+		s.setPause(e, &now.Limit.Origin, 0)
 	default:
 		s.setPause(e, nil, 0)
 	}

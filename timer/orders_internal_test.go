@@ -18,7 +18,7 @@ func TestOlderAnswersUndoNoOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := s.entries["a"]
-	ann := dlock.Order{By: "ann"}
+	ann := dlock.Origin{By: "ann"}
 	is := func(what string, paused bool, limit int) {
 		t.Helper()
 		ts, _ := s.Status().Timer("a")
@@ -26,19 +26,19 @@ func TestOlderAnswersUndoNoOrder(t *testing.T) {
 			t.Errorf("%s: paused %+v, limit %d; want %v and %d", what, ts.Paused, ts.Ordered, paused, limit)
 		}
 	}
-	answer := func(news dlock.News) {
+	answer := func(info dlock.Info) {
 		s.lock()
 		defer s.unlock()
-		s.obey(e, news, nil)
+		s.obey(e, info, nil)
 	}
-	s.takeOrders(e, dlock.Orders{Version: 5, Pause: &dlock.Pause{Order: ann, For: time.Hour}, Limit: &dlock.Limit{Order: ann, Slots: 7}})
+	s.takeOrders(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Limit: &dlock.Limit{Origin: ann, Slots: 7}})
 	is("read", true, 7)
-	answer(dlock.News{Orders: 4, Limit: 3})
+	answer(dlock.Info{Version: 4, SlotLimit: 3})
 	is("an answer from before the order", true, 7)
-	s.takeOrders(e, dlock.Orders{Version: 3})
+	s.takeOrders(e, dlock.ControlState{Version: 3})
 	is("orders from before the order", true, 7)
-	answer(dlock.News{Orders: 6, Limit: 2})
+	answer(dlock.Info{Version: 6, SlotLimit: 2})
 	is("a later answer", false, 2)
-	answer(dlock.News{})
+	answer(dlock.Info{})
 	is("a store that lost its data", false, 0)
 }

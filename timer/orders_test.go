@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-var ann = dlock.Order{By: "ann", Note: "the database is being moved"}
+var ann = dlock.Origin{By: "ann", Note: "the database is being moved"}
 
 // beat is when every host has heard of an order: the longest heartbeat, and a moment.
 const beat = dlock.DefaultTTL/3 + time.Second
@@ -49,7 +49,7 @@ func TestPauseReachesTheFleet(t *testing.T) {
 		time.Sleep(beat)
 		for i, h := range f.hosts {
 			for _, ts := range h.Status().Timers {
-				if ts.Paused == nil || ts.Paused.Order != ann || ts.Paused.Until.Sub(end).Abs() > 2*time.Second {
+				if ts.Paused == nil || ts.Paused.Origin != ann || ts.Paused.Until.Sub(end).Abs() > 2*time.Second {
 					t.Errorf("host %d: %s: paused %+v, want until %v by ann", i, ts.Name, ts.Paused, end)
 				}
 			}
@@ -144,7 +144,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		if n := running("stated"); n != 0 {
 			t.Errorf("%d runs of a timer with 0 ordered", n)
 		}
-		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Order != ann || !ts.Paused.Until.IsZero() {
+		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Origin != ann || !ts.Paused.Until.IsZero() {
 			t.Errorf("with 0 ordered: %+v", ts.Paused)
 		}
 		if err := control.ResetMaxConcurrency(t.Context(), "stated", ann); err != nil {
@@ -237,7 +237,7 @@ func TestForceRelease(t *testing.T) {
 			t.Errorf("told after %v", took)
 		}
 		lost, ok := errors.AsType[*dlock.LostError](cause)
-		if !ok || !errors.Is(cause, dlock.ErrLost) || lost.Revoked == nil || *lost.Revoked != ann || !strings.Contains(cause.Error(), "ann") {
+		if !ok || !errors.Is(cause, dlock.ErrLost) || lost.RevokedBy == nil || *lost.RevokedBy != ann || !strings.Contains(cause.Error(), "ann") {
 			t.Errorf("cause %v", cause)
 		}
 		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.LimitGlobal) {
@@ -301,17 +301,17 @@ func TestOrdersReachAHostThatWasCutOff(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		b.link.Heal()
-		b.link.Inject(dlocktest.Hang, dlocktest.Order) // it hears that there is something, and cannot read it yet
+		b.link.Inject(dlocktest.Hang, dlocktest.OpControl) // it hears that there is something, and cannot read it yet
 		time.Sleep(time.Minute)
-		before := b.link.Calls(dlocktest.Order)
+		before := b.link.Calls(dlocktest.OpControl)
 		b.link.Heal()
 		time.Sleep(time.Minute)
 		if ts, _ := b.Status().Timer("seldom"); ts.Paused == nil {
-			t.Errorf("the host that was cut off does not know of the pause; it asked %d times", b.link.Calls(dlocktest.Order)-before)
+			t.Errorf("the host that was cut off does not know of the pause; it asked %d times", b.link.Calls(dlocktest.OpControl)-before)
 		}
-		asked := b.link.Calls(dlocktest.Order)
+		asked := b.link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
-		if n := b.link.Calls(dlocktest.Order) - asked; n != 0 {
+		if n := b.link.Calls(dlocktest.OpControl) - asked; n != 0 {
 			t.Errorf("nothing was ordered, and a host asked %d times what", n)
 		}
 		f.stop()
@@ -360,12 +360,12 @@ func TestControlRefuses(t *testing.T) {
 	ctx := t.Context()
 	for want, err := range map[string]error{
 		"is over":                   control.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
-		"say who":                   control.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Order{}),
+		"say who":                   control.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Origin{}),
 		"at most 87600h0m0s":        control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
 		"use 0 to 10000":            control.SetMaxConcurrency(ctx, "x", -1, ann),
 		"10001":                     control.SetMaxConcurrency(ctx, "x", 10_001, ann),
-		"by nobody":                 control.Trigger(ctx, "x", dlock.Order{Note: "because"}),
-		"control character":         control.Resume(ctx, "x", dlock.Order{By: "a\nb"}),
+		"by nobody":                 control.Trigger(ctx, "x", dlock.Origin{Note: "because"}),
+		"control character":         control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
 		"not held":                  control.ForceRelease(ctx, "x", 0, ann),
 		`"slot:"`:                   control.Resume(ctx, "x:slot:1", ann),
 		"the store keeps no orders": timer.NewControl(nil).Resume(ctx, "x", ann),
@@ -374,7 +374,7 @@ func TestControlRefuses(t *testing.T) {
 			t.Errorf("%v: want %q in it", err, want)
 		}
 	}
-	if o, err := control.Orders(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
+	if o, err := control.Inspect(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
 		t.Errorf("orders were kept that were refused: %+v, %v", o, err)
 	}
 }
@@ -410,10 +410,10 @@ type spoilt struct {
 	name string
 }
 
-func (s spoilt) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
-	list, err := s.Store.Orders(ctx, names...)
+func (s spoilt) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+	list, err := s.Store.Inspect(ctx, names...)
 	if i := slices.Index(names, s.name); err == nil && i >= 0 {
-		list[i] = dlock.Orders{Name: s.name, Err: fmt.Errorf("%w: something else stands there", dlock.ErrFault)}
+		list[i] = dlock.ControlState{Name: s.name, Err: fmt.Errorf("%w: something else stands there", dlock.ErrFault)}
 	}
 	return list, err
 }
@@ -438,9 +438,9 @@ func TestOrdersBesideASpoiltKey(t *testing.T) {
 				t.Errorf("%s: %d runs after a trigger", name, ran)
 			}
 		}
-		asked := h.link.Calls(dlocktest.Order)
+		asked := h.link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
-		if n := h.link.Calls(dlocktest.Order) - asked; n != 0 {
+		if n := h.link.Calls(dlocktest.OpControl) - asked; n != 0 {
 			t.Errorf("nothing was ordered, and it asked %d times what", n)
 		}
 		f.stop()

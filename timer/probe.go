@@ -186,7 +186,7 @@ func (p *prober) ask() (name string, err error) {
 		}
 		p.host = host
 		p.s.lock()
-		p.s.hearOrders(host.News().Orders)
+		p.s.hearOrders(host.Info().Version)
 		p.s.unlock()
 		return hostsLock, nil
 	}
@@ -208,7 +208,7 @@ func (p *prober) count() {
 	}
 	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 	defer cancel()
-	var held []dlock.Held
+	var held []dlock.LeaseInfo
 	err := guard(func() (err error) { held, err = lister.List(ctx, hostsLock, dlock.MaxSlots); return err })
 	if err != nil {
 		return // nothing depends on it; the next acquire tells how the store is

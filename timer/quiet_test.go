@@ -68,7 +68,7 @@ func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
-			h.link.InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.Acquire) // an acquire is made twice
+			h.link.InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
 			time.Sleep(5 * time.Second)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 {
@@ -91,7 +91,7 @@ func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
-			store.server["a"].InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.Acquire)
+			store.server["a"].InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire)
 			time.Sleep(5 * time.Second)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 || !strings.Contains(log.String(), "server=a") {
@@ -226,28 +226,28 @@ func TestI10HostileErrorsHarmNobody(t *testing.T) {
 // panickingControl is a store whose orders panic.
 type panickingControl struct{ dlock.DistributedLock }
 
-func (panickingControl) Order(context.Context, string, dlock.Change) error { panic("a driver") }
-func (panickingControl) Orders(context.Context, ...string) ([]dlock.Orders, error) {
+func (panickingControl) Update(context.Context, string, dlock.Update) error { panic("a driver") }
+func (panickingControl) Inspect(context.Context, ...string) ([]dlock.ControlState, error) {
 	panic("a driver")
 }
-func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, dlock.Order) error {
+func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, dlock.Origin) error {
 	panic("a driver")
 }
-func (s panickingControl) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
-	return []dlock.Held{{Name: name, Slot: 0, Fence: 1}}, nil
+func (s panickingControl) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+	return []dlock.LeaseInfo{{Name: name, Slot: 0, Fence: 1}}, nil
 }
 
 type panickingList struct{ panickingControl }
 
-func (panickingList) List(context.Context, string, int) ([]dlock.Held, error) { panic("a driver") }
+func (panickingList) List(context.Context, string, int) ([]dlock.LeaseInfo, error) { panic("a driver") }
 
 // A store that panics is an error of each order.
 //
 // Fails when order, Revoke or List is called outside of a recover.
 func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	for _, store := range []dlock.DistributedLock{panickingControl{}, panickingList{}} {
-		c, by := timer.NewControl(store), dlock.Order{By: "me"}
-		_, ordersErr := c.Orders(t.Context(), "a")
+		c, by := timer.NewControl(store), dlock.Origin{By: "me"}
+		_, ordersErr := c.Inspect(t.Context(), "a")
 		for what, err := range map[string]error{
 			"Pause":               c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
 			"Resume":              c.Resume(t.Context(), "a", by),

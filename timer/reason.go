@@ -33,7 +33,7 @@ const (
 // reasonOf translates what the store said.
 func reasonOf(err error) Reason {
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-		if no.Reason == dlock.Full {
+		if no.Reason == dlock.ReasonFull {
 			return LimitGlobal
 		}
 		return Reason(no.Reason) // the others have the same names

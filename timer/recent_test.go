@@ -33,7 +33,7 @@ func (d *distant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 }
 
 // List implements dlock.Lister: hosts are counted, and the more there are, the longer one stands back.
-func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	return d.DistributedLock.(dlock.Lister).List(ctx, name, slots)
 }
 
@@ -187,7 +187,7 @@ func TestStoodBackThenQuarantined(t *testing.T) {
 		}
 		time.Sleep(time.Until(tick) - time.Second)
 		for _, h := range f.hosts {
-			h.link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Reason: dlock.Quarantine, Ends: 30 * time.Second}), dlocktest.Acquire)
+			h.link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Reason: dlock.ReasonQuarantine, ExpiresIn: 30 * time.Second}), dlocktest.OpAcquire)
 		}
 		time.Sleep(2 * time.Second)
 		for _, h := range f.hosts {

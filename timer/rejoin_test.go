@@ -185,8 +185,8 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(800 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
-		h.link.InjectN(2, dlocktest.Hang, dlocktest.Acquire)                       // the first tick, which asks twice, for a second in all
-		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.Acquire) // the second, 800 ms after the first
+		h.link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)                       // the first tick, which asks twice, for a second in all
+		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire) // the second, 800 ms after the first
 		running := func() []timer.RunStatus { return h.Status().Timers[0].Running }
 		until(t, 2*time.Second, "a run without a slot", func() bool { return len(running()) == 1 && running()[0].Degraded })
 		until(t, 300*time.Millisecond, "it has a slot", func() bool {

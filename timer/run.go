@@ -233,7 +233,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		s.unlock()
 		if lease != nil && !given { // after Run has given up on it, the slot is left to expire
 			if outcome == OK {
-				lease.Succeeded()
+				lease.MarkSucceeded()
 			}
 			s.release(e, lease)
 		}

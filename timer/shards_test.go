@@ -55,10 +55,10 @@ func (s several) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 	return s.of(grants[0].Name).Release(ctx, grants...)
 }
 
-func (s several) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
-	list := make([]dlock.Orders, len(names))
+func (s several) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+	list := make([]dlock.ControlState, len(names))
 	for i, name := range names {
-		one, err := s.of(name).Orders(ctx, name)
+		one, err := s.of(name).Inspect(ctx, name)
 		if err != nil {
 			list[i].Err = err
 			continue
@@ -90,7 +90,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				f.watch.forget()
 				store.server[hung].Inject(dlocktest.Hang)
 				time.Sleep(3 * time.Second) // those on it have found out
-				calls := store.server[hung].Calls(dlocktest.Acquire)
+				calls := store.server[hung].Calls(dlocktest.OpAcquire)
 				time.Sleep(time.Minute)
 				for _, h := range f.hosts {
 					st := h.Status()
@@ -117,7 +117,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 					}
 				}
 				// Of each host a try every 3 3/4 to 5 s, of two requests, and its heartbeat's and its prober's.
-				if n := store.server[hung].Calls(dlocktest.Acquire) - calls; n < 3*2*10 || n > 3*2*30 {
+				if n := store.server[hung].Calls(dlocktest.OpAcquire) - calls; n < 3*2*10 || n > 3*2*30 {
 					t.Errorf("%d acquires of a server that hangs in a minute, by 3 hosts", n)
 				}
 				store.server[hung].Heal()

@@ -48,7 +48,7 @@ func (q *silence) unasked() {
 
 // mayEndInTime reports whether what holds a slot is a run within its MaxRunTime, as far as the store tells: a tick that finds it so is no silence.
 func (e *entry) mayEndInTime(no *dlock.NotAcquiredError) bool {
-	return no.Reason == dlock.Full && no.Holder != (dlock.Holder{}) && no.Since <= e.timer.MaxRunTime
+	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= e.timer.MaxRunTime
 }
 
 func (q *silence) settled(told bool) {

@@ -67,7 +67,7 @@ type TimerStatus struct {
 
 // PauseStatus is a pause as this host knows it.
 type PauseStatus struct {
-	dlock.Order
+	dlock.Origin
 	Until time.Time // zero: until somebody ends it (MaxConcurrency was set to 0)
 }
 
@@ -138,7 +138,7 @@ func (e *entry) status() TimerStatus {
 	orders := &e.told().orders
 	t.Ordered = orders.limit
 	if orders.inForce() {
-		t.Paused = &PauseStatus{Order: orders.order, Until: orders.until}
+		t.Paused = &PauseStatus{Origin: orders.order, Until: orders.until}
 	}
 	for _, r := range d.runs {
 		if r == nil {

@@ -93,16 +93,16 @@ func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, 
 	s.lock()
 	defer s.unlock()
 	for i, g := range grants {
-		outcome := dlock.Unknown
+		outcome := dlock.GrantUnknown
 		if err == nil && i < len(results) {
 			outcome = results[i].Outcome
 		}
-		if outcome == dlock.OK && g.Name == hostsLock {
-			s.hearOrders(results[i].News.Orders)
+		if outcome == dlock.GrantOK && g.Name == hostsLock {
+			s.hearOrders(results[i].Info.Version)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
 		if e := s.named(name); ours && e != nil && s.metrics != nil {
-			s.tally(e).ofStore().beats[min(outcome, dlock.Lost)]++
+			s.tally(e).ofStore().beats[min(outcome, dlock.GrantLost)]++
 		}
 	}
 }

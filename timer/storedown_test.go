@@ -206,7 +206,7 @@ func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...dl
 	results, err := s.DistributedLock.Extend(ctx, ttl, grants...)
 	for i := range results {
 		if s.all.Load() {
-			results[i].Outcome = dlock.Lost
+			results[i].Outcome = dlock.GrantLost
 		}
 	}
 	return results, err
@@ -310,7 +310,7 @@ func (q *quarantine) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 		if q.silent {
 			left = 0
 		}
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Quarantine, Ends: left}
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: left}
 	}
 	return q.DistributedLock.TryAcquire(ctx, req)
 }

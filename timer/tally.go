@@ -32,7 +32,7 @@ type ranTally struct {
 // A sharedTally is for timers whose limits are in the store.
 type sharedTally struct {
 	acquisitions map[string]uint64 // by result
-	beats        [dlock.Lost + 1]uint64
+	beats        [dlock.GrantLost + 1]uint64
 	held         histogram
 }
 

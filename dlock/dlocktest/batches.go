@@ -40,7 +40,7 @@ func thousand(c *check) {
 			released = append(released, m.grant)
 		}
 	}
-	c.want("release of 60", h.release(released...), dlock.OK)
+	c.want("release of 60", h.release(released...), dlock.GrantOK)
 	for i := 0; len(all) < 1000; i++ { // grants that are none
 		g := all[i%300].grant
 		g.Token = rand.Text()
@@ -57,9 +57,9 @@ func thousand(c *check) {
 	}
 	is := func(what string, results []dlock.Result, still bool) {
 		for i, m := range all {
-			want := dlock.Lost
+			want := dlock.GrantLost
 			if m.held && still {
-				want = dlock.OK
+				want = dlock.GrantOK
 			}
 			if results[i].Outcome != want {
 				c.errorf("%s of a thousand: result %d, of %q slot %d, is %q: must be %q", what, i, m.grant.Name, m.grant.Slot, results[i].Outcome, want)
@@ -69,8 +69,8 @@ func thousand(c *check) {
 	is("extend", h.extend(c.long, grants...), true)
 	for _, m := range all {
 		if m.held && m.grant.Name[0] == 'm' {
-			if no := h.mustRefuse(c.request(m.grant.Name, 0), dlock.Full); c.h.Features.Holders && no.Ends <= c.long/2 {
-				c.errorf("%q ends in %v, though it was extended for %v", m.grant.Name, no.Ends, c.long)
+			if no := h.mustRefuse(c.request(m.grant.Name, 0), dlock.ReasonFull); c.h.Features.Holders && no.ExpiresIn <= c.long/2 {
+				c.errorf("%q ends in %v, though it was extended for %v", m.grant.Name, no.ExpiresIn, c.long)
 			}
 		}
 	}
@@ -85,5 +85,5 @@ func emptyBatch(c *check) {
 	held := h.mustAcquire(c.request("m", 0))
 	h.extend(c.long)
 	h.release()
-	c.want("extend", h.extend(c.long, held.grant), dlock.OK)
+	c.want("extend", h.extend(c.long, held.grant), dlock.GrantOK)
 }

@@ -23,31 +23,31 @@ type mutant struct {
 	acquire func(context.Context, dlock.Request) (dlock.Grant, error)
 	extend  func(context.Context, time.Duration, []dlock.Grant) ([]dlock.Result, error)
 	release func(context.Context, []dlock.Grant) ([]dlock.Result, error)
-	list    func(context.Context, string, int) ([]dlock.Held, error)
-	order   func(context.Context, string, dlock.Change) error
-	orders  func(context.Context, []string) ([]dlock.Orders, error)
-	revoke  func(context.Context, string, int, dlock.Fence, dlock.Order) error
+	list    func(context.Context, string, int) ([]dlock.LeaseInfo, error)
+	update  func(context.Context, string, dlock.Update) error
+	inspect func(context.Context, []string) ([]dlock.ControlState, error)
+	revoke  func(context.Context, string, int, dlock.Fence, dlock.Origin) error
 }
 
-func (m *mutant) Order(ctx context.Context, name string, change dlock.Change) error {
-	if m.order != nil {
-		return m.order(ctx, name, change)
+func (m *mutant) Update(ctx context.Context, name string, change dlock.Update) error {
+	if m.update != nil {
+		return m.update(ctx, name, change)
 	}
-	return m.Store.Order(ctx, name, change)
+	return m.Store.Update(ctx, name, change)
 }
 
-func (m *mutant) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
-	if m.orders != nil {
-		return m.orders(ctx, names)
+func (m *mutant) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+	if m.inspect != nil {
+		return m.inspect(ctx, names)
 	}
-	return m.Store.Orders(ctx, names...)
+	return m.Store.Inspect(ctx, names...)
 }
 
-func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
+func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
 	if m.revoke != nil {
-		return m.revoke(ctx, name, slot, fence, order)
+		return m.revoke(ctx, name, slot, fence, by)
 	}
-	return m.Store.Revoke(ctx, name, slot, fence, order)
+	return m.Store.Revoke(ctx, name, slot, fence, by)
 }
 
 func (m *mutant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -71,7 +71,7 @@ func (m *mutant) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 	return m.Store.Release(ctx, grants...)
 }
 
-func (m *mutant) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (m *mutant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if m.list != nil {
 		return m.list(ctx, name, slots)
 	}
@@ -177,7 +177,7 @@ var mutants = []struct {
 		m.extend = func(ctx context.Context, _ time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
 			held, err := m.Store.Extend(ctx, time.Hour)
 			for range grants {
-				held = append(held, dlock.Result{Outcome: dlock.OK})
+				held = append(held, dlock.Result{Outcome: dlock.GrantOK})
 			}
 			return held, err
 		}
@@ -186,10 +186,10 @@ var mutants = []struct {
 		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
 			results, err := m.Store.Extend(ctx, ttl, grants...)
 			for i, r := range results {
-				if r.Outcome == dlock.Lost {
+				if r.Outcome == dlock.GrantLost {
 					req := dlock.Request{Name: grants[i].Name, Slots: grants[i].Slots, Token: grants[i].Token, TTL: ttl}
 					if _, err := m.Store.TryAcquire(ctx, req); err == nil {
-						results[i].Outcome = dlock.OK
+						results[i].Outcome = dlock.GrantOK
 					}
 				}
 			}
@@ -198,13 +198,13 @@ var mutants = []struct {
 	}},
 	{"release says ok and does nothing", []string{"release/frees", "random/operations"}, func(m *mutant) {
 		m.release = func(_ context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
-			return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), nil
+			return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), nil
 		}
 	}},
 	{"release says ok to everything", []string{"release/twice", "batch/a thousand", "random/operations"}, func(m *mutant) {
 		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 			_, err := m.Store.Release(ctx, grants...)
-			return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), err
+			return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), err
 		}
 	}},
 	{"release does not know AnySlot", []string{"release/by token", "token/lost reply", "random/operations"}, func(m *mutant) {
@@ -263,7 +263,7 @@ var mutants = []struct {
 			again := req
 			again.Token = fmt.Sprintf("%.50s-%d", token, n)
 			held, err := m.Store.Extend(ctx, req.TTL, dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: 0, Token: token})
-			if err == nil && held[0].Outcome == dlock.OK {
+			if err == nil && held[0].Outcome == dlock.GrantOK {
 				req = again
 			}
 			g, err := m.Store.TryAcquire(ctx, req)
@@ -275,7 +275,7 @@ var mutants = []struct {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			held, err := m.Store.List(ctx, req.Name, req.Slots)
 			if err == nil && len(held) >= max(1, req.Slots) && req.Validate() == nil {
-				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots, Holder: held[0].Holder, Since: held[0].Since, Ends: held[0].Ends}
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots, Holder: held[0].Holder, HeldFor: held[0].HeldFor, ExpiresIn: held[0].ExpiresIn}
 			}
 			return m.Store.TryAcquire(ctx, req)
 		}
@@ -310,7 +310,7 @@ var mutants = []struct {
 				return m.Store.TryAcquire(ctx, req)
 			}
 			again, err := m.Store.Extend(ctx, req.TTL, byToken(req))
-			if err == nil && again[0].Outcome != dlock.OK {
+			if err == nil && again[0].Outcome != dlock.GrantOK {
 				claim := req
 				claim.Slots, claim.TTL = dlock.MaxSlots-min(1, req.Slots), time.Millisecond
 				claim.Name = fmt.Sprintf("%t", req.Slots == 0) + req.Name[:min(len(req.Name), 200)]
@@ -325,7 +325,7 @@ var mutants = []struct {
 	{"the slot is taken before the tick", []string{"tick/refused start", "random/operations"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
-			if why := reason(err); why == dlock.TickTaken || why == dlock.TickLate {
+			if why := reason(err); why == dlock.ReasonTickTaken || why == dlock.ReasonTickLate {
 				req.Tick = nil
 				_, _ = m.Store.TryAcquire(ctx, req)
 			}
@@ -358,7 +358,7 @@ var mutants = []struct {
 	{"invalid requests get through", []string{"request/invalid"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			if err := req.Validate(); err != nil {
-				return dlock.Grant{}, &dlock.NotAcquiredError{Reason: dlock.Paused}
+				return dlock.Grant{}, &dlock.NotAcquiredError{Reason: dlock.ReasonPaused}
 			}
 			return m.Store.TryAcquire(ctx, req)
 		}
@@ -366,7 +366,7 @@ var mutants = []struct {
 	{"no answer is a refusal", []string{"context/ended"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			if ctx.Err() != nil {
-				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots}
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
 			}
 			return m.Store.TryAcquire(ctx, req)
 		}
@@ -380,7 +380,7 @@ var mutants = []struct {
 		m.refusal(func(no *dlock.NotAcquiredError) { no.Holder = dlock.Holder{} })
 	}},
 	{"the holder's age is not told", []string{"full/names the holder"}, func(m *mutant) {
-		m.refusal(func(no *dlock.NotAcquiredError) { no.Since = 0 })
+		m.refusal(func(no *dlock.NotAcquiredError) { no.HeldFor = 0 })
 	}},
 	{"holders put together with a colon", []string{"full/any holder"}, func(m *mutant) {
 		m.refusal(func(no *dlock.NotAcquiredError) { no.Holder.Host, _, _ = strings.Cut(no.Holder.Host, ":") })
@@ -392,38 +392,40 @@ var mutants = []struct {
 			}
 		})
 	}},
-	{"no news", []string{"N/news"}, func(m *mutant) { m.grant(func(g *dlock.Grant) { g.News = dlock.News{} }) }},
+	{"no info", []string{"N/info"}, func(m *mutant) { m.grant(func(g *dlock.Grant) { g.Info = dlock.Info{} }) }},
 	{"no successes", []string{"success/told to all", "success/told with", "success/stays", "success/by token", "success/told when", "success/is its", "success/each"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, news *dlock.News) { news.Success = 0 })
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SinceSuccess = 0 })
 	}},
 	{"refusals tell of no success", []string{"success/told with every"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, err error, news *dlock.News) {
+		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
 			if err != nil {
-				news.Success = 0
+				info.SinceSuccess = 0
 			}
 		})
 	}},
 	{"refused ticks tell of no success", []string{"success/told with every"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, err error, news *dlock.News) {
-			if why := reason(err); why != "" && why != dlock.Full {
-				news.Success = 0
+		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
+			if why := reason(err); why != "" && why != dlock.ReasonFull {
+				info.SinceSuccess = 0
 			}
 		})
 	}},
 	{"asked again tells of no success", []string{"success/told when asked"}, func(m *mutant) {
 		asked := make(map[string]bool)
-		m.successes(func(req dlock.Request, err error, news *dlock.News) {
+		m.successes(func(req dlock.Request, err error, info *dlock.Info) {
 			if asked[req.Token] {
-				news.Success = 0
+				info.SinceSuccess = 0
 			}
 			asked[req.Token] = true
 		})
 	}},
 	{"every success has just been", []string{"success/told to all", "success/told with", "success/stays"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, news *dlock.News) { news.Success = min(news.Success, time.Microsecond) })
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) {
+			info.SinceSuccess = min(info.SinceSuccess, time.Microsecond)
+		})
 	}},
 	{"a success in another unit", []string{"success/told to all"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, news *dlock.News) { news.Success *= 1000 })
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SinceSuccess *= 1000 })
 	}},
 	{"the first success stays", []string{"success/told to all"}, func(m *mutant) {
 		first := make(map[string]bool)
@@ -437,9 +439,9 @@ var mutants = []struct {
 	}},
 	{"every grant is a success", []string{"success/told to all", "success/not of a lost", "success/is its"}, func(m *mutant) {
 		granted := make(map[string]time.Time)
-		m.successes(func(req dlock.Request, err error, news *dlock.News) {
+		m.successes(func(req dlock.Request, err error, info *dlock.Info) {
 			if at, ok := granted[req.Name]; ok {
-				news.Success = max(time.Microsecond, time.Since(at))
+				info.SinceSuccess = max(time.Microsecond, time.Since(at))
 			}
 			if err == nil {
 				granted[req.Name] = time.Now()
@@ -450,30 +452,30 @@ var mutants = []struct {
 		m.releases(func(g *dlock.Grant) { g.Succeeded = g.Succeeded && g.Slot != dlock.AnySlot })
 	}},
 	{"a lost grant is a success", []string{"success/not of a lost", "success/each"}, func(m *mutant) {
-		m.remembered(func(g dlock.Grant, _ dlock.Outcome) bool { return g.Succeeded }, successKey)
+		m.remembered(func(g dlock.Grant, _ dlock.GrantOutcome) bool { return g.Succeeded }, successKey)
 	}},
 	{"a release without success forgets it", []string{"success/told to all", "success/stays"}, func(m *mutant) {
 		last := make(map[string]bool)
 		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 			results, err := m.Store.Release(ctx, grants...)
 			for i, r := range results {
-				if r.Outcome == dlock.OK {
+				if r.Outcome == dlock.GrantOK {
 					last[successKey(grants[i])] = grants[i].Succeeded
 				}
 			}
 			return results, err
 		}
-		m.successes(func(req dlock.Request, _ error, news *dlock.News) {
+		m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
 			if !last[successKey(dlock.Grant{Name: req.Name, Slots: req.Slots})] {
-				news.Success = 0
+				info.SinceSuccess = 0
 			}
 		})
 	}},
 	{"mutex and semaphore have one success", []string{"success/is its"}, func(m *mutant) {
-		m.remembered(func(g dlock.Grant, did dlock.Outcome) bool { return g.Succeeded && did == dlock.OK }, func(g dlock.Grant) string { return g.Name })
+		m.remembered(func(g dlock.Grant, did dlock.GrantOutcome) bool { return g.Succeeded && did == dlock.GrantOK }, func(g dlock.Grant) string { return g.Name })
 	}},
 	{"the success of each number of slots", []string{"success/stays"}, func(m *mutant) {
-		m.remembered(func(g dlock.Grant, did dlock.Outcome) bool { return g.Succeeded && did == dlock.OK },
+		m.remembered(func(g dlock.Grant, did dlock.GrantOutcome) bool { return g.Succeeded && did == dlock.GrantOK },
 			func(g dlock.Grant) string { return fmt.Sprintf("%s/%d", g.Name, g.Slots) })
 	}},
 	{"one success for all of a batch", []string{"success/each"}, func(m *mutant) {
@@ -499,29 +501,29 @@ var mutants = []struct {
 			return m.Store.Release(ctx, grants...)
 		}
 	}},
-	{"nothing is ever abandoned", []string{"abandoned/a slot", "abandoned/each", "abandoned/by hosts"}, func(m *mutant) {
-		m.grant(func(g *dlock.Grant) { g.Abandoned = false })
+	{"nothing is ever abandoned", []string{"previous expired/a slot", "previous expired/each", "previous expired/by hosts"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.PreviousExpired = false })
 	}},
-	{"everything is abandoned", []string{"abandoned/a slot", "abandoned/not one", "abandoned/each"}, func(m *mutant) {
-		m.grant(func(g *dlock.Grant) { g.Abandoned = true })
+	{"everything is abandoned", []string{"previous expired/a slot", "previous expired/not one", "previous expired/each"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.PreviousExpired = true })
 	}},
-	{"a slot that was never had is abandoned", []string{"abandoned/a slot", "abandoned/not one"}, func(m *mutant) {
+	{"a slot that was never had is abandoned", []string{"previous expired/a slot", "previous expired/not one"}, func(m *mutant) {
 		had := make(map[string]bool)
 		m.grant(func(g *dlock.Grant) {
 			key := fmt.Sprint(successKey(*g), g.Slot)
-			g.Abandoned = g.Abandoned || !had[key]
+			g.PreviousExpired = g.PreviousExpired || !had[key]
 			had[key] = true
 		})
 	}},
-	{"abandoned until somebody else has released it", []string{"abandoned/a slot"}, func(m *mutant) {
+	{"abandoned until somebody else has released it", []string{"previous expired/a slot"}, func(m *mutant) {
 		told := make(map[string]bool)
 		m.grant(func(g *dlock.Grant) {
 			key := fmt.Sprint(successKey(*g), g.Slot)
-			g.Abandoned = g.Abandoned || told[key]
-			told[key] = g.Abandoned
+			g.PreviousExpired = g.PreviousExpired || told[key]
+			told[key] = g.PreviousExpired
 		})
 	}},
-	{"a release that came too late counts", []string{"abandoned/a slot"}, func(m *mutant) {
+	{"a release that came too late counts", []string{"previous expired/a slot"}, func(m *mutant) {
 		late := make(map[string]bool)
 		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 			for _, g := range grants {
@@ -531,18 +533,18 @@ var mutants = []struct {
 		}
 		m.grant(func(g *dlock.Grant) {
 			key := fmt.Sprint(successKey(*g), g.Slot)
-			g.Abandoned = g.Abandoned && !late[key]
+			g.PreviousExpired = g.PreviousExpired && !late[key]
 			delete(late, key)
 		})
 	}},
-	{"asked again is abandoned", []string{"abandoned/not one"}, func(m *mutant) {
+	{"asked again is abandoned", []string{"previous expired/not one"}, func(m *mutant) {
 		tokens := make(map[string]bool)
 		m.grant(func(g *dlock.Grant) {
-			g.Abandoned = g.Abandoned || tokens[g.Token]
+			g.PreviousExpired = g.PreviousExpired || tokens[g.Token]
 			tokens[g.Token] = true
 		})
 	}},
-	{"a release by AnySlot abandons", []string{"abandoned/not one"}, func(m *mutant) {
+	{"a release by AnySlot abandons", []string{"previous expired/not one"}, func(m *mutant) {
 		by := make(map[string]bool)
 		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 			for _, g := range grants {
@@ -550,31 +552,31 @@ var mutants = []struct {
 			}
 			return m.Store.Release(ctx, grants...)
 		}
-		m.grant(func(g *dlock.Grant) { g.Abandoned = g.Abandoned || by[successKey(*g)] })
+		m.grant(func(g *dlock.Grant) { g.PreviousExpired = g.PreviousExpired || by[successKey(*g)] })
 	}},
-	{"one slot abandoned, all abandoned", []string{"abandoned/each"}, func(m *mutant) {
+	{"one slot abandoned, all abandoned", []string{"previous expired/each"}, func(m *mutant) {
 		names := make(map[string]bool)
 		m.grant(func(g *dlock.Grant) {
-			names[g.Name] = names[g.Name] || g.Abandoned
-			g.Abandoned = names[g.Name]
+			names[g.Name] = names[g.Name] || g.PreviousExpired
+			g.PreviousExpired = names[g.Name]
 		})
 	}},
-	{"what a smaller N finds is released", []string{"abandoned/by hosts"}, func(m *mutant) {
+	{"what a smaller N finds is released", []string{"previous expired/by hosts"}, func(m *mutant) {
 		fewest := make(map[string]int)
 		m.grant(func(g *dlock.Grant) {
 			if n, ok := fewest[g.Name]; !ok || g.Slots < n {
 				fewest[g.Name] = g.Slots
 			}
-			g.Abandoned = g.Abandoned && g.Slots <= fewest[g.Name]
+			g.PreviousExpired = g.PreviousExpired && g.Slots <= fewest[g.Name]
 		})
 	}},
 	{"a list of the other kind", []string{"list/"}, func(m *mutant) {
-		m.list = func(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+		m.list = func(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 			return m.Store.List(ctx, name, 1-min(1, slots))
 		}
 	}},
 	{"a list with the wrong fence", []string{"list/"}, func(m *mutant) {
-		m.list = func(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+		m.list = func(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 			list, err := m.Store.List(ctx, name, slots)
 			for i := range list {
 				list[i].Fence++
@@ -582,100 +584,100 @@ var mutants = []struct {
 			return list, err
 		}
 	}},
-	{"a pause is ignored", []string{"orders/a paused name", "orders/are their name's own", "missed/not during a pause"}, func(m *mutant) {
-		m.changes(func(c *dlock.Change) { c.Pause = nil })
+	{"a pause is ignored", []string{"control/a paused name", "control/are their name's own", "missed/not during a pause"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) { c.Pause = nil })
 	}},
-	{"a pause has no end", []string{"orders/a pause ends"}, func(m *mutant) {
-		m.changes(func(c *dlock.Change) {
+	{"a pause has no end", []string{"control/a pause ends"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
 			if c.Pause != nil && c.Pause.For > 0 {
 				c.Pause.For = dlock.MaxPause
 			}
 		})
 	}},
-	{"a pause ends early", []string{"orders/a pause ends"}, func(m *mutant) {
-		m.changes(func(c *dlock.Change) {
+	{"a pause ends early", []string{"control/a pause ends"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
 			if c.Pause != nil {
 				c.Pause.For /= 2
 			}
 		})
 	}},
-	{"a pause cannot be taken back", []string{"orders/a paused name", "orders/read back"}, func(m *mutant) {
-		m.changes(func(c *dlock.Change) {
+	{"a pause cannot be taken back", []string{"control/a paused name", "control/read back"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
 			if c.Pause != nil && c.Pause.For <= 0 {
 				c.Pause = nil
 			}
 		})
 	}},
-	{"a pause ends leases", []string{"orders/a pause leaves"}, func(m *mutant) {
+	{"a pause ends leases", []string{"control/a pause leaves"}, func(m *mutant) {
 		granted := m.remember()
-		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
 			if change.Pause != nil {
 				for _, g := range granted[name] {
 					_, _ = m.Store.Release(ctx, g)
 				}
 			}
-			return m.Store.Order(ctx, name, change)
+			return m.Store.Update(ctx, name, change)
 		}
 	}},
-	{"a pause counts for the mutex of that name", []string{"orders/are their name's own"}, func(m *mutant) {
+	{"a pause counts for the mutex of that name", []string{"control/are their name's own"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			if req.Slots == 0 && req.Validate() == nil {
-				if list, err := m.Store.Orders(ctx, req.Name); err == nil && list[0].Pause != nil {
-					return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Paused}
+				if list, err := m.Store.Inspect(ctx, req.Name); err == nil && list[0].Pause != nil {
+					return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonPaused}
 				}
 			}
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
-	{"who paused is not told", []string{"orders/a paused name", "orders/a limit of nothing", "missed/not during a pause", "missed/not under a limit"}, func(m *mutant) {
-		m.refusal(func(no *dlock.NotAcquiredError) { no.Order = dlock.Order{} })
+	{"who paused is not told", []string{"control/a paused name", "control/a limit of nothing", "missed/not during a pause", "missed/not under a limit"}, func(m *mutant) {
+		m.refusal(func(no *dlock.NotAcquiredError) { no.PausedBy = dlock.Origin{} })
 	}},
-	{"a limit is ignored", []string{"orders/a limit that was raised", "orders/a limit that was lowered", "orders/a limit of nothing", "orders/outlive"}, func(m *mutant) {
-		m.changes(func(c *dlock.Change) { c.Limit = nil })
+	{"a limit is ignored", []string{"control/a limit that was raised", "control/a limit that was lowered", "control/a limit of nothing", "control/outlive"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) { c.Limit = nil })
 	}},
-	{"a limit is never more than what is declared", []string{"orders/a limit that was raised"}, func(m *mutant) {
+	{"a limit is never more than what is declared", []string{"control/a limit that was raised"}, func(m *mutant) {
 		m.slotLimit(func(declared, limit int) int { return min(declared, limit) })
 	}},
-	{"a lowered limit looks at the number of the slot alone", []string{"orders/a limit that was lowered"}, func(m *mutant) {
+	{"a lowered limit looks at the number of the slot alone", []string{"control/a limit that was lowered"}, func(m *mutant) {
 		m.slotLimit(func(_, limit int) int { return limit })
 	}},
-	{"a limit of nothing is no limit", []string{"orders/a limit of nothing", "orders/read back", "missed/not under a limit"}, func(m *mutant) {
-		m.changes(func(c *dlock.Change) {
+	{"a limit of nothing is no limit", []string{"control/a limit of nothing", "control/read back", "missed/not under a limit"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
 			if c.Limit != nil && c.Limit.Slots == 0 {
 				c.Limit.Slots = -1
 			}
 		})
 	}},
-	{"a release forgets the orders", []string{"orders/outlive"}, func(m *mutant) {
+	{"a release forgets the overrides", []string{"control/outlive"}, func(m *mutant) {
 		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 			results, err := m.Store.Release(ctx, grants...)
 			for _, g := range grants {
-				_ = m.Store.Order(ctx, g.Name, dlock.Change{Pause: &dlock.Pause{Order: ann}, Limit: &dlock.Limit{Order: ann, Slots: -1}})
+				_ = m.Store.Update(ctx, g.Name, dlock.Update{Pause: &dlock.Pause{Origin: ann}, Limit: &dlock.Limit{Origin: ann, Slots: -1}})
 			}
 			return results, err
 		}
 	}},
-	{"the version of the orders stays", []string{"orders/every answer"}, func(m *mutant) {
+	{"the version of the overrides stays", []string{"control/every answer"}, func(m *mutant) {
 		first := make(map[string]int64)
-		m.successes(func(req dlock.Request, _ error, news *dlock.News) {
+		m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
 			if first[req.Name] == 0 {
-				first[req.Name] = news.Orders
+				first[req.Name] = info.Version
 			}
-			news.Orders = first[req.Name]
+			info.Version = first[req.Name]
 		})
 	}},
-	{"a heartbeat does not tell of orders", []string{"orders/every answer"}, func(m *mutant) {
+	{"a heartbeat does not tell of overrides", []string{"control/every answer"}, func(m *mutant) {
 		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
 			results, err := m.Store.Extend(ctx, ttl, grants...)
 			for i := range results {
-				results[i].News.Orders = 0
+				results[i].Info.Version = 0
 			}
 			return results, err
 		}
 	}},
-	{"the orders of another name", []string{"orders/read back"}, func(m *mutant) {
-		m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
-			list, err := m.Store.Orders(ctx, names...)
+	{"the overrides of another name", []string{"control/read back"}, func(m *mutant) {
+		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+			list, err := m.Store.Inspect(ctx, names...)
 			slices.Reverse(list)
 			for i := range list {
 				list[i].Name = names[i]
@@ -683,16 +685,16 @@ var mutants = []struct {
 			return list, err
 		}
 	}},
-	{"a name twice is told once", []string{"orders/read back"}, func(m *mutant) {
-		m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
+	{"a name twice is told once", []string{"control/read back"}, func(m *mutant) {
+		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
 			names = slices.Clone(names)
 			slices.Sort(names)
-			return m.Store.Orders(ctx, slices.Compact(names)...)
+			return m.Store.Inspect(ctx, slices.Compact(names)...)
 		}
 	}},
-	{"each order takes the place of all", []string{"orders/read back", "orders/a trigger has"}, func(m *mutant) {
-		m.order = func(ctx context.Context, name string, change dlock.Change) error {
-			err := m.Store.Order(ctx, name, change)
+	{"each update takes the place of all", []string{"control/read back", "control/a trigger has"}, func(m *mutant) {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+			err := m.Store.Update(ctx, name, change)
 			if err == nil && change.Trigger == nil {
 				m.untriggered(name, true)
 			} else if err == nil {
@@ -701,9 +703,9 @@ var mutants = []struct {
 			return err
 		}
 	}},
-	{"a trigger is always now", []string{"orders/a trigger has"}, func(m *mutant) {
-		m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
-			list, err := m.Store.Orders(ctx, names...)
+	{"a trigger is always now", []string{"control/a trigger has"}, func(m *mutant) {
+		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+			list, err := m.Store.Inspect(ctx, names...)
 			for i := range list {
 				if t := list[i].Trigger; t != nil {
 					t.At, t.Ago = time.Now(), 0
@@ -713,51 +715,51 @@ var mutants = []struct {
 			return list, err
 		}
 	}},
-	{"orders put together with quotes", []string{"orders/a paused name", "orders/read back", "orders/a trigger has"}, func(m *mutant) {
-		cut := func(o *dlock.Order) { o.Note, _, _ = strings.Cut(o.Note, "'") }
-		m.changes(func(c *dlock.Change) {
+	{"origins put together with quotes", []string{"control/a paused name", "control/read back", "control/a trigger has"}, func(m *mutant) {
+		cut := func(o *dlock.Origin) { o.Note, _, _ = strings.Cut(o.Note, "'") }
+		m.changes(func(c *dlock.Update) {
 			if c.Pause != nil {
-				cut(&c.Pause.Order)
+				cut(&c.Pause.Origin)
 			}
 			if c.Trigger != nil {
 				cut(c.Trigger)
 			}
 		})
 	}},
-	{"any order is accepted", []string{"orders/nonsense"}, func(m *mutant) {
-		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+	{"any update is accepted", []string{"control/nonsense"}, func(m *mutant) {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
 			if change.Validate() != nil {
 				return nil
 			}
-			return m.Store.Order(ctx, name, change)
+			return m.Store.Update(ctx, name, change)
 		}
 	}},
-	{"who had the tick first is told", []string{"orders/who has a tick"}, func(m *mutant) {
+	{"who had the tick first is told", []string{"control/who has a tick"}, func(m *mutant) {
 		first := make(map[string]dlock.Holder)
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
 			if _, known := first[req.Name]; !known && err == nil && req.Tick != nil {
 				first[req.Name] = req.Holder
 			}
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.TickTaken {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonTickTaken {
 				no.Holder = first[req.Name]
 			}
 			return g, err
 		}
 	}},
-	{"who was refused has the tick", []string{"orders/who has a tick"}, func(m *mutant) {
+	{"who was refused has the tick", []string{"control/who has a tick"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.TickTaken {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonTickTaken {
 				no.Holder = req.Holder
 			}
 			return g, err
 		}
 	}},
-	{"a new name has missed a tick", []string{"missed/what ran", "missed/a new schedule"}, func(m *mutant) { m.missed(dlock.TickFirst) }},
-	{"a tick that ran was missed", []string{"missed/what ran"}, func(m *mutant) { m.missed(dlock.TickTaken) }},
-	{"a tick within a pause was missed", []string{"missed/not during a pause", "missed/not under"}, func(m *mutant) { m.missed(dlock.Paused) }},
-	{"a tick that was skipped was missed", []string{"missed/what came due", "missed/also if nobody"}, func(m *mutant) { m.missed(dlock.TickHeld) }},
+	{"a new name has missed a tick", []string{"missed/what ran", "missed/a new schedule"}, func(m *mutant) { m.missed(dlock.ReasonTickFirst) }},
+	{"a tick that ran was missed", []string{"missed/what ran"}, func(m *mutant) { m.missed(dlock.ReasonTickTaken) }},
+	{"a tick within a pause was missed", []string{"missed/not during a pause", "missed/not under"}, func(m *mutant) { m.missed(dlock.ReasonPaused) }},
+	{"a tick that was skipped was missed", []string{"missed/what came due", "missed/also if nobody"}, func(m *mutant) { m.missed(dlock.ReasonTickHeld) }},
 	{"schedules are not told apart", []string{"missed/a new schedule"}, func(m *mutant) {
 		m.claims(func(t *dlock.Tick) { t.Schedule = 0 })
 	}},
@@ -773,13 +775,13 @@ var mutants = []struct {
 	}},
 	{"a limit of nothing that was lifted is forgotten", []string{"missed/not under a limit"}, func(m *mutant) {
 		lifted := make(map[string]bool)
-		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
 			lifted[name] = change.Limit != nil && change.Limit.Slots != 0
-			return m.Store.Order(ctx, name, change)
+			return m.Store.Update(ctx, name, change)
 		}
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
-			if reason(err) == dlock.Paused && lifted[req.Name] && req.Tick != nil {
+			if reason(err) == dlock.ReasonPaused && lifted[req.Name] && req.Tick != nil {
 				tick := *req.Tick
 				tick.Missed = time.Time{}
 				req.Tick = &tick
@@ -789,29 +791,29 @@ var mutants = []struct {
 		}
 	}},
 	{"a lifted limit of nothing ends a pause", []string{"missed/not under a limit"}, func(m *mutant) {
-		m.changes(func(c *dlock.Change) {
+		m.changes(func(c *dlock.Update) {
 			if c.Limit != nil && c.Limit.Slots < 0 {
-				c.Pause = &dlock.Pause{Order: ann}
+				c.Pause = &dlock.Pause{Origin: ann}
 			}
 		})
 	}},
-	{"an ordered limit adds starts", []string{"tick/an ordered limit"}, func(m *mutant) {
+	{"a limit override adds starts", []string{"tick/a limit override"}, func(m *mutant) {
 		limits := make(map[string]int)
-		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
 			if l := change.Limit; l != nil {
 				limits[name] = l.Slots
 			}
-			return m.Store.Order(ctx, name, change)
+			return m.Store.Update(ctx, name, change)
 		}
 		m.claimsOf(func(name string, t *dlock.Tick) { t.Max = max(t.Max, limits[name]) })
 	}},
-	{"an ordered limit takes starts", []string{"tick/an ordered limit"}, func(m *mutant) {
+	{"a limit override takes starts", []string{"tick/a limit override"}, func(m *mutant) {
 		limits := make(map[string]int)
-		m.order = func(ctx context.Context, name string, change dlock.Change) error {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
 			if l := change.Limit; l != nil {
 				limits[name] = l.Slots
 			}
-			return m.Store.Order(ctx, name, change)
+			return m.Store.Update(ctx, name, change)
 		}
 		m.claimsOf(func(name string, t *dlock.Tick) {
 			if limit := limits[name]; limit > 0 {
@@ -821,8 +823,8 @@ var mutants = []struct {
 	}},
 	{"revoke frees the slot", []string{"revoke/the slot stays", "revoke/the holder is told"}, func(m *mutant) {
 		granted := m.remember()
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
-			err := m.Store.Revoke(ctx, name, slot, fence, order)
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+			err := m.Store.Revoke(ctx, name, slot, fence, by)
 			for _, g := range granted[name] {
 				if err == nil && g.Slot == slot && g.Fence == fence {
 					_, _ = m.Store.Release(ctx, g)
@@ -832,7 +834,7 @@ var mutants = []struct {
 		}
 	}},
 	{"a heartbeat forgets who was revoked", []string{"revoke/the holder is told"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, _ dlock.Order) error {
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, _ dlock.Origin) error {
 			_, err := m.held(ctx, name, slot, fence)
 			return err
 		}
@@ -841,24 +843,24 @@ var mutants = []struct {
 		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
 			results, err := m.Store.Extend(ctx, ttl, grants...)
 			for i := range results {
-				results[i].Revoked = nil
+				results[i].RevokedBy = nil
 			}
 			return results, err
 		}
 	}},
 	{"who revoked last is told", []string{"revoke/the holder is told"}, func(m *mutant) { m.revocations(true, false) }},
 	{"revoke does not look at the fence", []string{"revoke/the lease that is meant"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, _ dlock.Fence, order dlock.Order) error {
+		m.revoke = func(ctx context.Context, name string, slot int, _ dlock.Fence, by dlock.Origin) error {
 			h, err := m.held(ctx, name, slot, 0)
 			if err != nil {
 				return err
 			}
-			return m.Store.Revoke(ctx, name, slot, h.Fence, order)
+			return m.Store.Revoke(ctx, name, slot, h.Fence, by)
 		}
 	}},
 	{"revoke of nothing is fine", []string{"revoke/the lease that is meant"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
-			if err := m.Store.Revoke(ctx, name, slot, fence, order); !errors.Is(err, dlock.ErrNotHeld) {
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+			if err := m.Store.Revoke(ctx, name, slot, fence, by); !errors.Is(err, dlock.ErrNotHeld) {
 				return err
 			}
 			return nil
@@ -868,8 +870,8 @@ var mutants = []struct {
 	{"what is revoked is not extended when asked again", []string{"revoke/ends with"}, func(m *mutant) {
 		granted := make(map[string]dlock.Grant)
 		revoked := make(map[dlock.Fence]bool)
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
-			err := m.Store.Revoke(ctx, name, slot, fence, order)
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+			err := m.Store.Revoke(ctx, name, slot, fence, by)
 			revoked[fence] = err == nil
 			return err
 		}
@@ -888,16 +890,16 @@ var mutants = []struct {
 	{"full, now and then", []string{"hammer/N=16", "random/operations"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 			if rand.N(10) == 0 && req.Validate() == nil && req.Name != "warm-up" {
-				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots}
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
 			}
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
 }
 
-// changes spoils every order.
-func (m *mutant) changes(spoil func(*dlock.Change)) {
-	m.order = func(ctx context.Context, name string, change dlock.Change) error {
+// changes spoils every update.
+func (m *mutant) changes(spoil func(*dlock.Update)) {
+	m.update = func(ctx context.Context, name string, change dlock.Update) error {
 		if change.Validate() == nil {
 			if p := change.Pause; p != nil {
 				clone := *p
@@ -913,19 +915,19 @@ func (m *mutant) changes(spoil func(*dlock.Change)) {
 			}
 			spoil(&change)
 		}
-		return m.Store.Order(ctx, name, change)
+		return m.Store.Update(ctx, name, change)
 	}
 }
 
 // slotLimit keeps limits in place of the store: as another number of slots to ask for.
 func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 	limits := make(map[string]int)
-	m.order = func(ctx context.Context, name string, change dlock.Change) error {
+	m.update = func(ctx context.Context, name string, change dlock.Update) error {
 		if l := change.Limit; l != nil && l.Slots != 0 && change.Validate() == nil {
 			limits[name] = max(0, l.Slots)
 			change.Limit = nil
 		}
-		return m.Store.Order(ctx, name, change)
+		return m.Store.Update(ctx, name, change)
 	}
 	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 		asked, limit := req.Slots, limits[req.Name]
@@ -933,9 +935,9 @@ func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 			req.Slots = slots(asked, limit)
 		}
 		g, err := m.Store.TryAcquire(ctx, req)
-		g.Slots, g.News.Limit = asked, limit
+		g.Slots, g.Info.SlotLimit = asked, limit
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-			no.News.Limit = limit
+			no.Info.SlotLimit = limit
 		}
 		return g, as(err, asked)
 	}
@@ -954,8 +956,8 @@ func (m *mutant) remember() map[string][]dlock.Grant {
 
 // untriggered has the name told of no trigger from now on, or again.
 func (m *mutant) untriggered(name string, gone bool) {
-	m.orders = func(ctx context.Context, names []string) ([]dlock.Orders, error) {
-		list, err := m.Store.Orders(ctx, names...)
+	m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+		list, err := m.Store.Inspect(ctx, names...)
 		for i := range list {
 			if gone && list[i].Name == name {
 				list[i].Trigger = nil
@@ -978,38 +980,38 @@ func (m *mutant) missed(why dlock.Reason) {
 }
 
 // held returns who holds a slot with that fence, or with any.
-func (m *mutant) held(ctx context.Context, name string, slot int, fence dlock.Fence) (dlock.Held, error) {
+func (m *mutant) held(ctx context.Context, name string, slot int, fence dlock.Fence) (dlock.LeaseInfo, error) {
 	list, err := m.Store.List(ctx, name, 1)
 	if err != nil {
-		return dlock.Held{}, err
+		return dlock.LeaseInfo{}, err
 	}
 	for _, h := range list {
 		if h.Slot == slot && (fence == 0 || h.Fence == fence) {
 			return h, nil
 		}
 	}
-	return dlock.Held{}, dlock.ErrNotHeld
+	return dlock.LeaseInfo{}, dlock.ErrNotHeld
 }
 
 // revocations keeps them in place of the store, which extends what is revoked with each heartbeat if it is to.
 func (m *mutant) revocations(last, extends bool) {
-	revoked := make(map[dlock.Fence]dlock.Order)
-	m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
-		if err := order.Validate(); err != nil {
+	revoked := make(map[dlock.Fence]dlock.Origin)
+	m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+		if err := by.Validate(); err != nil {
 			return err
 		}
 		if _, err := m.held(ctx, name, slot, fence); err != nil {
 			return err
 		}
 		if _, twice := revoked[fence]; !twice || last {
-			revoked[fence] = order
+			revoked[fence] = by
 		}
 		return nil
 	}
 	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
 		results := make([]dlock.Result, len(grants))
 		for i, g := range grants {
-			order, gone := revoked[g.Fence]
+			by, gone := revoked[g.Fence]
 			if !gone || extends {
 				one, err := m.Store.Extend(ctx, ttl, g)
 				if err != nil {
@@ -1018,7 +1020,7 @@ func (m *mutant) revocations(last, extends bool) {
 				results[i] = one[0]
 			}
 			if gone {
-				results[i].Outcome, results[i].Revoked = dlock.Lost, &order
+				results[i].Outcome, results[i].RevokedBy = dlock.GrantLost, &by
 			}
 		}
 		return results, nil
@@ -1055,13 +1057,13 @@ func (m *mutant) refusal(change func(*dlock.NotAcquiredError)) {
 }
 
 // successes changes what every answer to an acquire says of the last success.
-func (m *mutant) successes(change func(dlock.Request, error, *dlock.News)) {
+func (m *mutant) successes(change func(dlock.Request, error, *dlock.Info)) {
 	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-			change(req, err, &no.News)
+			change(req, err, &no.Info)
 		} else if err == nil {
-			change(req, nil, &g.News)
+			change(req, nil, &g.Info)
 		}
 		return g, err
 	}
@@ -1079,7 +1081,7 @@ func (m *mutant) releases(change func(*dlock.Grant)) {
 }
 
 // remembered keeps the successes that counts, by a key, in place of the store.
-func (m *mutant) remembered(counts func(dlock.Grant, dlock.Outcome) bool, key func(dlock.Grant) string) {
+func (m *mutant) remembered(counts func(dlock.Grant, dlock.GrantOutcome) bool, key func(dlock.Grant) string) {
 	at := make(map[string]time.Time)
 	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 		results, err := m.Store.Release(ctx, grants...)
@@ -1090,10 +1092,10 @@ func (m *mutant) remembered(counts func(dlock.Grant, dlock.Outcome) bool, key fu
 		}
 		return results, err
 	}
-	m.successes(func(req dlock.Request, _ error, news *dlock.News) {
-		news.Success = 0
+	m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
+		info.SinceSuccess = 0
 		if t, ok := at[key(dlock.Grant{Name: req.Name, Slots: req.Slots})]; ok {
-			news.Success = max(time.Microsecond, time.Since(t))
+			info.SinceSuccess = max(time.Microsecond, time.Since(t))
 		}
 	})
 }
@@ -1160,7 +1162,7 @@ func (m *mutant) rename(change func(name string, slots int) string) {
 	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 		return m.Store.Release(ctx, renamed(grants)...)
 	}
-	m.list = func(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+	m.list = func(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 		list, err := m.Store.List(ctx, change(name, slots), slots)
 		for i := range list {
 			list[i].Name = name
@@ -1223,11 +1225,11 @@ func (s *lookThenWrite) TryAcquire(_ context.Context, req dlock.Request) (dlock.
 		s.fence++
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token, Fence: s.fence}, nil
 	}
-	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots}
+	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
 }
 
 func (s *lookThenWrite) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), nil
+	return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), nil
 }
 
 func (s *lookThenWrite) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
@@ -1236,15 +1238,17 @@ func (s *lookThenWrite) Release(_ context.Context, grants ...dlock.Grant) ([]dlo
 	for _, g := range grants {
 		delete(s.held, fmt.Sprintf("%q %t %d", g.Name, g.Slots == 0, g.Slot))
 	}
-	return slices.Repeat([]dlock.Result{{Outcome: dlock.OK}}, len(grants)), nil
+	return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), nil
 }
 
-func (s *lookThenWrite) List(context.Context, string, int) ([]dlock.Held, error) { return nil, nil }
+func (s *lookThenWrite) List(context.Context, string, int) ([]dlock.LeaseInfo, error) {
+	return nil, nil
+}
 
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
-		Features: Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
+		Features: Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
 		Virtual:  true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {
@@ -1330,10 +1334,10 @@ func TestFeatures(t *testing.T) {
 			})
 		}
 	}
-	if c := run(modest(fenceless(func(g *dlock.Grant) { g.News.Success = time.Second })), "mutex/one holder"); len(c.broken) == 0 {
+	if c := run(modest(fenceless(func(g *dlock.Grant) { g.Info.SinceSuccess = time.Second })), "mutex/one holder"); len(c.broken) == 0 {
 		t.Error("a store tells of successes without stating it: not caught")
 	}
-	if c := run(modest(fenceless(func(g *dlock.Grant) { g.Abandoned = true })), "mutex/one holder"); len(c.broken) == 0 {
+	if c := run(modest(fenceless(func(g *dlock.Grant) { g.PreviousExpired = true })), "mutex/one holder"); len(c.broken) == 0 {
 		t.Error("a store tells of abandoned slots without stating it: not caught")
 	}
 	if c := run(modest(nil), "list/shows who holds what"); len(c.broken) == 0 {
@@ -1342,7 +1346,7 @@ func TestFeatures(t *testing.T) {
 	if c := run(modest(func(m *mutant) { m.grant(func(g *dlock.Grant) { g.Fence = 0 }) }), "mutex/one holder"); len(c.broken) > 0 {
 		t.Errorf("a store without fences that says so: %v", c.broken)
 	}
-	for _, name := range []string{"tick/at most Max starts", "fence/grows over release and expiry", "N/news of the other number", "cost/one round trip per call", "success/told to all who ask", "abandoned/each slot for itself"} {
+	for _, name := range []string{"tick/at most Max starts", "fence/grows over release and expiry", "N/info of the other number", "cost/one round trip per call", "success/told to all who ask", "previous expired/each slot for itself"} {
 		if c := run(modest(nil), name); c.skipped == "" {
 			t.Errorf("%q was tested though the store does not state it", name)
 		}

@@ -79,7 +79,7 @@ func (c *check) settled(h *host) {
 	var got attempt
 	granted := c.poll(20*time.Second, 50*time.Millisecond, func() bool {
 		got = h.try(c.request("warm-up", 0))
-		return reason(got.err) != dlock.Quarantine
+		return reason(got.err) != dlock.ReasonQuarantine
 	})
 	if !granted || got.err != nil {
 		c.fatalf("the store granted nothing at all: %v", got.err)
@@ -163,11 +163,11 @@ func (h *host) try(req dlock.Request) attempt {
 	if a.err == nil {
 		h.c.plausible(req, a.grant)
 	}
-	switch news := a.news(); {
-	case !h.c.h.Features.Success && news.Success != 0:
-		h.c.errorf("a success %v ago, though the store does not state that it remembers any: must be 0", news.Success)
-	case news.Success < 0:
-		h.c.errorf("a success %v ago: must be 0, or at least 1µs", news.Success)
+	switch info := a.info(); {
+	case !h.c.h.Features.LastSuccess && info.SinceSuccess != 0:
+		h.c.errorf("a success %v ago, though the store does not state that it remembers any: must be 0", info.SinceSuccess)
+	case info.SinceSuccess < 0:
+		h.c.errorf("a success %v ago: must be 0, or at least 1µs", info.SinceSuccess)
 	}
 	return a
 }
@@ -177,7 +177,7 @@ func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 	if g.Name != req.Name || g.Slots != req.Slots || g.Token != req.Token {
 		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots, req.Token, g.Name, g.Slots, g.Token)
 	}
-	if g.Slot < 0 || g.Slot >= max(1, req.Slots, g.News.Limit) {
+	if g.Slot < 0 || g.Slot >= max(1, req.Slots, g.Info.SlotLimit) {
 		c.errorf("asked for one of %d slots of %q, was granted slot %d", req.Slots, req.Name, g.Slot)
 	}
 	switch {
@@ -186,8 +186,8 @@ func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 	case !c.h.Features.Fence && g.Fence != 0:
 		c.errorf("a fence of %d, though the store does not state that it gives fences: must be 0", g.Fence)
 	}
-	if g.Abandoned && !c.h.Features.Abandoned {
-		c.errorf("Abandoned, though the store does not state that it can tell: must be false")
+	if g.PreviousExpired && !c.h.Features.PreviousExpired {
+		c.errorf("PreviousExpired, though the store does not state that it can tell: must be false")
 	}
 }
 
@@ -227,7 +227,7 @@ func (h *host) extend(ttl time.Duration, grants ...dlock.Grant) []dlock.Result {
 	ctx, cancel := callContext()
 	defer cancel()
 	results, err := h.store.Extend(ctx, ttl, grants...)
-	return h.c.answered(Extend, grants, results, err)
+	return h.c.answered(OpExtend, grants, results, err)
 }
 
 // release releases and returns one result per grant.
@@ -235,7 +235,7 @@ func (h *host) release(grants ...dlock.Grant) []dlock.Result {
 	ctx, cancel := callContext()
 	defer cancel()
 	results, err := h.store.Release(ctx, grants...)
-	return h.c.answered(Release, grants, results, err)
+	return h.c.answered(OpRelease, grants, results, err)
 }
 
 func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, err error) []dlock.Result {
@@ -248,7 +248,7 @@ func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, er
 		panic(giveUp{})
 	}
 	for i, r := range results {
-		if r.Outcome == dlock.Unknown {
+		if r.Outcome == dlock.GrantUnknown {
 			c.note(3, "%s: the outcome of grant %d is unknown, error %v: must be known when the store is well", op, i, r.Err)
 		}
 	}
@@ -256,7 +256,7 @@ func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, er
 }
 
 // want checks the outcomes of a call.
-func (c *check) want(what string, results []dlock.Result, outcomes ...dlock.Outcome) {
+func (c *check) want(what string, results []dlock.Result, outcomes ...dlock.GrantOutcome) {
 	for i, r := range results {
 		if want := outcomes[min(i, len(outcomes)-1)]; r.Outcome != want {
 			c.note(2, "%s: result %d is %q: must be %q", what, i, r.Outcome, want)
@@ -270,7 +270,7 @@ func (h *host) fill(name string, slots int) []dlock.Grant {
 	for range 2*slots + 2 {
 		a := h.try(h.c.request(name, slots))
 		if a.err != nil {
-			if reason(a.err) != dlock.Full {
+			if reason(a.err) != dlock.ReasonFull {
 				h.c.fatalf("%q of %d slots: %v: must be refused as full", name, slots, a.err)
 			}
 			return grants

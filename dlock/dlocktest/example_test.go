@@ -15,7 +15,7 @@ import (
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T) {
 		dlocktest.Run(t, dlocktest.Harness{
-			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
+			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
 			New: func(testing.TB) dlocktest.Namespace {
 				store := memlock.New() // yours: connect here, and close in a t.Cleanup
 				return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}
@@ -36,9 +36,9 @@ func ExampleNewFaulty() {
 	defer session.Close(ctx)
 	migrate := session.Mutex("migrate")
 
-	store.InjectN(1, dlocktest.LostReply, dlocktest.Acquire)
+	store.InjectN(1, dlocktest.LostReply, dlocktest.OpAcquire)
 	lease, err := migrate.TryAcquire(ctx)
-	fmt.Println("acquired:", err == nil, "calls:", store.Calls(dlocktest.Acquire))
+	fmt.Println("acquired:", err == nil, "calls:", store.Calls(dlocktest.OpAcquire))
 	fmt.Println("released:", lease.Release(ctx))
 
 	store.Inject(dlocktest.Error(errors.New("connection refused")))

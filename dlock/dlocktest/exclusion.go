@@ -32,12 +32,12 @@ func oneHolder(c *check) {
 		c.errorf("a mutex has slot %d: must be 0", held.grant.Slot)
 	}
 	for _, h := range []*host{a, b, c.host()} {
-		h.mustRefuse(c.request("m", 0), dlock.Full)
+		h.mustRefuse(c.request("m", 0), dlock.ReasonFull)
 	}
 	// The same holder with another token is another attempt: ownership is by token alone.
 	twin := c.request("m", 0)
 	twin.Holder = held.req.Holder
-	a.mustRefuse(twin, dlock.Full)
+	a.mustRefuse(twin, dlock.ReasonFull)
 }
 
 // distinctSlots catches a store that grants a slot twice, one too many, one too few, or one that is out of range.
@@ -56,7 +56,7 @@ func distinctSlots(c *check) {
 			}
 		}
 		for _, h := range hosts {
-			h.mustRefuse(c.request(name, n), dlock.Full)
+			h.mustRefuse(c.request(name, n), dlock.ReasonFull)
 		}
 	}
 }
@@ -65,8 +65,8 @@ func distinctSlots(c *check) {
 func oneSlot(c *check) {
 	h := c.host()
 	first := h.mustAcquire(c.request("s", 1))
-	h.mustRefuse(c.request("s", 1), dlock.Full)
-	c.want("release", h.release(first.grant), dlock.OK)
+	h.mustRefuse(c.request("s", 1), dlock.ReasonFull)
+	c.want("release", h.release(first.grant), dlock.GrantOK)
 	h.mustAcquire(c.request("s", 1))
 }
 
@@ -79,16 +79,16 @@ func twoKinds(c *check) {
 		h.mustAcquire(c.request("x", 2)).grant,
 		h.mustAcquire(c.request("x", 2)).grant,
 	}
-	h.mustRefuse(c.request("x", 0), dlock.Full)
-	h.mustRefuse(c.request("x", 2), dlock.Full)
-	c.want("extend of both kinds", h.extend(c.long, mutex.grant, sem[0], sem[1]), dlock.OK)
+	h.mustRefuse(c.request("x", 0), dlock.ReasonFull)
+	h.mustRefuse(c.request("x", 2), dlock.ReasonFull)
+	c.want("extend of both kinds", h.extend(c.long, mutex.grant, sem[0], sem[1]), dlock.GrantOK)
 
-	c.want("release of the mutex", h.release(mutex.grant), dlock.OK)
-	h.mustRefuse(c.request("x", 2), dlock.Full)
+	c.want("release of the mutex", h.release(mutex.grant), dlock.GrantOK)
+	h.mustRefuse(c.request("x", 2), dlock.ReasonFull)
 	h.mustAcquire(c.request("x", 0))
 
-	c.want("release of the semaphore", h.release(sem...), dlock.OK)
-	h.mustRefuse(c.request("x", 0), dlock.Full)
+	c.want("release of the semaphore", h.release(sem...), dlock.GrantOK)
+	h.mustRefuse(c.request("x", 0), dlock.ReasonFull)
 	h.mustAcquire(c.request("x", 2))
 }
 
@@ -101,21 +101,21 @@ func namesHolder(c *check) {
 		held := a.mustAcquire(req)
 		check := func() {
 			asked := time.Now()
-			no := b.mustRefuse(c.request("m", slots), dlock.Full)
+			no := b.mustRefuse(c.request("m", slots), dlock.ReasonFull)
 			answered := time.Now()
 			if no.Holder != req.Holder {
 				c.errorf("holder %+v: must be %+v", no.Holder, req.Holder)
 			}
-			c.age("Full", no.Since, asked.Sub(held.got), answered.Sub(held.sent))
-			if no.Ends <= 0 || no.Ends > req.TTL {
-				c.errorf("Ends %v: must be above 0 and at most the TTL, %v", no.Ends, req.TTL)
+			c.age("Full", no.HeldFor, asked.Sub(held.got), answered.Sub(held.sent))
+			if no.ExpiresIn <= 0 || no.ExpiresIn > req.TTL {
+				c.errorf("Ends %v: must be above 0 and at most the TTL, %v", no.ExpiresIn, req.TTL)
 			}
 		}
 		check()
 		time.Sleep(c.h.TTL / 3)
 		check()
 		// An extension is no new start: Since tells for how long the holder has been at it.
-		c.want("extend", a.extend(c.long, held.grant), dlock.OK)
+		c.want("extend", a.extend(c.long, held.grant), dlock.GrantOK)
 		check()
 	}
 }
@@ -139,9 +139,9 @@ func namesFirstToEnd(c *check) {
 		}
 		h.mustAcquire(req)
 	}
-	no := h.mustRefuse(c.request("s", 3), dlock.Full)
-	if no.Holder != first.Holder || no.Ends > first.TTL {
-		c.errorf("the refusal names %v, who ends in %v: must name %v, whose lease of %v ends first", no.Holder, no.Ends, first.Holder, first.TTL)
+	no := h.mustRefuse(c.request("s", 3), dlock.ReasonFull)
+	if no.Holder != first.Holder || no.ExpiresIn > first.TTL {
+		c.errorf("the refusal names %v, who ends in %v: must name %v, whose lease of %v ends first", no.Holder, no.ExpiresIn, first.Holder, first.TTL)
 	}
 }
 
@@ -158,7 +158,7 @@ func oddHolders(c *check) {
 		req := c.request("m"+string(rune('0'+i)), 0)
 		req.Holder = holder
 		a.mustAcquire(req)
-		no := b.mustRefuse(c.request(req.Name, 0), dlock.Full)
+		no := b.mustRefuse(c.request(req.Name, 0), dlock.ReasonFull)
 		if no.Holder != holder {
 			c.errorf("holder %+v: must be %+v", no.Holder, holder)
 		}

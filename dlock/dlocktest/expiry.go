@@ -25,7 +25,7 @@ var expiring = []promise{
 func extendKeeps(c *check) {
 	for _, slots := range []int{0, 1} {
 		c.keeps(c.brief("x", slots), func(h *host, a attempt) bool {
-			return h.extend(a.req.TTL, a.grant)[0].Outcome == dlock.OK
+			return h.extend(a.req.TTL, a.grant)[0].Outcome == dlock.GrantOK
 		})
 	}
 }
@@ -58,7 +58,7 @@ func (c *check) keepsOnce(a, b *host, req dlock.Request, renew func(*host, attem
 		case probe.err == nil:
 			b.release(probe.grant)
 			return renewals == enough // it ended with the renewals, as it should; before: this machine stood still
-		case reason(probe.err) != dlock.Full:
+		case reason(probe.err) != dlock.ReasonFull:
 			c.fatalf("%v: must be refused as full", probe.err)
 		case !probe.sent.Before(got.Add(req.TTL + c.h.Slack)):
 			c.fatalf("still held %v after the last renewal for %v", probe.sent.Sub(got), req.TTL)
@@ -88,11 +88,11 @@ func extendForeign(c *check) {
 		held := a.mustAcquire(c.brief("x", slots))
 		stranger := held.grant
 		stranger.Token = rand.Text()
-		c.want("extend by a stranger", b.extend(c.long, stranger), dlock.Lost)
+		c.want("extend by a stranger", b.extend(c.long, stranger), dlock.GrantLost)
 		until(held.endedBy(c))
 		b.mustAcquire(c.request("x", slots)) // the stranger's long extension changed nothing
 		never := dlock.Grant{Name: "never", Slots: slots, Token: rand.Text()}
-		c.want("extend of a name that was never used", b.extend(c.long, never), dlock.Lost)
+		c.want("extend of a name that was never used", b.extend(c.long, never), dlock.GrantLost)
 	}
 }
 
@@ -105,10 +105,10 @@ func extendAfterEnd(c *check) {
 	}
 	until(held[2].endedBy(c))
 	for _, h := range held {
-		c.want("extend after the end", a.extend(c.long, h.grant), dlock.Lost)
-		c.want("extend after the end, again", a.extend(c.long, h.grant), dlock.Lost)
+		c.want("extend after the end", a.extend(c.long, h.grant), dlock.GrantLost)
+		c.want("extend after the end, again", a.extend(c.long, h.grant), dlock.GrantLost)
 		b.fillAny(h.req.Name, h.req.Slots)
-		c.want("extend after the slot went to another", a.extend(c.long, h.grant), dlock.Lost)
+		c.want("extend after the slot went to another", a.extend(c.long, h.grant), dlock.GrantLost)
 	}
 }
 
@@ -117,9 +117,9 @@ func extendElsewhere(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 3} {
 		held := a.mustAcquire(c.request("x", slots))
-		c.want("extend by another client", b.extend(c.long, held.grant), dlock.OK)
-		c.want("release by another client", b.release(held.grant), dlock.OK)
-		c.want("extend after another client's release", a.extend(c.long, held.grant), dlock.Lost)
+		c.want("extend by another client", b.extend(c.long, held.grant), dlock.GrantOK)
+		c.want("release by another client", b.release(held.grant), dlock.GrantOK)
+		c.want("extend after another client's release", a.extend(c.long, held.grant), dlock.GrantLost)
 	}
 }
 
@@ -129,7 +129,7 @@ func endsOnTime(c *check) {
 	for _, slots := range []int{0, 1} {
 		held := a.mustAcquire(c.brief("x", slots))
 		next := b.waitForEnd(held)
-		c.want("release", b.release(next.grant), dlock.OK)
+		c.want("release", b.release(next.grant), dlock.GrantOK)
 	}
 }
 
@@ -143,7 +143,7 @@ func (h *host) waitForEnd(held attempt) attempt {
 			c.fatalf("a lease of %v was granted to another %v after it was asked for", held.req.TTL, probe.got.Sub(held.sent))
 		case probe.err == nil:
 			return probe
-		case reason(probe.err) != dlock.Full:
+		case reason(probe.err) != dlock.ReasonFull:
 			c.fatalf("%v: must be refused as full", probe.err)
 		case !probe.sent.Before(held.endedBy(c)):
 			c.fatalf("a lease of %v was still held %v after it was granted", held.req.TTL, probe.sent.Sub(held.got))
@@ -178,7 +178,7 @@ func crashedFleet(c *check) {
 		}
 		time.Sleep(c.step())
 	}
-	next.mustRefuse(c.request("s", slots), dlock.Full)
+	next.mustRefuse(c.request("s", slots), dlock.ReasonFull)
 }
 
 // expiredTouchesNothing catches the classic: the slow host that wakes up and releases the lock of its successor.
@@ -187,12 +187,12 @@ func expiredTouchesNothing(c *check) {
 	for _, slots := range []int{0, 1} {
 		old := a.mustAcquire(c.brief("x", slots))
 		next := b.waitForEnd(old)
-		c.want("extend of an expired grant", a.extend(c.long, old.grant), dlock.Lost)
-		c.want("release of an expired grant", a.release(old.grant), dlock.Lost)
+		c.want("extend of an expired grant", a.extend(c.long, old.grant), dlock.GrantLost)
+		c.want("release of an expired grant", a.release(old.grant), dlock.GrantLost)
 		anySlot := old.grant
 		anySlot.Slot = dlock.AnySlot
-		c.want("release of an expired grant with AnySlot", a.release(anySlot), dlock.Lost)
-		c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.OK)
+		c.want("release of an expired grant with AnySlot", a.release(anySlot), dlock.GrantLost)
+		c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.GrantOK)
 	}
 }
 
@@ -205,7 +205,7 @@ func ownTTL(c *check) {
 	if next.grant.Slot != short.grant.Slot {
 		c.errorf("the lease of slot %d ended, slot %d was granted", short.grant.Slot, next.grant.Slot)
 	}
-	c.want("extend of the long lease", a.extend(c.h.TTL, long.grant), dlock.OK) // an extension may also shorten
+	c.want("extend of the long lease", a.extend(c.h.TTL, long.grant), dlock.GrantOK) // an extension may also shorten
 	until(time.Now().Add(c.h.TTL + c.h.Slack))
 	if again := b.mustAcquire(c.request("s", 2)); again.grant.Slot != long.grant.Slot {
 		c.errorf("the lease of slot %d ended, slot %d was granted", long.grant.Slot, again.grant.Slot)

@@ -17,22 +17,22 @@ import (
 type Op uint8
 
 const (
-	Acquire Op = iota // TryAcquire
-	Extend
-	Release
-	Order // Order, Orders and Revoke of a dlock.Controller
+	OpAcquire Op = iota // TryAcquire
+	OpExtend
+	OpRelease
+	OpControl // Update, Inspect and Revoke of a dlock.Controller
 )
 
 func (o Op) String() string {
 	switch o {
-	case Acquire:
+	case OpAcquire:
 		return "acquire"
-	case Extend:
+	case OpExtend:
 		return "extend"
-	case Release:
+	case OpRelease:
 		return "release"
-	case Order:
-		return "order"
+	case OpControl:
+		return "control"
 	default:
 		return fmt.Sprintf("op %d", o)
 	}
@@ -178,7 +178,7 @@ func (f *Faulty) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 		err   error
 	}
 	// The store's answer travels inside the value: a "no" is an answer too, and is delivered as late as a grant.
-	got, err := call(ctx, f, Acquire, func(ctx context.Context) (answer, error) {
+	got, err := call(ctx, f, OpAcquire, func(ctx context.Context) (answer, error) {
 		grant, err := f.store.TryAcquire(ctx, req)
 		return answer{grant, err}, nil
 	}, nil, nil)
@@ -190,14 +190,14 @@ func (f *Faulty) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 
 // Extend implements dlock.DistributedLock.
 func (f *Faulty) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return f.each(ctx, Extend, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+	return f.each(ctx, OpExtend, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 		return f.store.Extend(ctx, ttl, grants...)
 	})
 }
 
 // Release implements dlock.DistributedLock.
 func (f *Faulty) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return f.each(ctx, Release, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+	return f.each(ctx, OpRelease, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 		return f.store.Release(ctx, grants...)
 	})
 }
@@ -220,7 +220,7 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant, send fun
 			if i%2 == 0 && i/2 < len(answers) {
 				results[i] = answers[i/2]
 			} else {
-				results[i] = dlock.Result{Outcome: dlock.Unknown, Err: unknown}
+				results[i] = dlock.Result{Outcome: dlock.GrantUnknown, Err: unknown}
 			}
 		}
 		return results, nil
@@ -229,41 +229,43 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant, send fun
 }
 
 // List implements dlock.Lister; without one beneath it returns errors.ErrUnsupported. It never goes wrong.
-func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if l, ok := f.store.(dlock.Lister); ok {
 		return l.List(ctx, name, slots)
 	}
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
-// Order implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
-func (f *Faulty) Order(ctx context.Context, name string, change dlock.Change) error {
-	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) {
-		return nil, c.Order(ctx, name, change)
+// Update implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+func (f *Faulty) Update(ctx context.Context, name string, change dlock.Update) error {
+	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
+		return nil, c.Update(ctx, name, change)
 	})
 	return err
 }
 
-// Orders implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
-func (f *Faulty) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
-	return f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) { return c.Orders(ctx, names...) })
+// Inspect implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+func (f *Faulty) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+	return f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
+		return c.Inspect(ctx, names...)
+	})
 }
 
 // Revoke implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
-func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
-	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.Orders, error) {
-		return nil, c.Revoke(ctx, name, slot, fence, order)
+func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
+		return nil, c.Revoke(ctx, name, slot, fence, by)
 	})
 	return err
 }
 
-func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.Controller) ([]dlock.Orders, error)) ([]dlock.Orders, error) {
+func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.Controller) ([]dlock.ControlState, error)) ([]dlock.ControlState, error) {
 	c, ok := f.store.(dlock.Controller)
 	if !ok {
-		return nil, fmt.Errorf("orders: %w", errors.ErrUnsupported)
+		return nil, fmt.Errorf("control: %w", errors.ErrUnsupported)
 	}
-	cut := func(list []dlock.Orders) []dlock.Orders { return list[:max(0, len(list)-1)] }
-	return call(ctx, f, Order, func(ctx context.Context) ([]dlock.Orders, error) { return apply(ctx, c) }, cut, nil)
+	cut := func(list []dlock.ControlState) []dlock.ControlState { return list[:max(0, len(list)-1)] }
+	return call(ctx, f, OpControl, func(ctx context.Context) ([]dlock.ControlState, error) { return apply(ctx, c) }, cut, nil)
 }
 
 // MaxTTL implements dlock.TTLBounder; without one beneath it there is no bound.
@@ -390,7 +392,7 @@ func silence(ctx context.Context, op Op, healed <-chan struct{}) error {
 
 func orAll(ops []Op) []Op {
 	if len(ops) == 0 {
-		return []Op{Acquire, Extend, Release, Order}
+		return []Op{OpAcquire, OpExtend, OpRelease, OpControl}
 	}
 	return slices.Clone(ops)
 }

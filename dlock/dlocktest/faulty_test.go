@@ -61,7 +61,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
-				f.Inject(test.fault, dlocktest.Acquire)
+				f.Inject(test.fault, dlocktest.OpAcquire)
 				_, took, err := ask(f, "a")
 				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
 					t.Errorf("error %v: want %v", err, test.err)
@@ -113,7 +113,7 @@ func TestPanic(t *testing.T) {
 
 func TestLateRequestArrives(t *testing.T) {
 	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
-		f.Inject(dlocktest.Late(time.Minute), dlocktest.Acquire)
+		f.Inject(dlocktest.Late(time.Minute), dlocktest.OpAcquire)
 		ask(f, "a")
 		time.Sleep(time.Minute - time.Second - time.Nanosecond)
 		synctest.Wait()
@@ -130,11 +130,11 @@ func TestLateRequestArrives(t *testing.T) {
 
 func TestHeal(t *testing.T) {
 	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
-		f.Inject(dlocktest.Late(time.Hour), dlocktest.Acquire)
+		f.Inject(dlocktest.Late(time.Hour), dlocktest.OpAcquire)
 		ask(f, "a")
 
 		f.Inject(dlocktest.Hang)
-		f.InjectN(3, dlocktest.Error(io.EOF), dlocktest.Extend)
+		f.InjectN(3, dlocktest.Error(io.EOF), dlocktest.OpExtend)
 		returned := make(chan error)
 		go func() {
 			_, err := f.Release(context.Background(), dlock.Grant{Name: "m", Token: "a"})
@@ -148,7 +148,7 @@ func TestHeal(t *testing.T) {
 		if err := <-returned; !errors.Is(err, dlocktest.ErrInjected) {
 			t.Errorf("a call that hung came back with %v", err)
 		}
-		if results, err := f.Extend(t.Context(), time.Hour, dlock.Grant{Name: "m", Token: "a"}); err != nil || results[0].Outcome != dlock.OK {
+		if results, err := f.Extend(t.Context(), time.Hour, dlock.Grant{Name: "m", Token: "a"}); err != nil || results[0].Outcome != dlock.GrantOK {
 			t.Errorf("after Heal: %v, %v", results, err)
 		}
 	})
@@ -158,8 +158,8 @@ func TestInjectN(t *testing.T) {
 	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
 		standing, counted := errors.New("standing"), errors.New("counted")
 		f.InjectN(1, dlocktest.Fault{}) // lets one call through
-		f.InjectN(2, dlocktest.Error(counted), dlocktest.Acquire)
-		f.Inject(dlocktest.Error(standing), dlocktest.Acquire, dlocktest.Release)
+		f.InjectN(2, dlocktest.Error(counted), dlocktest.OpAcquire)
+		f.Inject(dlocktest.Error(standing), dlocktest.OpAcquire, dlocktest.OpRelease)
 		for i, want := range []error{nil, counted, counted, standing, standing} {
 			if _, _, err := ask(f, "a"); !errors.Is(err, want) || want == nil && err != nil {
 				t.Errorf("call %d: %v, want %v", i, err, want)
@@ -168,11 +168,11 @@ func TestInjectN(t *testing.T) {
 		if _, err := f.Extend(t.Context(), time.Hour); err != nil {
 			t.Errorf("extend: %v, want no fault", err)
 		}
-		f.Inject(dlocktest.Fault{}, dlocktest.Release)
+		f.Inject(dlocktest.Fault{}, dlocktest.OpRelease)
 		if _, err := f.Release(t.Context()); err != nil {
 			t.Errorf("release: %v, want no fault", err)
 		}
-		for op, want := range map[dlocktest.Op]int{dlocktest.Acquire: 5, dlocktest.Extend: 1, dlocktest.Release: 1} {
+		for op, want := range map[dlocktest.Op]int{dlocktest.OpAcquire: 5, dlocktest.OpExtend: 1, dlocktest.OpRelease: 1} {
 			if got := f.Calls(op); got != want {
 				t.Errorf("%d calls of %v: want %d", got, op, want)
 			}
@@ -185,18 +185,18 @@ func TestBatchFaults(t *testing.T) {
 		grant, _, _ := ask(f, "a")
 		stranger := dlock.Grant{Name: "m", Token: "stranger"}
 		f.InjectN(1, dlocktest.Short)
-		if results, err := f.Extend(t.Context(), time.Hour, stranger, grant); err != nil || len(results) != 1 || results[0].Outcome != dlock.Lost {
+		if results, err := f.Extend(t.Context(), time.Hour, stranger, grant); err != nil || len(results) != 1 || results[0].Outcome != dlock.GrantLost {
 			t.Errorf("short: %v, %v", results, err)
 		}
 		f.Inject(dlocktest.Patchy(io.EOF))
 		results, err := f.Release(t.Context(), stranger, grant, stranger)
-		if err != nil || len(results) != 3 || results[0].Outcome != dlock.Lost || results[1].Outcome != dlock.Unknown || results[1].Err != io.EOF || results[2].Outcome != dlock.Lost {
+		if err != nil || len(results) != 3 || results[0].Outcome != dlock.GrantLost || results[1].Outcome != dlock.GrantUnknown || results[1].Err != io.EOF || results[2].Outcome != dlock.GrantLost {
 			t.Errorf("patchy: %v, %v", results, err)
 		}
 		if !isHeld(t, f) {
 			t.Error("the grant that was not reached was released")
 		}
-		if results, err := f.Release(t.Context(), grant); err != nil || results[0].Outcome != dlock.OK {
+		if results, err := f.Release(t.Context(), grant); err != nil || results[0].Outcome != dlock.GrantOK {
 			t.Errorf("patchy, the first: %v, %v", results, err)
 		}
 	})
@@ -214,12 +214,12 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	if _, err := f.List(t.Context(), "m", 0); err != nil {
 		t.Error(err)
 	}
-	ann := dlock.Order{By: "ann"}
-	if err := f.Order(t.Context(), "s", dlock.Change{Trigger: &ann}); err != nil {
+	ann := dlock.Origin{By: "ann"}
+	if err := f.Update(t.Context(), "s", dlock.Update{Trigger: &ann}); err != nil {
 		t.Error(err)
 	}
-	if list, err := f.Orders(t.Context(), "s"); err != nil || list[0].Trigger == nil {
-		t.Errorf("orders %+v, %v", list, err)
+	if list, err := f.Inspect(t.Context(), "s"); err != nil || list[0].Trigger == nil {
+		t.Errorf("overrides %+v, %v", list, err)
 	}
 	g, err := f.TryAcquire(t.Context(), dlock.Request{Name: "s", Slots: 1, Token: "t", TTL: time.Minute})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	if err := f.Revoke(t.Context(), "s", g.Slot, g.Fence, ann); err != nil {
 		t.Error(err)
 	}
-	if r, err := f.Extend(t.Context(), time.Minute, g); err != nil || r[0].Revoked == nil {
+	if r, err := f.Extend(t.Context(), time.Minute, g); err != nil || r[0].RevokedBy == nil {
 		t.Errorf("extend what is revoked: %+v, %v", r, err)
 	}
 	if f.String() != memlock.New().String() {
@@ -238,8 +238,8 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	if _, err := f.List(t.Context(), "m", 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("List without a Lister: %v", err)
 	}
-	_, err = f.Orders(t.Context(), "s")
-	for _, err := range []error{err, f.Order(t.Context(), "s", dlock.Change{}), f.Revoke(t.Context(), "s", 0, 1, ann)} {
+	_, err = f.Inspect(t.Context(), "s")
+	for _, err := range []error{err, f.Update(t.Context(), "s", dlock.Update{}), f.Revoke(t.Context(), "s", 0, 1, ann)} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("without a Controller: %v", err)
 		}
@@ -261,7 +261,7 @@ func ExampleFaulty() {
 	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond, StoreTimeout: 50 * time.Millisecond})
 	lease, _ := session.Mutex("report").TryAcquire(context.Background())
 
-	store.Inject(dlocktest.Hang, dlocktest.Extend)
+	store.Inject(dlocktest.Hang, dlocktest.OpExtend)
 	<-lease.Done()
 	fmt.Println("lost:", errors.Is(lease.Err(), dlock.ErrLost))
 

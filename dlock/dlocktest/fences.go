@@ -38,7 +38,7 @@ func fencesGrow(c *check) {
 			for _, g := range grants {
 				log.add(c, "after a release", g)
 			}
-			c.want("release", b.release(grants...), dlock.OK)
+			c.want("release", b.release(grants...), dlock.GrantOK)
 		}
 		var last attempt
 		for range max(1, slots) {
@@ -50,14 +50,14 @@ func fencesGrow(c *check) {
 		for _, g := range grants {
 			log.add(c, "after an expiry", g)
 		}
-		c.want("release", b.release(grants...), dlock.OK)
+		c.want("release", b.release(grants...), dlock.GrantOK)
 		if slots > 1 { // a number of slots that changes
 			for _, n := range []int{1, 5, 2, 3} {
 				grants := a.fillAny("x", n)
 				for _, g := range grants {
 					log.add(c, "after another number of slots", g)
 				}
-				c.want("release", a.release(grants...), dlock.OK)
+				c.want("release", a.release(grants...), dlock.GrantOK)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func fencesOutliveData(c *check) {
 				for _, g := range grants {
 					log.add(c, "after a loss of data", g)
 				}
-				c.want("release", h.release(grants...), dlock.OK)
+				c.want("release", h.release(grants...), dlock.GrantOK)
 			}
 		}
 		time.Sleep(time.Millisecond) // the store's time carries the fence on

@@ -36,7 +36,7 @@ func hammer(c *check, slots, workers int) {
 			h := hosts[w%len(hosts)]
 			call := func(op func() ([]dlock.Result, error)) {
 				results, err := op()
-				if err != nil || len(results) != 1 || results[0].Outcome != dlock.OK {
+				if err != nil || len(results) != 1 || results[0].Outcome != dlock.GrantOK {
 					c.errorf("the holder's call: %v, %v: must be ok", results, err)
 				}
 			}
@@ -48,7 +48,7 @@ func hammer(c *check, slots, workers int) {
 				}
 				a := h.try(c.request("x", slots))
 				switch {
-				case reason(a.err) == dlock.Full && workers > n:
+				case reason(a.err) == dlock.ReasonFull && workers > n:
 					runtime.Gosched()
 					continue
 				case a.err != nil:
@@ -108,7 +108,7 @@ func hammerOneToken(c *check) {
 			hosts[0].release(hosts[0].mustAcquire(second).grant)
 			third := c.request(name, 4)
 			third.Tick = req.Tick
-			hosts[0].mustRefuse(third, dlock.TickTaken)
+			hosts[0].mustRefuse(third, dlock.ReasonTickTaken)
 		}
 		if rest := hosts[0].fill(name, 4); len(rest) != 3 {
 			c.errorf("one token from %d sides: %d of the other 3 slots are free", len(hosts), len(rest))

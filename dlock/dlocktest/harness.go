@@ -19,15 +19,15 @@ type Features struct {
 	// Holders: a refusal names who holds the lease that ends first, since when, and when it ends. Not stated: it
 	// says nothing of them.
 	Holders bool
-	// News: answers tell the number of slots that others declared.
-	News bool
-	// Success: answers to TryAcquire, grants and refusals, tell how long ago a grant of the name was last released as Succeeded. Not
-	// stated: News.Success is always 0.
-	Success bool
-	// Abandoned: a grant tells that whoever had its slot before let the lease end unreleased. Not stated: it never says so.
-	Abandoned bool
-	// Orders: the store is a dlock.Controller, needs Fence. Not stated: it is none.
-	Orders bool
+	// Info: answers tell the number of slots that others declared.
+	Info bool
+	// LastSuccess: answers to TryAcquire, grants and refusals, tell how long ago a grant of the name was last released as Succeeded. Not
+	// stated: Info.SinceSuccess is always 0.
+	LastSuccess bool
+	// PreviousExpired: a grant tells that whoever had its slot before let the lease end unreleased. Not stated: it never says so.
+	PreviousExpired bool
+	// Control: the store is a dlock.Controller, needs Fence. Not stated: it is none.
+	Control bool
 	// Listing: the store is a dlock.Lister. Not stated: it is none.
 	Listing bool
 	// OneRoundTrip: each call costs one round trip whatever the number of slots or grants (up to 500). Needs
@@ -147,7 +147,7 @@ var promises = join(
 	listing,
 	successes,
 	abandoning,
-	ordering,
+	controlling,
 	missing,
 	roundTrips,
 	hammering,

@@ -43,10 +43,10 @@ func lists(c *check) {
 			if got.Name != name || got.Slot != w.grant.Slot || got.Fence != w.grant.Fence || got.Holder != w.req.Holder {
 				c.errorf("list of %q: %+v: must be slot %d with fence %d of %v", name, got, w.grant.Slot, w.grant.Fence, w.req.Holder)
 			}
-			c.age("list of "+name, got.Since, asked.Sub(w.got), answered.Sub(w.sent))
+			c.age("list of "+name, got.HeldFor, asked.Sub(w.got), answered.Sub(w.sent))
 			least, most := w.heldUntil().Sub(answered)-c.h.Slack, w.got.Add(w.req.TTL).Sub(asked)+c.h.Slack
-			if got.Ends < least || got.Ends > most || got.Ends <= 0 {
-				c.errorf("list of %q: slot %d ends in %v: must be %v to %v", name, got.Slot, got.Ends, least, most)
+			if got.ExpiresIn < least || got.ExpiresIn > most || got.ExpiresIn <= 0 {
+				c.errorf("list of %q: slot %d ends in %v: must be %v to %v", name, got.Slot, got.ExpiresIn, least, most)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func lists(c *check) {
 	is("xx", 3, other)
 	is("xx", 0)
 
-	c.want("release", h.release(two.grant, mutex.grant), dlock.OK)
+	c.want("release", h.release(two.grant, mutex.grant), dlock.GrantOK)
 	is("x", 0)
 	is("x", 3, one, three)
 

@@ -13,8 +13,8 @@ var missing = []promise{
 	{name: "missed/a new schedule has missed nothing", given: needsTick, show: missedBySchedule},
 	{name: "missed/what came due during a lease was skipped", given: needsTick, show: missedWhileHeld},
 	{name: "missed/also if nobody released it", given: needsTick, show: missedWhileAbandoned},
-	{name: "missed/not during a pause", given: needsOrders, show: missedInPause},
-	{name: "missed/not under a limit of nothing", given: needsOrders, show: missedUnderLimitZero},
+	{name: "missed/not during a pause", given: needsControl, show: missedInPause},
+	{name: "missed/not under a limit of nothing", given: needsControl, show: missedUnderLimitZero},
 }
 
 // missed asks for a tick that came due at that moment, while nobody was there.
@@ -27,7 +27,7 @@ func (c *check) missed(name string, due time.Time) dlock.Request {
 // ran has a tick of this moment started and its lease released, and returns the tick.
 func (h *host) ran(name string) time.Time {
 	at := time.Now()
-	h.c.want("release", h.release(h.mustAcquire(h.c.tick(name, 3, at, 3)).grant), dlock.OK)
+	h.c.want("release", h.release(h.mustAcquire(h.c.tick(name, 3, at, 3)).grant), dlock.GrantOK)
 	return at
 }
 
@@ -40,16 +40,16 @@ func (c *check) later() time.Time {
 // missedTicks catches a store that has a tick run again which ran, or one that a new timer never had.
 func missedTicks(c *check) {
 	a, b := c.host(), c.host()
-	a.mustRefuse(c.missed("x", thisSecond()), dlock.TickFirst)
-	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), dlock.OK) // without a tick
-	a.mustRefuse(c.missed("x", c.later()), dlock.TickFirst)
+	a.mustRefuse(c.missed("x", thisSecond()), dlock.ReasonTickFirst)
+	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), dlock.GrantOK) // without a tick
+	a.mustRefuse(c.missed("x", c.later()), dlock.ReasonTickFirst)
 	at := a.ran("x")
-	b.mustRefuse(c.missed("x", at), dlock.TickTaken) // though it may start twice more
-	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.TickLate)
+	b.mustRefuse(c.missed("x", at), dlock.ReasonTickTaken) // though it may start twice more
+	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.ReasonTickLate)
 	next := c.later()
 	b.mustAcquire(c.missed("x", next))
-	a.mustRefuse(c.missed("x", next), dlock.TickTaken)
-	a.mustRefuse(c.tick("x", 3, at, 3), dlock.TickLate)
+	a.mustRefuse(c.missed("x", next), dlock.ReasonTickTaken)
+	a.mustRefuse(c.tick("x", 3, at, 3), dlock.ReasonTickLate)
 }
 
 // missedBySchedule catches a store that has the tick of a timer run which had another schedule when it came due.
@@ -64,23 +64,23 @@ func missedBySchedule(c *check) {
 			return req
 		}
 		run := func(h *host, req dlock.Request) {
-			c.want("release", h.release(h.mustAcquire(req).grant), dlock.OK)
+			c.want("release", h.release(h.mustAcquire(req).grant), dlock.GrantOK)
 		}
 		run(a, of(was, c.tick(name, 3, time.Now(), 3)))
 		c.pause()
 		last := of(is, c.tick(name, 3, time.Now(), 3))
 		run(b, last)
-		if no := a.try(of(was, c.missed(name, last.Tick.At))); reason(no.err) != dlock.TickTaken {
-			c.errorf("a tick that was started for another schedule: %v: must be refused as %q", no.err, dlock.TickTaken)
+		if no := a.try(of(was, c.missed(name, last.Tick.At))); reason(no.err) != dlock.ReasonTickTaken {
+			c.errorf("a tick that was started for another schedule: %v: must be refused as %q", no.err, dlock.ReasonTickTaken)
 		}
 		due := c.later()
 		if was != is {
-			a.mustRefuse(of(was, c.missed(name, due)), dlock.TickFirst)
+			a.mustRefuse(of(was, c.missed(name, due)), dlock.ReasonTickFirst)
 		}
 		run(b, c.request(name, 3)) // a grant without a tick changes nothing of that
 		due = c.later()
 		if was != is {
-			a.mustRefuse(of(was, c.missed(name, due)), dlock.TickFirst)
+			a.mustRefuse(of(was, c.missed(name, due)), dlock.ReasonTickFirst)
 		}
 		run(b, of(is, c.missed(name, due)))
 	}
@@ -103,20 +103,20 @@ func missedWhileHeld(c *check) {
 		grants := []dlock.Grant{a.mustAcquire(c.request(name, slots)).grant}
 		within := c.later()
 		c.pause()
-		b.mustRefuse(missed(before), dlock.TickHeld)
-		b.mustRefuse(missed(within), dlock.TickHeld)
-		c.want("extend", a.extend(c.long, grants[0]), dlock.OK)
+		b.mustRefuse(missed(before), dlock.ReasonTickHeld)
+		b.mustRefuse(missed(within), dlock.ReasonTickHeld)
+		c.want("extend", a.extend(c.long, grants[0]), dlock.GrantOK)
 		grants[0].Succeeded = i == 0
-		c.want("release", a.release(grants[0]), dlock.OK)
-		b.mustRefuse(missed(within), dlock.TickHeld)
+		c.want("release", a.release(grants[0]), dlock.GrantOK)
+		b.mustRefuse(missed(within), dlock.ReasonTickHeld)
 		late := missed(within) // where hosts come to a tick with a delay, it is not its instant that counts
 		late.Tick.Missed = c.later()
 		if slots > 1 { // in whatever slot
 			c.pause()
 			first, second := a.mustAcquire(c.request(name, slots)).grant, a.mustAcquire(c.request(name, slots)).grant
-			c.want("release", a.release(second), dlock.OK)
-			c.want("release", a.release(first), dlock.OK)
-			b.mustRefuse(late, dlock.TickHeld)
+			c.want("release", a.release(second), dlock.GrantOK)
+			c.want("release", a.release(first), dlock.GrantOK)
+			b.mustRefuse(late, dlock.ReasonTickHeld)
 			late.Tick.Missed = c.later()
 		}
 		b.mustAcquire(late)
@@ -131,15 +131,15 @@ func missedWhileAbandoned(c *check) {
 	held := a.mustAcquire(c.brief("x", 3))
 	until(held.endedBy(c))
 	after := c.later()
-	b.mustRefuse(c.missed("x", within), dlock.TickHeld)
+	b.mustRefuse(c.missed("x", within), dlock.ReasonTickHeld)
 	b.mustAcquire(c.missed("x", after))
 	// Also when the slot has had somebody else since.
 	a.ran("y")
 	within = c.later()
 	held = a.mustAcquire(c.brief("y", 3))
 	until(held.endedBy(c))
-	c.want("release", b.release(b.mustAcquire(c.request("y", 3)).grant), dlock.OK)
-	b.mustRefuse(c.missed("y", within), dlock.TickHeld)
+	c.want("release", b.release(b.mustAcquire(c.request("y", 3)).grant), dlock.GrantOK)
+	b.mustRefuse(c.missed("y", within), dlock.ReasonTickHeld)
 	b.mustAcquire(c.missed("y", c.later()))
 }
 
@@ -153,8 +153,8 @@ func missedInPause(c *check) {
 	within := c.later()
 	c.pause()
 	a.pauseFor("x", 0)
-	if no := b.mustRefuse(c.missed("x", within), dlock.Paused); no.Order != ann {
-		c.errorf("the tick fell into a pause %+v: must be %+v", no.Order, ann)
+	if no := b.mustRefuse(c.missed("x", within), dlock.ReasonPaused); no.PausedBy != ann {
+		c.errorf("the tick fell into a pause %+v: must be %+v", no.PausedBy, ann)
 	}
 	delayed := c.missed("x", within)
 	delayed.Tick.Missed = c.later()
@@ -180,10 +180,10 @@ func missedUnderLimitZero(c *check) {
 		within := c.later()
 		c.pause()
 		b.limit(name, lift)
-		if no := b.mustRefuse(c.missed(name, within), dlock.Paused); no.Order != ann {
-			c.errorf("the tick fell under a limit of 0 %+v: must be %+v", no.Order, ann)
+		if no := b.mustRefuse(c.missed(name, within), dlock.ReasonPaused); no.PausedBy != ann {
+			c.errorf("the tick fell under a limit of 0 %+v: must be %+v", no.PausedBy, ann)
 		}
-		if p := b.orders(name)[0].Pause; p != nil {
+		if p := b.inspect(name)[0].Pause; p != nil {
 			c.errorf("a limit of 0 that was lifted is told as a pause: %+v", p)
 		}
 		due := c.later()
@@ -194,7 +194,7 @@ func missedUnderLimitZero(c *check) {
 	a.pauseFor("y", time.Hour)
 	a.limit("y", 0)
 	a.limit("y", -1)
-	if no := b.mustRefuse(c.request("y", 3), dlock.Paused); no.Ends < 50*time.Minute {
-		c.errorf("a limit of 0 was lifted in a pause of 1 h: %v of it are left", no.Ends)
+	if no := b.mustRefuse(c.request("y", 3), dlock.ReasonPaused); no.ExpiresIn < 50*time.Minute {
+		c.errorf("a limit of 0 was lifted in a pause of 1 h: %v of it are left", no.ExpiresIn)
 	}
 }

@@ -202,16 +202,16 @@ func (m *model) refused(lock *modelLock, a *modelAttempt, why dlock.Reason, ans 
 	if a.sure(ans.got) {
 		return fmt.Sprintf("refused (%s), though its own token holds slot %d", why, a.grant.Slot)
 	}
-	if why == dlock.Full {
+	if why == dlock.ReasonFull {
 		return m.full(a, ans)
 	}
 	if a.req.Tick != nil {
 		at := a.req.Tick.At.UnixMicro()
 		tick := lock.tick(at)
 		switch {
-		case why == dlock.TickLate && lock.maybeTick > at:
+		case why == dlock.ReasonTickLate && lock.maybeTick > at:
 			return ""
-		case why == dlock.TickTaken && lock.maybeTick >= at && lock.sureTick <= at && tick.sure+tick.maybe >= a.req.Tick.Max:
+		case why == dlock.ReasonTickTaken && lock.maybeTick >= at && lock.sureTick <= at && tick.sure+tick.maybe >= a.req.Tick.Max:
 			return ""
 		}
 	}
@@ -255,13 +255,13 @@ func (m *model) extended(a *modelAttempt, did applied, r dlock.Result, err error
 		a.lateKeep = true
 	case err != nil:
 		a.keep(got.Add(ttl + m.slack))
-	case r.Outcome == dlock.OK:
+	case r.Outcome == dlock.GrantOK:
 		if !a.possible(sent) {
 			return fmt.Sprintf("%s was extended after its end", a.req.Token)
 		}
 		a.heldTo = sent.Add(ttl)
 		a.keep(got.Add(ttl + m.slack))
-	case r.Outcome == dlock.Lost:
+	case r.Outcome == dlock.GrantLost:
 		if a.sure(got) {
 			return fmt.Sprintf("%s was lost, though it was to last %v longer", a.req.Token, a.heldTo.Sub(got))
 		}
@@ -281,12 +281,12 @@ func (m *model) released(a *modelAttempt, did applied, r dlock.Result, err error
 		a.lateRelease = true
 	case err != nil:
 		a.heldTo = time.Time{}
-	case r.Outcome == dlock.OK:
+	case r.Outcome == dlock.GrantOK:
 		if !a.possible(sent) {
 			return fmt.Sprintf("%s was released after its end", a.req.Token)
 		}
 		a.over()
-	case r.Outcome == dlock.Lost:
+	case r.Outcome == dlock.GrantLost:
 		if a.sure(got) {
 			return fmt.Sprintf("%s was lost, though it was to last %v longer", a.req.Token, a.heldTo.Sub(got))
 		}

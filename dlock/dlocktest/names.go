@@ -57,19 +57,19 @@ func namesApart(c *check) {
 	}
 	for i, g := range grants {
 		no := h.try(c.request(g.Name, i/len(all)))
-		if reason(no.err) != dlock.Full {
+		if reason(no.err) != dlock.ReasonFull {
 			c.fatalf("%q, the second time, with %d slots: %v: must be refused as full", g.Name, i/len(all), no.err)
 		}
 		g.Name = grants[(i+1)%len(all)].Name
 		swapped = append(swapped, g)
 	}
 	for i, r := range h.release(swapped...) {
-		if r.Outcome != dlock.Lost {
+		if r.Outcome != dlock.GrantLost {
 			c.errorf("the token of %q released %q", grants[i].Name, swapped[i].Name)
 		}
 	}
 	for i, r := range h.extend(c.long, grants...) {
-		if r.Outcome != dlock.OK {
+		if r.Outcome != dlock.GrantOK {
 			c.errorf("extend of %q: %v", grants[i].Name, r.Outcome)
 		}
 	}
@@ -84,7 +84,7 @@ func namesApart(c *check) {
 		}
 	}
 	for i, r := range h.release(grants...) {
-		if r.Outcome != dlock.OK {
+		if r.Outcome != dlock.GrantOK {
 			c.errorf("release of %q: %v", grants[i].Name, r.Outcome)
 		}
 	}

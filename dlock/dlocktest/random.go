@@ -164,7 +164,7 @@ func (w *walk) way(op Op) way {
 func unexpected(err error) string { return fmt.Sprintf("an error out of nowhere: %v", err) }
 
 func (w *walk) acquire(a *modelAttempt) string {
-	y := w.way(Acquire)
+	y := w.way(OpAcquire)
 	defer y.cancel()
 	ans := attempt{req: a.req, sent: time.Now()}
 	ans.grant, ans.err = y.host.TryAcquire(y.ctx, a.req)
@@ -197,7 +197,7 @@ func (w *walk) again() string {
 
 func (w *walk) extend() string {
 	picked := w.pick(1+w.rand.IntN(4), func(a *modelAttempt) bool { return a.known })
-	y := w.way(Extend)
+	y := w.way(OpExtend)
 	defer y.cancel()
 	sent := time.Now()
 	results, err := y.host.Extend(y.ctx, w.c.h.TTL, grantsOf(picked, nil)...)
@@ -206,7 +206,7 @@ func (w *walk) extend() string {
 
 func (w *walk) release() string {
 	picked := w.pick(1+w.rand.IntN(3), func(*modelAttempt) bool { return true })
-	y := w.way(Release)
+	y := w.way(OpRelease)
 	defer y.cancel()
 	sent := time.Now()
 	results, err := y.host.Release(y.ctx, grantsOf(picked, w.rand)...)

@@ -80,7 +80,7 @@ func boundedTTL(c *check) {
 	held := h.mustAcquire(req)
 	ctx, cancel := callContext()
 	defer cancel()
-	if results, err := h.store.Extend(ctx, most+time.Millisecond, held.grant); err == nil && results[0].Outcome == dlock.OK {
+	if results, err := h.store.Extend(ctx, most+time.Millisecond, held.grant); err == nil && results[0].Outcome == dlock.GrantOK {
 		c.errorf("extended for %v, above the bound of %v", most+time.Millisecond, most)
 	}
 }
@@ -131,7 +131,7 @@ func shortContext(c *check) {
 		if took := time.Since(before); took > callTimeout/2 {
 			c.errorf("a call with a context of %d µs took %v", i*20, took)
 		}
-		if outcome := h.release(byToken(req))[0].Outcome; err == nil && outcome != dlock.OK {
+		if outcome := h.release(byToken(req))[0].Outcome; err == nil && outcome != dlock.GrantOK {
 			c.errorf("granted, and its release is %q", outcome)
 		}
 	}

@@ -34,15 +34,15 @@ func oneRoundTrip(c *check) {
 	}
 	var grants []dlock.Grant
 	one("acquire of a mutex", func() { grants = append(grants, h.mustAcquire(c.request("m", 0)).grant) })
-	one("acquire of a mutex that is held", func() { h.mustRefuse(c.request("m", 0), dlock.Full) })
+	one("acquire of a mutex that is held", func() { h.mustRefuse(c.request("m", 0), dlock.ReasonFull) })
 	for range 50 {
 		one("acquire of one of 50 slots", func() { grants = append(grants, h.mustAcquire(c.request("s", 50)).grant) })
 	}
-	one("acquire when all 50 slots are held", func() { h.mustRefuse(c.request("s", 50), dlock.Full) })
+	one("acquire when all 50 slots are held", func() { h.mustRefuse(c.request("s", 50), dlock.ReasonFull) })
 	if c.h.Features.AtomicTick {
 		at := thisSecond()
 		one("acquire with a tick", func() { grants = append(grants, h.mustAcquire(c.tick("t", 500, at, 1)).grant) })
-		one("acquire with a tick that is taken", func() { h.mustRefuse(c.tick("t", 500, at, 1), dlock.TickTaken) })
+		one("acquire with a tick that is taken", func() { h.mustRefuse(c.tick("t", 500, at, 1), dlock.ReasonTickTaken) })
 	}
 	for len(grants) < 500 {
 		grants = append(grants, h.mustAcquire(c.request("many", 500)).grant)

@@ -6,12 +6,12 @@ import "github.com/tickslot/tickslot/dlock"
 var slotNumbers = []promise{
 	{name: "N/hosts that disagree share slots", show: disagree},
 	{name: "N/shrinking and growing hides no slot", show: shrinkAndGrow},
-	{name: "N/news of the other number", given: needsNews, show: newsOfSlots},
+	{name: "N/info of the other number", given: needsInfo, show: infoOfSlots},
 }
 
-func needsNews(f Features) string {
-	if !f.News {
-		return "the store does not state News"
+func needsInfo(f Features) string {
+	if !f.Info {
+		return "the store does not state Info"
 	}
 	return ""
 }
@@ -40,13 +40,13 @@ func disagree(c *check) {
 		}
 		// A slot that both know, given back by one, is free for the other; one beyond 3 is not.
 		for _, g := range grants {
-			c.want("release", five.release(g), dlock.OK)
+			c.want("release", five.release(g), dlock.GrantOK)
 			if g.Slot >= 3 {
-				three.mustRefuse(c.request(name, 3), dlock.Full)
+				three.mustRefuse(c.request(name, 3), dlock.ReasonFull)
 				five.mustAcquire(c.request(name, 5))
 			} else {
 				three.mustAcquire(c.request(name, 3))
-				five.mustRefuse(c.request(name, 5), dlock.Full)
+				five.mustRefuse(c.request(name, 5), dlock.ReasonFull)
 			}
 		}
 	}
@@ -68,34 +68,34 @@ func shrinkAndGrow(c *check) {
 		if g.Slot == 4 {
 			last = g
 		} else {
-			c.want("release", h.release(g), dlock.OK)
+			c.want("release", h.release(g), dlock.GrantOK)
 		}
 	}
 	two := fill(2, 2)
 	three := fill(5, 2) // slots 2 and 3; 4 is still held
 	seven := fill(7, 2)
-	c.want("extend after the number has changed", h.extend(c.long, last, two[0], three[0], seven[1]), dlock.OK)
-	c.want("release after the number has changed", h.release(append(append(append(two, three...), seven...), last)...), dlock.OK)
+	c.want("extend after the number has changed", h.extend(c.long, last, two[0], three[0], seven[1]), dlock.GrantOK)
+	c.want("release after the number has changed", h.release(append(append(append(two, three...), seven...), last)...), dlock.GrantOK)
 	fill(3, 3)
 	fill(1, 0)
 	fill(7, 4)
 }
 
 // newsOfSlots catches a disagreement about N that stays unseen.
-func newsOfSlots(c *check) {
+func infoOfSlots(c *check) {
 	three, five := c.host(), c.host()
-	is := func(what string, got dlock.News, want int) {
-		if got.Slots != want {
-			c.note(2, "%s: News.Slots %d: must be %d", what, got.Slots, want)
+	is := func(what string, got dlock.Info, want int) {
+		if got.DeclaredSlots != want {
+			c.note(2, "%s: Info.DeclaredSlots %d: must be %d", what, got.DeclaredSlots, want)
 		}
 	}
 	a := three.mustAcquire(c.request("s", 3))
 	b := five.mustAcquire(c.request("s", 5))
-	is("the first grant with 5, after one with 3", b.grant.News, 3)
-	is("an extension after a grant with 5", three.extend(c.long, a.grant)[0].News, 5)
+	is("the first grant with 5, after one with 3", b.grant.Info, 3)
+	is("an extension after a grant with 5", three.extend(c.long, a.grant)[0].Info, 5)
 	five.fill("s", 5)
-	is("a refusal after a grant with 5", three.mustRefuse(c.request("s", 3), dlock.Full).News, 5)
-	is("a release after a grant with 5", three.release(a.grant)[0].News, 5)
-	is("a mutex", three.mustAcquire(c.request("m", 0)).grant.News, 0)
-	is("the second holder of a mutex", five.mustRefuse(c.request("m", 0), dlock.Full).News, 0)
+	is("a refusal after a grant with 5", three.mustRefuse(c.request("s", 3), dlock.ReasonFull).Info, 5)
+	is("a release after a grant with 5", three.release(a.grant)[0].Info, 5)
+	is("a mutex", three.mustAcquire(c.request("m", 0)).grant.Info, 0)
+	is("the second holder of a mutex", five.mustRefuse(c.request("m", 0), dlock.ReasonFull).Info, 0)
 }

@@ -21,7 +21,7 @@ var successes = []promise{
 }
 
 func needsSuccess(f Features) string {
-	if !f.Success {
+	if !f.LastSuccess {
 		return "the store does not state Success"
 	}
 	return ""
@@ -39,21 +39,21 @@ func (h *host) succeed(g dlock.Grant) span {
 	s := span{sent: time.Now()}
 	results := h.release(g)
 	s.got = time.Now()
-	h.c.want("release as succeeded", results, dlock.OK)
+	h.c.want("release as succeeded", results, dlock.GrantOK)
 	return s
 }
 
-// news is what came with the answer to a request.
-func (a attempt) news() dlock.News {
+// info is what came with the answer to a request.
+func (a attempt) info() dlock.Info {
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](a.err); ok {
-		return no.News
+		return no.Info
 	}
-	return a.grant.News
+	return a.grant.Info
 }
 
 // since checks what the answer to a request, whether granted or refused, says of the last success.
 func (c *check) since(what string, a attempt, success span) {
-	got := a.news().Success
+	got := a.info().SinceSuccess
 	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack), max(time.Microsecond, a.got.Sub(success.sent)+c.h.Slack)
 	if got < least || got > most {
 		c.note(2, "%s: the last success was %v ago: must be %v to %v", what, got, least, most)
@@ -62,7 +62,7 @@ func (c *check) since(what string, a attempt, success span) {
 
 // never checks that the answer to a request knows of no success.
 func (c *check) never(what string, a attempt) {
-	if got := a.news().Success; got != 0 {
+	if got := a.info().SinceSuccess; got != 0 {
 		c.note(2, "%s: the last success was %v ago: must be 0, there was none", what, got)
 	}
 }
@@ -81,7 +81,7 @@ func successTold(c *check) {
 		for range 3 {
 			next := b.mustAcquire(c.request(nameOf("x", slots), slots))
 			c.since("a grant", next, done)
-			c.want("release", b.release(next.grant), dlock.OK)
+			c.want("release", b.release(next.grant), dlock.GrantOK)
 			c.pause()
 		}
 		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
@@ -89,7 +89,7 @@ func successTold(c *check) {
 		done = b.succeed(again.grant) // a later one takes its place
 		next := a.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.since("a grant after a second success", next, done)
-		c.want("release", a.release(next.grant), dlock.OK)
+		c.want("release", a.release(next.grant), dlock.GrantOK)
 	}
 }
 
@@ -107,18 +107,18 @@ func successRefused(c *check) {
 			}
 			c.since(what, refusal, done)
 		}
-		refused("full", c.request(nameOf("x", slots), slots), dlock.Full)
-		c.want("release", a.release(grants...), dlock.OK)
+		refused("full", c.request(nameOf("x", slots), slots), dlock.ReasonFull)
+		c.want("release", a.release(grants...), dlock.GrantOK)
 		if !c.h.Features.AtomicTick {
 			continue
 		}
 		at := thisSecond()
 		held := a.mustAcquire(c.tick(nameOf("x", slots), slots, at, 1))
 		c.since("a grant with a tick", held, done)
-		c.want("release", a.release(held.grant), dlock.OK)
-		refused("a tick that is taken", c.tick(nameOf("x", slots), slots, at, 1), dlock.TickTaken)
-		refused("a tick that is late", c.tick(nameOf("x", slots), slots, at.Add(-time.Hour), 1), dlock.TickLate)
-		refused("a tick ahead", c.tick(nameOf("x", slots), slots, at.Add(time.Hour), 1), dlock.TickAhead)
+		c.want("release", a.release(held.grant), dlock.GrantOK)
+		refused("a tick that is taken", c.tick(nameOf("x", slots), slots, at, 1), dlock.ReasonTickTaken)
+		refused("a tick that is late", c.tick(nameOf("x", slots), slots, at.Add(-time.Hour), 1), dlock.ReasonTickLate)
+		refused("a tick ahead", c.tick(nameOf("x", slots), slots, at.Add(time.Hour), 1), dlock.ReasonTickAhead)
 	}
 }
 
@@ -130,8 +130,8 @@ func successStays(c *check) {
 		c.pause()
 		for range 3 {
 			failed := a.mustAcquire(c.request(nameOf("x", slots), slots))
-			c.want("extend", a.extend(c.long, failed.grant), dlock.OK)
-			c.want("release without success", a.release(failed.grant), dlock.OK)
+			c.want("extend", a.extend(c.long, failed.grant), dlock.GrantOK)
+			c.want("release without success", a.release(failed.grant), dlock.GrantOK)
 		}
 		c.since("after releases without success", b.mustAcquire(c.request(nameOf("x", slots), slots)), done)
 		if slots == 0 {
@@ -153,9 +153,9 @@ func successStays(c *check) {
 		next := b.waitForEnd(ending[i])
 		c.since("after a lease that ended", next, done[i])
 		if c.h.Features.AtomicTick {
-			c.want("release", b.release(next.grant), dlock.OK)
+			c.want("release", b.release(next.grant), dlock.GrantOK)
 			ticking := b.mustAcquire(c.tick(name, slots, thisSecond(), 1))
-			c.want("release", b.release(ticking.grant), dlock.OK)
+			c.want("release", b.release(ticking.grant), dlock.GrantOK)
 			c.since("after a tick", a.mustAcquire(c.request(name, slots)), done[i])
 		}
 	}
@@ -167,7 +167,7 @@ func successNotLost(c *check) {
 	lost := func(what string, g dlock.Grant) {
 		for _, slot := range []int{g.Slot, dlock.AnySlot} {
 			g.Slot, g.Succeeded = slot, true
-			c.want(what, a.release(g), dlock.Lost)
+			c.want(what, a.release(g), dlock.GrantLost)
 		}
 	}
 	for _, slots := range []int{0, 1, 2} {
@@ -175,12 +175,12 @@ func successNotLost(c *check) {
 		stranger := released
 		stranger.Token = rand.Text()
 		lost("release as succeeded by a stranger", stranger)
-		c.want("release", a.release(released), dlock.OK)
+		c.want("release", a.release(released), dlock.GrantOK)
 		lost("release as succeeded of a grant that was released", released)
 		next := b.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.never("after releases of lost grants", next)
 		lost("release as succeeded of a grant whose slot another has", released)
-		c.want("release", b.release(next.grant), dlock.OK)
+		c.want("release", b.release(next.grant), dlock.GrantOK)
 		c.never("after releases of lost grants", b.mustAcquire(c.request(nameOf("x", slots), slots)))
 	}
 	kinds := []int{0, 1}
@@ -191,7 +191,7 @@ func successNotLost(c *check) {
 	for i, slots := range kinds {
 		next := b.waitForEnd(old[i])
 		lost("release as succeeded of a grant that ended", old[i].grant)
-		c.want("release", b.release(next.grant), dlock.OK)
+		c.want("release", b.release(next.grant), dlock.GrantOK)
 		c.never("after a release of a grant that had ended", b.mustAcquire(c.request(nameOf("ends", slots), slots)))
 	}
 	lost("release as succeeded of a name that was never used", byToken(c.request("never used", 2)))
@@ -247,7 +247,7 @@ func successBatch(c *check) {
 	c.pause()
 	well.Succeeded, other.Succeeded, mutex.Succeeded, lost.Succeeded = true, true, true, true
 	done := span{sent: time.Now()}
-	c.want("release", a.release(one, failed, mutex, lost, other, well), dlock.OK, dlock.OK, dlock.OK, dlock.Lost, dlock.OK, dlock.OK)
+	c.want("release", a.release(one, failed, mutex, lost, other, well), dlock.GrantOK, dlock.GrantOK, dlock.GrantOK, dlock.GrantLost, dlock.GrantOK, dlock.GrantOK)
 	done.got = time.Now()
 	c.pause()
 	c.since("the one that succeeded", b.mustAcquire(c.request("well", 2)), done)

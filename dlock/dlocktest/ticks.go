@@ -11,7 +11,7 @@ import (
 
 var ticks = []promise{
 	{name: "tick/at most Max starts", given: needsTick, show: startsPerTick},
-	{name: "tick/an ordered limit adds no starts", given: needsOrders, show: startsUnderLimits},
+	{name: "tick/a limit override adds no starts", given: needsControl, show: startsUnderLimits},
 	{name: "tick/older is late", given: needsTick, show: lateTick},
 	{name: "tick/too far ahead", given: needsTick, show: tickAhead},
 	{name: "tick/told apart by the microsecond", given: needsTick, show: microseconds},
@@ -51,13 +51,13 @@ func startsPerTick(c *check) {
 				due := at.Add(time.Duration(i) * time.Second)
 				for range most {
 					a := hosts[rand.N(3)].mustAcquire(c.tick(name, slots, due, most))
-					c.want("release", hosts[rand.N(3)].release(a.grant), dlock.OK)
+					c.want("release", hosts[rand.N(3)].release(a.grant), dlock.GrantOK)
 				}
 				for _, h := range hosts {
-					h.mustRefuse(c.tick(name, slots, due, most), dlock.TickTaken)
+					h.mustRefuse(c.tick(name, slots, due, most), dlock.ReasonTickTaken)
 				}
 				// The same instant, written in another zone, is the same tick.
-				hosts[0].mustRefuse(c.tick(name, slots, due.In(time.FixedZone("", 5*3600)), most), dlock.TickTaken)
+				hosts[0].mustRefuse(c.tick(name, slots, due.In(time.FixedZone("", 5*3600)), most), dlock.ReasonTickTaken)
 			}
 		}
 	}
@@ -80,9 +80,9 @@ func startsUnderLimits(c *check) {
 		at = at.Add(time.Second)
 		for range most {
 			g := a.mustAcquire(c.tick("x", slots, at, most))
-			c.want("release", b.release(g.grant), dlock.OK)
+			c.want("release", b.release(g.grant), dlock.GrantOK)
 		}
-		b.mustRefuse(c.tick("x", slots, at, most), dlock.TickTaken)
+		b.mustRefuse(c.tick("x", slots, at, most), dlock.ReasonTickTaken)
 	}
 	for _, limit := range []int{5, 2, 1, -1} {
 		a.limit("x", limit)
@@ -98,13 +98,13 @@ func lateTick(c *check) {
 	at := thisSecond()
 	h.mustAcquire(c.tick("t", 9, at, 3))
 	for _, before := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Hour, 10 * 365 * 24 * time.Hour} {
-		h.mustRefuse(c.tick("t", 9, at.Add(-before), 3), dlock.TickLate)
+		h.mustRefuse(c.tick("t", 9, at.Add(-before), 3), dlock.ReasonTickLate)
 	}
 	h.mustAcquire(c.tick("t", 9, at, 3)) // the refusals have not changed what is current, or its count
 	h.mustAcquire(c.tick("t", 9, at, 3))
-	h.mustRefuse(c.tick("t", 9, at, 3), dlock.TickTaken)
+	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickTaken)
 	h.mustAcquire(c.tick("t", 9, at.Add(time.Second), 3))
-	h.mustRefuse(c.tick("t", 9, at, 3), dlock.TickLate)
+	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickLate)
 }
 
 // tickAhead catches a host whose clock is wrong and that would block the timer for all others until then.
@@ -113,13 +113,13 @@ func tickAhead(c *check) {
 	at := thisSecond()
 	for _, slots := range []int{0, 1} {
 		name := fmt.Sprintf("t-%d", slots)
-		h.mustRefuse(c.tick(name, slots, time.Now().Add(time.Minute), 1), dlock.TickAhead)
-		h.mustRefuse(c.tick(name, slots, time.Now().Add(1000*time.Hour), 1), dlock.TickAhead)
+		h.mustRefuse(c.tick(name, slots, time.Now().Add(time.Minute), 1), dlock.ReasonTickAhead)
+		h.mustRefuse(c.tick(name, slots, time.Now().Add(1000*time.Hour), 1), dlock.ReasonTickAhead)
 		a := h.mustAcquire(c.tick(name, slots, at, 1))
-		c.want("release", h.release(a.grant), dlock.OK)
+		c.want("release", h.release(a.grant), dlock.GrantOK)
 		ahead := 3 * time.Second // a clock that is a little fast is no clock error
 		if c.h.Virtual {
-			h.mustRefuse(c.tick(name, slots, time.Now().Add(dlock.MaxTickAhead+time.Microsecond), 1), dlock.TickAhead)
+			h.mustRefuse(c.tick(name, slots, time.Now().Add(dlock.MaxTickAhead+time.Microsecond), 1), dlock.ReasonTickAhead)
 			ahead = dlock.MaxTickAhead
 		}
 		h.mustAcquire(c.tick(name, slots, time.Now().Add(ahead), 1))
@@ -134,9 +134,9 @@ func microseconds(c *check) {
 		for i := range 5 {
 			due := at.Add(time.Duration(i) * time.Microsecond)
 			h.mustAcquire(c.tick(name, 9, due, 1))
-			h.mustRefuse(c.tick(name, 9, due, 1), dlock.TickTaken)
-			h.mustRefuse(c.tick(name, 9, due.Add(900*time.Nanosecond), 1), dlock.TickTaken)
-			h.mustRefuse(c.tick(name, 9, due.Add(-time.Microsecond), 1), dlock.TickLate)
+			h.mustRefuse(c.tick(name, 9, due, 1), dlock.ReasonTickTaken)
+			h.mustRefuse(c.tick(name, 9, due.Add(900*time.Nanosecond), 1), dlock.ReasonTickTaken)
+			h.mustRefuse(c.tick(name, 9, due.Add(-time.Microsecond), 1), dlock.ReasonTickLate)
 		}
 		at = at.Add(time.Millisecond + time.Microsecond)
 	}
@@ -152,10 +152,10 @@ func tickOutlivesLease(c *check) {
 		req.Tick = &dlock.Tick{At: at, Max: 1}
 		held := a.mustAcquire(req)
 		until(held.endedBy(c))
-		b.mustRefuse(c.tick(name, slots, at, 1), dlock.TickTaken)
+		b.mustRefuse(c.tick(name, slots, at, 1), dlock.ReasonTickTaken)
 		next := b.mustAcquire(c.tick(name, slots, at.Add(time.Second), 1))
-		c.want("release", b.release(next.grant), dlock.OK)
-		a.mustRefuse(c.tick(name, slots, at.Add(time.Second), 1), dlock.TickTaken)
+		c.want("release", b.release(next.grant), dlock.GrantOK)
+		a.mustRefuse(c.tick(name, slots, at.Add(time.Second), 1), dlock.ReasonTickTaken)
 	}
 }
 
@@ -167,13 +167,13 @@ func refusedSlot(c *check) {
 		name := fmt.Sprintf("t-%d", slots)
 		first := a.fillAny(name, slots)
 		for i := range 3 {
-			b.mustRefuse(c.tick(name, slots, at.Add(time.Duration(i)*time.Millisecond), 1), dlock.Full)
+			b.mustRefuse(c.tick(name, slots, at.Add(time.Duration(i)*time.Millisecond), 1), dlock.ReasonFull)
 		}
-		c.want("release", a.release(first[0]), dlock.OK)
+		c.want("release", a.release(first[0]), dlock.GrantOK)
 		// Neither are the later ticks claimed, which would make this one late.
 		next := b.mustAcquire(c.tick(name, slots, at, 1))
 		b.release(next.grant)
-		b.mustRefuse(c.tick(name, slots, at, 1), dlock.TickTaken)
+		b.mustRefuse(c.tick(name, slots, at, 1), dlock.ReasonTickTaken)
 	}
 }
 
@@ -184,15 +184,15 @@ func refusedStart(c *check) {
 	for _, slots := range []int{0, 2} {
 		name := fmt.Sprintf("t-%d", slots)
 		first := a.mustAcquire(c.tick(name, slots, at, 1))
-		c.want("release", a.release(first.grant), dlock.OK)
+		c.want("release", a.release(first.grant), dlock.GrantOK)
 		for range 3 {
-			b.mustRefuse(c.tick(name, slots, at, 1), dlock.TickTaken)
-			b.mustRefuse(c.tick(name, slots, at.Add(-time.Second), 1), dlock.TickLate)
-			b.mustRefuse(c.tick(name, slots, at.Add(time.Hour), 1), dlock.TickAhead)
+			b.mustRefuse(c.tick(name, slots, at, 1), dlock.ReasonTickTaken)
+			b.mustRefuse(c.tick(name, slots, at.Add(-time.Second), 1), dlock.ReasonTickLate)
+			b.mustRefuse(c.tick(name, slots, at.Add(time.Hour), 1), dlock.ReasonTickAhead)
 		}
 		refused := c.tick(name, slots, at, 1)
-		b.mustRefuse(refused, dlock.TickTaken)
-		c.want("release of what was refused", b.release(byToken(refused)), dlock.Lost)
+		b.mustRefuse(refused, dlock.ReasonTickTaken)
+		c.want("release of what was refused", b.release(byToken(refused)), dlock.GrantLost)
 		a.fillAny(name, slots)
 	}
 }
@@ -206,19 +206,19 @@ func startsOnce(c *check) {
 	for _, slots := range []int{0, 9} {
 		name := fmt.Sprintf("t-%d", slots)
 		first := c.tick(name, slots, at, 2)
-		faulty.InjectN(1, LostReply, Acquire)
+		faulty.InjectN(1, LostReply, OpAcquire)
 		h.try(first)
 		for range 3 {
 			h.mustAcquire(first)
 		}
 		if slots == 0 {
-			c.want("release", h.release(byToken(first)), dlock.OK)
+			c.want("release", h.release(byToken(first)), dlock.GrantOK)
 		}
 		second := open.mustAcquire(c.tick(name, slots, at, 2)) // the second of two starts
 		if slots == 0 {
-			c.want("release", h.release(second.grant), dlock.OK)
+			c.want("release", h.release(second.grant), dlock.GrantOK)
 		}
-		open.mustRefuse(c.tick(name, slots, at, 2), dlock.TickTaken)
+		open.mustRefuse(c.tick(name, slots, at, 2), dlock.ReasonTickTaken)
 		open.mustAcquire(c.tick(name, slots, at.Add(time.Second), 2))
 		if slots > 0 {
 			h.mustAcquire(first) // its lease goes on, though the fleet is at a later tick
@@ -233,12 +233,12 @@ func ticksApart(c *check) {
 	h.mustAcquire(c.tick("a", 3, at, 1))
 	h.mustAcquire(c.tick("b", 3, at.Add(-time.Hour), 1))
 	h.mustAcquire(c.tick("ab", 0, at.Add(-time.Hour), 1))
-	h.mustRefuse(c.tick("a", 3, at, 1), dlock.TickTaken)
+	h.mustRefuse(c.tick("a", 3, at, 1), dlock.ReasonTickTaken)
 	// The tick is that of the name: hosts that disagree on the number of slots share it.
-	h.mustRefuse(c.tick("a", 5, at, 1), dlock.TickTaken)
+	h.mustRefuse(c.tick("a", 5, at, 1), dlock.ReasonTickTaken)
 	// A mutex has nothing to do with a semaphore of the same name.
 	h.mustAcquire(c.tick("a", 0, at.Add(-time.Hour), 1))
-	h.mustRefuse(c.tick("a", 3, at, 1), dlock.TickTaken)
+	h.mustRefuse(c.tick("a", 3, at, 1), dlock.ReasonTickTaken)
 }
 
 // tickRace catches a count that is read and written in two steps.
@@ -266,7 +266,7 @@ func tickRace(c *check) {
 						ctx, cancel := callContext()
 						_, _ = h.store.Release(ctx, a.grant)
 						cancel()
-					case reason(a.err) != dlock.TickTaken && reason(a.err) != dlock.Full:
+					case reason(a.err) != dlock.ReasonTickTaken && reason(a.err) != dlock.ReasonFull:
 						c.errorf("tick %d: %v", round, a.err)
 					}
 				}
@@ -285,6 +285,6 @@ func tickRace(c *check) {
 		if starts > most {
 			c.errorf("%d starts of tick %d: at most %d", starts, round, most)
 		}
-		hosts[0].mustRefuse(c.tick("t", slots, due, most), dlock.TickTaken)
+		hosts[0].mustRefuse(c.tick("t", slots, due, most), dlock.ReasonTickTaken)
 	}
 }

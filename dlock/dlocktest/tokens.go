@@ -36,10 +36,10 @@ func askedAgain(c *check) {
 			if len(rest) != slots-1 {
 				c.errorf("one token was granted and asked again: %d of the other %d slots were free", len(rest), slots-1)
 			}
-			c.want("release of the rest", a.release(rest...), dlock.OK)
+			c.want("release of the rest", a.release(rest...), dlock.GrantOK)
 		}
-		c.want("release", a.release(first.grant), dlock.OK)
-		c.want("second release", a.release(first.grant), dlock.Lost)
+		c.want("release", a.release(first.grant), dlock.GrantOK)
+		c.want("second release", a.release(first.grant), dlock.GrantLost)
 		a.fillAny("x", slots)
 	}
 }
@@ -62,7 +62,7 @@ func askedAgainWhenFull(c *check) {
 				c.errorf("asked again with the same token: slot %d, before slot %d", again.grant.Slot, grants[i].Slot)
 			}
 		}
-		h.mustRefuse(c.request(name, slots), dlock.Full)
+		h.mustRefuse(c.request(name, slots), dlock.ReasonFull)
 	}
 }
 
@@ -88,22 +88,22 @@ func lostReplies(c *check) {
 	for _, slots := range []int{0, 2} {
 		name := fmt.Sprintf("asked again-%d", slots)
 		req := c.request(name, slots)
-		faulty.InjectN(1, LostReply, Acquire)
+		faulty.InjectN(1, LostReply, OpAcquire)
 		if lost := h.try(req); lost.err == nil {
 			c.fatalf("the reply was to be lost")
 		}
 		got := h.mustAcquire(req)
 		if slots == 0 {
-			open.mustRefuse(c.request(name, 0), dlock.Full)
+			open.mustRefuse(c.request(name, 0), dlock.ReasonFull)
 		} else if rest := open.fill(name, slots); len(rest) != slots-1 {
 			c.errorf("a reply was lost and the token asked again: %d of the other %d slots were free", len(rest), slots-1)
 		}
-		c.want("extend", h.extend(c.long, got.grant), dlock.OK)
+		c.want("extend", h.extend(c.long, got.grant), dlock.GrantOK)
 
 		req = c.request("given back", slots)
-		faulty.InjectN(1, LostReply, Acquire)
+		faulty.InjectN(1, LostReply, OpAcquire)
 		h.try(req)
-		c.want("release by token", h.release(byToken(req)), dlock.OK)
+		c.want("release by token", h.release(byToken(req)), dlock.GrantOK)
 		open.fillAny("given back", slots)
 	}
 }
@@ -115,15 +115,15 @@ func lostRelease(c *check) {
 	a.store = faulty
 	for _, slots := range []int{0, 1} {
 		held := a.mustAcquire(c.request("x", slots))
-		faulty.InjectN(1, LostReply, Release)
+		faulty.InjectN(1, LostReply, OpRelease)
 		ctx, cancel := callContext()
 		if _, err := a.store.Release(ctx, held.grant); err == nil {
 			c.fatalf("the reply was to be lost")
 		}
 		cancel()
 		next := b.mustAcquire(c.request("x", slots))
-		c.want("release again after a lost reply", a.release(held.grant), dlock.Lost)
-		c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.OK)
+		c.want("release again after a lost reply", a.release(held.grant), dlock.GrantLost)
+		c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.GrantOK)
 	}
 }
 
@@ -132,19 +132,19 @@ func arrivesLate(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)
 	req := c.brief("s", 2)
-	faulty.InjectN(1, Late(time.Hour), Acquire)
+	faulty.InjectN(1, Late(time.Hour), OpAcquire)
 	ctx, cancel := callContext()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_, _ = faulty.TryAcquire(ctx, req)
 	}()
-	if !c.poll(callTimeout, time.Millisecond, func() bool { return faulty.Calls(Acquire) == 1 }) {
+	if !c.poll(callTimeout, time.Millisecond, func() bool { return faulty.Calls(OpAcquire) == 1 }) {
 		c.fatalf("the call was not made")
 	}
 	cancel()
 	<-done
-	c.want("release of a request that has not arrived", open.release(byToken(req)), dlock.Lost)
+	c.want("release of a request that has not arrived", open.release(byToken(req)), dlock.GrantLost)
 	arriving := time.Now()
 	faulty.Heal() // now it arrives
 	arrived := attempt{req: req, sent: arriving, got: time.Now()}
@@ -152,7 +152,7 @@ func arrivesLate(c *check) {
 	next := open.waitForEnd(arrived)
 	ended := next.grant
 	ended.Token = req.Token
-	c.want("extend of the late request's grant, and of the next", open.extend(c.long, ended, next.grant), dlock.Lost, dlock.OK)
+	c.want("extend of the late request's grant, and of the next", open.extend(c.long, ended, next.grant), dlock.GrantLost, dlock.GrantOK)
 }
 
 // freshToken catches a store that tells attempts apart by their holder.
@@ -167,5 +167,5 @@ func freshToken(c *check) {
 	}
 	next := c.request("s", 3)
 	next.Holder = first.Holder
-	h.mustRefuse(next, dlock.Full)
+	h.mustRefuse(next, dlock.ReasonFull)
 }

@@ -37,17 +37,17 @@ type key struct {
 }
 
 type entry struct {
-	slots    []slot
-	declared int // slots, as the latest grant declared them
-	fence    dlock.Fence
-	tick     int64 // the latest tick claimed, in microseconds
-	starts   int   // of that tick
-	schedule int64 // that it belongs to
-	used     time.Time
-	released time.Time    // when a grant was last released
-	success  time.Time    // when one was last released as succeeded
-	claimer  dlock.Holder // of the tick, the last
-	orders   orders
+	slots     []slot
+	declared  int // slots, as the latest grant declared them
+	fence     dlock.Fence
+	tick      int64 // the latest tick claimed, in microseconds
+	starts    int   // of that tick
+	schedule  int64 // that it belongs to
+	used      time.Time
+	released  time.Time    // when a grant was last released
+	success   time.Time    // when one was last released as succeeded
+	claimer   dlock.Holder // of the tick, the last
+	overrides overrides
 }
 
 type slot struct {
@@ -57,7 +57,7 @@ type slot struct {
 	since  time.Time
 	ends   time.Time
 
-	revoked *dlock.Order
+	revoked *dlock.Origin
 }
 
 func (s *slot) held(now time.Time) bool { return s.token != "" && now.Before(s.ends) }
@@ -76,42 +76,42 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	s.sweep(now)
 	e := s.entry(key{req.Name, req.Slots == 0})
 	e.used = now
-	news := dlock.News{Slots: e.declared, Orders: e.orders.version, Limit: e.orders.slots()}
+	info := dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version, SlotLimit: e.overrides.slots()}
 	if !e.success.IsZero() {
-		news.Success = max(now.Sub(e.success), time.Microsecond)
+		info.SinceSuccess = max(now.Sub(e.success), time.Microsecond)
 	}
 
 	// The same attempt asked again. Who asked trusts the lease for the whole TTL from now on, so it lasts for that long, also if it was
 	// revoked meanwhile: of that he is told with the next Extend.
 	if i := e.find(req.Token, now); i >= 0 {
 		e.slots[i].ends = now.Add(req.TTL)
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence, News: news}, nil
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence, Info: info}, nil
 	}
 	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	}
-	if no := e.orders.refuse(req, now); no != nil {
-		no.News = news
+	if no := e.overrides.refuse(req, now); no != nil {
+		no.Info = info
 		return dlock.Grant{}, no
 	}
 	if t := req.Tick; t != nil {
 		at, missed := t.At.UnixMicro(), !t.Missed.IsZero()
 		switch {
 		case at > now.Add(dlock.MaxTickAhead).UnixMicro():
-			return refuse(dlock.TickAhead)
+			return refuse(dlock.ReasonTickAhead)
 		case at < e.tick:
-			return refuse(dlock.TickLate)
+			return refuse(dlock.ReasonTickLate)
 		case at == e.tick && (e.starts >= t.Max || missed):
-			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.TickTaken, Slots: req.Slots, Holder: e.claimer, News: news}
+			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickTaken, Slots: req.Slots, Holder: e.claimer, Info: info}
 		case missed && (e.tick == 0 || e.schedule != t.Schedule):
-			return refuse(dlock.TickFirst)
+			return refuse(dlock.ReasonTickFirst)
 		case missed && t.Missed.Before(e.lastHeld()):
-			return refuse(dlock.TickHeld)
+			return refuse(dlock.ReasonTickHeld)
 		}
 	}
 	n := max(req.Slots, 1)
-	if news.Limit > 0 {
-		n = news.Limit
+	if info.SlotLimit > 0 {
+		n = info.SlotLimit
 	}
 	known := e.slots[:min(n, len(e.slots))]
 	free := slices.IndexFunc(known, func(sl slot) bool { return !sl.held(now) })
@@ -119,14 +119,14 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		free = len(known)
 		e.slots = append(e.slots, slot{})
 	}
-	if news.Limit > 0 && free >= 0 && e.held(now) >= n { // beyond a limit that was lowered
+	if info.SlotLimit > 0 && free >= 0 && e.held(now) >= n { // beyond a limit that was lowered
 		free, known = -1, e.slots
 	}
 	if free < 0 {
 		first := firstToEnd(known, now)
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: dlock.Full, Slots: req.Slots,
-			Holder: first.holder, Since: now.Sub(first.since), Ends: first.ends.Sub(now), News: news,
+			Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots,
+			Holder: first.holder, HeldFor: now.Sub(first.since), ExpiresIn: first.ends.Sub(now), Info: info,
 		}
 	}
 	if req.Tick != nil {
@@ -140,12 +140,12 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	e.declared = req.Slots
 	abandoned := e.slots[free].token != "" // a release empties the slot
 	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, since: now, ends: now.Add(req.TTL)}
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, News: news, Abandoned: abandoned}, nil
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, Info: info, PreviousExpired: abandoned}, nil
 }
 
 // Extend implements dlock.DistributedLock.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) *dlock.Order {
+	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) *dlock.Origin {
 		if sl.revoked == nil {
 			sl.ends = now.Add(ttl)
 		}
@@ -155,7 +155,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) *dlock.Order {
+	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) *dlock.Origin {
 		*sl = slot{}
 		e.released = now
 		if grant.Succeeded {
@@ -166,7 +166,7 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 }
 
 // each calls do with the slot of every grant that is still held by its token. What do returns has revoked it.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, *slot, dlock.Grant, time.Time) *dlock.Order) ([]dlock.Result, error) {
+func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, *slot, dlock.Grant, time.Time) *dlock.Origin) ([]dlock.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -175,16 +175,16 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, 
 	now := time.Now()
 	results := make([]dlock.Result, len(grants))
 	for g, grant := range grants {
-		results[g].Outcome = dlock.Lost
+		results[g].Outcome = dlock.GrantLost
 		e := s.names[key{grant.Name, grant.Slots == 0}]
 		if e == nil {
 			continue
 		}
-		results[g].News = dlock.News{Slots: e.declared, Orders: e.orders.version}
+		results[g].Info = dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version}
 		if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
 			e.used = now
-			if results[g].Revoked = do(e, &e.slots[i], grant, now); results[g].Revoked == nil {
-				results[g].Outcome = dlock.OK
+			if results[g].RevokedBy = do(e, &e.slots[i], grant, now); results[g].RevokedBy == nil {
+				results[g].Outcome = dlock.GrantOK
 			}
 		}
 	}
@@ -192,7 +192,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, 
 }
 
 // List implements dlock.Lister.
-func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -203,10 +203,10 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held,
 	if e == nil {
 		return nil, nil
 	}
-	var list []dlock.Held
+	var list []dlock.LeaseInfo
 	for i, sl := range e.slots {
 		if sl.held(now) {
-			list = append(list, dlock.Held{Name: name, Slot: i, Holder: sl.holder, Fence: sl.fence, Since: now.Sub(sl.since), Ends: sl.ends.Sub(now)})
+			list = append(list, dlock.LeaseInfo{Name: name, Slot: i, Holder: sl.holder, Fence: sl.fence, HeldFor: now.Sub(sl.since), ExpiresIn: sl.ends.Sub(now)})
 		}
 	}
 	return list, nil
@@ -231,7 +231,7 @@ func (s *Store) sweep(now time.Time) {
 	}
 	s.swept = now
 	for k, e := range s.names {
-		if now.Sub(e.used) > idle && e.orders.version == 0 {
+		if now.Sub(e.used) > idle && e.overrides.version == 0 {
 			delete(s.names, k)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
-		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
 		Virtual:  true,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()
@@ -32,7 +32,7 @@ func TestConformanceInRealTime(t *testing.T) {
 		t.Skip("waits for real")
 	}
 	dlocktest.Run(t, dlocktest.Harness{
-		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true},
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
 		TTL:      100 * time.Millisecond,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()
@@ -55,7 +55,7 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 			}
 			return g
 		}
-		declared := func(name, token string) int { return acquire(name, token, nil).News.Slots }
+		declared := func(name, token string) int { return acquire(name, token, nil).Info.DeclaredSlots }
 
 		tick := &dlock.Tick{At: start.Add(-time.Hour), Max: 1}
 		old := acquire("idle", "a", &dlock.Tick{At: start, Max: 1})
@@ -63,7 +63,7 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 		for day := range 41 {
 			time.Sleep(24 * time.Hour)
 			if got := declared("in use", fmt.Sprint("day-", day)); got != 2 {
-				t.Fatalf("day %d: a name in use was forgotten: News.Slots %d", day, got)
+				t.Fatalf("day %d: a name in use was forgotten: Info.DeclaredSlots %d", day, got)
 			}
 		}
 		// A tick older than the one that was claimed is late, unless the name was forgotten.
@@ -71,8 +71,8 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 			t.Error("the tick of a name in use was forgotten")
 		}
 		again := acquire("idle", "b", tick)
-		if again.News.Slots != 0 {
-			t.Errorf("a name idle for 41 days was not forgotten: News.Slots %d", again.News.Slots)
+		if again.Info.DeclaredSlots != 0 {
+			t.Errorf("a name idle for 41 days was not forgotten: Info.DeclaredSlots %d", again.Info.DeclaredSlots)
 		}
 		if again.Fence <= old.Fence {
 			t.Errorf("fence %d after %d: must grow although the name was forgotten", again.Fence, old.Fence)

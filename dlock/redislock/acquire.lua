@@ -5,7 +5,7 @@
 --   state   hash: what is known of the name. fence, tick, starts, slots, run (master_replid of the server that granted last), form, success (µs: when
 --           a grant was last released as succeeded), claimer (JSON members: whose start of the tick was the last), kept (ms: when the end of the
 --           state was last put off), schedule: of the tick; released: of a mutex 0 from a grant to its release, then 1, of a semaphore when a grant
---           was last released (µs); of a semaphore also what people ordered, see order.lua
+--           was last released (µs); of a semaphore also overrides, see update.lua
 --           A version that keeps what this one would misread has to write format, a number: 2. This one then grants nothing of that name, and writes nothing
 --   index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that the lowest released slot comes first.
 --           It is a hint. The slot's own key decides.
@@ -17,7 +17,7 @@
 --
 -- KEYS[i] state of the name of the i-th attempt, from which the other keys follow. On a Cluster there is one attempt, or they would be on different nodes
 -- ARGV[1] quarantine  ms; 0: none, the store is embedded, or nobody can see a restart
--- ARGV[2] idle    ms after which an unused name may be forgotten that has ticks or orders
+-- ARGV[2] idle    ms after which an unused name may be forgotten that has ticks or overrides
 -- ARGV[3] brief   ms after which any other may; at least four times as long as a lease
 -- ARGV[4] ahead   µs that a tick may lie ahead of the clock
 -- ARGV[5] form    of the keys: plain or tagged   ARGV[6] note, see above; '': the state
@@ -27,14 +27,14 @@
 --          claimed as one that nobody was there for (µs), else 0, and its schedule
 --
 -- Returns {now µs, answer of each attempt …}, an answer being words with a blank between any two, and behind a line break a text, if there is one:
---   ok NEWS slot fence ABANDONED, which is 1 if whoever had the slot before did not release it
---   full NEWS and when the first lease ends (ms); text: the value of its key
---   quarantine NEWS and when it ends (ms)
---   paused NEWS and when that ends (µs) or 0; text: the order (JSON)
---   tick_taken NEWS; text: the claimer
---   another reason NEWS
+--   ok INFO slot fence ABANDONED, which is 1 if whoever had the slot before did not release it
+--   full INFO and when the first lease ends (ms); text: the value of its key
+--   quarantine INFO and when it ends (ms)
+--   paused INFO and when that ends (µs) or 0; text: the origin (JSON)
+--   tick_taken INFO; text: the claimer
+--   another reason INFO
 --   error; text: what is wrong with this name
--- where NEWS is: slots as declared before, when the last success was (µs) or 0, version of the orders or 0, limit that was ordered or 0
+-- where INFO is: slots as declared before, when the last success was (µs) or 0, version of the overrides or 0, limit of the override or 0
 
 -- Every other call of every host waits while this runs. Each command takes about a microsecond, INFO ten; to read or write a field of a hash half of
 -- one. To format a number takes as long as a command does, and it is formatted wherever it is put in a text or is an argument of a command. So numbers
@@ -68,8 +68,8 @@ local function get(key)
 end
 
 -- The answer when a mutex is held, by whose key has that value.
-local function taken(key, news, value)
-  return 'full' .. news .. ' ' .. int(now + math.max(0, call('PTTL', key))) .. '\n' .. (value or '')
+local function taken(key, info, value)
+  return 'full' .. info .. ' ' .. int(now + math.max(0, call('PTTL', key))) .. '\n' .. (value or '')
 end
 
 -- How long a name that nobody uses is remembered. One that has ticks may be that of a monthly timer.
@@ -77,7 +77,7 @@ local function memory(state, version)
   return (version ~= '0' or call('HEXISTS', state, 'tick') == 1) and idle or brief
 end
 
--- A name that nobody uses may go after a while, unless something is ordered for it. Versions of this script that know of no orders
+-- A name that nobody uses may go after a while, unless it has overrides. Versions of this script that knows of no overrides
 -- have it expire all the same, and may have been here.
 local function forget(state, version)
   if version ~= '0' then
@@ -210,7 +210,7 @@ local function for_semaphores()
     if above or held < n then return missing(s) end
     return nil
   end
-  -- Within a limit that was ordered there is room while fewer than so many are held, in whatever slots: it may have been lowered. Leases that
+  -- Within a limit of the override there is room while fewer than so many are held, in whatever slots: it may have been lowered. Leases that
   -- the index has lost are not counted: after it was deleted by hand as many may be held, until they end, as there are leases in the slots above the
   -- limit, and the limit.
   local function room(s)
@@ -231,13 +231,13 @@ local function for_semaphores()
     if slot and s.limit > 0 and not room(s) then return nil end
     return slot
   end
-  function full(s, news)
+  function full(s, info)
     local slot, value = s.soonest, s.value
     if not slot then
       slot = call('ZRANGEBYSCORE', s.index, now_text, '+inf', 'LIMIT', '0', '1')[1]
       value = slot and get(s.base .. slot)
     end
-    return 'full' .. news .. ' ' .. (slot and call('ZSCORE', s.index, slot) or now_text) .. '\n' .. (value or '')
+    return 'full' .. info .. ' ' .. (slot and call('ZSCORE', s.index, slot) or now_text) .. '\n' .. (value or '')
   end
 end
 
@@ -272,17 +272,17 @@ local function attempt(state, token, slots, claim)
     if known[9] then
       limit = tonumber(known[9])
       if not limit or limit ~= math.floor(limit) or limit < -1 or limit > 10000 then
-        error('TICKSLOT key ' .. state .. ' has a limit that is none: order another', 0)
+        error('TICKSLOT key ' .. state .. ' has a limit that is none: set another', 0)
       end
       if limit > 0 then n = limit end
     end
   end
-  local ordered = limit > 0 and int(limit) or '0'
-  local news = ' ' .. declared .. ' ' .. success .. ' ' .. version .. ' ' .. ordered
-  if not find(fence .. ' ' .. since .. ' ' .. kept .. news, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then -- somebody else wrote there
+  local override = limit > 0 and int(limit) or '0'
+  local info = ' ' .. declared .. ' ' .. success .. ' ' .. version .. ' ' .. override
+  if not find(fence .. ' ' .. since .. ' ' .. kept .. info, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then -- somebody else wrote there
     local function digits(x) return string.match(x, '^%d+$') or '0' end
     fence, since, kept = digits(fence), digits(since), digits(kept)
-    news = ' ' .. digits(declared) .. ' ' .. digits(success) .. ' ' .. digits(version) .. ' ' .. ordered
+    info = ' ' .. digits(declared) .. ' ' .. digits(success) .. ' ' .. digits(version) .. ' ' .. override
   end
   fence, since, kept = fence + 0, since + 0, kept + 0
 
@@ -301,10 +301,10 @@ local function attempt(state, token, slots, claim)
       ends = ends or int(now + ttl)
       if call('ZADD', index, ends, again) == 1 then call('PEXPIRE', index, memory(state, version)) end
     end
-    return 'ok' .. news .. ' ' .. (mutex and '0' or again) .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
+    return 'ok' .. info .. ' ' .. (mutex and '0' or again) .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
   end
 
-  -- 2. Orders. What came due before the end of a pause was not missed.
+  -- 2. Overrides. What came due before the end of a pause was not missed.
   local tick_text, most, missed, schedule, wanted
   if claim ~= '' then
     tick_text, most, missed, schedule = string.match(claim, '^(-?%d+) (%d+) (-?%d+) (-?%d+)$')
@@ -312,9 +312,9 @@ local function attempt(state, token, slots, claim)
     wanted, missed = tick_text + 0, missed ~= '0' and missed + 0
   end
   if micros < paused or missed and missed < paused then
-    return 'paused' .. news .. ' ' .. int(paused) .. '\n' .. (call('HGET', state, 'pause') or '')
+    return 'paused' .. info .. ' ' .. int(paused) .. '\n' .. (call('HGET', state, 'pause') or '')
   end
-  if limit == 0 then return 'paused' .. news .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
+  if limit == 0 then return 'paused' .. info .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
 
   -- 3. The tick: a scheduled instant, claimed at most max times, never after a later one.
   local starts = 0
@@ -322,18 +322,18 @@ local function attempt(state, token, slots, claim)
     local at = mutex and 7 or 10 -- where tick, starts and claimer stand
     local tick = count(known[at])
     if tick > micros + ahead then tick = 0 end -- claimed when the clock was ahead: nobody is refused until it is that late again
-    if wanted > micros + ahead then return 'tick_ahead' .. news end
-    if wanted < tick then return 'tick_late' .. news end
+    if wanted > micros + ahead then return 'tick_ahead' .. info end
+    if wanted < tick then return 'tick_late' .. info end
     if wanted == tick then
       starts = count(known[at + 1])
-      if missed or starts >= most + 0 then return 'tick_taken' .. news .. '\n' .. (known[at + 2] or '') end
+      if missed or starts >= most + 0 then return 'tick_taken' .. info .. '\n' .. (known[at + 2] or '') end
     end
     if missed then
-      if tick == 0 or (call('HGET', state, 'schedule') or '0') ~= schedule then return 'tick_first' .. news end
+      if tick == 0 or (call('HGET', state, 'schedule') or '0') ~= schedule then return 'tick_first' .. info end
       -- Whoever held a lease then was there. Leases that nobody released stand in the index with their end, until their slot is granted again.
       if not mutex and (missed < count(call('HGET', state, 'released'))
         or #call('ZRANGEBYSCORE', index, '(' .. int(math.floor(missed / 1000)), '+inf', 'LIMIT', '0', '1') > 0) then
-        return 'tick_held' .. news
+        return 'tick_held' .. info
       end
     end
   end
@@ -341,13 +341,13 @@ local function attempt(state, token, slots, claim)
   -- 4. A slot that looks free: the lowest that was released, then those that expired, then new ones.
   local slot, s
   if mutex then
-    if held then return taken(base, news, held) end
+    if held then return taken(base, info, held) end
     slot = '' -- its key is base
   else
     if not choose then for_semaphores() end
     s = {base = base, index = index, n = n, limit = limit}
     slot = choose(s)
-    if not slot then return full(s, news) end
+    if not slot then return full(s, info) end
   end
 
   -- 5. Do other hosts use the other form of the keys? Then they and we would not see each other. To the tagged form an error says that the other's
@@ -381,7 +381,7 @@ local function attempt(state, token, slots, claim)
         end
         from = note_began
       end
-      if now < from + quarantine then return 'quarantine' .. news .. ' ' .. int(from + quarantine) end
+      if now < from + quarantine then return 'quarantine' .. info .. ' ' .. int(from + quarantine) end
       run = this_run
     end
   end
@@ -396,12 +396,12 @@ local function attempt(state, token, slots, claim)
     tries = tries + 1 -- a script that does not end would stop the server
     if tries > n then error('TICKSLOT index ' .. index .. ' cannot be believed: delete it', 0) end
     local value = get(key)
-    if mutex then return taken(base, news, value) end -- by somebody who did not say so in the state
+    if mutex then return taken(base, info, value) end -- by somebody who did not say so in the state
     local left = call('PTTL', key)
     -- A key without an end is not ours; look at it again in a second.
     if call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then call('PEXPIRE', index, memory(state, version)) end
     slot = choose(s)
-    if not slot then return full(s, news) end
+    if not slot then return full(s, info) end
     key = base .. slot
   end
   local abandoned
@@ -434,7 +434,7 @@ local function attempt(state, token, slots, claim)
     forget(state, version)
   end
   if s and s.fresh then call('PEXPIRE', index, memory(state, version)) end
-  return 'ok' .. news .. ' ' .. (mutex and '0' or slot) .. ' ' .. fence_text .. (abandoned and ' 1' or ' 0')
+  return 'ok' .. info .. ' ' .. (mutex and '0' or slot) .. ' ' .. fence_text .. (abandoned and ' 1' or ' 0')
 end
 
 local answers = {micros_text}

@@ -50,15 +50,15 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	}
 	verdict := w.next()
 	reason := dlock.Reason(verdict)
-	news := dlock.News{Slots: int(w.number())}
+	info := dlock.Info{DeclaredSlots: int(w.number())}
 	if success := w.number(); success > 0 && success < maxMicros {
-		news.Success = max(time.Microsecond, microseconds(now-success))
+		info.SinceSuccess = max(time.Microsecond, microseconds(now-success))
 	}
-	news.Orders, news.Limit = w.number(), int(w.number())
-	if news.Orders >= maxMicros {
-		news.Orders = 0 // no version is as large
+	info.Version, info.SlotLimit = w.number(), int(w.number())
+	if info.Version >= maxMicros {
+		info.Version = 0 // no version is as large
 	}
-	if news.Slots < 0 || news.Orders < 0 || news.Limit < 0 || news.Limit > dlock.MaxSlots {
+	if info.DeclaredSlots < 0 || info.Version < 0 || info.SlotLimit < 0 || info.SlotLimit > dlock.MaxSlots {
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 	}
 	if verdict == "ok" {
@@ -68,22 +68,22 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 		if slot < 0 || slot >= dlock.MaxSlots || mutex && slot > 0 || fence <= 0 || w != "" {
 			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 		}
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence), News: news, Abandoned: abandoned == 1}, nil
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence), Info: info, PreviousExpired: abandoned == 1}, nil
 	}
-	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
+	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	switch reason {
-	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst, dlock.TickHeld:
-	case dlock.TickTaken:
+	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
+	case dlock.ReasonTickTaken:
 		no.Holder = parseClaimer(text)
-	case dlock.Paused:
+	case dlock.ReasonPaused:
 		if ends := w.number(); ends > 0 {
-			no.Ends = max(time.Microsecond, microseconds(ends-now))
+			no.ExpiresIn = max(time.Microsecond, microseconds(ends-now))
 		}
-		no.Order, _ = parseOrder(text) // whatever stands there, it is paused all the same
-	case dlock.Full, dlock.Quarantine:
-		no.Ends = microseconds(w.number()*1000 - now)
+		no.PausedBy, _ = parseOrigin(text) // whatever stands there, it is paused all the same
+	case dlock.ReasonFull, dlock.ReasonQuarantine:
+		no.ExpiresIn = microseconds(w.number()*1000 - now)
 		if held, err := parseValue(text); err == nil && text != "" { // a text that is no lease holds the slot all the same
-			no.Holder, no.Since = held.holder(), microseconds(now-held.Since*1000)
+			no.Holder, no.HeldFor = held.holder(), microseconds(now-held.Since*1000)
 		}
 	default:
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
@@ -107,21 +107,21 @@ func parseExtend(a []any, share []int, results []dlock.Result) error {
 		return text, nil
 	}
 	for _, of := range share {
-		r := dlock.Result{Outcome: dlock.Lost}
+		r := dlock.Result{Outcome: dlock.GrantLost}
 		switch outcome := w.next(); outcome {
 		case "1":
-			r.Outcome = dlock.OK
+			r.Outcome = dlock.GrantOK
 		case "0":
 		case "revoked":
-			order, err := text()
+			origin, err := text()
 			if err != nil {
 				return err
 			}
-			revoked, err := parseOrder(order)
+			revoked, err := parseOrigin(origin)
 			if err != nil {
 				r = dlock.Result{Err: fmt.Errorf("%w: a lease was revoked: %w", errAnswer, err)}
 			} else {
-				r.Revoked = &revoked
+				r.RevokedBy = &revoked
 			}
 		case "error":
 			why, err := text()
@@ -132,7 +132,7 @@ func parseExtend(a []any, share []int, results []dlock.Result) error {
 		default:
 			return fmt.Errorf("%w: an outcome is %s", errAnswer, outline(outcome))
 		}
-		r.News = dlock.News{Slots: int(max(0, w.number())), Orders: max(0, w.number())}
+		r.Info = dlock.Info{DeclaredSlots: int(max(0, w.number())), Version: max(0, w.number())}
 		results[of] = r
 	}
 	if w != "" {
@@ -149,59 +149,59 @@ func parseRelease(a []any, share []int, results []dlock.Result) error {
 		if err == nil {
 			switch outcome := w.next(); outcome {
 			case "1":
-				r.Outcome = dlock.OK
+				r.Outcome = dlock.GrantOK
 			case "0":
-				r.Outcome = dlock.Lost
+				r.Outcome = dlock.GrantLost
 			default:
 				return fmt.Errorf("%w: an outcome is %s", errAnswer, outline(outcome))
 			}
-			r.News.Slots = int(max(0, w.number()))
+			r.Info.DeclaredSlots = int(max(0, w.number()))
 		}
 		results[of] = r
 	}
 	return nil
 }
 
-// parseOrders reads what orders.lua returns.
-func parseOrders(name string, a []any) (dlock.Orders, error) {
+// parseOrders reads what inspect.lua returns.
+func parseControlState(name string, a []any) (dlock.ControlState, error) {
 	if len(a) != 10 {
-		return dlock.Orders{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
+		return dlock.ControlState{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
 	}
-	now, o := number(a[0]), dlock.Orders{Name: name, Version: max(0, number(a[1]))}
+	now, o := number(a[0]), dlock.ControlState{Name: name, Version: max(0, number(a[1]))}
 	var fault error
-	order := func(v any) dlock.Order {
-		order, err := parseOrder(v)
+	origin := func(v any) dlock.Origin {
+		origin, err := parseOrigin(v)
 		fault = cmp.Or(fault, err)
-		return order
+		return origin
 	}
 	if until := number(a[2]); until > now {
-		o.Pause = &dlock.Pause{Order: order(a[3]), For: microseconds(until - now)}
+		o.Pause = &dlock.Pause{Origin: origin(a[3]), For: microseconds(until - now)}
 	}
 	if slots := number(a[4]); slots > dlock.MaxSlots {
 		fault = cmp.Or(fault, fmt.Errorf("a limit of %d", slots))
 	} else if a[4] != "" && slots >= 0 {
-		o.Limit = &dlock.Limit{Order: order(a[5]), Slots: int(slots)}
+		o.Limit = &dlock.Limit{Origin: origin(a[5]), Slots: int(slots)}
 	}
 	if at := number(a[7]); at > 0 {
-		o.Trigger = &dlock.Trigger{Order: order(a[6]), At: time.UnixMicro(at), Ago: microseconds(now - at)}
+		o.Trigger = &dlock.Trigger{Origin: origin(a[6]), At: time.UnixMicro(at), Ago: microseconds(now - at)}
 	}
 	if tick := number(a[8]); tick > 0 {
-		o.Tick, o.Holder = time.UnixMicro(tick), parseClaimer(a[9])
+		o.LastTick, o.ClaimedBy = time.UnixMicro(tick), parseClaimer(a[9])
 	}
 	if fault != nil {
-		return dlock.Orders{}, fmt.Errorf("redislock: %w: the orders for %s make no sense (order anew, or delete that key): %w", dlock.ErrFault, name, fault)
+		return dlock.ControlState{}, fmt.Errorf("redislock: %w: the overrides of %s make no sense (update it, or delete that key): %w", dlock.ErrFault, name, fault)
 	}
 	return o, nil
 }
 
-// parseOrder reads who ordered something, and why.
-func parseOrder(v any) (o dlock.Order, err error) {
+// parseOrigin reads who made a change, and why.
+func parseOrigin(v any) (o dlock.Origin, err error) {
 	text, _ := v.(string)
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		return dlock.Order{}, err
+		return dlock.Origin{}, err
 	}
 	if err := o.Validate(); err != nil {
-		return dlock.Order{}, err
+		return dlock.Origin{}, err
 	}
 	return o, nil
 }
@@ -216,11 +216,11 @@ func parseClaimer(v any) dlock.Holder {
 	return held.holder()
 }
 
-func parseList(name string, a []any) ([]dlock.Held, error) {
+func parseList(name string, a []any) ([]dlock.LeaseInfo, error) {
 	if len(a)%3 != 1 {
 		return nil, fmt.Errorf("%w: %d values", errAnswer, len(a))
 	}
-	var list []dlock.Held
+	var list []dlock.LeaseInfo
 	now := number(a[0])
 	for i := 1; i < len(a); i += 3 {
 		value, _ := a[i+2].(string)
@@ -228,12 +228,12 @@ func parseList(name string, a []any) ([]dlock.Held, error) {
 		if err != nil {
 			return nil, fmt.Errorf("redislock: %w: slot %d of %s does not hold a lease: %w", dlock.ErrFault, number(a[i]), name, err)
 		}
-		list = append(list, dlock.Held{
+		list = append(list, dlock.LeaseInfo{
 			Name: name, Slot: int(number(a[i])), Holder: held.holder(), Fence: dlock.Fence(held.Fence),
-			Since: milliseconds(now - held.Since), Ends: milliseconds(number(a[i+1])),
+			HeldFor: milliseconds(now - held.Since), ExpiresIn: milliseconds(number(a[i+1])),
 		})
 	}
-	slices.SortFunc(list, func(a, b dlock.Held) int { return a.Slot - b.Slot })
+	slices.SortFunc(list, func(a, b dlock.LeaseInfo) int { return a.Slot - b.Slot })
 	return list, nil
 }
 

@@ -243,7 +243,7 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -256,7 +256,7 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 	for _, slots := range []int{0, 2} {
 		err := servertest.Poll(5*time.Second, "a refusal", func(ctx context.Context) error {
 			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "u", TTL: time.Second})
-			if no, ok := err.(*dlock.NotAcquiredError); !ok || no.Reason != dlock.Quarantine || no.News.Success < time.Millisecond {
+			if no, ok := err.(*dlock.NotAcquiredError); !ok || no.Reason != dlock.ReasonQuarantine || no.Info.SinceSuccess < time.Millisecond {
 				return fmt.Errorf("%#v", err)
 			}
 			return nil
@@ -278,13 +278,13 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 	for i, nonsense := range []string{"x", "-1", "0", "nan", "inf", "1e300", "99999999999999999999"} {
 		name := fmt.Sprint("n", i)
 		client.HSet(ctx, prefix+name+":slot:state", "success", nonsense)
-		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.News.Success != 0 {
+		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.Info.SinceSuccess != 0 {
 			t.Errorf("%s: %+v, %v: want no success", nonsense, g, err)
 		}
 	}
 	// A clock that was ahead when it was written.
 	client.HSet(ctx, prefix+"ahead:slot:state", "success", time.Now().Add(time.Hour).UnixMicro())
-	if g, err := store.TryAcquire(ctx, dlock.Request{Name: "ahead", Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.News.Success != time.Microsecond {
+	if g, err := store.TryAcquire(ctx, dlock.Request{Name: "ahead", Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.Info.SinceSuccess != time.Microsecond {
 		t.Errorf("%+v, %v: want 1µs", g, err)
 	}
 	for name, slots := range map[string]int{"s": 1, "m": 0} {
@@ -300,13 +300,13 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 			t.Fatalf("there is no %s", state)
 		}
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 		if ttl := client.PTTL(ctx, state).Val(); ttl < 30*time.Minute {
 			t.Errorf("%s lasts for %v", state, ttl)
 		}
-		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "u", TTL: time.Second}); err != nil || g.News.Success == 0 || g.Abandoned {
+		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "u", TTL: time.Second}); err != nil || g.Info.SinceSuccess == 0 || g.PreviousExpired {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
 	}

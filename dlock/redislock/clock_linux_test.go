@@ -111,10 +111,10 @@ func TestServerClockBack(t *testing.T) {
 	dead.StopRenewing()
 	triggered := func() time.Time {
 		t.Helper()
-		if err := store.Order(ctx, "a", dlock.Change{Trigger: &ann}); err != nil {
+		if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
 			t.Fatal(err)
 		}
-		list, err := store.Orders(ctx, "a")
+		list, err := store.Inspect(ctx, "a")
 		if err != nil || list[0].Trigger == nil || list[0].Trigger.Ago < 0 {
 			t.Fatalf("%+v, %v", list, err)
 		}
@@ -125,15 +125,15 @@ func TestServerClockBack(t *testing.T) {
 	if after := triggered(); !after.After(before) {
 		t.Errorf("a trigger at %v follows one at %v, so that nobody would claim it", after, before)
 	}
-	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err, dlock.TickAhead) {
+	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err, dlock.ReasonTickAhead) {
 		t.Errorf("a tick that lies %v ahead of the server's clock: %v", step, err)
 	}
 	// The server says that it will start in a minute, so a name that it has never seen is in quarantine, for once.
-	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, dlock.Quarantine) {
+	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, dlock.ReasonQuarantine) {
 		t.Errorf("a new name: %v, want quarantine", err)
 	}
 	for began := time.Now(); time.Since(began) < 3*quarantineTTL/2; {
-		if lease, err := other.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.Full) {
+		if lease, err := other.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.ReasonFull) {
 			t.Fatalf("both slots are held: lease %+v, %v", lease, err)
 		}
 		time.Sleep(20 * time.Millisecond) // until the next look, bounded above
@@ -154,7 +154,7 @@ func TestServerClockBack(t *testing.T) {
 	if next.Slot() != alive.Slot() || next.Fence() <= alive.Fence() || next.Fence() <= dead.Fence() {
 		t.Errorf("what was released: slot %d after %d, fence %d after %d", next.Slot(), alive.Slot(), next.Fence(), alive.Fence())
 	}
-	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.Full) {
+	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.ReasonFull) {
 		t.Errorf("the slot of the dead host: %v", err)
 	}
 	clock.Set(0)

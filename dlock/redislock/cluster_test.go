@@ -63,7 +63,7 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Order(ctx, name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 7}}); err != nil {
+		if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 7}}); err != nil {
 			t.Fatal(err)
 		}
 		names, grants = append(names, name), append(grants, g)
@@ -95,19 +95,19 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 		}
 	}
 	var results []dlock.Result
-	var orders []dlock.Orders
+	var orders []dlock.ControlState
 	call("extend", func(ctx context.Context) (err error) {
 		results, err = store.Extend(ctx, quarantineTTL, grants...)
 		return err
-	}, func(i int) bool { return results[i].Outcome != dlock.Unknown })
-	call("orders", func(ctx context.Context) (err error) {
-		orders, err = store.Orders(ctx, names...)
+	}, func(i int) bool { return results[i].Outcome != dlock.GrantUnknown })
+	call("inspect", func(ctx context.Context) (err error) {
+		orders, err = store.Inspect(ctx, names...)
 		return err
 	}, func(i int) bool { return orders[i].Err == nil && orders[i].Limit != nil })
 	call("release", func(ctx context.Context) (err error) {
 		results, err = store.Release(ctx, grants...)
 		return err
-	}, func(i int) bool { return results[i].Outcome != dlock.Unknown })
+	}, func(i int) bool { return results[i].Outcome != dlock.GrantUnknown })
 }
 
 // What go-redis wants to know of commands it would ask any node, also one that hangs, and with the rights that are documented for each acquire anew.

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, News: true, Success: true, Abandoned: true, Orders: true, Listing: true}
+var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true}
 
 // suiteTTL bounds the leases of the suite: long enough for a thousand calls on a machine that has much else to do. It is also
 // how long a server that has just started is waited for.
@@ -106,7 +106,7 @@ func TestConformanceSingleTagged(t *testing.T) {
 	long(t)
 	server := redistest.Shared(t)
 	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
-	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), server.Client(), redislock.Options{Keys: redislock.Tagged})})
+	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), server.Client(), redislock.Options{Keys: redislock.KeysTagged})})
 }
 
 func TestConformanceCluster(t *testing.T) {

@@ -13,12 +13,12 @@
 //	shop:timer:orders:slot:index   which slot ends when, so that a free one is found without asking for each
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, so that a repeated attempt finds its grant
 //	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, which server run granted them, and what people
-//	                               ordered: see dlock.Controller
+//	                               see dlock.Controller
 //	shop::slot:server              of all names together: which run of the server this is, and when it began at the latest
 //
 // The key of a lease decides. The index, the tokens and the state go with a name that is not used for an hour (or a quarter of it less; four times
 // QuarantineTTL if that is longer), and of a name with ticks after 40 days; if they are lost sooner, the next acquire rebuilds them from the leases.
-// The state stays once something was ordered. On Redis Cluster the part before :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of
+// The state stays once it was updated. On Redis Cluster the part before :slot: is in braces, {shop:timer:orders}:slot:0, so that the keys of
 // one name live on one node.
 //
 // # A server that lost its data
@@ -59,8 +59,8 @@
 //     goes on granting to hosts that reach it; then
 //     each side keeps its own limit. min-replicas-to-write 1 with min-replicas-max-lag 1 narrows that window to two or three seconds and
 //     the trust window.
-//   - Without the index, an ordered limit that was lowered does not count the leases in the slots above it, until they end.
-//   - An order that a failover loses is not given any more: Controller.Orders tells what stands. Hosts whose version of this package knows no orders do not
+//   - Without the index, a limit that was lowered does not count the leases in the slots above it, until they end.
+//   - An update that a failover loses is not made any more: Controller.Inspect tells what stands. Hosts whose version of this package knows no overrides do not
 //     obey them.
 //   - Another server that is put in the place of this one, and is no replica of it, has to be started then. If it has been up for longer than
 //     QuarantineTTL, stop the hosts for a TTL before they are led to it. The same goes for a repl-backlog-ttl that is shorter than QuarantineTTL

@@ -136,7 +136,7 @@ func ExampleStore_List() {
 		return
 	}
 	for _, held := range leases {
-		fmt.Printf("slot %d: %v, ends within 15s: %v\n", held.Slot, held.Holder, held.Ends <= dlock.DefaultTTL)
+		fmt.Printf("slot %d: %v, ends within 15s: %v\n", held.Slot, held.Holder, held.ExpiresIn <= dlock.DefaultTTL)
 	}
 	// Output:
 	// slot 0: web-1/42/abcd, ends within 15s: true

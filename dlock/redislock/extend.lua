@@ -5,8 +5,8 @@
 -- ARGV[1] ttl, ms   ARGV[2] idle, ms   ARGV[3] brief, ms: see acquire.lua
 -- ARGV[4] words: slot, '' for a mutex, and token of each lease, each with a blank behind it
 --
--- Returns {words, order or error, order or error …}, where words has for each lease, with a blank between any two, its outcome (1: extended;
--- 0: lost; revoked: by the next order (JSON); error: the next error), the slots as declared, and the version of the orders or 0.
+-- Returns {words, origin or error, origin or error …}, where words has for each lease, with a blank between any two, its outcome (1: extended;
+-- 0: lost; revoked: by the next origin (JSON); error: the next error), the slots as declared, and the version of the overrides or 0.
 -- One text is a tenth of the work for the client than many values are.
 
 local redis, string = redis, string -- globals are looked up by name, each time
@@ -28,7 +28,7 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
     known = redis.pcall('HMGET', state, 'slots', 'version', 'kept')
     slots, version = '0', '0'
     if not known.err then
-      -- A run may outlast the time after which an unused name is forgotten. One for which something is ordered is not.
+      -- A run may outlast the time after which an unused name is forgotten. One that has overrides is not.
       local kept = tonumber(known[3])
       if known[1] and (not kept or kept > now or now - kept > ARGV[3] / 4) then
         redis.pcall('HSET', state, 'kept', string.format('%.0f', now)) -- without memory, the next time
@@ -50,7 +50,7 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
   elseif not value or string.sub(value, 1, #mine) ~= mine then
     outcome = '0'
   elseif string.sub(value, #mine + 1, #mine + 11) == ',"revoked":' then
-    -- No text of an order has a quote in it that is not escaped, so the first fence is the member behind it.
+    -- No text of an origin has a quote in it that is not escaped, so the first fence is the member behind it.
     outcome, more[#more + 1] = 'revoked', string.sub(value, #mine + 12, (string.find(value, ',"fence":', #mine + 12, true) or 0) - 1)
   else
     redis.call('PEXPIRE', key, ttl)

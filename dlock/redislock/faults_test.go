@@ -158,7 +158,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 	}
 	for _, mark := range []string{run[:len(run)/2], ""} {
 		forget(t, client, store, prefix+"a:slot:state", mark)
-		if _, err := session.Semaphore("a", 3).TryAcquire(ctx); !isReason(err, dlock.Quarantine) {
+		if _, err := session.Semaphore("a", 3).TryAcquire(ctx); !isReason(err, dlock.ReasonQuarantine) {
 			t.Errorf("the mark %q: %v, want quarantine", mark, err)
 		}
 	}
@@ -366,13 +366,13 @@ func TestTickBeforeTheEpoch(t *testing.T) {
 	_, store := shared(t, unique("epoch"))
 	for _, token := range []string{"a", "b"} {
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Second, Tick: &dlock.Tick{At: time.Unix(-1, 0), Max: 1}})
-		if !isReason(err, dlock.TickLate) {
+		if !isReason(err, dlock.ReasonTickLate) {
 			t.Errorf("%s: %v, want that the tick is late", token, err)
 		}
 	}
 }
 
-// An order that makes no sense is the fault of its lease alone.
+// An update that makes no sense is the fault of its lease alone.
 //
 // Fails when parseExtend ends at the first.
 func TestRevocationThatMakesNoSense(t *testing.T) {
@@ -390,7 +390,7 @@ func TestRevocationThatMakesNoSense(t *testing.T) {
 	}
 	client.Set(ctx, prefix+"x:slot:0", `{"token":"token","revoked":{bad},"fence":1}`, redis.KeepTTL)
 	r, err := store.Extend(ctx, time.Second, grants...)
-	if err != nil || r[0].Outcome != dlock.Unknown || r[0].Err == nil || r[1].Outcome != dlock.OK {
+	if err != nil || r[0].Outcome != dlock.GrantUnknown || r[0].Err == nil || r[1].Outcome != dlock.GrantOK {
 		t.Errorf("%+v, %v; want an error for x, and y extended", r, err)
 	}
 }
@@ -408,14 +408,14 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := c.direct.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := c.direct.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
 	forget(t, client, c.direct, c.direct.Key("old")+":slot:mutex", strings.Repeat("0", 40))
 	for i, name := range []string{"new0", "old", "new1"} {
 		check := func(err error) {
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Quarantine {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonQuarantine {
 				t.Errorf("%v, want a quarantine", err)
 			}
 		}

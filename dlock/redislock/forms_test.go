@@ -39,12 +39,12 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 				t.Errorf("a %T, then a %T, %d slots: %v, want an error that says to set Options.Keys", clients[0], clients[1], slots, err)
 			}
 			if slots > 0 {
-				err = second.Order(t.Context(), name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}})
+				err = second.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}})
 				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
-					t.Errorf("an order: %v, want an error that says to set Options.Keys", err)
+					t.Errorf("an update: %v, want an error that says to set Options.Keys", err)
 				}
 			}
-			if r, err := first.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := first.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Error(r, err)
 			}
 		}
@@ -65,25 +65,25 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 	defer proxied.Close()
 	wrapped := struct{ redis.UniversalClient }{direct}
 	for what, store := range map[string]*redislock.Store{
-		"proxy":   open(t, proxied, redislock.Options{Prefix: shop, Keys: redislock.Tagged}),
-		"wrapped": open(t, wrapped, redislock.Options{Prefix: shop, Keys: redislock.Tagged, SharedPool: true}),
+		"proxy":   open(t, proxied, redislock.Options{Prefix: shop, Keys: redislock.KeysTagged}),
+		"wrapped": open(t, wrapped, redislock.Options{Prefix: shop, Keys: redislock.KeysTagged, SharedPool: true}),
 	} {
 		for i := range 12 {
 			for _, slots := range []int{0, 2} {
 				name := fmt.Sprint(what, i, "-", slots)
 				g := untilGranted(t, store, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}})
-				if r, err := store.Extend(t.Context(), time.Second, g); err != nil || r[0].Outcome != dlock.OK {
+				if r, err := store.Extend(t.Context(), time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
 					t.Error(name, r, err)
 				}
 				if slots > 0 {
-					if err := store.Order(t.Context(), name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}}); err != nil {
+					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
-					if err := store.Order(t.Context(), name+"new", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}}); err != nil {
+					if err := store.Update(t.Context(), name+"new", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 				}
-				if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+				if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 					t.Error(name, r, err)
 				}
 			}
@@ -195,7 +195,7 @@ func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	}
 }
 
-// An attempt that is asked again finds its grant, also if a limit was ordered meanwhile that its slot is beyond.
+// An attempt that is asked again finds its grant, also if a limit was set meanwhile that its slot is beyond.
 //
 // Fails when a slot beyond the limit is taken for nonsense.
 func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
@@ -203,7 +203,7 @@ func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	_, store := shared(t, unique("lowered"))
 	limit := func(slots int) {
 		t.Helper()
-		if err := store.Order(t.Context(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
+		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
 			t.Fatal(err)
 		}
 	}

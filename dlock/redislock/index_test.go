@@ -70,7 +70,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 					delete(held, slot)
 				case 4, 5:
 					for slot, g := range held {
-						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 							t.Fatalf("step %d: release: %v %v", step, r, err)
 						}
 						delete(held, slot)
@@ -115,7 +115,7 @@ func TestSlotThatTheIndexLacksIsFound(t *testing.T) {
 		if g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute}); err != nil || g.Slot != 0 {
 			t.Errorf("%d: slot 0 is free, and others hold %v: %+v, %v", i, held, g, err)
 		}
-		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute}); !isReason(err, dlock.Full) {
+		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute}); !isReason(err, dlock.ReasonFull) {
 			t.Errorf("%d: slot 0 is held: %v", i, err)
 		}
 	}
@@ -214,7 +214,7 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 // A store in the other form of the keys would not see the leases of the first: it is refused.
 func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, forms := range [][2]redislock.KeyForm{{redislock.Plain, redislock.Tagged}, {redislock.Tagged, redislock.Plain}} {
+	for _, forms := range [][2]redislock.KeyForm{{redislock.KeysPlain, redislock.KeysTagged}, {redislock.KeysTagged, redislock.KeysPlain}} {
 		prefix := unique("form")
 		client, _ := shared(t, unique("any"))
 		first := open(t, client, redislock.Options{Prefix: prefix, Keys: forms[0]})
@@ -272,7 +272,7 @@ func TestIndexWithManyGaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: "t", TTL: time.Second})
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
 		t.Errorf("err %v, want full", err)
 	}
 	if size := client.ZCard(ctx, "gaps:a:slot:index").Val(); size != n {
@@ -374,16 +374,16 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	}
 	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
 	_, err = store.TryAcquire(ctx, request("two"))
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full || no.Holder.Host != "h-one" || no.Ends <= 0 || no.Ends > time.Second {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull || no.Holder.Host != "h-one" || no.ExpiresIn <= 0 || no.ExpiresIn > time.Second {
 		t.Errorf("%v (%+v), want that the first has it", err, no)
 	}
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("%v, %v: want that it was there until now", r, err)
 	}
 	if _, err := store.TryAcquire(ctx, request("two")); err != nil {
 		t.Error(err)
 	}
-	if again, err := store.TryAcquire(ctx, request("two")); err != nil || again.Abandoned {
+	if again, err := store.TryAcquire(ctx, request("two")); err != nil || again.PreviousExpired {
 		t.Errorf("%+v, %v: want the same grant, as to any attempt that is repeated", again, err)
 	}
 	client.Del(ctx, prefix+"a")
@@ -415,7 +415,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	release := func(g dlock.Grant) dlock.Grant {
 		t.Helper()
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 		return g
@@ -451,8 +451,8 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 		putOff("when it is first granted")
 		run := client.HGet(ctx, state, "run").Val()
 		expire()
-		if g := release(grant(name, 3, nil)); g.News.Slots != 3 {
-			t.Errorf("%+v", g.News)
+		if g := release(grant(name, 3, nil)); g.Info.DeclaredSlots != 3 {
+			t.Errorf("%+v", g.Info)
 		}
 		for _, key := range ends {
 			if ttl := client.PTTL(ctx, key).Val(); ttl > short {
@@ -469,7 +469,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			g := grant(name, 4, nil)
 			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
 			expire()
-			if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Error(r, err)
 			}
 			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
@@ -527,7 +527,7 @@ func TestEveryKeyHasAnEnd(t *testing.T) {
 	release := func(g dlock.Grant) {
 		t.Helper()
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 	}

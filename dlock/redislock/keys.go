@@ -14,11 +14,11 @@ type KeyForm uint8
 
 const (
 	// Auto is Tagged for a *redis.ClusterClient and Plain for everything else.
-	Auto KeyForm = iota
+	KeysAuto KeyForm = iota
 	// Plain is shop:timer:orders:slot:0.
-	Plain
+	KeysPlain
 	// Tagged is {shop:timer:orders}:slot:0: the part in braces decides on which node of a Cluster the key lives.
-	Tagged
+	KeysTagged
 )
 
 // keys are the keys of one semaphore or mutex.

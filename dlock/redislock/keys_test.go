@@ -90,13 +90,13 @@ func FuzzAnswers(f *testing.F) {
 			if len(a) > 0 {
 				g, err = parseAcquire(req, n, a[0])
 			}
-			sane := func(news dlock.News) bool {
-				return news.Success >= 0 && news.Orders >= 0 && news.Limit >= 0 && news.Limit <= dlock.MaxSlots
+			sane := func(info dlock.Info) bool {
+				return info.SinceSuccess >= 0 && info.Version >= 0 && info.SlotLimit >= 0 && info.SlotLimit <= dlock.MaxSlots
 			}
-			if err == nil && (g.Slot < 0 || g.Slot > max(2, g.News.Limit-1) || g.Fence <= 0 || g.Token != "t" || !sane(g.News)) {
+			if err == nil && (g.Slot < 0 || g.Slot > max(2, g.Info.SlotLimit-1) || g.Fence <= 0 || g.Token != "t" || !sane(g.Info)) {
 				t.Errorf("%v: %+v", a, g)
 			}
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.Ends < 0 || no.Since < 0 || !sane(no.News) || no.Order != (dlock.Order{}) && no.Order.Validate() != nil) {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.ExpiresIn < 0 || no.HeldFor < 0 || !sane(no.Info) || no.PausedBy != (dlock.Origin{}) && no.PausedBy.Validate() != nil) {
 				t.Errorf("%v: %+v", a, no)
 			}
 			results := make([]dlock.Result, 3)
@@ -110,13 +110,13 @@ func FuzzAnswers(f *testing.F) {
 			for _, a := range [][]any{a, {words}, {words, x, y}, {words + " " + words, x, y}, {"1 0 0 revoked 5 7 error " + words, x, y}, {"1 5 7 0 5 7 1 " + x + " " + y}} {
 				if err := parseExtend(a, []int{0, 1, 2}, results); err == nil {
 					for _, r := range results {
-						if r.Revoked != nil && (r.Outcome != dlock.Lost || r.Revoked.Validate() != nil) || r.Err != nil && r.Outcome != dlock.Unknown || !sane(r.News) {
+						if r.RevokedBy != nil && (r.Outcome != dlock.GrantLost || r.RevokedBy.Validate() != nil) || r.Err != nil && r.Outcome != dlock.GrantUnknown || !sane(r.Info) {
 							t.Errorf("%v: %+v", a, r)
 						}
 					}
 				}
 			}
-			if o, err := parseOrders("a", a); err == nil {
+			if o, err := parseControlState("a", a); err == nil {
 				if len(a) != 10 || o.Name != "a" || o.Version < 0 ||
 					o.Pause != nil && (o.Pause.For <= 0 || o.Pause.Validate() != nil) ||
 					o.Limit != nil && (o.Limit.Slots < 0 || o.Limit.Slots > dlock.MaxSlots || o.Limit.Validate() != nil) ||
@@ -164,7 +164,7 @@ func TestFaultsOfOptions(t *testing.T) {
 		"or set SharedPool":      New(wrapped, Options{}),
 		"an empty *Store":        nil,
 		`Prefix "}x:" begins`:    New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Prefix: "}x:"}),
-		"Keys Plain on a Redis ": New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Keys: Plain}),
+		"Keys Plain on a Redis ": New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Keys: KeysPlain}),
 	} {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

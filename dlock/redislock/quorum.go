@@ -21,7 +21,7 @@ import (
 //     A heartbeat puts the keys of living leases back, so servers restarted one after the other, a heartbeat apart, end none.
 //   - Fences are 0, refusals name no holder and no end (the keys have tokens in them and nothing else), there is
 //     no listing, and hosts that declare different numbers of slots are not told of each other. Nobody is told that a slot was
-//     abandoned, or when a name last succeeded: News.Success is 0.
+//     abandoned, or when a name last succeeded: Info.SinceSuccess is 0.
 //   - A tick is a mutex of its own. It is taken before the slot, and given back if there is none. A crash or a failure in between
 //     loses one start of that tick; there is never one too many, unless a majority forgets: ticks are not put back.
 //   - The clock of this host, not of a server, says that a tick is too far ahead, or late. Late means more than half

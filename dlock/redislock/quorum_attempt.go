@@ -41,11 +41,11 @@ func (q *Quorum) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 		}
 		switch ahead := time.Until(req.Tick.At); {
 		case ahead > dlock.MaxTickAhead:
-			return dlock.Grant{}, refusal(req, dlock.TickAhead)
+			return dlock.Grant{}, refusal(req, dlock.ReasonTickAhead)
 		case ahead < -tickMemory/2:
-			return dlock.Grant{}, refusal(req, dlock.TickLate)
+			return dlock.Grant{}, refusal(req, dlock.ReasonTickLate)
 		case !req.Tick.Missed.IsZero(): // which tick was the last, nobody knows here
-			return dlock.Grant{}, refusal(req, dlock.TickFirst)
+			return dlock.Grant{}, refusal(req, dlock.ReasonTickFirst)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -150,9 +150,9 @@ func (a *attempt) run() (slot int, err error) {
 	case errors.Is(err, errRaced) && a.ctx.Err() != nil: // who knows what the next round would have said
 		return 0, a.ctx.Err()
 	case a.ticks != nil && a.tick == "":
-		return 0, refusal(a.req, dlock.TickTaken)
+		return 0, refusal(a.req, dlock.ReasonTickTaken)
 	default:
-		return 0, refusal(a.req, dlock.Full)
+		return 0, refusal(a.req, dlock.ReasonFull)
 	}
 }
 

@@ -28,15 +28,15 @@ func TestQuorumServerComesBackEmpty(t *testing.T) {
 		}
 		for _, s := range servers {
 			empty(t, s)
-			quorumRefuses(t, other, quorumRequest(slots), dlock.Full)
+			quorumRefuses(t, other, quorumRequest(slots), dlock.ReasonFull)
 			for _, g := range held {
 				votes(t, servers, g, 2)
-				quorumExtend(t, q, dlock.OK, g)
+				quorumExtend(t, q, dlock.GrantOK, g)
 				votes(t, servers, g, 3)
 			}
 		}
 		for _, g := range held {
-			quorumRelease(t, q, dlock.OK, g)
+			quorumRelease(t, q, dlock.GrantOK, g)
 		}
 	}
 }
@@ -59,21 +59,21 @@ func TestQuorumServerForgetsWhileAnotherWasAway(t *testing.T) {
 		}
 		votes(t, servers, first, 2)
 		if beat {
-			quorumExtend(t, q, dlock.OK, first)
+			quorumExtend(t, q, dlock.GrantOK, first)
 			votes(t, servers, first, 3)
 		}
 		empty(t, servers[1])
 		if beat {
-			quorumRefuses(t, other, quorumRequest(0), dlock.Full)
-			quorumExtend(t, q, dlock.OK, first)
-			quorumRelease(t, q, dlock.OK, first)
+			quorumRefuses(t, other, quorumRequest(0), dlock.ReasonFull)
+			quorumExtend(t, q, dlock.GrantOK, first)
+			quorumRelease(t, q, dlock.GrantOK, first)
 			continue
 		}
 		second := quorumTake(t, other, quorumRequest(0)) // the first is trusted still
-		quorumExtend(t, q, dlock.Lost, first)
-		quorumRelease(t, q, dlock.Lost, first)
-		quorumExtend(t, other, dlock.OK, second)
-		quorumRelease(t, other, dlock.OK, second)
+		quorumExtend(t, q, dlock.GrantLost, first)
+		quorumRelease(t, q, dlock.GrantLost, first)
+		quorumExtend(t, other, dlock.GrantOK, second)
+		quorumRelease(t, other, dlock.GrantOK, second)
 	}
 }
 

@@ -26,7 +26,7 @@ func (q *Quorum) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.
 	}
 	return q.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
 		if g.Slot < 0 || g.Slot >= max(1, g.Slots) {
-			return dlock.Result{Outcome: dlock.Lost}
+			return dlock.Result{Outcome: dlock.GrantLost}
 		}
 		nodes := q.nodes(patience, hung)
 		key := q.slotKey(g.Name, g.Slots, g.Slot)
@@ -40,7 +40,7 @@ func (q *Quorum) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.
 		if len(nodes) > 0 {
 			_, _ = q.mutex(key, g.Token, ttl, nodes, redsync.WithSetNXOnExtend()).ExtendContext(ctx)
 		}
-		return dlock.Result{Outcome: dlock.OK}
+		return dlock.Result{Outcome: dlock.GrantOK}
 	})
 }
 
@@ -52,7 +52,7 @@ func (q *Quorum) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 			if !released {
 				return q.result(err)
 			}
-			return dlock.Result{Outcome: dlock.OK}
+			return dlock.Result{Outcome: dlock.GrantOK}
 		}
 		switch {
 		case g.Slot == dlock.AnySlot && g.Slots == 0:
@@ -63,15 +63,15 @@ func (q *Quorum) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 				return dlock.Result{Err: err}
 			}
 			// A lease shows at one server at least. More than one slot shows if a request was late: all of them go.
-			all := dlock.Result{Outcome: dlock.Lost}
+			all := dlock.Result{Outcome: dlock.GrantLost}
 			for _, i := range ours(seen) {
-				if r := release(i); r.Outcome == dlock.Unknown || all.Outcome == dlock.Lost {
+				if r := release(i); r.Outcome == dlock.GrantUnknown || all.Outcome == dlock.GrantLost {
 					all = r
 				}
 			}
 			return all
 		case g.Slot < 0 || g.Slot >= max(1, g.Slots):
-			return dlock.Result{Outcome: dlock.Lost}
+			return dlock.Result{Outcome: dlock.GrantLost}
 		}
 		return release(g.Slot)
 	})
@@ -120,7 +120,7 @@ func (q *Quorum) each(ctx context.Context, grants []dlock.Grant, do func(dlock.G
 		})
 	}
 	wg.Wait()
-	if len(results) > 0 && !slices.ContainsFunc(results, func(r dlock.Result) bool { return r.Outcome != dlock.Unknown }) {
+	if len(results) > 0 && !slices.ContainsFunc(results, func(r dlock.Result) bool { return r.Outcome != dlock.GrantUnknown }) {
 		return nil, results[0].Err
 	}
 	return results, nil
@@ -129,7 +129,7 @@ func (q *Quorum) each(ctx context.Context, grants []dlock.Grant, do func(dlock.G
 // result tells from redsync's error what became of a lease that it could not extend or release.
 func (q *Quorum) result(err error) dlock.Result {
 	if refused(err) >= q.majority() {
-		return dlock.Result{Outcome: dlock.Lost}
+		return dlock.Result{Outcome: dlock.GrantLost}
 	}
 	return dlock.Result{Err: q.undecided(err)}
 }

@@ -105,7 +105,7 @@ func quorumFails(t *testing.T, err error) {
 	}
 }
 
-func quorumOutcomes(t *testing.T, results []dlock.Result, err error, want ...dlock.Outcome) {
+func quorumOutcomes(t *testing.T, results []dlock.Result, err error, want ...dlock.GrantOutcome) {
 	t.Helper()
 	if err != nil || len(results) != len(want) {
 		t.Fatalf("%d results, error %v, want %d results", len(results), err, len(want))
@@ -117,13 +117,13 @@ func quorumOutcomes(t *testing.T, results []dlock.Result, err error, want ...dlo
 	}
 }
 
-func quorumRelease(t *testing.T, q *redislock.Quorum, want dlock.Outcome, g dlock.Grant) {
+func quorumRelease(t *testing.T, q *redislock.Quorum, want dlock.GrantOutcome, g dlock.Grant) {
 	t.Helper()
 	results, err := q.Release(quorumContext(t, 10*time.Second), g)
 	quorumOutcomes(t, results, err, want)
 }
 
-func quorumExtend(t *testing.T, q *redislock.Quorum, want dlock.Outcome, g dlock.Grant) {
+func quorumExtend(t *testing.T, q *redislock.Quorum, want dlock.GrantOutcome, g dlock.Grant) {
 	t.Helper()
 	results, err := q.Extend(quorumContext(t, 10*time.Second), 15*time.Second, g)
 	quorumOutcomes(t, results, err, want)
@@ -153,10 +153,10 @@ func TestQuorumIsExclusive(t *testing.T) {
 			seen[g.Slot] = true
 			grants = append(grants, g)
 		}
-		quorumRefuses(t, b, quorumRequest(slots), dlock.Full)
+		quorumRefuses(t, b, quorumRequest(slots), dlock.ReasonFull)
 		for _, g := range grants {
-			quorumRelease(t, b, dlock.OK, g) // by the token, from anywhere
-			quorumRelease(t, a, dlock.Lost, g)
+			quorumRelease(t, b, dlock.GrantOK, g) // by the token, from anywhere
+			quorumRelease(t, a, dlock.GrantLost, g)
 		}
 		quorumEmpty(t, servers...)
 	}
@@ -195,20 +195,20 @@ func TestQuorumLeaseEnds(t *testing.T) {
 		}
 		s.FastForward(1500 * time.Millisecond)
 	}
-	quorumRefuses(t, q, quorumRequest(1), dlock.Full)
-	quorumExtend(t, q, dlock.OK, g)
+	quorumRefuses(t, q, quorumRequest(1), dlock.ReasonFull)
+	quorumExtend(t, q, dlock.GrantOK, g)
 	for _, s := range servers {
 		s.FastForward(14 * time.Second)
 	}
-	quorumRefuses(t, q, quorumRequest(1), dlock.Full)
+	quorumRefuses(t, q, quorumRequest(1), dlock.ReasonFull)
 	for _, s := range servers {
 		s.FastForward(2 * time.Second)
 	}
-	quorumExtend(t, q, dlock.Lost, g)
+	quorumExtend(t, q, dlock.GrantLost, g)
 	quorumEmpty(t, servers...) // an extension does not bring it back
 	quorumTake(t, q, quorumRequest(1))
-	quorumRelease(t, q, dlock.Lost, g)
-	quorumRefuses(t, q, quorumRequest(1), dlock.Full)
+	quorumRelease(t, q, dlock.GrantLost, g)
+	quorumRefuses(t, q, quorumRequest(1), dlock.ReasonFull)
 }
 
 func TestQuorumForeignToken(t *testing.T) {
@@ -219,31 +219,31 @@ func TestQuorumForeignToken(t *testing.T) {
 		for _, slot := range []int{g.Slot, dlock.AnySlot, 7} {
 			foreign := g
 			foreign.Token, foreign.Slot = rand.Text(), slot
-			quorumRelease(t, q, dlock.Lost, foreign)
-			quorumExtend(t, q, dlock.Lost, foreign)
+			quorumRelease(t, q, dlock.GrantLost, foreign)
+			quorumExtend(t, q, dlock.GrantLost, foreign)
 		}
-		quorumExtend(t, q, dlock.OK, g)
+		quorumExtend(t, q, dlock.GrantOK, g)
 		g.Slot = dlock.AnySlot
-		quorumRelease(t, q, dlock.OK, g)
-		quorumRelease(t, q, dlock.Lost, g)
+		quorumRelease(t, q, dlock.GrantOK, g)
+		quorumRelease(t, q, dlock.GrantLost, g)
 	}
 }
 
 func TestQuorumAnswersBatchesInOrder(t *testing.T) {
 	q := quorumOf(t, quorumAddrs(quorumServers(t, 3))...)
 	var grants []dlock.Grant
-	var extended, released []dlock.Outcome
+	var extended, released []dlock.GrantOutcome
 	for i := range 60 {
 		req := quorumRequest(0)
 		req.Name = fmt.Sprintf("job %d", i)
 		g := quorumTake(t, q, req)
 		if i%3 == 0 {
 			g.Token = rand.Text()
-			grants, extended, released = append(grants, g), append(extended, dlock.Lost), append(released, dlock.Lost)
+			grants, extended, released = append(grants, g), append(extended, dlock.GrantLost), append(released, dlock.GrantLost)
 			continue
 		}
 		// The same one twice: given back by the first.
-		grants, extended, released = append(grants, g, g), append(extended, dlock.OK, dlock.OK), append(released, dlock.OK, dlock.Lost)
+		grants, extended, released = append(grants, g, g), append(extended, dlock.GrantOK, dlock.GrantOK), append(released, dlock.GrantOK, dlock.GrantLost)
 	}
 	results, err := q.Extend(quorumContext(t, 10*time.Second), time.Minute, grants...)
 	quorumOutcomes(t, results, err, extended...)
@@ -280,7 +280,7 @@ func TestQuorumSameTokenSameSlot(t *testing.T) {
 	second, third := quorumRequest(8), quorumRequest(8)
 	second.Tick, third.Tick = req.Tick, req.Tick
 	quorumTake(t, b, second)
-	quorumRefuses(t, b, third, dlock.TickTaken)
+	quorumRefuses(t, b, third, dlock.ReasonTickTaken)
 }
 
 func TestQuorumSameTokenFromManySides(t *testing.T) {
@@ -305,7 +305,7 @@ func TestQuorumSameTokenFromManySides(t *testing.T) {
 				t.Fatalf("one token was granted %+v and %+v", grants[0], g)
 			}
 		}
-		quorumRelease(t, hosts[0], dlock.OK, grants[0])
+		quorumRelease(t, hosts[0], dlock.GrantOK, grants[0])
 		quorumEmpty(t, servers...)
 	}
 }
@@ -321,19 +321,19 @@ func TestQuorumTick(t *testing.T) {
 	}
 	for _, slots := range []int{0, 5} {
 		for range 2 { // releasing gives no start back
-			quorumRelease(t, q, dlock.OK, quorumTake(t, q, ask(slots, now, 2)))
+			quorumRelease(t, q, dlock.GrantOK, quorumTake(t, q, ask(slots, now, 2)))
 		}
-		quorumRefuses(t, q, ask(slots, now, 2), dlock.TickTaken)
-		quorumRelease(t, q, dlock.OK, quorumTake(t, q, ask(slots, now.Add(time.Microsecond), 1))) // another tick
+		quorumRefuses(t, q, ask(slots, now, 2), dlock.ReasonTickTaken)
+		quorumRelease(t, q, dlock.GrantOK, quorumTake(t, q, ask(slots, now.Add(time.Microsecond), 1))) // another tick
 	}
-	quorumRefuses(t, q, ask(5, now.Add(time.Minute), 1), dlock.TickAhead)
-	quorumRefuses(t, q, ask(5, now.Add(-time.Hour), 1), dlock.TickLate)
+	quorumRefuses(t, q, ask(5, now.Add(time.Minute), 1), dlock.ReasonTickAhead)
+	quorumRefuses(t, q, ask(5, now.Add(-time.Hour), 1), dlock.ReasonTickLate)
 	_, err := q.TryAcquire(t.Context(), ask(5, now, 1<<40))
 	quorumFails(t, err)
 	for _, s := range servers {
 		s.FastForward(50 * time.Minute)
 	}
-	quorumRefuses(t, q, ask(5, now, 2), dlock.TickTaken)
+	quorumRefuses(t, q, ask(5, now, 2), dlock.ReasonTickTaken)
 }
 
 // A tick that ran is not run again as missed, whoever asks: what the quorum cannot tell, it refuses.
@@ -345,14 +345,14 @@ func TestQuorumKnowsNoMissedTick(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	req := quorumRequest(3)
 	req.Tick = &dlock.Tick{At: at, Max: 3}
-	quorumRelease(t, q, dlock.OK, quorumTake(t, q, req))
+	quorumRelease(t, q, dlock.GrantOK, quorumTake(t, q, req))
 	missed := quorumRequest(3)
 	for _, when := range []time.Time{at, at.Add(time.Second)} {
 		missed.Tick = &dlock.Tick{At: when, Max: 3, Missed: when}
-		quorumRefuses(t, q, missed, dlock.TickFirst)
+		quorumRefuses(t, q, missed, dlock.ReasonTickFirst)
 	}
 	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, Missed: at}
-	quorumRefuses(t, q, missed, dlock.TickLate)
+	quorumRefuses(t, q, missed, dlock.ReasonTickLate)
 	if _, ok := dlock.DistributedLock(q).(dlock.Controller); ok {
 		t.Error("a quorum has no fences to revoke by")
 	}
@@ -364,11 +364,11 @@ func TestQuorumGivesTheTickBack(t *testing.T) {
 	holder := quorumTake(t, q, quorumRequest(1))
 	req := quorumRequest(1)
 	req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
-	quorumRefuses(t, q, req, dlock.Full)
+	quorumRefuses(t, q, req, dlock.ReasonFull)
 	next := quorumRequest(1)
 	next.Tick = req.Tick
-	quorumRefuses(t, q, next, dlock.Full) // not TickTaken
-	quorumRelease(t, q, dlock.OK, holder)
+	quorumRefuses(t, q, next, dlock.ReasonFull) // not TickTaken
+	quorumRelease(t, q, dlock.GrantOK, holder)
 	quorumEmpty(t, servers...)
 	quorumTake(t, q, next)
 }
@@ -379,15 +379,15 @@ func TestQuorumMinorityDown(t *testing.T) {
 	before := quorumTake(t, q, quorumRequest(3))
 	servers[0].Close()
 	during := quorumTake(t, q, quorumRequest(3))
-	quorumExtend(t, q, dlock.OK, before)
+	quorumExtend(t, q, dlock.GrantOK, before)
 	quorumTake(t, q, quorumRequest(3))
-	quorumRefuses(t, q, quorumRequest(3), dlock.Full)
-	quorumRelease(t, q, dlock.OK, before)
+	quorumRefuses(t, q, quorumRequest(3), dlock.ReasonFull)
+	quorumRelease(t, q, dlock.GrantOK, before)
 	foreign := during
 	foreign.Token = rand.Text()
-	quorumRelease(t, q, dlock.Lost, foreign)
+	quorumRelease(t, q, dlock.GrantLost, foreign)
 	quorumTake(t, q, quorumRequest(3))
-	quorumRelease(t, q, dlock.OK, during)
+	quorumRelease(t, q, dlock.GrantOK, during)
 }
 
 func TestQuorumMajorityDown(t *testing.T) {
@@ -413,7 +413,7 @@ func TestQuorumMajorityDown(t *testing.T) {
 	_, err = q.Release(quorumContext(t, time.Second), anySlot)
 	quorumFails(t, err)
 	servers[0].SetError("")
-	quorumExtend(t, q, dlock.OK, held)
+	quorumExtend(t, q, dlock.GrantOK, held)
 }
 
 // A token that has the whole of one slot and, by a late request, a bit of another keeps the whole one.
@@ -434,7 +434,7 @@ func TestQuorumSameTokenSweepsUp(t *testing.T) {
 		t.Errorf("keys %q: want one slot", keys)
 	}
 	g.Slot = dlock.AnySlot
-	quorumRelease(t, q, dlock.OK, g)
+	quorumRelease(t, q, dlock.GrantOK, g)
 	quorumEmpty(t, servers...)
 }
 
@@ -448,7 +448,7 @@ func TestQuorumTakesVotesBack(t *testing.T) {
 	for i, holder := range []string{"a", "a", "b"} {
 		_ = servers[i].Set("shop:job", holder)
 	}
-	quorumRefuses(t, q, req, dlock.Full)
+	quorumRefuses(t, q, req, dlock.ReasonFull)
 	quorumEmpty(t, servers[3:]...)
 	for _, s := range servers[:3] {
 		if keys := s.Keys(); len(keys) != 1 {
@@ -473,14 +473,14 @@ func TestQuorumMendsLeases(t *testing.T) {
 	g := quorumTake(t, q, quorumRequest(1))
 	for _, s := range servers { // a rolling restart
 		s.FlushAll()
-		quorumExtend(t, q, dlock.OK, g)
+		quorumExtend(t, q, dlock.GrantOK, g)
 		if got, err := s.Get("shop:job:slot:0"); err != nil || got != g.Token {
 			t.Fatalf("the key is %q, %v: want the token", got, err)
 		}
 	}
 	servers[0].FlushAll()
 	servers[1].FlushAll()
-	quorumExtend(t, q, dlock.Lost, g)
+	quorumExtend(t, q, dlock.GrantLost, g)
 	if servers[0].Exists("shop:job:slot:0") || servers[1].Exists("shop:job:slot:0") {
 		t.Error("a lost lease was brought back")
 	}
@@ -525,7 +525,7 @@ func TestQuorumBurst(t *testing.T) {
 		if n := grants.Load(); n != 1 {
 			t.Fatalf("%d starts of a tick, want 1", n)
 		}
-		quorumRelease(t, hosts[0], dlock.OK, *granted.Load())
+		quorumRelease(t, hosts[0], dlock.GrantOK, *granted.Load())
 	}
 }
 
@@ -578,7 +578,7 @@ func TestQuorumFrozenServer(t *testing.T) {
 	})
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		results, err := q.Extend(ctx, 15*time.Second, g)
-		quorumOutcomes(t, results, err, dlock.OK)
+		quorumOutcomes(t, results, err, dlock.GrantOK)
 	})
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		if _, err := q.TryAcquire(ctx, quorumRequest(2)); err != nil {
@@ -593,7 +593,7 @@ func TestQuorumFrozenServer(t *testing.T) {
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		g.Slot = dlock.AnySlot
 		results, err := q.Release(ctx, g)
-		quorumOutcomes(t, results, err, dlock.OK)
+		quorumOutcomes(t, results, err, dlock.GrantOK)
 	})
 }
 
@@ -602,10 +602,10 @@ func TestQuorumFrozenServerHeartbeat(t *testing.T) {
 	servers := quorumServers(t, 2)
 	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[1].Addr())
 	grants := make([]dlock.Grant, 100)
-	want := make([]dlock.Outcome, len(grants))
+	want := make([]dlock.GrantOutcome, len(grants))
 	for i := range grants {
 		token := rand.Text()
-		grants[i], want[i] = dlock.Grant{Name: "many", Slots: len(grants), Slot: i, Token: token}, dlock.OK
+		grants[i], want[i] = dlock.Grant{Name: "many", Slots: len(grants), Slot: i, Token: token}, dlock.GrantOK
 		for _, s := range servers {
 			_ = s.Set(fmt.Sprintf("shop:many:slot:%d", i), token)
 		}
@@ -648,7 +648,7 @@ func TestQuorumEndedContext(t *testing.T) {
 	quorumFails(t, err)
 	_, err = q.Release(ctx, g)
 	quorumFails(t, err)
-	quorumExtend(t, q, dlock.OK, g)
+	quorumExtend(t, q, dlock.GrantOK, g)
 }
 
 func TestQuorumRefusesInvalidRequests(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 const DefaultQuarantineTTL = 30 * time.Second
 
 const (
-	// idle is how long an unused name that has ticks or orders is remembered: longer than a month, so that a monthly timer which missed a tick is
+	// idle is how long an unused name that has ticks or overrides is remembered: longer than a month, so that a monthly timer which missed a tick is
 	// known to have had one before.
 	idle = 40 * 24 * time.Hour
 	// brief is how long any other is, or up to a quarter of it less, because its end is not put off with every grant. (See Store.brief.)
@@ -79,7 +79,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{
 		client:     client,
 		prefix:     opts.Prefix,
-		tagged:     opts.Keys == Tagged || opts.Keys == Auto && cluster,
+		tagged:     opts.Keys == KeysTagged || opts.Keys == KeysAuto && cluster,
 		quarantine: opts.QuarantineTTL,
 	}
 	var faults []error
@@ -89,13 +89,13 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	if err := checkPrefix(opts.Prefix); err != nil {
 		faults = append(faults, err)
 	}
-	if opts.Keys > Tagged {
+	if opts.Keys > KeysTagged {
 		faults = append(faults, fmt.Errorf("redislock: Keys %d: use Auto, Plain or Tagged", opts.Keys))
 	}
 	if s.tagged && strings.HasPrefix(opts.Prefix, "}") {
 		faults = append(faults, fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the Cluster: choose another", opts.Prefix))
 	}
-	if cluster && opts.Keys == Plain {
+	if cluster && opts.Keys == KeysPlain {
 		faults = append(faults, errors.New("redislock: Keys Plain on a Redis Cluster: its scripts need the keys of a name on one node, use Auto"))
 	}
 	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > dlock.MaxTTL {
@@ -231,7 +231,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 }
 
 // List implements dlock.Lister.
-func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
@@ -284,7 +284,7 @@ func millis(d time.Duration) int64 {
 	return ms
 }
 
-// brief is how long a name without ticks and orders is remembered: also while a lease that nobody renews has not ended.
+// brief is how long a name without ticks and overrides is remembered: also while a lease that nobody renews has not ended.
 func (s *Store) brief() time.Duration { return max(brief, 4*s.MaxTTL()) }
 
 // acquireArgs are what all attempts of a session have in common.

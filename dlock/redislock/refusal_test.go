@@ -28,8 +28,8 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 		errs["release "+kind] = unknown(results, err)
 		_, errs["list "+kind] = store.List(ctx, "a", slots)
 	}
-	errs["order"] = store.Order(ctx, "a", dlock.Change{Trigger: &ann})
-	_, errs["orders"] = store.Orders(ctx, "a")
+	errs["update"] = store.Update(ctx, "a", dlock.Update{Trigger: &ann})
+	_, errs["inspect"] = store.Inspect(ctx, "a")
 	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
 		errs["revoke"] = err
 	}
@@ -51,15 +51,15 @@ func TestRefusedToEverybody(t *testing.T) {
 		says  string
 	}{
 		"no INFO":          {args: []string{"--rename-command", "INFO", ""}, which: "acquire", says: "scripts may not call INFO"},
-		"no TIME":          {args: []string{"--rename-command", "TIME", ""}, which: "acquire|extend|list|order", says: "TIME"},
+		"no TIME":          {args: []string{"--rename-command", "TIME", ""}, which: "acquire|extend|list|update", says: "TIME"},
 		"no scripts":       {args: []string{"--rename-command", "EVALSHA", ""}, which: all, says: "lacks a command"},
-		"no HMGET":         {args: []string{"--rename-command", "HMGET", ""}, which: "acquire|extend|order", says: "lacks a command"},
+		"no HMGET":         {args: []string{"--rename-command", "HMGET", ""}, which: "acquire|extend|update", says: "lacks a command"},
 		"no SET":           {args: []string{"--rename-command", "SET", ""}, which: "acquire", says: "lacks a command"},
 		"may not INFO":     {acl: []string{"-info"}, which: "acquire", says: "+info"},
-		"may not TIME":     {acl: []string{"-time"}, which: "acquire|extend|list|order", says: "ACL"},
+		"may not TIME":     {acl: []string{"-time"}, which: "acquire|extend|list|update", says: "ACL"},
 		"may not EVALSHA":  {acl: []string{"-evalsha"}, which: all, says: "ACL"},
 		"may not GET":      {acl: []string{"-get"}, which: "acquire|extend", says: "ACL"},
-		"may not HMGET":    {acl: []string{"-hmget"}, which: "acquire|extend|order", says: "ACL"},
+		"may not HMGET":    {acl: []string{"-hmget"}, which: "acquire|extend|update", says: "ACL"},
 		"may not SET":      {acl: []string{"-set"}, which: "acquire", says: "ACL"},
 		"other keys only":  {acl: []string{"resetkeys", "~other:*"}, which: all, says: "ACL"},
 		"wrong password":   {opts: redis.Options{Username: app, Password: "wrong"}, which: all, says: "check user, password"},
@@ -91,7 +91,7 @@ func TestRefusedToEverybody(t *testing.T) {
 				store := open(t, client, redislock.Options{Prefix: shop, Keys: keys})
 				for op, err := range every(t.Context(), store) {
 					switch {
-					case isReason(err, dlock.Quarantine): // the server is young
+					case isReason(err, dlock.ReasonQuarantine): // the server is young
 					case err == nil && (c.which == all || regexp.MustCompile("^("+c.which+")( |$)").MatchString(op)):
 						t.Errorf("%s, %s: no error", form, op)
 					case err != nil && (!errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault)):
@@ -197,8 +197,8 @@ func TestQuorumRefusedToEverybody(t *testing.T) {
 	}
 	lock(servers[0])
 	g := quorumTake(t, q, quorumRequest(0))
-	quorumExtend(t, q, dlock.OK, g)
-	quorumRelease(t, q, dlock.OK, g)
+	quorumExtend(t, q, dlock.GrantOK, g)
+	quorumRelease(t, q, dlock.GrantOK, g)
 	if err := servers[1].Kill(); err != nil {
 		t.Fatal(err)
 	}

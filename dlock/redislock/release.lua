@@ -14,7 +14,7 @@ local function no_state(state, why)
   error('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. why, 0)
 end
 
--- The state may be a new one, and every one has an end for which nothing is ordered.
+-- The state may be a new one, and every one has an end that has no overrides.
 local function note(state, ...)
   local added = redis.pcall('HSET', state, ...)
   if type(added) == 'table' then no_state(state, added.err) end

@@ -27,7 +27,7 @@ func TestAllocationsOfARenewal(t *testing.T) {
 	}
 	allocs := func(grants []dlock.Grant) float64 {
 		return testing.AllocsPerRun(20, func() {
-			if r, err := store.Extend(ctx, time.Second, grants...); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := store.Extend(ctx, time.Second, grants...); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Fatal(r, err)
 			}
 		})
@@ -64,7 +64,7 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []dlock.Outcome{dlock.Lost, dlock.OK, dlock.OK, dlock.Lost, dlock.OK, dlock.OK} {
+	for i, want := range []dlock.GrantOutcome{dlock.GrantLost, dlock.GrantOK, dlock.GrantOK, dlock.GrantLost, dlock.GrantOK, dlock.GrantOK} {
 		if results[i].Outcome != want {
 			t.Errorf("lease %d: %v, want %v", i, results[i], want)
 		}
@@ -95,14 +95,14 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range results {
-		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != dlock.OK || left > time.Second {
+		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != dlock.GrantOK || left > time.Second {
 			t.Errorf("%s: %+v, and it ends in %v", grants[i].Name, r, left)
 		}
 	}
 }
 
 // A run may outlast the time after which an unused name is forgotten: its heartbeats put the ends of state and index off, once a day, and leave a state
-// without an end for which something is ordered. And the index learns when the lease ends.
+// without an end that has overrides. And the index learns when the lease ends.
 //
 // Fails when extend.lua does none of these.
 func TestHeartbeatKeepsTheNameKnown(t *testing.T) {
@@ -121,7 +121,7 @@ func TestHeartbeatKeepsTheNameKnown(t *testing.T) {
 		t.Helper()
 		client.HSet(ctx, state, "kept", time.Now().Add(-25*time.Hour).UnixMilli())
 		client.PExpire(ctx, index, time.Hour)
-		if r, err := store.Extend(ctx, time.Hour, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Extend(ctx, time.Hour, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 		return client.PTTL(ctx, state).Val(), client.PTTL(ctx, index).Val()

@@ -104,7 +104,7 @@ func TestReplicaGrantsNothing(t *testing.T) {
 	for _, name := range []string{"known", "new"} {
 		for {
 			_, err := p.onOther.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "other", TTL: time.Second})
-			if !isReason(err, dlock.Quarantine) { // the replica is young
+			if !isReason(err, dlock.ReasonQuarantine) { // the replica is young
 				refused("acquire "+name, err)
 				break
 			}

@@ -1,7 +1,7 @@
 -- Revoke: mark a lease, right behind its token, so that extend.lua finds it. Everything else stays as it is, also its end.
 --
 -- KEYS[1] state: only tells a Cluster the node
--- ARGV[1] key of the slot   ARGV[2] fence   ARGV[3] order (JSON)
+-- ARGV[1] key of the slot   ARGV[2] fence   ARGV[3] origin (JSON)
 --
 -- Returns 1, or 0 if the lease with that fence is not held
 
@@ -13,7 +13,7 @@ end
 local head, rest = string.match(value or '', '^({"token":"[^"]*")(,".*)$')
 if not head then return 0 end
 local revoked = string.sub(rest, 1, 11) == ',"revoked":' -- who was first is told
--- No text of an order has a quote in it that is not escaped: see extend.lua.
+-- No text of an origin has a quote in it that is not escaped: see extend.lua.
 local from = revoked and string.find(rest, ',"fence":', 12, true) or 1
 if string.match(rest, '^,"fence":(%d+)', from) ~= ARGV[2] then return 0 end
 if revoked then return 1 end

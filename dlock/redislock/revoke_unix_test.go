@@ -50,10 +50,10 @@ func revokedChild(addr string) {
 	fmt.Println("held")
 	<-lease.Done()
 	lost, _ := errors.AsType[*dlock.LostError](lease.Err())
-	if lost == nil || lost.Revoked == nil {
+	if lost == nil || lost.RevokedBy == nil {
 		fmt.Println("ended by", lease.Err())
 	} else {
-		fmt.Println("revoked", lost.Revoked)
+		fmt.Println("revoked", lost.RevokedBy)
 	}
 	bufio.NewScanner(os.Stdin).Scan()
 	fmt.Println("released", lease.Release(context.Background()))
@@ -122,7 +122,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 	busy := func() {
 		t.Helper()
 		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next", TTL: time.Second})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
 			t.Errorf("%v: want full", err)
 		}
 	}

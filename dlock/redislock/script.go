@@ -15,9 +15,9 @@ var (
 	releaseLua string
 	//go:embed list.lua
 	listLua string
-	//go:embed order.lua
+	//go:embed update.lua
 	orderLua string
-	//go:embed orders.lua
+	//go:embed inspect.lua
 	ordersLua string
 	//go:embed revoke.lua
 	revokeLua string
@@ -37,7 +37,7 @@ var (
 	extendScript  = newScript(extendLua)
 	releaseScript = newScript(releaseLua)
 	listScript    = newScript(listLua)
-	orderScript   = newScript(orderLua)
-	ordersScript  = newScript(ordersLua)
+	updateScript  = newScript(orderLua)
+	inspectScript = newScript(ordersLua)
 	revokeScript  = newScript(revokeLua)
 )

@@ -32,23 +32,23 @@ func cycle(t *testing.T, store *redislock.Store) {
 		if _, err := store.TryAcquire(ctx, req); !errors.Is(err, dlock.ErrNotAcquired) {
 			t.Error(err)
 		}
-		if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Error(r, err)
 		}
 		if list, err := store.List(ctx, req.Name, slots); err != nil || len(list) != 1 {
 			t.Error(list, err)
 		}
-		if err := store.Order(ctx, req.Name, dlock.Change{Limit: &dlock.Limit{Order: dlock.Order{By: "ann"}, Slots: 2}}); err != nil {
+		if err := store.Update(ctx, req.Name, dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"}, Slots: 2}}); err != nil {
 			t.Error(err)
 		}
-		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, dlock.Order{By: "ann"}); (err == nil) != (slots > 0) {
+		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, dlock.Origin{By: "ann"}); (err == nil) != (slots > 0) {
 			t.Error(err)
 		}
-		if list, err := store.Orders(ctx, req.Name); err != nil || list[0].Limit == nil {
+		if list, err := store.Inspect(ctx, req.Name); err != nil || list[0].Limit == nil {
 			t.Error(list, err)
 		}
 		g.Slot = dlock.AnySlot
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Error(r, err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	server := redistest.New(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: app, Password: canary})
 	defer client.Close()
-	for _, keys := range []redislock.KeyForm{redislock.Plain, redislock.Tagged} {
+	for _, keys := range []redislock.KeyForm{redislock.KeysPlain, redislock.KeysTagged} {
 		cycle(t, open(t, client, redislock.Options{Prefix: fmt.Sprintf("shop:%d:", keys), Keys: keys}))
 	}
 	for _, forbidden := range [][]any{{"FLUSHALL"}, {"KEYS", "*"}, {"GET", "other"}, {"SET", "shopping", "1"}, {"CONFIG", "GET", "*"}, {"SCRIPT", "FLUSH"}, {"SHUTDOWN"}} {
@@ -151,11 +151,11 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 			return err
 		}
 		if slots > 0 {
-			ann := dlock.Order{By: "ann"}
-			if err := store.Order(ctx, "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
+			ann := dlock.Origin{By: "ann"}
+			if err := store.Update(ctx, "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
 				return err
 			}
-			if _, err := store.Orders(ctx, "a"); err != nil {
+			if _, err := store.Inspect(ctx, "a"); err != nil {
 				return err
 			}
 			if err := store.Revoke(ctx, "a", g.Slot, g.Fence, ann); err != nil {
@@ -202,7 +202,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: cluster.Addrs()[0]})
 	defer client.Close()
-	for _, keys := range []redislock.KeyForm{redislock.Plain, redislock.Tagged} {
+	for _, keys := range []redislock.KeyForm{redislock.KeysPlain, redislock.KeysTagged} {
 		store := open(t, client, redislock.Options{Keys: keys})
 		var refused int
 		for i := range 20 { // some names would be on this node
@@ -211,7 +211,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 				refused++
 			}
 		}
-		if refused < 3 || keys == redislock.Plain && refused < 20 {
+		if refused < 3 || keys == redislock.KeysPlain && refused < 20 {
 			t.Errorf("Keys %d: %d of 20 names were refused", keys, refused)
 		}
 	}

@@ -98,7 +98,7 @@ func fill(t *testing.T, session *dlock.Session, slots int) []*dlock.Lease {
 
 func wantFull(t *testing.T, session *dlock.Session, slots int) {
 	t.Helper()
-	if lease, err := session.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.Full) {
+	if lease, err := session.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.ReasonFull) {
 		t.Errorf("one more than %d: lease %+v, %v", slots, lease, err)
 	}
 }
@@ -129,7 +129,7 @@ func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	old := fill(t, here, slots)
 	p.promote()
 	began := time.Now()
-	if _, err := there.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.Quarantine) {
+	if _, err := there.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.ReasonQuarantine) {
 		t.Errorf("the new master, at once: %v", err)
 	}
 	promoted := fill(t, there, slots)
@@ -202,7 +202,7 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 	t.Logf("the old side held its leases for %v", time.Since(cut))
 	for {
 		_, err := here.Semaphore("a", slots).TryAcquire(context.Background())
-		if isReason(err, dlock.Full) && time.Since(cut) < 10*time.Second { // a lease lasts a little longer than it is trusted
+		if isReason(err, dlock.ReasonFull) && time.Since(cut) < 10*time.Second { // a lease lasts a little longer than it is trusted
 			time.Sleep(20 * time.Millisecond) // until the next try, bounded above
 			continue
 		}

@@ -43,22 +43,22 @@ func stoppedOptions(prefix string) redislock.Options {
 	return redislock.Options{Prefix: prefix, QuarantineTTL: timertest.StoppedTTL}
 }
 
-// What is ordered while a host is stopped reaches it when it goes on.
+// The overrides while a host is stopped reaches it when it goes on.
 //
 // Fails as timertest.Stopped says.
-func TestOrdersWhileStopped(t *testing.T) {
+func TestOverridesWhileStopped(t *testing.T) {
 	t.Parallel()
 	long(t)
-	ordersWhileStopped(t, "redis", redistest.Shared(t).Addr())
+	overridesWhileStopped(t, "redis", redistest.Shared(t).Addr())
 }
 
-func TestOrdersWhileStoppedCluster(t *testing.T) {
+func TestOverridesWhileStoppedCluster(t *testing.T) {
 	t.Parallel()
 	long(t)
-	ordersWhileStopped(t, "cluster", redistest.NewCluster(t, 3).Addrs()...)
+	overridesWhileStopped(t, "cluster", redistest.NewCluster(t, 3).Addrs()...)
 }
 
-func ordersWhileStopped(t *testing.T, kind string, addrs ...string) {
+func overridesWhileStopped(t *testing.T, kind string, addrs ...string) {
 	t.Helper()
 	client := stoppedClient(kind, addrs)
 	t.Cleanup(func() { client.Close() })

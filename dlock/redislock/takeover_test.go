@@ -18,7 +18,7 @@ import (
 // Servers take over from each other here, come back, and jump in time. What was granted before must have ended when something is granted.
 
 // forms are the forms of the keys, because it is noted at different keys when a server began.
-var forms = map[string]redislock.KeyForm{"plain": redislock.Plain, "tagged": redislock.Tagged}
+var forms = map[string]redislock.KeyForm{"plain": redislock.KeysPlain, "tagged": redislock.KeysTagged}
 
 // A master is failed over, and back to the same process, which lacks what the other did meanwhile.
 //
@@ -49,7 +49,7 @@ func TestI1FailoverAndBack(t *testing.T) {
 				extend := func() time.Time {
 					t.Helper()
 					sent := time.Now()
-					if r, err := b.Extend(ctx, pairTTL, held); err != nil || r[0].Outcome != dlock.OK {
+					if r, err := b.Extend(ctx, pairTTL, held); err != nil || r[0].Outcome != dlock.GrantOK {
 						t.Fatal(r, err)
 					}
 					return sent
@@ -59,7 +59,7 @@ func TestI1FailoverAndBack(t *testing.T) {
 					if meanwhile {
 						meanwhile = false
 						_, err := b.TryAcquire(ctx, request("second", 2))
-						if err != nil && !isReason(err, dlock.Quarantine) {
+						if err != nil && !isReason(err, dlock.ReasonQuarantine) {
 							t.Fatal(err)
 						}
 					}
@@ -78,7 +78,7 @@ func TestI1FailoverAndBack(t *testing.T) {
 						}
 						break
 					}
-					if !isReason(err, dlock.Quarantine) || time.Now().After(deadline) {
+					if !isReason(err, dlock.ReasonQuarantine) || time.Now().After(deadline) {
 						t.Fatal(err)
 					}
 					time.Sleep(20 * time.Millisecond) // until the next try, bounded above
@@ -121,7 +121,7 @@ func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) dlock
 		if err == nil {
 			return g
 		}
-		if !isReason(err, dlock.Quarantine) || time.Now().After(deadline) {
+		if !isReason(err, dlock.ReasonQuarantine) || time.Now().After(deadline) {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond) // until the next try, bounded above
@@ -136,7 +136,7 @@ func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{true, false} { // whether it has heard of the prefix
 		p := newPair(t)
-		a, b := p.formed(p.master, redislock.Plain), p.formed(p.replica, redislock.Plain)
+		a, b := p.formed(p.master, redislock.KeysPlain), p.formed(p.replica, redislock.KeysPlain)
 		if known {
 			awake(t, a)
 			p.caughtUp()
@@ -171,7 +171,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	for _, wait := range []bool{true, false} { // for the first use of any name
 		for _, name := range names {
 			g := untilGranted(t, store, request(name))
-			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Fatal(r, err)
 			}
 		}
@@ -182,7 +182,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if wait {
-			if _, err := store.TryAcquire(t.Context(), request(names[0])); !isReason(err, dlock.Quarantine) {
+			if _, err := store.TryAcquire(t.Context(), request(names[0])); !isReason(err, dlock.ReasonQuarantine) {
 				t.Errorf("right after a restart: %v, want quarantine", err)
 			}
 			untilGranted(t, store, request(names[0]))
@@ -192,7 +192,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 		for _, name := range append(names, "new") {
 			if g, err := store.TryAcquire(t.Context(), request(name)); err != nil {
 				t.Errorf("%s, first used long after a restart (another was used before: %t): %v", name, wait, err)
-			} else if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			} else if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Fatal(r, err)
 			}
 		}
@@ -228,7 +228,7 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 			}
 			for _, name := range []string{"a", "b"} {
 				_, err := store.TryAcquire(t.Context(), request(name))
-				if waits := form == "tagged" && name == "a"; waits && !isReason(err, dlock.Quarantine) || !waits && err != nil {
+				if waits := form == "tagged" && name == "a"; waits && !isReason(err, dlock.ReasonQuarantine) || !waits && err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -298,7 +298,7 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 		defer client.Close()
 		store := open(t, client, redislock.Options{Keys: keys})
 		g := untilGranted(t, store, dlock.Request{Name: "a", Token: "first", TTL: time.Second})
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 		saved := client.HGetAll(t.Context(), store.Key("a")+":slot:mutex").Val() // it comes back with its data, and another run
@@ -311,13 +311,13 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 		}
 		client.HSet(t.Context(), store.Key("a")+":slot:mutex", saved)
 		request := dlock.Request{Name: "a", Token: "second", TTL: time.Second}
-		if _, err := store.TryAcquire(t.Context(), request); !isReason(err, dlock.Quarantine) {
+		if _, err := store.TryAcquire(t.Context(), request); !isReason(err, dlock.ReasonQuarantine) {
 			t.Errorf("%s: right after the restart: %v, want quarantine", form, err)
 		}
 		clock.Set(0)
 		began := time.Now()
 		_, err := store.TryAcquire(t.Context(), request)
-		if !isReason(err, dlock.Quarantine) {
+		if !isReason(err, dlock.ReasonQuarantine) {
 			t.Errorf("%s: the clock was put right: %v, want quarantine", form, err)
 		}
 		untilGranted(t, store, request)
@@ -342,7 +342,7 @@ func TestTickFromTheFuture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 		clock.Set(0)
@@ -351,13 +351,13 @@ func TestTickFromTheFuture(t *testing.T) {
 			t.Errorf("%d slots: the clock was put right: %v", slots, err)
 			continue
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
-		if _, err := claim("twice", now); !isReason(err, dlock.TickTaken) {
+		if _, err := claim("twice", now); !isReason(err, dlock.ReasonTickTaken) {
 			t.Errorf("%d slots: the same tick again: %v", slots, err)
 		}
-		if _, err := claim("late", now.Add(-time.Second)); !isReason(err, dlock.TickLate) {
+		if _, err := claim("late", now.Add(-time.Second)); !isReason(err, dlock.ReasonTickLate) {
 			t.Errorf("%d slots: an older tick: %v", slots, err)
 		}
 	}

@@ -134,7 +134,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 		}
 		grants = append(grants, g)
 	}
-	if r, err := c.store.Extend(ctx, time.Second, grants...); err != nil || r[n-1].Outcome != dlock.OK {
+	if r, err := c.store.Extend(ctx, time.Second, grants...); err != nil || r[n-1].Outcome != dlock.GrantOK {
 		t.Errorf("a heartbeat: %v, %v", r, err)
 	}
 	for i, g := range grants {
@@ -145,7 +145,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 		}
 		c.calls.Go(func() {
 			r, err := c.store.Release(ctx, g)
-			if want := map[bool]dlock.Outcome{false: dlock.OK, true: dlock.Lost}[lost]; err != nil || r[0].Outcome != want {
+			if want := map[bool]dlock.GrantOutcome{false: dlock.GrantOK, true: dlock.GrantLost}[lost]; err != nil || r[0].Outcome != want {
 				t.Errorf("release %d: %v, %v; want %v", i, r, err, want)
 			}
 		})

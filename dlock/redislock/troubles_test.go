@@ -43,10 +43,10 @@ func TestServerOutOfMemory(t *testing.T) {
 		t.Errorf("acquire: %v, want that the server has no memory", err)
 	}
 	server.Client().HDel(ctx, server.Client().Keys(ctx, "*a:slot:state").Val()[0], "kept") // as if it were due
-	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("a heartbeat: %v, %v", r, err)
 	}
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 	limit("0")
@@ -80,28 +80,28 @@ func TestScriptsAreSentAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget()
-	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("extend: %v, %v", r, err)
 	}
 	forget()
 	if list, err := store.List(ctx, "a", 2); err != nil || len(list) != 1 {
 		t.Errorf("list: %v, %v", list, err)
 	}
-	ann := dlock.Order{By: "ann"}
+	ann := dlock.Origin{By: "ann"}
 	forget()
-	if err := store.Order(ctx, "a", dlock.Change{Trigger: &ann}); err != nil {
-		t.Errorf("order: %v", err)
+	if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
+		t.Errorf("update: %v", err)
 	}
 	forget()
-	if list, err := store.Orders(ctx, "a", "b"); err != nil || list[0].Trigger == nil {
-		t.Errorf("orders: %v, %v", list, err)
+	if list, err := store.Inspect(ctx, "a", "b"); err != nil || list[0].Trigger == nil {
+		t.Errorf("inspect: %v, %v", list, err)
 	}
 	forget()
 	if err := store.Revoke(ctx, "a", g.Slot, g.Fence, ann); err != nil {
 		t.Errorf("revoke: %v", err)
 	}
 	forget()
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 }
@@ -159,7 +159,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	do(from, "CLUSTER", "SETSLOT", number, "MIGRATING", target)
 	extend := func(when string) {
 		t.Helper()
-		if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Errorf("extend, %s: %v, %v", when, r, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	}
 	do(from, move...)
 	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked again.
-	if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err == nil && r[0].Outcome != dlock.OK || err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
+	if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err == nil && r[0].Outcome != dlock.GrantOK || err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)
 	}
 	for _, node := range cluster.Nodes {
@@ -181,7 +181,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "b", TTL: quarantineTTL}); err != nil && !errors.As(err, &no) {
 		t.Errorf("acquire, moved: %v", err)
 	}
-	if r, err := store.Release(context.WithoutCancel(ctx), granted); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(context.WithoutCancel(ctx), granted); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 }

@@ -49,10 +49,10 @@ func TestTwoVersionsOfUs(t *testing.T) {
 					t.Errorf("%s, %s: %v: must be refused as a fault of this name, and say that this host is to be updated", name, token, err)
 				}
 			}
-			if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Errorf("%s, extend: %+v, %v", name, r, err)
 			}
-			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Errorf("%s, release: %+v, %v", name, r, err)
 			}
 			if _, err := acquire("third"); !errors.Is(err, dlock.ErrFault) {

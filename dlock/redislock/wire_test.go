@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an order, the orders for 40 names, or a revocation 1, a
-// heartbeat of 1,000 leases 2, whatever the number of slots and whatever is ordered.
+// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an update, the overrides of 40 names, or a revocation 1, a
+// heartbeat of 1,000 leases 2, whatever the number of slots and whatever the overrides.
 //
-// Fails when acquire asks slot by slot, when each does not use one pipeline, when Orders asks name by name.
+// Fails when acquire asks slot by slot, when each does not use one pipeline, when Inspect asks name by name.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -53,9 +53,9 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Order(ctx, "warm", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}}); err != nil {
+	if err := store.Update(ctx, "warm", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
 		t.Fatal(err)
-	} else if _, err := store.Orders(ctx, "warm"); err != nil {
+	} else if _, err := store.Inspect(ctx, "warm"); err != nil {
 		t.Fatal(err)
 	} else if err := store.Revoke(ctx, "warm", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
 		t.Fatal(err)
@@ -81,17 +81,17 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 		count(name+" busy", 1, func() { _, err = store.TryAcquire(ctx, request("b")) })
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n > 0 {
-			change := dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: (n + 1) / 2}, Pause: &dlock.Pause{Order: ann}, Trigger: &ann}
-			count(name+" order", 1, func() { err = store.Order(ctx, name, change) })
+			change := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: (n + 1) / 2}, Pause: &dlock.Pause{Origin: ann}, Trigger: &ann}
+			count(name+" update", 1, func() { err = store.Update(ctx, name, change) })
 			if err != nil {
 				t.Error(err)
 			}
 			count(name+" busy within a limit", 1, func() { _, err = store.TryAcquire(ctx, request("c")) })
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
 				t.Errorf("%s: %v", name, err)
 			}
 			count(name+" revoke", 1, func() { err = store.Revoke(ctx, name, g.Slot, g.Fence, ann) })
@@ -100,7 +100,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 			count(name+" extend what is revoked", 1, func() { _, err = patient.Extend(ctx, time.Minute, g) })
 			names := slices.Repeat([]string{name, name + "x"}, 20)
-			count(name+" orders", 1, func() { _, err = store.Orders(ctx, names...) })
+			count(name+" inspect", 1, func() { _, err = store.Inspect(ctx, names...) })
 			if err != nil {
 				t.Error(err)
 			}
@@ -185,7 +185,7 @@ func TestDriverRepeatsNothing(t *testing.T) {
 
 // unknown is the error of a call for one grant, wherever it stands.
 func unknown(results []dlock.Result, err error) error {
-	if err == nil && results[0].Outcome == dlock.Unknown {
+	if err == nil && results[0].Outcome == dlock.GrantUnknown {
 		err = cmp.Or(results[0].Err, errors.New("unknown"))
 	}
 	return err

@@ -30,7 +30,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	}
 	release := func(g dlock.Grant) {
 		t.Helper()
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -69,7 +69,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	release(wide[3])
 	ahead := acquire("ahead", "a", 1)
 	release(ahead)
-	if err := store.Order(ctx, "ordered", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Millisecond}}); err != nil {
+	if err := store.Update(ctx, "ordered", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
 	idle(41, "resource_name = 'old:slot:'")
@@ -114,7 +114,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	if g := acquire("old", "c", 1); g.Fence <= old.Fence {
 		t.Errorf("fence %d after a restore, %d before", g.Fence, old.Fence)
 	}
-	if r, err := store.Extend(context.Background(), time.Hour, wide[1]); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(context.Background(), time.Hour, wide[1]); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("a lease that is held: %v, %v", r, err)
 	}
 }

@@ -82,8 +82,8 @@ func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, at
 				t.Errorf("slot %d: fence %d after %d", g.Slot, g.Fence, fences[g.Slot])
 			}
 			fences[g.Slot] = g.Fence
-			if last := endings[g.Slot]; g.Abandoned && !last.abandoned && time.Now().Before(last.at) || !g.Abandoned && last.abandoned && g.Fence != 0 {
-				t.Errorf("slot %d: Abandoned is %t, and that it was abandoned is %t", g.Slot, g.Abandoned, last.abandoned)
+			if last := endings[g.Slot]; g.PreviousExpired && !last.abandoned && time.Now().Before(last.at) || !g.PreviousExpired && last.abandoned && g.Fence != 0 {
+				t.Errorf("slot %d: PreviousExpired is %t, and that it was abandoned is %t", g.Slot, g.PreviousExpired, last.abandoned)
 			}
 			endings[g.Slot] = ending{abandon, sent.Add(ttl)}
 			held[g.Slot] = holding{token, sent.Add(ttl)}
@@ -99,7 +99,7 @@ func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, at
 				mu.Unlock()
 				g.Succeeded = mrand.IntN(2) == 0
 				results, err := store.Release(ctx, g)
-				if err != nil || results[0].Outcome != dlock.OK && time.Since(sent) < ttl {
+				if err != nil || results[0].Outcome != dlock.GrantOK && time.Since(sent) < ttl {
 					t.Errorf("release: %v, %v", results, err)
 				}
 			}

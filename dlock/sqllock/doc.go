@@ -30,12 +30,12 @@
 //
 //	resource_name      | slot | lock_id | fence | acquired_at | expires_at | released_at | host_name | …
 //	timer:orders:slot: |   -1 |                                              the latest tick, how often it was started and by whom, how many slots, the last
-//	                                                                         success, and what people ordered: a pause, a limit, a run
+//	                                                                         success, and overrides: a pause, a limit, a run
 //	timer:orders:slot: |    0 | token   | grows | …                          the lock timer:orders:slot:0
 //	nightly-report     |    0 |                                              a mutex
 //
 // Rows are kept when a lock is released. They carry its fence on, and tell who had it last and when. A lock is held while expires_at is in the
-// future. Cleanup deletes what has been idle for Options.Retention, but not what people ordered.
+// future. Cleanup deletes what has been idle for Options.Retention, but not overrides.
 //
 // Migrate makes the table, and on Postgres and MySQL the routines that do the work in one call. Schema returns what it executes, for those who
 // apply their own migrations; Verify then tells at start-up whether the schema is right.

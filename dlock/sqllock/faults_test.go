@@ -128,7 +128,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held := func() dlock.Held {
+	held := func() dlock.LeaseInfo {
 		t.Helper()
 		list, err := store.List(t.Context(), "a", 2)
 		for tries := 0; err != nil && tries < 10; tries++ { // connections that broke are found out one by one
@@ -151,7 +151,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	crash()
-	if h := held(); h.Ends < 30*time.Minute {
+	if h := held(); h.ExpiresIn < 30*time.Minute {
 		t.Errorf("%+v, was extended for an hour", h)
 	}
 }

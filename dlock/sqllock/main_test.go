@@ -94,10 +94,10 @@ func all(s *sqllock.Store) error {
 	if _, err := s.List(ctx, g.Name, 2); err != nil {
 		return err
 	}
-	if err := s.Order(ctx, g.Name, dlock.Change{Trigger: &ann}); err != nil {
+	if err := s.Update(ctx, g.Name, dlock.Update{Trigger: &ann}); err != nil {
 		return err
 	}
-	if _, err := s.Orders(ctx, g.Name); err != nil {
+	if _, err := s.Inspect(ctx, g.Name); err != nil {
 		return err
 	}
 	if err := s.Revoke(ctx, g.Name, 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {

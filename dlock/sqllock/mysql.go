@@ -29,7 +29,7 @@ import (
 // locked. With interpolateParams=true that is one round trip, without it two, because the driver prepares each call. Databases that only speak
 // like MySQL, and have no stored procedures, will not do.
 //
-// Grants of one name, and orders for it, are made one after the other, each with a commit. A release that says that its work succeeded waits for the one that is just
+// Grants of one name, and updates of it, are made one after the other, each with a commit. A release that says that its work succeeded waits for the one that is just
 // being made, or for another such release; refusals, extensions and other releases wait for nobody.
 //
 // A row that some other session has locked costs the slot that it is about and nothing else: another slot is granted, and of one lease it is unknown
@@ -244,21 +244,21 @@ func (m *mysql) read(ctx context.Context, query string, args []any, row func(*sq
 	})
 }
 
-func (m *mysql) order(ctx context.Context, c change) error {
+func (m *mysql) update(ctx context.Context, c updateRow) error {
 	var done int
 	return m.call(ctx, m.decrees, []any{
 		[]byte(c.resource), c.pause, orNull(c.paused), c.limit, orNull(c.limited), orNull(c.trigger), min(patience(ctx), longestWait),
 	}, &done)
 }
 
-func (m *mysql) orders(ctx context.Context, resources string) (string, error) {
+func (m *mysql) inspect(ctx context.Context, resources string) (string, error) {
 	names, err := hexNames(resources)
 	if err != nil {
 		return "", err
 	}
-	known := []ordersJSON{}
+	known := []controlRow{}
 	err = m.read(ctx, m.reads, []any{names}, func(rows *sql.Rows) error {
-		var o ordersJSON
+		var o controlRow
 		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Ago, &o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
 		known = append(known, o)
 		return err
@@ -283,8 +283,8 @@ func hexNames(resources string) (string, error) {
 	return string(text), err
 }
 
-func (m *mysql) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (held bool, err error) {
-	err = m.call(ctx, m.revokes, []any{[]byte(resource), slot, fence, order, min(patience(ctx), longestWait)}, &held)
+func (m *mysql) revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
+	err = m.call(ctx, m.revokes, []any{[]byte(resource), slot, fence, by, min(patience(ctx), longestWait)}, &held)
 	return held, err
 }
 

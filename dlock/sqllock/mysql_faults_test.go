@@ -89,7 +89,7 @@ func TestLostRepliesMySQL(t *testing.T) {
 		proxy.DropReplies(0)
 		if i == 2 {
 			r, err := lossy.Release(t.Context(), dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: dlock.AnySlot, Token: req.Token})
-			if err != nil || r[0].Outcome != dlock.OK {
+			if err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Errorf("release by token: %v, %v", r, err)
 			}
 			continue
@@ -124,7 +124,7 @@ func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		held, err := store.List(t.Context(), "a", 2) // on a new connection
-		if err != nil || len(held) != 1 || held[0].Fence != g.Fence || what == "extend" && held[0].Ends < 30*time.Minute {
+		if err != nil || len(held) != 1 || held[0].Fence != g.Fence || what == "extend" && held[0].ExpiresIn < 30*time.Minute {
 			t.Errorf("%s: %+v, %v", what, held, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestReadOnlyMySQLRecovers(t *testing.T) {
 		}
 	}
 	exec(t, "SET GLOBAL read_only = 0")
-	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("after it is a primary again: %v, %v", r, err)
 	}
 }

@@ -92,7 +92,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			if _, err := store.Release(t.Context(), free); err != nil {
 				t.Fatal(err)
 			}
-			if err := store.Order(t.Context(), "free", dlock.Change{Trigger: &ann}); err != nil {
+			if err := store.Update(t.Context(), "free", dlock.Update{Trigger: &ann}); err != nil {
 				t.Fatal(err)
 			}
 			other.does(lock...)
@@ -109,7 +109,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 					_, err := store.Release(ctx, dlock.Grant{Name: "held", Slots: 2, Token: "nobodys"})
 					return err
 				},
-				"order":  func(ctx context.Context) error { return store.Order(ctx, "free", dlock.Change{Trigger: &ann}) },
+				"update": func(ctx context.Context) error { return store.Update(ctx, "free", dlock.Update{Trigger: &ann}) },
 				"revoke": func(ctx context.Context) error { return store.Revoke(ctx, "held", held.Slot, held.Fence, ann) },
 			}
 			switch name {
@@ -118,7 +118,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				delete(calls, "release")
 				delete(calls, "revoke")
 			case "slot": // which is not what orders concern, nor those who have not the lease
-				delete(calls, "order")
+				delete(calls, "update")
 				delete(calls, "release")
 			}
 			for what, call := range calls {
@@ -195,7 +195,7 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	began := time.Now()
 	err = store.Revoke(context.Background(), "a", g.Slot, g.Fence, ann)
 	if errors.Is(err, dlock.ErrNotHeld) { // it is a mutex
-		err = store.Order(context.Background(), "b", dlock.Change{Trigger: &ann})
+		err = store.Update(context.Background(), "b", dlock.Update{Trigger: &ann})
 	}
 	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
 		t.Errorf("%v: must say what to look for", err)
@@ -243,14 +243,14 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 	}
 	deadlock("extend", "= 1", "= 0", func(ctx context.Context) error {
 		r, err := store.Extend(ctx, time.Minute, second, first) // the order of the rows is not the caller's
-		if err == nil && (r[0].Outcome != dlock.OK || r[1].Outcome != dlock.OK) {
+		if err == nil && (r[0].Outcome != dlock.GrantOK || r[1].Outcome != dlock.GrantOK) {
 			err = fmt.Errorf("%v", r)
 		}
 		return err
 	})
 	deadlock("release", "= 1", "= 0", func(ctx context.Context) error {
 		r, err := store.Release(ctx, second, first)
-		if err == nil && (r[0].Outcome != dlock.OK || r[1].Outcome != dlock.OK) {
+		if err == nil && (r[0].Outcome != dlock.GrantOK || r[1].Outcome != dlock.GrantOK) {
 			err = fmt.Errorf("%v", r)
 		}
 		return err
@@ -308,7 +308,7 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 		repeats(what, call)
 	}
 	other.does("DROP TRIGGER twice") // an order makes the row only if it is not there
-	repeats("order", func(ctx context.Context) error { return store.Order(ctx, "a", dlock.Change{Trigger: &ann}) })
+	repeats("update", func(ctx context.Context) error { return store.Update(ctx, "a", dlock.Update{Trigger: &ann}) })
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
 	for began, running := time.Now(), 1; running > 0; {
 		if time.Since(began) > 3*time.Second {
@@ -350,7 +350,7 @@ func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 				if err := <-done; !errors.Is(err, dlock.ErrNotAcquired) {
 					t.Errorf("%v: must be refused", err)
 				}
-				if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+				if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 					t.Errorf("the holder: %v, %v", r, err)
 				}
 			}

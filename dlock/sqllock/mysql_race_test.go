@@ -38,17 +38,17 @@ func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 			t.Errorf("%v: must be refused", err)
 		}
 		for range 2 {
-			if r, err := back.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := back.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Errorf("extend: %v, %v", r, err)
 			}
 			if again, err := back.TryAcquire(t.Context(), req); err != nil || again.Fence != g.Fence {
 				t.Errorf("asked again: %v, %v", again, err)
 			}
 		}
-		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Errorf("release: %v, %v", r, err)
 		}
-		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.Lost {
+		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantLost {
 			t.Errorf("second release: %v, %v", r, err)
 		}
 		h, err := back.TryAcquire(t.Context(), next)
@@ -124,13 +124,13 @@ func TestTimeZonesMySQL(t *testing.T) {
 			next := req
 			next.Token = "next"
 			_, err := other.TryAcquire(t.Context(), next)
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Ends > time.Minute || no.Ends < 30*time.Second || no.Since > 30*time.Second {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.ExpiresIn > time.Minute || no.ExpiresIn < 30*time.Second || no.HeldFor > 30*time.Second {
 				t.Errorf("%v: must be refused for most of a minute", err)
 			}
-			if r, err := other.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+			if r, err := other.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Errorf("extend: %v, %v", r, err)
 			}
-			if held, err := other.List(t.Context(), req.Name, 1); err != nil || len(held) != 1 || held[0].Ends > time.Minute {
+			if held, err := other.List(t.Context(), req.Name, 1); err != nil || len(held) != 1 || held[0].ExpiresIn > time.Minute {
 				t.Errorf("list: %v, %v", held, err)
 			}
 		}

@@ -116,10 +116,10 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			for i, r := range results {
 				switch {
 				case op == "extend" && i == locked && what != "name":
-					if r.Outcome != dlock.Unknown || !errors.Is(r.Err, dlock.ErrFault) || !strings.Contains(r.Err.Error(), "left open") {
+					if r.Outcome != dlock.GrantUnknown || !errors.Is(r.Err, dlock.ErrFault) || !strings.Contains(r.Err.Error(), "left open") {
 						t.Errorf("%s locked, %s: %+v: must be unknown, and say why", what, op, r)
 					}
-				case op == "extend" && r.Outcome != dlock.OK, op != "extend" && r.Outcome != dlock.Lost:
+				case op == "extend" && r.Outcome != dlock.GrantOK, op != "extend" && r.Outcome != dlock.GrantLost:
 					t.Errorf("%s locked, %s %d: %+v", what, op, i, r)
 				}
 			}
@@ -137,7 +137,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			})
 		}
 		other.does("ROLLBACK")
-		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[locked].Outcome != dlock.OK {
+		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[locked].Outcome != dlock.GrantOK {
 			t.Errorf("%s unlocked: %+v, %v", what, r[locked], err)
 		}
 	}
@@ -147,12 +147,12 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range r {
-		if want := map[bool]dlock.Outcome{true: dlock.Unknown, false: dlock.OK}[i == locked]; r[i].Outcome != want {
+		if want := map[bool]dlock.GrantOutcome{true: dlock.GrantUnknown, false: dlock.GrantOK}[i == locked]; r[i].Outcome != want {
 			t.Errorf("release %d: %+v: must be %v", i, r[i], want)
 		}
 	}
 	other.does("ROLLBACK")
-	if r, err := store.Release(t.Context(), grants[locked]); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(t.Context(), grants[locked]); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release when nothing is locked any more: %+v, %v", r, err)
 	}
 }

@@ -33,7 +33,7 @@ func TestSettingsOfTheSessionMySQL(t *testing.T) {
 				everything(t, store) // on connections that have been used
 				names := []string{"a", "b", "c"}
 				for _, name := range names {
-					if err := store.Order(t.Context(), name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 3}}); err != nil {
+					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3}}); err != nil {
 						t.Fatal(err)
 					}
 					for i := range 3 {
@@ -45,7 +45,7 @@ func TestSettingsOfTheSessionMySQL(t *testing.T) {
 						t.Errorf("%d leases, %v: there are 3", len(held), err)
 					}
 				}
-				orders, err := store.Orders(t.Context(), names...)
+				orders, err := store.Inspect(t.Context(), names...)
 				if err != nil {
 					t.Fatal(err)
 				}

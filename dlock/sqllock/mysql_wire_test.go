@@ -105,7 +105,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 			count("acquire of a slot that was released", acquire("again", nil))
 			count("release by token", func() error {
 				r, err := s.Release(t.Context(), dlock.Grant{Name: "n" + strconv.Itoa(n), Slots: n, Slot: dlock.AnySlot, Token: "again"})
-				if err == nil && r[0].Outcome != dlock.OK {
+				if err == nil && r[0].Outcome != dlock.GrantOK {
 					err = errors.New(r[0].Outcome.String())
 				}
 				return err
@@ -114,13 +114,13 @@ func TestRoundTripsMySQL(t *testing.T) {
 				continue
 			}
 			name := "n" + strconv.Itoa(n)
-			order := func(c dlock.Change) func() error { return func() error { return s.Order(t.Context(), name, c) } }
-			count("order", order(dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 3}, Trigger: &ann}))
+			update := func(c dlock.Update) func() error { return func() error { return s.Update(t.Context(), name, c) } }
+			count("update", update(dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3}, Trigger: &ann}))
 			count("acquire within a limit", acquire("limited", nil))
 			limited := grants[len(grants)-1]
 			count("revoke", func() error { return s.Revoke(t.Context(), name, limited.Slot, limited.Fence, ann) })
 			count("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, limited); return err })
-			count("pause", order(dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}}))
+			count("pause", update(dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}))
 			count("acquire when paused", refused(nil))
 		}
 	}
@@ -170,7 +170,7 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 		t.Error(err)
 	}
 	is("a refusal")
-	if r, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "b"}); err != nil || r[0].Outcome != dlock.Lost {
+	if r, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "b"}); err != nil || r[0].Outcome != dlock.GrantLost {
 		t.Error(r, err)
 	}
 	is("a release of nothing")
@@ -225,7 +225,7 @@ func TestLongestNamesMySQL(t *testing.T) {
 		if !ok || len([]rune(no.Holder.Host)) != min(255, len([]rune(holder.Host))) || len([]rune(no.Holder.ID)) != min(255, len([]rune(holder.ID))) {
 			t.Errorf("%+v: %v", holder, err)
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Error(r, err)
 		}
 	}

@@ -33,9 +33,9 @@ type NativeOptions struct {
 //     successor knows of no lock.
 //   - MaxPerTick is not kept. A request with a tick is refused, with an error that matches dlock.ErrFault. Set MaxPerTick: timer.NoLimit; a short job then
 //     runs once per host and tick. A timer without it does not run: each of its ticks is skipped, with that error as the reason.
-//   - It is no dlock.Controller: nobody can pause a name, order a limit or a run, or revoke a lease.
+//   - It is no dlock.Controller: nobody can pause a name, set a limit or trigger a run, or revoke a lease.
 //   - There are no fences, nobody learns who holds a lock, and hosts that disagree on the number of slots do not notice. Nor does anybody learn that a
-//     slot was abandoned, or when a name last succeeded: Grant.Abandoned is false, and News.Success 0.
+//     slot was abandoned, or when a name last succeeded: Grant.PreviousExpired is false, and Info.SinceSuccess 0.
 //   - An attempt may be refused although there was a free slot at every moment, if slots change hands while it looks at one after the other.
 //   - It needs a connection of its own to the one server that grants: no pooler that shares connections (PgBouncer with
 //     pool_mode=transaction or statement), no replica, no cluster of several primaries. What can be found out about that is, and is refused with
@@ -187,7 +187,7 @@ func (n *Native) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 		return dlock.Grant{}, err
 	}
 	if slot < 0 {
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.Full, Slots: req.Slots}
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
 	}
 	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
 }
@@ -223,10 +223,10 @@ func (n *Native) each(ctx context.Context, grants []dlock.Grant, do func(context
 		results := make([]dlock.Result, len(grants))
 		var held []*nativeLease
 		for i, g := range grants {
-			results[i].Outcome = dlock.Lost
+			results[i].Outcome = dlock.GrantLost
 			if l := n.find(g); l != nil {
 				held = append(held, l)
-				results[i].Outcome = dlock.OK
+				results[i].Outcome = dlock.GrantOK
 			}
 		}
 		if len(held) == 0 {
@@ -235,7 +235,7 @@ func (n *Native) each(ctx context.Context, grants []dlock.Grant, do func(context
 		err := do(ctx, held)
 		if n.session == nil {
 			for i := range results {
-				results[i].Outcome = dlock.Lost
+				results[i].Outcome = dlock.GrantLost
 			}
 			return results, nil
 		}

@@ -46,18 +46,18 @@ func TestSessionKilledNative(t *testing.T) {
 			b := s.open(t, sqllock.NativeOptions{})
 			mustGet(t, b, nativeRequest("x", 0, time.Minute))
 			results, err := a.Extend(t.Context(), time.Minute, grants...)
-			outcomes(t, results, err, dlock.Lost)
+			outcomes(t, results, err, dlock.GrantLost)
 			results, err = a.Release(t.Context(), grants...)
-			outcomes(t, results, err, dlock.Lost)
+			outcomes(t, results, err, dlock.GrantLost)
 			mustBeFull(t, a, nativeRequest("x", 0, time.Minute))
 			again := mustGet(t, a, nativeRequest("s", 2, time.Minute))
 			s.kill(t)
 			mustGet(t, a, nativeRequest("s", 2, time.Minute)) // without a heartbeat in between
 			results, err = a.Extend(t.Context(), time.Minute, again)
-			outcomes(t, results, err, dlock.Lost)
+			outcomes(t, results, err, dlock.GrantLost)
 			s.kill(t)
 			results, err = a.Release(t.Context(), again)
-			outcomes(t, results, err, dlock.Lost)
+			outcomes(t, results, err, dlock.GrantLost)
 		}
 	})
 }
@@ -72,7 +72,7 @@ func TestServerKilledNative(t *testing.T) {
 			t.Fatal(err)
 		}
 		results, err := n.Extend(t.Context(), time.Minute, held)
-		outcomes(t, results, err, dlock.Lost)
+		outcomes(t, results, err, dlock.GrantLost)
 		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
 			t.Errorf("while the server is away: %v", err)
 		}
@@ -114,9 +114,9 @@ func TestCallersGoNative(t *testing.T) {
 			t.Fatal(err)
 		}
 		results, err := n.Extend(t.Context(), time.Minute, held)
-		outcomes(t, results, err, dlock.OK)
+		outcomes(t, results, err, dlock.GrantOK)
 		results, err = n.Release(t.Context(), dlock.Grant{Name: "late", Slot: dlock.AnySlot, Token: late.Token})
-		outcomes(t, results, err, dlock.OK)
+		outcomes(t, results, err, dlock.GrantOK)
 		if err := s.server.Pause(); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestI7NoAnswerNative(t *testing.T) {
 		}
 		// The server would wait for ever.
 		results, err := n.Release(t.Context(), mustGet(t, n, nativeRequest("x", 0, time.Minute)))
-		outcomes(t, results, err, dlock.OK)
+		outcomes(t, results, err, dlock.GrantOK)
 		recovers(func(ctx context.Context) error {
 			_, err := n.TryAcquire(ctx, nativeRequest("z", 0, time.Minute))
 			return err
@@ -170,7 +170,7 @@ func TestI7NoAnswerNative(t *testing.T) {
 		held := mustGet(t, n, nativeRequest("x", 0, 2*time.Second))
 		recovers(func(ctx context.Context) error { _, err := n.Extend(ctx, 2*time.Second, held); return err })
 		results, err = n.Extend(t.Context(), time.Minute, held)
-		outcomes(t, results, err, dlock.Lost)
+		outcomes(t, results, err, dlock.GrantLost)
 	})
 }
 
@@ -278,7 +278,7 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 	held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
 	s.exec(t, "SET GLOBAL read_only = ON")
 	results, err := n.Extend(t.Context(), time.Minute, held)
-	outcomes(t, results, err, dlock.Lost)
+	outcomes(t, results, err, dlock.GrantLost)
 	for range 2 {
 		_, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
 		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
@@ -330,9 +330,9 @@ func TestManyLocksMySQLGetLock(t *testing.T) {
 		grants = append(grants, mustGet(t, n, nativeRequest(strconv.Itoa(len(grants)), 0, time.Minute)))
 	}
 	results, err := n.Extend(t.Context(), time.Minute, grants...)
-	outcomes(t, results, err, dlock.OK)
+	outcomes(t, results, err, dlock.GrantOK)
 	results, err = n.Release(t.Context(), grants...)
-	outcomes(t, results, err, dlock.OK)
+	outcomes(t, results, err, dlock.GrantOK)
 	for _, g := range []dlock.Grant{grants[0], grants[999], grants[1000], grants[slots-1]} {
 		mustGet(t, s.open(t, sqllock.NativeOptions{}), nativeRequest(g.Name, g.Slots, time.Minute))
 	}

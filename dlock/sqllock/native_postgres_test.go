@@ -45,11 +45,11 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 	}
 	extend := func(grants ...dlock.Grant) {
 		results, err := n.Extend(t.Context(), time.Minute, grants...)
-		outcomes(t, results, err, dlock.OK)
+		outcomes(t, results, err, dlock.GrantOK)
 	}
 	release := func(grants ...dlock.Grant) {
 		results, err := n.Release(t.Context(), grants...)
-		outcomes(t, results, err, dlock.OK)
+		outcomes(t, results, err, dlock.GrantOK)
 	}
 	g := mustGet(t, n, nativeRequest("prepared", 0, time.Minute))
 	extend(g)
@@ -114,7 +114,7 @@ func TestPgxPoolAdvisory(t *testing.T) {
 	s.exec(t, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' "+
 		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
 	results, err := n.Extend(t.Context(), time.Minute, held)
-	outcomes(t, results, err, dlock.Lost)
+	outcomes(t, results, err, dlock.GrantLost)
 	mustGet(t, n, nativeRequest("x", 0, time.Minute))
 	n.Close()
 	clean("after Close", 3)
@@ -193,7 +193,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 			g := mustGet(t, a, nativeRequest("x", 0, time.Minute))
 			mustBeFull(t, b, nativeRequest("x", 0, time.Minute))
 			results, err := a.Extend(t.Context(), time.Minute, g)
-			outcomes(t, results, err, dlock.OK)
+			outcomes(t, results, err, dlock.GrantOK)
 			a.Close()
 			mustGet(t, b, nativeRequest("x", 0, time.Minute))
 		})
@@ -236,8 +236,8 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 			t.Fatal(err)
 		}
 		results, err := n.Extend(t.Context(), time.Minute, g)
-		outcomes(t, results, err, dlock.OK) // still in its session, which the pooler now takes away
-		if mine {                           // another client of ours gets just that session
+		outcomes(t, results, err, dlock.GrantOK) // still in its session, which the pooler now takes away
+		if mine {                                // another client of ours gets just that session
 			db := s.pool(t)
 			if _, err := db.ExecContext(t.Context(), "SELECT set_config('tickslot.session', 'somebody', false)"); err != nil {
 				t.Fatal(err)
@@ -260,7 +260,7 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 			}
 		}
 		results, err = n.Extend(t.Context(), time.Minute, g)
-		outcomes(t, results, err, dlock.Lost)
+		outcomes(t, results, err, dlock.GrantLost)
 	}
 }
 
@@ -312,7 +312,7 @@ func TestFailedStatementAdvisory(t *testing.T) {
 	}
 	s.exec(t, "DELETE FROM fake.on")
 	results, err := a.Extend(t.Context(), time.Minute, kept...)
-	outcomes(t, results, err, dlock.OK)
+	outcomes(t, results, err, dlock.GrantOK)
 	mustBeFull(t, b, nativeRequest("y", 0, time.Minute))
 	for range 4 {
 		mustGet(t, b, nativeRequest("x", 5, time.Minute))
@@ -344,5 +344,5 @@ func TestLockTableFullAdvisory(t *testing.T) {
 		t.Errorf("%v: must tell what to raise", err)
 	}
 	results, err := n.Extend(t.Context(), time.Minute, first)
-	outcomes(t, results, err, dlock.OK)
+	outcomes(t, results, err, dlock.GrantOK)
 }

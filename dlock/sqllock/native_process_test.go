@@ -115,7 +115,7 @@ func TestI6ProcessesNative(t *testing.T) {
 				}
 			}
 			results, err := n.Release(t.Context(), g)
-			outcomes(t, results, err, dlock.OK)
+			outcomes(t, results, err, dlock.GrantOK)
 		}
 	})
 }

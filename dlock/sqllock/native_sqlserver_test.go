@@ -208,9 +208,9 @@ func TestStatementsSQLServerAppLock(t *testing.T) {
 	n := server.open(t, sqllock.NativeOptions{})
 	g := mustGet(t, n, nativeRequest("x", 3, time.Minute))
 	results, err := n.Extend(t.Context(), time.Minute, g)
-	outcomes(t, results, err, dlock.OK)
+	outcomes(t, results, err, dlock.GrantOK)
 	results, err = n.Release(t.Context(), g)
-	outcomes(t, results, err, dlock.OK)
+	outcomes(t, results, err, dlock.GrantOK)
 	var all strings.Builder
 	for text := range server.texts {
 		all.WriteString(text)
@@ -247,9 +247,9 @@ func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 	server.mu.Unlock()
 	y := mustGet(t, n, nativeRequest("y", 0, time.Minute))
 	results, err := n.Release(t.Context(), x)
-	outcomes(t, results, err, dlock.Lost)
+	outcomes(t, results, err, dlock.GrantLost)
 	results, err = n.Extend(t.Context(), time.Minute, y)
-	outcomes(t, results, err, dlock.Lost)
+	outcomes(t, results, err, dlock.GrantLost)
 	mustGet(t, n, nativeRequest("y", 0, time.Minute))
 }
 
@@ -305,7 +305,7 @@ func TestAnswersSQLServerAppLock(t *testing.T) {
 				c.spoil(server)
 			} else {
 				results, err := n.Release(t.Context(), mustGet(t, n, nativeRequest("first", 0, time.Minute)))
-				outcomes(t, results, err, dlock.OK)
+				outcomes(t, results, err, dlock.GrantOK)
 				c.spoil(server)
 			}
 			g, err := n.TryAcquire(t.Context(), nativeRequest("x", 3, time.Minute))

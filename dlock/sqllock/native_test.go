@@ -242,7 +242,7 @@ func mustBeFull(t testing.TB, store dlock.DistributedLock, req dlock.Request) {
 	}
 }
 
-func outcomes(t testing.TB, results []dlock.Result, err error, want dlock.Outcome) {
+func outcomes(t testing.TB, results []dlock.Result, err error, want dlock.GrantOutcome) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestOneLockPerGrantNative(t *testing.T) {
 			is("after a refusal")
 		}
 		results, err := b.Release(t.Context(), grants[1])
-		outcomes(t, results, err, dlock.OK)
+		outcomes(t, results, err, dlock.GrantOK)
 		want = slices.DeleteFunc(want, func(key string) bool { return key == s.lock("", "slot", grants[1].Slot, "x") })
 		is("after a release")
 		mustGet(t, a, nativeRequest("x", 0, time.Minute))
@@ -336,7 +336,7 @@ func TestLeftToExpireNative(t *testing.T) {
 					t.Errorf("%q was granted after %v", name, took)
 				}
 				results, err := b.Release(t.Context(), g) // this machine stood still
-				outcomes(t, results, err, dlock.OK)
+				outcomes(t, results, err, dlock.GrantOK)
 			}
 		}
 		before := s.exec(t, s.sessions)

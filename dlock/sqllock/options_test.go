@@ -59,8 +59,8 @@ func TestFaultsOfOptions(t *testing.T) {
 			"list":    func() error { _, err := c.store.List(t.Context(), "a", 1); return err },
 			"audit":   func() error { _, err := c.store.Audit(t.Context()); return err },
 			"cleanup": func() error { return c.store.Cleanup(t.Context()) },
-			"order":   func() error { return c.store.Order(t.Context(), "a", dlock.Change{}) },
-			"orders":  func() error { _, err := c.store.Orders(t.Context(), "a"); return err },
+			"update":  func() error { return c.store.Update(t.Context(), "a", dlock.Update{}) },
+			"inspect": func() error { _, err := c.store.Inspect(t.Context(), "a"); return err },
 			"revoke":  func() error { return c.store.Revoke(t.Context(), "a", 0, 1, ann) },
 			"migrate": func() error { return c.store.Migrate(t.Context()) },
 		} {

@@ -143,7 +143,7 @@ func (p *postgres) list(ctx context.Context, resource string) (held string, err 
 	return held, err
 }
 
-func (p *postgres) order(ctx context.Context, c change) error {
+func (p *postgres) update(ctx context.Context, c updateRow) error {
 	var version int64
 	return p.QueryRow(ctx, p.decrees, []any{
 		c.resource, c.pause, orNull(c.paused), c.limit, orNull(c.limited), orNull(c.trigger), patience(ctx),
@@ -158,13 +158,13 @@ func orNull(s string) *string {
 	return &s
 }
 
-func (p *postgres) orders(ctx context.Context, resources string) (answers string, err error) {
+func (p *postgres) inspect(ctx context.Context, resources string) (answers string, err error) {
 	err = p.QueryRow(ctx, p.reads, []any{resources, patience(ctx)}, &answers)
 	return answers, err
 }
 
-func (p *postgres) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (held bool, err error) {
-	err = p.QueryRow(ctx, p.revokes, []any{resource, slot, fence, order, patience(ctx)}, &held)
+func (p *postgres) revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
+	err = p.QueryRow(ctx, p.revokes, []any{resource, slot, fence, by, patience(ctx)}, &held)
 	return held, err
 }
 

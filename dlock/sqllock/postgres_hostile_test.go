@@ -80,7 +80,7 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	if _, err := open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "b", TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("%v: must be refused: it is held", err)
 	}
-	if r, err := host.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := host.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("%v, %v: the lease is healthy", r, err)
 	}
 }
@@ -155,16 +155,16 @@ func TestNamesWithSeparatorsPostgres(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 			continue
 		}
-		if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Errorf("%q: extend: %v, %v", name, r, err)
 		}
-		if err := store.Order(t.Context(), name, dlock.Change{Trigger: &ann}); err != nil {
-			t.Errorf("%q: order: %v", name, err)
+		if err := store.Update(t.Context(), name, dlock.Update{Trigger: &ann}); err != nil {
+			t.Errorf("%q: update: %v", name, err)
 		}
-		if o, err := store.Orders(t.Context(), name); err != nil || o[0].Trigger == nil {
-			t.Errorf("%q: orders: %v, %v", name, o, err)
+		if o, err := store.Inspect(t.Context(), name); err != nil || o[0].Trigger == nil {
+			t.Errorf("%q: inspect: %v, %v", name, o, err)
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Errorf("%q: release: %v, %v", name, r, err)
 		}
 	}
@@ -280,7 +280,7 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 	}); err != nil {
 		t.Errorf("%v: must tell of old versions of rows", err)
 	}
-	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("%v, %v", r, err)
 	}
 }

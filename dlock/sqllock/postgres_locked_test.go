@@ -172,7 +172,7 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 	lockRow(t, pool, "a:slot:", 0)
 	lockRow(t, pool, "b:slot:", -1)
 	results, err := s.Release(briefly(t, time.Second), grants...)
-	if err != nil || results[0].Outcome != dlock.Unknown || results[1].Outcome != dlock.OK || results[2].Outcome != dlock.OK {
+	if err != nil || results[0].Outcome != dlock.GrantUnknown || results[1].Outcome != dlock.GrantOK || results[2].Outcome != dlock.GrantOK {
 		t.Errorf("%v, %v: the first is not known, the others are released", results, err)
 	}
 	if err == nil && !errors.Is(results[0].Err, dlock.ErrFault) {
@@ -180,8 +180,8 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 	}
 	for i, known := range map[int]bool{1: false, 2: true} {
 		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: grants[i].Name, Slots: 1, Token: "again" + grants[i].Name, TTL: time.Minute})
-		if err != nil || g.News.Success > 0 != known {
-			t.Errorf("%s: success %v ago, %v: must be known: %t", grants[i].Name, g.News.Success, err, known)
+		if err != nil || g.Info.SinceSuccess > 0 != known {
+			t.Errorf("%s: success %v ago, %v: must be known: %t", grants[i].Name, g.Info.SinceSuccess, err, known)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	for what, call := range map[string]func(context.Context) error{
 		"revoke": func(ctx context.Context) error { return s.Revoke(ctx, "a", 0, g.Fence, ann) },
 		"set limit": func(ctx context.Context) error {
-			return s.Order(ctx, "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}})
+			return s.Update(ctx, "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}})
 		},
 	} {
 		if err := call(briefly(t, 500*time.Millisecond)); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
@@ -278,7 +278,7 @@ func TestLockedTablePostgres(t *testing.T) {
 	calls := map[string]func(context.Context) error{
 		"cleanup": s.Cleanup,
 		"list":    func(ctx context.Context) error { _, err := s.List(ctx, "a", 1); return err },
-		"orders":  func(ctx context.Context) error { _, err := s.Orders(ctx, "a"); return err },
+		"inspect": func(ctx context.Context) error { _, err := s.Inspect(ctx, "a"); return err },
 		"acquire": func(ctx context.Context) error {
 			_, err := s.TryAcquire(ctx, dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
 			return err

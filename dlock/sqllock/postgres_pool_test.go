@@ -199,8 +199,8 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 				t.Fatal(err)
 			}
 			for what, call := range map[string]func() error{
-				"extend": func() error { _, err := store.Extend(t.Context(), time.Minute, g); return err },
-				"orders": func() error { _, err := store.Orders(t.Context(), "a"); return err },
+				"extend":  func() error { _, err := store.Extend(t.Context(), time.Minute, g); return err },
+				"inspect": func() error { _, err := store.Inspect(t.Context(), "a"); return err },
 			} {
 				s.exec(t, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 				time.Sleep(1100 * time.Millisecond) // a connection that was used within the second is not looked at

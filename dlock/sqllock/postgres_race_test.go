@@ -186,7 +186,7 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if results := <-answer; len(results) == 1 && results[0].Outcome == dlock.OK {
+	if results := <-answer; len(results) == 1 && results[0].Outcome == dlock.GrantOK {
 		t.Error("a lease that had ended was extended")
 	}
 }
@@ -227,7 +227,7 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if results := <-released; len(results) != 1 || results[0].Outcome != dlock.OK {
+	if results := <-released; len(results) != 1 || results[0].Outcome != dlock.GrantOK {
 		t.Errorf("%v, want released", results)
 	}
 }

@@ -148,12 +148,12 @@ func TestRoundTripsPostgres(t *testing.T) {
 		again := grants[len(grants)-1]
 		one("revoke", func() error { return s.Revoke(t.Context(), name, again.Slot, again.Fence, ann) })
 		one("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, again); return err })
-		one("order", func() error {
-			return s.Order(t.Context(), name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 3}, Trigger: &ann})
+		one("update", func() error {
+			return s.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3}, Trigger: &ann})
 		})
 		one("acquire within a limit", acquire("limited", nil))
 		one("pause", func() error {
-			return s.Order(t.Context(), name, dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}})
+			return s.Update(t.Context(), name, dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}})
 		})
 		one("acquire when paused", func() error {
 			if err := acquire("paused", nil)(); !errors.Is(err, dlock.ErrNotAcquired) {
@@ -161,7 +161,7 @@ func TestRoundTripsPostgres(t *testing.T) {
 			}
 			return nil
 		})
-		one("orders", func() error { _, err := s.Orders(t.Context(), name, "none", "n5"); return err })
+		one("inspect", func() error { _, err := s.Inspect(t.Context(), name, "none", "n5"); return err })
 	}
 }
 
@@ -351,10 +351,10 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 		t.Errorf("a name that the database cannot store: %v", err)
 	}
 	// What people write is kept as ASCII.
-	if err := translating.Order(t.Context(), "a", dlock.Change{Trigger: &ann}); err != nil {
-		t.Errorf("an order: %v", err)
+	if err := translating.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); err != nil {
+		t.Errorf("an update: %v", err)
 	}
-	if o, err := store.Orders(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Order != ann {
-		t.Errorf("an order: %+v, %v", o, err)
+	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Origin != ann {
+		t.Errorf("an update: %+v, %v", o, err)
 	}
 }

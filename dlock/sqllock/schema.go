@@ -48,11 +48,11 @@ const tableFormat = 1
 
 // checkFormat returns an error if a later version has made the table its own. Where there is no table it returns nil.
 func (s *Store) checkFormat(ctx context.Context) error {
-	answer, err := s.db.orders(ctx, `[""]`)
+	answer, err := s.db.inspect(ctx, `[""]`)
 	if err != nil {
 		return nil // verify says what is wrong
 	}
-	var rows []ordersJSON
+	var rows []controlRow
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
 		return fmt.Errorf("%w: %w", errAnswer, err)
 	}

@@ -72,22 +72,22 @@ func everything(t testing.TB, store *sqllock.Store) {
 		t.Errorf("acquire: %v", err)
 		return
 	}
-	if r, err := store.Extend(ctx, time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(ctx, time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("extend: %v, %v", r, err)
 	}
 	if held, err := store.List(ctx, name, 2); err != nil || len(held) != 1 {
 		t.Errorf("list: %v, %v", held, err)
 	}
-	if err := store.Order(ctx, name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}}); err != nil {
-		t.Errorf("order: %v", err)
+	if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}}); err != nil {
+		t.Errorf("update: %v", err)
 	}
-	if o, err := store.Orders(ctx, name); err != nil || o[0].Limit == nil || o[0].Limit.Order != ann {
-		t.Errorf("orders: %+v, %v", o, err)
+	if o, err := store.Inspect(ctx, name); err != nil || o[0].Limit == nil || o[0].Limit.Origin != ann {
+		t.Errorf("inspect: %+v, %v", o, err)
 	}
 	if err := store.Revoke(ctx, name, g.Slot, g.Fence, ann); err != nil {
 		t.Errorf("revoke: %v", err)
 	}
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 	if err := store.Cleanup(ctx); err != nil {
@@ -113,8 +113,8 @@ func noTable(t *testing.T, s subject) {
 		"release": func() error { _, err := store.Release(ctx, g); return err },
 		"list":    func() error { _, err := store.List(ctx, "a", 1); return err },
 		"cleanup": func() error { return store.Cleanup(ctx) },
-		"order":   func() error { return store.Order(ctx, "a", dlock.Change{}) },
-		"orders":  func() error { _, err := store.Orders(ctx, "a"); return err },
+		"update":  func() error { return store.Update(ctx, "a", dlock.Update{}) },
+		"inspect": func() error { _, err := store.Inspect(ctx, "a"); return err },
 		"revoke":  func() error { return store.Revoke(ctx, "a", 0, 1, ann) },
 	} {
 		if err := call(); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {

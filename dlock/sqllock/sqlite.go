@@ -177,7 +177,7 @@ func (s *sqlite) list(ctx context.Context, resource string) (held string, err er
 	})
 }
 
-func (s *sqlite) order(ctx context.Context, c change) error {
+func (s *sqlite) update(ctx context.Context, c updateRow) error {
 	if c.pause != nil {
 		left := sqliteTTL(*c.pause)
 		c.pause = &left
@@ -186,14 +186,14 @@ func (s *sqlite) order(ctx context.Context, c change) error {
 	return err
 }
 
-func (s *sqlite) orders(ctx context.Context, resources string) (answers string, err error) {
+func (s *sqlite) inspect(ctx context.Context, resources string) (answers string, err error) {
 	return inTime(ctx, func(ctx context.Context) (string, error) {
 		return read(ctx, s.sqliteFile, s.reads, []any{resources}, func(answers *string) []any { return []any{answers} })
 	})
 }
 
-func (s *sqlite) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (bool, error) {
-	rows, err := s.change(ctx, s.revokes, resource, slot, fence, order)
+func (s *sqlite) revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
+	rows, err := s.change(ctx, s.revokes, resource, slot, fence, by)
 	return rows > 0, err
 }
 

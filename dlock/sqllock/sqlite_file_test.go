@@ -109,7 +109,7 @@ func TestI7DiskHangsSQLite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 }
@@ -295,7 +295,7 @@ func TestFileReplacedSQLite(t *testing.T) {
 		if err != nil || next.Fence <= g.Fence {
 			t.Errorf("%s: acquire: fence %d after %d, %v", what, next.Fence, g.Fence, err)
 		}
-		if r, err := old.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.Lost {
+		if r, err := old.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantLost {
 			t.Errorf("%s: extend: %v, %v: must be lost", what, r, err)
 		}
 		everything(t, old)

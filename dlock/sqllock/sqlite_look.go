@@ -19,10 +19,10 @@ type sqliteLook struct {
 	success  sql.Null[int64] // when a grant was last released as succeeded
 	claimer  dlock.Holder    // of the tick, the last
 
-	version    int64         // of what is ordered
+	version    int64         // of the overrides
 	paused     int64         // until when; it stays when that is over
-	pauseOrder string        // by whose order
-	limit      sql.Null[int] // how many slots were ordered
+	pauseOrder string        // who did it, and why
+	limit      sql.Null[int] // the limit of slots
 	limitOrder string
 
 	first   sql.Null[int] // the slot whose lease ends, or ended, before all others
@@ -30,7 +30,7 @@ type sqliteLook struct {
 	left    int64         // when the first lease ends of those that are held
 	since   int64         // when that one began
 	holder  dlock.Holder  // who has it
-	held    int           // leases of all slots, if a limit is ordered
+	held    int           // leases of all slots, if there is a limit override
 	last    sql.Null[int] // the highest slot that has a row
 	present int           // rows in the window
 	again   bool          // the token has a slot
@@ -68,28 +68,28 @@ const gap = -1
 
 // decide returns the verdict if it is a refusal. If not, the token has a slot already, or else the slot returned is free.
 func (l sqliteLook) decide(c claim, window window) (v verdict, free int) {
-	v = l.news()
+	v = l.info()
 	before, last := window.of(l.n(c))
 	switch {
 	case l.again: // the same attempt, asked again because its reply was lost
 	case l.paused >= l.now:
-		v.reason, v.ends, v.order = string(dlock.Paused), max(1, l.paused-l.now), l.pauseOrder
+		v.reason, v.ends, v.origin = string(dlock.ReasonPaused), max(1, l.paused-l.now), l.pauseOrder
 	case l.limit.Valid && l.limit.V == 0:
-		v.reason, v.order = string(dlock.Paused), l.limitOrder
+		v.reason, v.origin = string(dlock.ReasonPaused), l.limitOrder
 	case c.missed != nil && *c.missed < l.paused:
-		v.reason, v.order = string(dlock.Paused), l.pauseOrder
+		v.reason, v.origin = string(dlock.ReasonPaused), l.pauseOrder
 	case c.tick != nil && *c.tick > l.now+dlock.MaxTickAhead.Microseconds():
-		v.reason = string(dlock.TickAhead)
+		v.reason = string(dlock.ReasonTickAhead)
 	case c.tick != nil && l.tick.Valid && *c.tick < l.tick.V:
-		v.reason = string(dlock.TickLate)
+		v.reason = string(dlock.ReasonTickLate)
 	case c.tick != nil && l.tick.Valid && *c.tick == l.tick.V && (l.starts.V >= c.max || c.missed != nil):
-		v.reason, v.holder = string(dlock.TickTaken), l.claimer
+		v.reason, v.holder = string(dlock.ReasonTickTaken), l.claimer
 	case c.missed != nil && (!l.tick.Valid || l.schedule != c.schedule):
-		v.reason = string(dlock.TickFirst)
+		v.reason = string(dlock.ReasonTickFirst)
 	case c.missed != nil && *c.missed < l.lastHeld: // whoever held a lease then was there
-		v.reason = string(dlock.TickHeld)
+		v.reason = string(dlock.ReasonTickHeld)
 	case l.limit.V > 0 && l.held >= l.limit.V: // of any slot: when it was lowered, there may be more than it allows
-		v.reason, v.holder, v.since, v.ends = string(dlock.Full), l.holder, l.now-l.since, l.left-l.now
+		v.reason, v.holder, v.since, v.ends = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
 	case !l.first.Valid: // nobody has ever had one
 	case l.ends < l.now:
 		free = l.first.V
@@ -98,13 +98,13 @@ func (l sqliteLook) decide(c claim, window window) (v verdict, free int) {
 	case l.present < last-before:
 		free = gap
 	default:
-		v.reason, v.holder, v.since, v.ends = string(dlock.Full), l.holder, l.now-l.since, l.left-l.now
+		v.reason, v.holder, v.since, v.ends = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
 	}
 	return v, free
 }
 
-// news is what every answer tells.
-func (l sqliteLook) news() verdict {
+// info is what every answer tells.
+func (l sqliteLook) info() verdict {
 	return verdict{declared: l.slots.V, success: l.successAge(), version: l.version, limit: max(0, l.limit.V)}
 }
 
@@ -157,7 +157,7 @@ func (s *sqlite) acquire(ctx context.Context, c claim) (verdict, error) {
 // grant gives a slot that is free to the token, or makes the one last that it has. The transaction has the lock.
 func (s *sqlite) grant(conn *sql.Conn, look sqliteLook, c claim, free int) (verdict, error) {
 	granted := scan(func(v *verdict) []any {
-		*v = look.news()
+		*v = look.info()
 		v.reason = "ok"
 		return []any{&v.slot, &v.fence}
 	})

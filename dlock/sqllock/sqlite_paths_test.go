@@ -132,10 +132,10 @@ func TestLinkedWhileInUseSQLite(t *testing.T) {
 	if _, err := store.TryAcquire(t.Context(), oneOfTwo("a", "u")); !errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("%v: must be refused as set up wrongly", err)
 	}
-	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("extend: %v, %v", r, err)
 	}
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 	if err := os.Remove(path + ".backup"); err != nil {

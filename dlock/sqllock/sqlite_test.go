@@ -242,10 +242,10 @@ func TestRefusalTakesNoLockSQLite(t *testing.T) {
 	}
 	s.exec(t, "BEGIN IMMEDIATE") // the connection keeps it until the test ends
 	for reason, tick := range map[dlock.Reason]*dlock.Tick{
-		dlock.Full:      nil,
-		dlock.TickTaken: {At: late, Max: 1},
-		dlock.TickLate:  {At: late.Add(-time.Second), Max: 1},
-		dlock.TickAhead: {At: late.Add(time.Hour), Max: 1},
+		dlock.ReasonFull:      nil,
+		dlock.ReasonTickTaken: {At: late, Max: 1},
+		dlock.ReasonTickLate:  {At: late.Add(-time.Second), Max: 1},
+		dlock.ReasonTickAhead: {At: late.Add(time.Hour), Max: 1},
 	} {
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute, Tick: tick})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != reason {

@@ -63,12 +63,12 @@ type database interface {
 	// list answers with the leases that have not ended, as JSON: see heldJSON.
 	list(ctx context.Context, resource string) (held string, err error)
 
-	// order changes what is ordered for a name, in one atomic step.
-	order(ctx context.Context, c change) error
-	// orders takes a JSON list of resources, and answers about those it knows, as JSON: see ordersJSON.
-	orders(ctx context.Context, resources string) (answers string, err error)
+	// update changes the overrides of a name, in one atomic step.
+	update(ctx context.Context, c updateRow) error
+	// inspect takes a JSON list of resources, and answers about those it knows, as JSON: see controlRow.
+	inspect(ctx context.Context, resources string) (answers string, err error)
 	// revoke marks the lease of a slot, unless it is marked. It returns false if no lease with that fence is held.
-	revoke(ctx context.Context, resource string, slot int, fence int64, order string) (held bool, err error)
+	revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error)
 
 	// schema is what Migrate executes, statement by statement.
 	schema() []string
@@ -109,16 +109,16 @@ type verdict struct {
 	ends   int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
 	// ok: whoever had the slot before did not release it
 	abandoned bool
-	version   int64  // of what is ordered; 0: nothing ever was
-	limit     int    // slots, as ordered; 0: not
-	order     string // paused: by whose order, see orderText
+	version   int64  // of the overrides; 0: nothing ever was
+	limit     int    // slots, of the override; 0: there is none
+	origin    string // paused: who did it, and why, see originText
 }
 
 // scan returns where the fourteen columns of a verdict go.
 func (v *verdict) scan() []any {
 	return []any{
 		&v.reason, &v.slot, &v.fence, &v.declared, &v.success, &v.holder.Host, &v.holder.PID, &v.holder.ID, &v.since, &v.ends, &v.abandoned,
-		&v.version, &v.limit, &v.order,
+		&v.version, &v.limit, &v.origin,
 	}
 }
 
@@ -227,7 +227,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 // grant checks the answer like any input: nonsense is an error of the store.
 func (v verdict) grant(req dlock.Request) (dlock.Grant, error) {
-	news := dlock.News{Slots: v.declared, Success: duration(v.success), Orders: v.version, Limit: v.limit}
+	info := dlock.Info{DeclaredSlots: v.declared, SinceSuccess: duration(v.success), Version: v.version, SlotLimit: v.limit}
 	switch reason := dlock.Reason(v.reason); reason {
 	case "ok":
 		n := max(req.Slots, 1)
@@ -238,19 +238,19 @@ func (v verdict) grant(req dlock.Request) (dlock.Grant, error) {
 			return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
 		}
 		return dlock.Grant{
-			Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), News: news, Abandoned: v.abandoned,
+			Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), Info: info, PreviousExpired: v.abandoned,
 		}, nil
-	case dlock.TickLate, dlock.TickAhead, dlock.TickFirst, dlock.TickHeld:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, News: news}
-	case dlock.TickTaken:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, News: news}
-	case dlock.Paused:
+	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
+	case dlock.ReasonTickTaken:
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, Info: info}
+	case dlock.ReasonPaused:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, Ends: duration(v.ends), Order: readOrder(v.order), News: news,
+			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.ends), PausedBy: readOrigin(v.origin), Info: info,
 		}
-	case dlock.Full:
+	case dlock.ReasonFull:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, Since: duration(v.since), Ends: duration(v.ends), News: news,
+			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, HeldFor: duration(v.since), ExpiresIn: duration(v.ends), Info: info,
 		}
 	}
 	return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
@@ -265,12 +265,12 @@ type grantJSON struct {
 	Well     int    `json:"w"` // release: 1 if the work ended well
 }
 
-// answerJSON is their answer: [index, 1 if it is held, slots declared, version of what is ordered, who revoked it]. Release leaves out
+// answerJSON is their answer: [index, 1 if it is held, slots declared, version of the overrides, who revoked it]. Release leaves out
 // the last two. A held of -1 says that somebody else has the row locked, so that nothing was done.
 type answerJSON struct {
 	index, held, declared int
 	version               int64
-	revoked               *string // by whose order, see orderText
+	revoked               *string // who did it, and why, see originText
 }
 
 func (a *answerJSON) UnmarshalJSON(text []byte) error {
@@ -282,15 +282,15 @@ func (a answerJSON) MarshalJSON() ([]byte, error) {
 }
 
 func (a answerJSON) result() dlock.Result {
-	r := dlock.Result{Outcome: dlock.Lost, News: dlock.News{Slots: a.declared, Orders: a.version}}
+	r := dlock.Result{Outcome: dlock.GrantLost, Info: dlock.Info{DeclaredSlots: a.declared, Version: a.version}}
 	switch {
 	case a.held == 1:
-		r.Outcome = dlock.OK
+		r.Outcome = dlock.GrantOK
 	case a.held < 0:
-		r.Outcome, r.Err = dlock.Unknown, errRowLocked
+		r.Outcome, r.Err = dlock.GrantUnknown, errRowLocked
 	case a.revoked != nil:
-		order := readOrder(*a.revoked)
-		r.Revoked = &order
+		by := readOrigin(*a.revoked)
+		r.RevokedBy = &by
 	}
 	return r
 }
@@ -385,7 +385,7 @@ type heldJSON struct {
 }
 
 // List implements dlock.Lister.
-func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -407,11 +407,11 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Held,
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAnswer, err)
 	}
-	held := make([]dlock.Held, len(rows))
+	held := make([]dlock.LeaseInfo, len(rows))
 	for i, r := range rows {
-		held[i] = dlock.Held{
+		held[i] = dlock.LeaseInfo{
 			Name: name, Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}, Fence: dlock.Fence(r.Fence),
-			Since: duration(r.Since), Ends: duration(r.Ends),
+			HeldFor: duration(r.Since), ExpiresIn: duration(r.Ends),
 		}
 	}
 	return held, nil

@@ -107,14 +107,14 @@ func (m *sqlserver) list(ctx context.Context, resource string) (held string, err
 	return held, err
 }
 
-func (m *sqlserver) order(ctx context.Context, c change) error {
+func (m *sqlserver) update(ctx context.Context, c updateRow) error {
 	wait, done := patience(ctx), 0
 	return m.QueryRow(ctx, m.file("order", wait), []any{
 		[]byte(c.resource), c.pause, orNull(c.paused), c.limit, orNull(c.limited), orNull(c.trigger), wait,
 	}, &done)
 }
 
-func (m *sqlserver) orders(ctx context.Context, resources string) (answers string, err error) {
+func (m *sqlserver) inspect(ctx context.Context, resources string) (answers string, err error) {
 	names, err := hexNames(resources)
 	if err != nil {
 		return "", err
@@ -122,7 +122,7 @@ func (m *sqlserver) orders(ctx context.Context, resources string) (answers strin
 	if err := m.QueryRow(ctx, m.file("orders", 0), []any{names}, &answers); err != nil {
 		return "", err
 	}
-	var known []ordersJSON
+	var known []controlRow
 	if err := json.Unmarshal([]byte(answers), &known); err != nil {
 		return "", fmt.Errorf("%w: %w", errAnswer, err)
 	}
@@ -137,9 +137,9 @@ func (m *sqlserver) orders(ctx context.Context, resources string) (answers strin
 	return string(text), err
 }
 
-func (m *sqlserver) revoke(ctx context.Context, resource string, slot int, fence int64, order string) (bool, error) {
+func (m *sqlserver) revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
 	rows := 0
-	err := m.QueryRow(ctx, m.file("revoke", patience(ctx)), []any{[]byte(resource), slot, fence, order}, &rows)
+	err := m.QueryRow(ctx, m.file("revoke", patience(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
 	return rows > 0, err
 }
 

@@ -119,7 +119,7 @@ func TestSQLServerStatements(t *testing.T) {
 	ctx := t.Context()
 	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000, Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
 		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, Missed: time.UnixMicro(43)}}
-	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, News: dlock.News{Slots: 5, Success: 6 * time.Second, Orders: 12, Limit: 4}, Abandoned: true}
+	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, Info: dlock.Info{DeclaredSlots: 5, SinceSuccess: 6 * time.Second, Version: 12, SlotLimit: 4}, PreviousExpired: true}
 
 	t.Run("acquire", func(t *testing.T) {
 		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), int64(6e6), "", int64(0), "", int64(0), int64(0), int64(1), int64(12), int64(4), "")
@@ -143,16 +143,16 @@ func TestSQLServerStatements(t *testing.T) {
 			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x", int64(2e6), int64(3e6), int64(0), int64(12), int64(4), `{"by":"ann"}`)
 			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
 			no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-			if !ok || string(no.Reason) != reason || no.News.Slots != 5 || no.News.Success != 6*time.Second || no.News.Orders != 12 || no.News.Limit != 4 {
+			if !ok || string(no.Reason) != reason || no.Info.DeclaredSlots != 5 || no.Info.SinceSuccess != 6*time.Second || no.Info.Version != 12 || no.Info.SlotLimit != 4 {
 				t.Errorf("%s: %v", reason, err)
 			}
-			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} || no.Since != 2*time.Second || no.Ends != 3*time.Second) {
+			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} || no.HeldFor != 2*time.Second || no.ExpiresIn != 3*time.Second) {
 				t.Errorf("%+v", no)
 			}
 			if ok && reason == "tick_taken" && no.Holder != (dlock.Holder{Host: "other", PID: 8, ID: "x"}) {
 				t.Errorf("%+v", no)
 			}
-			if ok && reason == "paused" && (no.Order != dlock.Order{By: "ann"} || no.Ends != 3*time.Second) {
+			if ok && reason == "paused" && (no.PausedBy != dlock.Origin{By: "ann"} || no.ExpiresIn != 3*time.Second) {
 				t.Errorf("%+v", no)
 			}
 		}
@@ -179,7 +179,7 @@ func TestSQLServerStatements(t *testing.T) {
 		store := s.store(t, sqllock.Options{})
 		check := func(well int, r []dlock.Result, err error) {
 			t.Helper()
-			if err != nil || r[0].Outcome != dlock.OK || r[0].News.Slots != 5 || r[1].Outcome != dlock.Lost {
+			if err != nil || r[0].Outcome != dlock.GrantOK || r[0].Info.DeclaredSlots != 5 || r[1].Outcome != dlock.GrantLost {
 				t.Errorf("%v, %v", r, err)
 			}
 			text, args := s.last()
@@ -191,7 +191,7 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 		r, err := store.Extend(ctx, time.Second, grant, other)
 		check(0, r, err)
-		if r[0].News.Orders != 12 || r[0].Revoked != nil || r[1].News.Orders != 13 || r[1].Revoked == nil || *r[1].Revoked != (dlock.Order{By: "ann"}) {
+		if r[0].Info.Version != 12 || r[0].RevokedBy != nil || r[1].Info.Version != 13 || r[1].RevokedBy == nil || *r[1].RevokedBy != (dlock.Origin{By: "ann"}) {
 			t.Errorf("extend: %+v: the second lease was revoked by ann", r)
 		}
 		well := grant
@@ -220,36 +220,36 @@ func TestSQLServerStatements(t *testing.T) {
 				}
 			}
 		}
-		err := store.Order(ctx, "a", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Second}, Limit: &dlock.Limit{Order: dlock.Order{By: "bob"}, Slots: -7}})
+		err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Second}, Limit: &dlock.Limit{Origin: dlock.Origin{By: "bob"}, Slots: -7}})
 		if err != nil {
 			t.Error(err)
 		}
 		sent("order", "shop:a:slot:", "1000000", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`, "-1", `{"by":"bob"}`, "<nil>")
-		if err := store.Order(ctx, "a", dlock.Change{Trigger: &ann}); err != nil {
+		if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
 			t.Error(err)
 		}
 		sent("trigger", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`)
-		o, err := store.Orders(ctx, "none", "a", "b")
-		if err != nil || o[0] != (dlock.Orders{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
+		o, err := store.Inspect(ctx, "none", "a", "b")
+		if err != nil || o[0] != (dlock.ControlState{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
 			t.Fatalf("%+v, %v", o, err)
 		}
-		if p := o[1].Pause; p == nil || *p != (dlock.Pause{Order: dlock.Order{By: "ann"}, For: 2 * time.Second}) || o[1].Limit != nil || o[2].Pause != nil {
+		if p := o[1].Pause; p == nil || *p != (dlock.Pause{Origin: dlock.Origin{By: "ann"}, For: 2 * time.Second}) || o[1].Limit != nil || o[2].Pause != nil {
 			t.Errorf("%+v", o)
 		}
-		if l := o[2].Limit; l == nil || *l != (dlock.Limit{Order: dlock.Order{By: "bob"}}) {
+		if l := o[2].Limit; l == nil || *l != (dlock.Limit{Origin: dlock.Origin{By: "bob"}}) {
 			t.Errorf("limit %+v", l)
 		}
-		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Order: dlock.Order{By: "me"}, At: time.UnixMicro(42), Ago: time.Millisecond}) || o[2].Trigger != nil {
+		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Origin: dlock.Origin{By: "me"}, At: time.UnixMicro(42), Ago: time.Millisecond}) || o[2].Trigger != nil {
 			t.Errorf("trigger %+v", tr)
 		}
-		if !o[1].Tick.Equal(time.UnixMicro(7)) || o[1].Holder != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) || !o[2].Tick.IsZero() {
+		if !o[1].LastTick.Equal(time.UnixMicro(7)) || o[1].ClaimedBy != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) || !o[2].LastTick.IsZero() {
 			t.Errorf("ticks of %+v", o)
 		}
 		sent("orders", `["73686f703a6e6f6e653a736c6f743a","73686f703a613a736c6f743a","73686f703a623a736c6f743a"]`)
-		if o, err := store.Orders(ctx, "a"); err == nil {
+		if o, err := store.Inspect(ctx, "a"); err == nil {
 			t.Errorf("%+v: an answer that makes no sense was taken", o)
 		}
-		if err := store.Revoke(ctx, "a", 2, 9, dlock.Order{By: "bob"}); err != nil {
+		if err := store.Revoke(ctx, "a", 2, 9, dlock.Origin{By: "bob"}); err != nil {
 			t.Error(err)
 		}
 		sent("revoke", "shop:a:slot:", "2", "9", `{"by":"bob"}`)
@@ -268,7 +268,7 @@ func TestSQLServerStatements(t *testing.T) {
 			will(`[{"n":"","version":1}]`)
 		store := s.store(t, sqllock.Options{TableName: "it's [locks]", Schema: "dbo"})
 		held, err := store.List(ctx, "orders", 3)
-		if err != nil || len(held) != 1 || held[0].Slot != 1 || held[0].Ends != 2*time.Millisecond || held[0].Holder.PID != 7 {
+		if err != nil || len(held) != 1 || held[0].Slot != 1 || held[0].ExpiresIn != 2*time.Millisecond || held[0].Holder.PID != 7 {
 			t.Errorf("%+v, %v", held, err)
 		}
 		if err := store.Cleanup(ctx); err != nil {

@@ -35,33 +35,33 @@ func init() {
 	}
 }
 
-// What is ordered while a host is stopped reaches it when it goes on.
+// The overrides while a host is stopped reaches it when it goes on.
 //
 // Fails as timertest.Stopped says.
-func TestOrdersWhileStoppedPostgres(t *testing.T) {
+func TestOverridesWhileStoppedPostgres(t *testing.T) {
 	t.Parallel()
 	long(t)
 	s := postgres(t, "database/sql").migrated(t).app(t)
-	ordersWhileStopped(t, s, "pgx", sqltest.SharedPostgres(t).DSN("app", "", s.database))
+	overridesWhileStopped(t, s, "pgx", sqltest.SharedPostgres(t).DSN("app", "", s.database))
 }
 
-func TestOrdersWhileStoppedMySQL(t *testing.T) {
+func TestOverridesWhileStoppedMySQL(t *testing.T) {
 	t.Parallel()
 	long(t)
 	server := sqltest.SharedMariaDB(t)
 	s := mysqlOn(t, server, oneTrip).migrated(t).app(t)
-	ordersWhileStopped(t, s, "mysql", server.DSN("app", "", s.database)+oneTrip)
+	overridesWhileStopped(t, s, "mysql", server.DSN("app", "", s.database)+oneTrip)
 }
 
-func TestOrdersWhileStoppedSQLite(t *testing.T) {
+func TestOverridesWhileStoppedSQLite(t *testing.T) {
 	t.Parallel()
 	long(t)
 	brisk(t)
 	path := sqlitePath(t)
-	ordersWhileStopped(t, sqliteOn(path).migrated(t), "sqlite", sqliteDSN(path))
+	overridesWhileStopped(t, sqliteOn(path).migrated(t), "sqlite", sqliteDSN(path))
 }
 
-func ordersWhileStopped(t *testing.T, s subject, driver, dsn string) {
+func overridesWhileStopped(t *testing.T, s subject, driver, dsn string) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {

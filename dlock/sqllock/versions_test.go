@@ -46,10 +46,10 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	}
 	refused("Verify", store.Verify(t.Context()))
 	refused("Migrate", store.Migrate(t.Context()))
-	if r, err := store.Extend(t.Context(), time.Hour, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(t.Context(), time.Hour, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("extend: %+v, %v", r, err)
 	}
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %+v, %v", r, err)
 	}
 	if err := store.Cleanup(t.Context()); err != nil {

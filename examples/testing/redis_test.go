@@ -75,7 +75,7 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 
 	err := host.Trigger(t.Context(), sendInvoices)
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	if !ok || no.Reason != dlock.Full || no.Holder != dead {
+	if !ok || no.Reason != dlock.ReasonFull || no.Holder != dead {
 		t.Fatalf("got %v, want it to be held by %v", err, dead)
 	}
 

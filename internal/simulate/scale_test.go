@@ -130,14 +130,14 @@ func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock
 	return c.Store.Extend(ctx, ttl, grants...)
 }
 
-func (c *counted) List(ctx context.Context, name string, slots int) ([]dlock.Held, error) {
+func (c *counted) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	c.lists.Add(1)
 	return c.Store.List(ctx, name, slots)
 }
 
-func (c *counted) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+func (c *counted) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
 	c.others.Add(1)
-	return c.Store.Orders(ctx, names...)
+	return c.Store.Inspect(ctx, names...)
 }
 
 // totals are all calls so far.

@@ -95,7 +95,7 @@ func (w *world) acquire(h *host, req dlock.Request) (dlock.Grant, error) {
 	now := time.Now()
 	if left := w.quarantine.Sub(now); left > 0 {
 		w.report.Faults.count("quarantine_refusals")
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots, Reason: dlock.Quarantine, Ends: left}
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots, Reason: dlock.ReasonQuarantine, ExpiresIn: left}
 	}
 	g, err := w.store.TryAcquire(context.Background(), req)
 	if err != nil {
@@ -175,7 +175,7 @@ func (w *world) expires(token string, l *lease) {
 
 func (w *world) holds(l *lease) bool {
 	held, err := w.store.List(context.Background(), l.name, l.slot+1)
-	return err != nil || slices.ContainsFunc(held, func(h dlock.Held) bool { return h.Slot == l.slot && h.Fence == l.fence })
+	return err != nil || slices.ContainsFunc(held, func(h dlock.LeaseInfo) bool { return h.Slot == l.slot && h.Fence == l.fence })
 }
 
 // expired: the slot can be granted to another from now on (I2, I6).
@@ -217,7 +217,7 @@ func (w *world) extend(ttl time.Duration, grants []dlock.Grant) ([]dlock.Result,
 	defer w.mu.Unlock()
 	results, err := w.store.Extend(context.Background(), ttl, grants...)
 	for i, r := range results {
-		if l := w.leases[grants[i].Token]; r.Outcome == dlock.OK && l != nil {
+		if l := w.leases[grants[i].Token]; r.Outcome == dlock.GrantOK && l != nil {
 			w.renewed(l, time.Now())
 		}
 	}
@@ -229,7 +229,7 @@ func (w *world) release(grants []dlock.Grant) ([]dlock.Result, error) {
 	defer w.mu.Unlock()
 	results, err := w.store.Release(context.Background(), grants...)
 	for i, r := range results {
-		if l := w.leases[grants[i].Token]; r.Outcome == dlock.OK && l != nil {
+		if l := w.leases[grants[i].Token]; r.Outcome == dlock.GrantOK && l != nil {
 			l.timer.Stop()
 			delete(w.leases, grants[i].Token)
 			w.mayBeGranted(l.name, l.slot, l.fence+1, "it was released")

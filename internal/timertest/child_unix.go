@@ -25,10 +25,10 @@ type event struct {
 	Slot  int         `json:",omitempty"`
 	Fence dlock.Fence `json:",omitempty"`
 	At    time.Time
-	Valid bool         `json:",omitempty"` // returned: to the end
-	Cause string       `json:",omitempty"` // lost, claimed, released, failed
-	By    *dlock.Order `json:",omitempty"` // lost: who revoked it
-	Said  *said        `json:",omitempty"` // status
+	Valid bool          `json:",omitempty"` // returned: to the end
+	Cause string        `json:",omitempty"` // lost, claimed, released, failed
+	By    *dlock.Origin `json:",omitempty"` // lost: who revoked it
+	Said  *said         `json:",omitempty"` // status
 }
 
 type what string
@@ -47,11 +47,11 @@ const (
 
 // said is what a host says of itself.
 type said struct {
-	Paused  *dlock.Order // often
-	Skipped uint64       // ticks of often, because of the pause
-	Limit   int          // wide
-	Full    time.Time    // when it last asked for a slot of wide and found all of them held
-	Failed  int          // calls to the store, so far
+	Paused  *dlock.Origin // often
+	Skipped uint64        // ticks of often, because of the pause
+	Limit   int           // wide
+	Full    time.Time     // when it last asked for a slot of wide and found all of them held
+	Failed  int           // calls to the store, so far
 }
 
 const (
@@ -99,7 +99,7 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 				e := report(lost, r)
 				e.Cause = context.Cause(ctx).Error()
 				if l, ok := errors.AsType[*dlock.LostError](context.Cause(ctx)); ok {
-					e.By = l.Revoked
+					e.By = l.RevokedBy
 				} else {
 					e.What = failed
 				}
@@ -132,7 +132,7 @@ func (l teller) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	sent := time.Now()
 	results, err := l.link.Extend(ctx, ttl, grants...)
 	for i, r := range results {
-		if g := grants[i]; g.Name == "timer:"+endless && r.Outcome == dlock.OK {
+		if g := grants[i]; g.Name == "timer:"+endless && r.Outcome == dlock.GrantOK {
 			l.tell(event{What: beaten, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: sent})
 		}
 	}
@@ -156,7 +156,7 @@ func say(s *timer.Scheduler, l *link) *said {
 	w, _ := st.Timer(wide)
 	x := &said{Skipped: o.Skipped[timer.Paused], Limit: w.MaxConcurrency, Full: l.lastFull("timer:" + wide), Failed: l.failed(time.Time{})}
 	if o.Paused != nil {
-		x.Paused = &o.Paused.Order
+		x.Paused = &o.Paused.Origin
 	}
 	return x
 }

@@ -102,7 +102,7 @@ func strangers(s *suite, t *testing.T) {
 			"releases by a token": func(ctx context.Context) ([]dlock.Result, error) { return f.taker.Release(ctx, anywhere) },
 		} {
 			results, err := call(t, do)
-			if err != nil || len(results) != 1 || results[0].Outcome != dlock.Lost {
+			if err != nil || len(results) != 1 || results[0].Outcome != dlock.GrantLost {
 				t.Errorf("a stranger %s: %+v, %v; want lost", what, results, err)
 			}
 		}

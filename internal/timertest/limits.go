@@ -32,8 +32,8 @@ func overlap(s *suite, t *testing.T) {
 	begin := func() *host {
 		h := f.start(timer.Config{}, timers...)
 		for range 3 {
-			h.link.InjectN(5, dlocktest.Fault{}, dlocktest.Acquire)
-			h.link.InjectN(1, dlocktest.LostReply, dlocktest.Acquire)
+			h.link.InjectN(5, dlocktest.Fault{}, dlocktest.OpAcquire)
+			h.link.InjectN(1, dlocktest.LostReply, dlocktest.OpAcquire)
 		}
 		for range 2 {
 			triggers.Go(func() {

@@ -56,7 +56,7 @@ func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant
 	g, err = l.Faulty.TryAcquire(ctx, req)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.Full && sent.After(l.full[req.Name]) {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonFull && sent.After(l.full[req.Name]) {
 		l.full[req.Name] = sent
 	}
 	if err == nil {
@@ -74,7 +74,7 @@ func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Gr
 	defer l.mu.Unlock()
 	renewed := 0
 	for i, r := range results {
-		if rec := l.record(grants[i].Token); rec != nil && r.Outcome == dlock.OK {
+		if rec := l.record(grants[i].Token); rec != nil && r.Outcome == dlock.GrantOK {
 			rec.sent, rec.answered = sent, time.Now()
 			renewed = 1
 		}
@@ -95,7 +95,7 @@ func (l *link) Release(ctx context.Context, grants ...dlock.Grant) (results []dl
 }
 
 // List implements dlock.Lister.
-func (l *link) List(ctx context.Context, name string, slots int) (held []dlock.Held, err error) {
+func (l *link) List(ctx context.Context, name string, slots int) (held []dlock.LeaseInfo, err error) {
 	defer l.watch(ctx, &err, name)()
 	return l.Faulty.List(ctx, name, slots)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-var ann = dlock.Order{By: "ann", Note: "it's \"her\" night; 数据库"}
+var ann = dlock.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
 
 // An operator gives orders with a client that is no host's.
 type operator struct {
@@ -42,7 +42,7 @@ func (o operator) triggers(name string) time.Time {
 	for ; ; time.Sleep(10 * time.Millisecond) {
 		before := time.Now()
 		err := o.Trigger(o.f.t.Context(), name, ann)
-		got, readErr := o.Orders(o.f.t.Context(), name)
+		got, readErr := o.Inspect(o.f.t.Context(), name)
 		if err == nil || readErr == nil && got.Trigger != nil && got.Trigger.Ago < time.Since(before) {
 			return before
 		}
@@ -83,7 +83,7 @@ func pauses(s *suite, t *testing.T) {
 	ordered := time.Now()
 	paused := func(h *host, name string) bool {
 		p := f.status(h, name).Paused
-		return p != nil && p.Order == ann && p.Until.Sub(end).Abs() < time.Minute
+		return p != nil && p.Origin == ann && p.Until.Sub(end).Abs() < time.Minute
 	}
 	f.until("two hosts know of the pause", func() bool {
 		for _, h := range f.hosts[:2] {
@@ -230,7 +230,7 @@ func forced(s *suite, t *testing.T) {
 	switch {
 	case !ok:
 		t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
-	case lost.Revoked == nil || *lost.Revoked != ann:
+	case lost.RevokedBy == nil || *lost.RevokedBy != ann:
 		if !f.strained(a, at) { // else it may have been lost to the busy machine
 			t.Errorf("cause %v, want one that names %v", cause, ann)
 		}

@@ -123,7 +123,7 @@ func (o *outage) survives() {
 	o.trigger(h, "alone")
 	o.until("it runs", func() bool { return o.watch.now("alone") != nil })
 	run, at := o.watch.now("alone"), time.Now()
-	h.link.InjectN(1, dlocktest.Error(errors.New("connection reset")), dlocktest.Extend)
+	h.link.InjectN(1, dlocktest.Error(errors.New("connection reset")), dlocktest.OpExtend)
 	o.until("a heartbeat fails", func() bool { return h.link.failed(at) > 0 || run.ctx.Err() != nil })
 	beaten := h.link.beat()
 	o.until("the next one", func() bool { return beaten() || run.ctx.Err() != nil })

@@ -148,10 +148,10 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	}
 	s.child.tells("return")
 	s.until("the child gives its slot back", func() bool { return s.child.count(released, endless) > 0 })
-	if e := s.child.first(released, endless); e.Cause == dlock.OK.String() || e.Fence != held.Fence {
+	if e := s.child.first(released, endless); e.Cause == dlock.GrantOK.String() || e.Fence != held.Fence {
 		t.Errorf("its late release of fence %d: %s; fence %d has the slot", e.Fence, e.Cause, next.Fence())
 	}
-	if err := s.asks(endless); next.Valid() && !refusedAs(err, dlock.Full) {
+	if err := s.asks(endless); next.Valid() && !refusedAs(err, dlock.ReasonFull) {
 		t.Errorf("while the next holder runs: %v, want full", err)
 	}
 	s.until("the next holder's beat", s.here.link.beat())

@@ -121,7 +121,7 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 3. What is ordered; and the tick: a scheduled instant, started at most p_max times, never after a later one.
+		-- 3. The overrides; and the tick: a scheduled instant, started at most p_max times, never after a later one.
 		SET v_verdict = CASE
 			WHEN v_paused > v_clock OR v_limit = 0 THEN 'paused'
 			WHEN p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused) THEN 'paused'
@@ -194,7 +194,7 @@ BEGIN
 		END IF;
 		IF v_head IS NULL THEN
 			-- The first grant of this name. Nobody can have been granted a slot since the look, because he would have made this row, nor
-			-- ordered anything.
+			-- made an update.
 			INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1);
 		ELSEIF NOT v_lock THEN
 			SET v_lock = TRUE;

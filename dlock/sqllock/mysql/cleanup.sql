@@ -31,7 +31,7 @@ BEGIN
 			AND CASE WHEN slot >= 0
 				THEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) < v_before
 					AND fence < v_clock_us
-				ELSE COALESCE(tick, 0) < v_clock_us - p_retention AND orders_version IS NULL -- orders stay
+				ELSE COALESCE(tick, 0) < v_clock_us - p_retention AND orders_version IS NULL -- overrides stay
 					AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
 				END
 		ORDER BY resource_name;

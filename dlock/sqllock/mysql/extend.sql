@@ -47,7 +47,7 @@ BEGIN
 				SELECT COALESCE(slots, 0), COALESCE(orders_version, 0) INTO v_declared, v_version FROM {table} WHERE resource_name = v_name AND slot = -1;
 			END IF;
 			-- A row is found by its whole key: anything else would lock the gaps around it, or all that was looked at. It is read with a lock, because
-			-- the snapshot may be older than an order.
+			-- the snapshot may be older than an update.
 			SET v_row = NULL, v_held = 0, v_revoked = NULL;
 			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE), revoked INTO v_row, v_held, v_revoked
 			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;

@@ -1,8 +1,8 @@
--- Changes what people order for a name. What is NULL stays as it is.
+-- Changes the overrides of a name. What is NULL stays as it is.
 CREATE PROCEDURE {order}(
 	p_resource VARBINARY(544),
 	p_pause BIGINT,       -- microseconds from now; 0: resume
-	p_pause_order BLOB,   -- by whose order
+	p_pause_order BLOB,   -- who did it, and why
 	p_limit INT,          -- slots; -1: as grants declare
 	p_limit_order BLOB,
 	p_trigger_order BLOB, -- ask for a run
@@ -21,7 +21,7 @@ BEGIN
 
 	attempt: LOOP BEGIN
 		{transaction}
-		-- The row is locked when it is there, and nobody grants a slot then: who grants one later knows of the order.
+		-- The row is locked when it is there, and nobody grants a slot then: who grants one later knows of the update.
 		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1) ON DUPLICATE KEY UPDATE orders_version = orders_version;
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);
 		-- MySQL assigns from left to right, and what has been assigned is what the next one sees.

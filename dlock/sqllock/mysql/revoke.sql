@@ -1,4 +1,4 @@
--- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second order changes nothing.
+-- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second revocation changes nothing.
 CREATE PROCEDURE {revoke}(
 	p_resource VARBINARY(544),
 	p_slot INT,

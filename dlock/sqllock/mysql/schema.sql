@@ -13,15 +13,15 @@ CREATE TABLE IF NOT EXISTS {table} (
 	host_name     VARCHAR(255) CHARACTER SET utf8mb4,
 	process_id    BIGINT,
 	process_tag   VARCHAR(255) CHARACTER SET utf8mb4,
-	revoked       TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- by whose order this lease is not extended
+	revoked       TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why this lease is not extended
 	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970; host_name and so on tell by whom,
 	tick_starts   INT,                         --          how often it was started,
 	tick_schedule BIGINT,                      --          of which schedule it is,
 	slots         INT,                         --          how many slots the latest grant declared,
 	succeeded_at  DATETIME(6),                 --          when a grant was last released as succeeded,
-	orders_version BIGINT,                     --          what people ordered: it grows with every order,
+	orders_version BIGINT,                     --          overrides: it grows with every update,
 	paused_until  DATETIME(6),
-	pause_order   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- by whose order,
+	pause_order   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why,
 	slot_limit    INT,                         --          how many slots there are, whatever grants declare,
 	limit_order   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 	triggered_at  BIGINT,                      --          and when one run was asked for, in microseconds since 1970

@@ -25,9 +25,9 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	OUT o_success bigint, -- µs since a grant was last released as succeeded, 0: unknown
 	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint, -- full: whose lease ends first, µs
 	OUT o_abandoned boolean, -- ok: whoever had the slot before did not release it
-	OUT o_version bigint, -- of what is ordered
-	OUT o_limit integer,  -- slots that were ordered, 0: none were
-	OUT o_order text      -- paused: by whose order
+	OUT o_version bigint, -- of the overrides
+	OUT o_limit integer,  -- slots of the override, 0: there is none
+	OUT o_order text      -- paused: who did it, and why
 )
 LANGUAGE plpgsql
 {settings}
@@ -125,7 +125,7 @@ BEGIN
 			END;
 		END IF;
 
-		-- 3. What people ordered. With another number of slots than it looked for, it looks again.
+		-- 3. The overrides. With another number of slots than it looked for, it looks again.
 		IF v_seen.orders_version IS NOT NULL THEN
 			CASE
 				WHEN v_seen.paused_until > v_clock THEN

@@ -1,8 +1,8 @@
--- Changes what people order for a name. What is null stays as it is. It returns the new version.
+-- Changes the overrides of a name. What is null stays as it is. It returns the new version.
 CREATE OR REPLACE FUNCTION {order}(
 	p_resource text,
 	p_pause bigint,       -- µs from now; 0: resume
-	p_pause_order text,   -- by whose order
+	p_pause_order text,   -- who did it, and why
 	p_limit integer,      -- slots; -1: as grants declare
 	p_limit_order text,
 	p_trigger_order text, -- ask for a run
@@ -19,7 +19,7 @@ DECLARE
 BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-		PERFORM set_config('synchronous_commit', 'on', true); -- an order must survive a crash of the server
+		PERFORM set_config('synchronous_commit', 'on', true); -- an update must survive a crash of the server
 	END IF;
 	-- Grants that are being made do not know of this limit. Those that have the name locked are waited for by whoever knows it, and then counted.
 	-- The others have locked the row of a slot, and are waited for here. Later ones find the rows locked, or that the version has grown.

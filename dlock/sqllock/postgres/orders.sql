@@ -1,4 +1,4 @@
--- What people ordered for names: of those that the table knows.
+-- The overrides of names: of those that the table knows.
 CREATE OR REPLACE FUNCTION {orders}(p_resources text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}

@@ -1,4 +1,4 @@
--- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second order changes nothing.
+-- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second revocation changes nothing.
 CREATE OR REPLACE FUNCTION {revoke}(p_resource text, p_slot integer, p_fence bigint, p_order text, p_wait bigint, OUT o_held boolean)
 LANGUAGE plpgsql
 {settings}
@@ -7,7 +7,7 @@ AS $tickslot$
 BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-		PERFORM set_config('synchronous_commit', 'on', true); -- an order must survive a crash of the server
+		PERFORM set_config('synchronous_commit', 'on', true); -- an update must survive a crash of the server
 	END IF;
 	UPDATE {table} AS l SET revoked = coalesce(l.revoked, p_order)
 	WHERE l.resource_name = p_resource AND l.slot = p_slot AND l.fence = p_fence AND l.expires_at > clock_timestamp();

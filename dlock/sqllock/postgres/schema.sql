@@ -12,15 +12,15 @@ CREATE TABLE IF NOT EXISTS {table} (
 	host_name     text,
 	process_id    bigint,
 	process_tag   text,
-	revoked       text,                        -- by whose order this lease is not extended
+	revoked       text,                        -- who did it, and why this lease is not extended
 	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970; host_name and so on tell by whom,
 	tick_starts   integer,                     --          how often it was started,
 	tick_schedule bigint,                      --          of which schedule it is,
 	slots         integer,                     --          how many slots the latest grant declared,
 	succeeded_at  timestamptz,                 --          when a grant was last released as succeeded,
-	orders_version bigint,                     --          what people ordered: it grows with every order,
+	orders_version bigint,                     --          overrides: it grows with every update,
 	paused_until  timestamptz,
-	pause_order   text,                        --          by whose order,
+	pause_order   text,                        --          who did it, and why,
 	slot_limit    integer,                     --          how many slots there are, whatever grants declare,
 	limit_order   text,
 	triggered_at  bigint,                      --          and when one run was asked for, in µs since 1970

@@ -1,6 +1,6 @@
 -- One look, on one snapshot, at all that decides about an acquire.
 --
--- ?1 resource_name, ?2 number of slots, at least 1, if none was ordered, ?3 token, ?4 a random number: it selects one window of ?5 slots in which rows
+-- ?1 resource_name, ?2 number of slots, at least 1, if there is no override, ?3 token, ?4 a random number: it selects one window of ?5 slots in which rows
 -- that somebody deleted are noticed, ?6 whether it matters until when a lease was held.
 SELECT {now}, head.tick, head.tick_starts, coalesce(head.tick_schedule, 0), head.slots, head.succeeded_at,
 	coalesce(head.host_name, ''), coalesce(head.process_id, 0), coalesce(head.process_tag, ''),

@@ -12,15 +12,15 @@ CREATE TABLE IF NOT EXISTS {table} (
 	host_name     TEXT,
 	process_id    INTEGER,
 	process_tag   TEXT,
-	revoked       TEXT,                        -- by whose order this lease is not extended
+	revoked       TEXT,                        -- who did it, and why this lease is not extended
 	tick          INTEGER,                     -- slot -1: the latest tick claimed; host_name and so on tell by whom,
 	tick_starts   INTEGER,                     --          how often it was started,
 	tick_schedule INTEGER,                     --          of which schedule it is,
 	slots         INTEGER,                     --          how many slots the latest grant declared,
 	succeeded_at  INTEGER,                     --          when a grant was last released as succeeded,
-	orders_version INTEGER,                    --          what people ordered: it grows with every order,
+	orders_version INTEGER,                    --          overrides: it grows with every update,
 	paused_until  INTEGER,
-	pause_order   TEXT,                        --          by whose order,
+	pause_order   TEXT,                        --          who did it, and why,
 	slot_limit    INTEGER,                     --          how many slots there are, whatever grants declare,
 	limit_order   TEXT,
 	triggered_at  INTEGER,                     --          and when one run was asked for

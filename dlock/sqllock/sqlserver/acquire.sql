@@ -40,7 +40,7 @@ UPDATE {table} SET expires_at = @until, @slot = slot, @fence = fence
 WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
 	SET @verdict = 'ok';
--- What is ordered.
+-- The overrides.
 ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
 	SELECT @verdict = 'paused', @order = CASE WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_order ELSE @pause_order END;
 -- The tick: a scheduled instant, started at most @max times, never after a later one.

@@ -1,5 +1,5 @@
--- Changes what people order for a name. What is NULL stays as it is: @p2 µs of pause, 0 to resume, by order @p3; @p4 slots, -1 for as grants declare, by
--- order @p5; one run, by order @p6.
+-- Changes the overrides of a name. What is NULL stays as it is: @p2 µs of pause, 0 to resume, by the origin @p3; @p4 slots, -1 for as grants declare, by
+-- the origin @p5; one run, by the origin @p6.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};

@@ -1,4 +1,4 @@
--- Marks the lease of slot @p2 as revoked by order @p4, if it has fence @p3. Who was first is told: a second order changes nothing.
+-- Marks the lease of slot @p2 as revoked by the origin @p4, if it has fence @p3. Who was first is told: a second revocation changes nothing.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};

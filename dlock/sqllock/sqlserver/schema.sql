@@ -14,15 +14,15 @@ CREATE TABLE {table} (
 	host_name     nvarchar(255) NULL,
 	process_id    bigint NULL,
 	process_tag   nvarchar(255) NULL,
-	revoked       nvarchar(4000) NULL,         -- by whose order this lease is not extended
+	revoked       nvarchar(4000) NULL,         -- who did it, and why this lease is not extended
 	tick          bigint NULL,                 -- slot -1: the latest tick claimed, in µs since 1970; host_name and so on tell by whom,
 	tick_starts   int NULL,                    --          how often it was started,
 	tick_schedule bigint NULL,                 --          of which schedule it is,
 	slots         int NULL,                    --          how many slots the latest grant declared,
 	succeeded_at  datetime2(6) NULL,           --          when a grant was last released as succeeded,
-	orders_version bigint NULL,                --          what people ordered: it grows with every order,
+	orders_version bigint NULL,                --          overrides: it grows with every update,
 	paused_until  datetime2(6) NULL,
-	pause_order   nvarchar(4000) NULL,         --          by whose order,
+	pause_order   nvarchar(4000) NULL,         --          who did it, and why,
 	slot_limit    int NULL,                    --          how many slots there are, whatever grants declare,
 	limit_order   nvarchar(4000) NULL,
 	triggered_at  bigint NULL,                 --          and when one run was asked for, in µs since 1970

@@ -67,7 +67,7 @@ func (c *Crowd) work(host string, session *dlock.Session) {
 		lease, err := sem.TryAcquire(ctx)
 		c.took(began)
 		if err != nil {
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.Quarantine {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonQuarantine {
 				c.refused.Add(1)
 			}
 			time.Sleep(time.Duration(5+rand.IntN(10)) * time.Millisecond) // a pause between attempts

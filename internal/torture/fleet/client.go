@@ -123,7 +123,7 @@ func (c *client) acquire(g *dlock.Grant) string {
 			return "ok", nil
 		}
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-			if no.Reason != dlock.Full {
+			if no.Reason != dlock.ReasonFull {
 				return string(no.Reason), nil // it says nothing of slots
 			}
 			return "no", nil

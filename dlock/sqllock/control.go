@@ -11,22 +11,22 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A change is a dlock.Change as a database takes it.
-type change struct {
+// A change is a dlock.Update as a database takes it.
+type updateRow struct {
 	resource string
 	pause    *int64 // µs from now; 0: resume; nil: as it is
-	paused   string // by whose order: see orderText
+	paused   string // who did it, and why: see originText
 	limit    *int   // slots; -1: as requests declare; nil: as it is
 	limited  string
 	trigger  string // ask for a run; "": do not
 }
 
 // ordersJSON is what a database tells of a name, if it knows it. Times are microseconds.
-type ordersJSON struct {
+type controlRow struct {
 	Resource  string `json:"n"`
 	Version   int64  `json:"version"` // 0: nothing was ever ordered
 	PauseLeft int64  `json:"left"`    // 0 or less: not paused
-	Paused    string `json:"paused"`  // by whose order: see orderText
+	Paused    string `json:"paused"`  // who did it, and why: see originText
 	Limit     *int   `json:"limit"`   // null: as requests declare
 	Limited   string `json:"limited"`
 	At        *int64 `json:"at"`  // of the trigger, since 1970; null: there was none
@@ -39,7 +39,7 @@ type ordersJSON struct {
 }
 
 // orderText is an order as the table keeps it: JSON in ASCII, which no character set of a connection can change.
-func orderText(o dlock.Order) string {
+func originText(o dlock.Origin) string {
 	text, _ := json.Marshal(o) // two strings: nothing can be wrong with them
 	var b strings.Builder
 	for _, r := range string(text) {
@@ -55,39 +55,39 @@ func orderText(o dlock.Order) string {
 }
 
 // readOrder is the order in a text of orderText, or in one that somebody wrote into the table by hand: that is an order, too.
-func readOrder(text string) (o dlock.Order) {
+func readOrigin(text string) (o dlock.Origin) {
 	if json.Unmarshal([]byte(text), &o) != nil {
-		return dlock.Order{By: text}
+		return dlock.Origin{By: text}
 	}
 	return o
 }
 
-// Order implements dlock.Controller.
-func (s *Store) Order(ctx context.Context, name string, c dlock.Change) error {
-	resource, err := s.ordered(ctx, name, c.Validate())
+// Update implements dlock.Controller.
+func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
+	resource, err := s.controlled(ctx, name, c.Validate())
 	if err != nil {
 		return err
 	}
-	row := change{resource: resource}
+	row := updateRow{resource: resource}
 	if c.Pause != nil {
 		left := micros(max(0, c.Pause.For))
-		row.pause, row.paused = &left, orderText(c.Pause.Order)
+		row.pause, row.paused = &left, originText(c.Pause.Origin)
 	}
 	if c.Limit != nil {
 		slots := max(-1, c.Limit.Slots)
-		row.limit, row.limited = &slots, orderText(c.Limit.Order)
+		row.limit, row.limited = &slots, originText(c.Limit.Origin)
 	}
 	if c.Trigger != nil {
-		row.trigger = orderText(*c.Trigger)
+		row.trigger = originText(*c.Trigger)
 	}
-	if err := s.db.order(ctx, row); err != nil {
+	if err := s.db.update(ctx, row); err != nil {
 		return explain(err)
 	}
 	return nil
 }
 
 // ordered returns the resource that orders for a name are kept with: its semaphore's.
-func (s *Store) ordered(ctx context.Context, name string, err error) (string, error) {
+func (s *Store) controlled(ctx context.Context, name string, err error) (string, error) {
 	if err == nil {
 		err = s.Check()
 	}
@@ -103,8 +103,8 @@ func (s *Store) ordered(ctx context.Context, name string, err error) (string, er
 	return s.resource(name, 1)
 }
 
-// Orders implements dlock.Controller.
-func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, error) {
+// Inspect implements dlock.Controller.
+func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -114,56 +114,56 @@ func (s *Store) Orders(ctx context.Context, names ...string) ([]dlock.Orders, er
 	resources := make([]string, len(names))
 	for i, name := range names {
 		var err error
-		if resources[i], err = s.ordered(ctx, name, nil); err != nil {
+		if resources[i], err = s.controlled(ctx, name, nil); err != nil {
 			return nil, err
 		}
 	}
-	answer, err := s.db.orders(ctx, asJSON(resources))
+	answer, err := s.db.inspect(ctx, asJSON(resources))
 	if err != nil {
 		return nil, explain(err)
 	}
-	var rows []ordersJSON
+	var rows []controlRow
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAnswer, err)
 	}
-	known := make(map[string]ordersJSON, len(rows))
+	known := make(map[string]controlRow, len(rows))
 	for _, r := range rows {
 		known[r.Resource] = r
 	}
-	list := make([]dlock.Orders, len(names))
+	list := make([]dlock.ControlState, len(names))
 	for i, name := range names {
-		list[i] = known[resources[i]].orders(name)
+		list[i] = known[resources[i]].state(name)
 	}
 	return list, nil
 }
 
-func (r ordersJSON) orders(name string) dlock.Orders {
-	o := dlock.Orders{Name: name, Version: r.Version}
+func (r controlRow) state(name string) dlock.ControlState {
+	o := dlock.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {
-		o.Pause = &dlock.Pause{Order: readOrder(r.Paused), For: duration(r.PauseLeft)}
+		o.Pause = &dlock.Pause{Origin: readOrigin(r.Paused), For: duration(r.PauseLeft)}
 	}
 	if r.Limit != nil {
-		o.Limit = &dlock.Limit{Order: readOrder(r.Limited), Slots: *r.Limit}
+		o.Limit = &dlock.Limit{Origin: readOrigin(r.Limited), Slots: *r.Limit}
 	}
 	if r.At != nil {
-		o.Trigger = &dlock.Trigger{Order: readOrder(r.Trigger), At: time.UnixMicro(*r.At), Ago: duration(r.Ago)}
+		o.Trigger = &dlock.Trigger{Origin: readOrigin(r.Trigger), At: time.UnixMicro(*r.At), Ago: duration(r.Ago)}
 	}
 	if r.Tick != nil {
-		o.Tick, o.Holder = time.UnixMicro(*r.Tick), dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}
+		o.LastTick, o.ClaimedBy = time.UnixMicro(*r.Tick), dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}
 	}
 	return o
 }
 
 // Revoke implements dlock.Controller.
-func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, order dlock.Order) error {
-	resource, err := s.ordered(ctx, name, order.Validate())
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+	resource, err := s.controlled(ctx, name, by.Validate())
 	if err != nil {
 		return err
 	}
 	if slot < 0 || slot >= dlock.MaxSlots {
 		return dlock.ErrNotHeld
 	}
-	held, err := s.db.revoke(ctx, resource, slot, int64(fence), orderText(order))
+	held, err := s.db.revoke(ctx, resource, slot, int64(fence), originText(by))
 	switch {
 	case err != nil:
 		return explain(err)

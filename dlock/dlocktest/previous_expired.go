@@ -3,28 +3,28 @@ package dlocktest
 import "github.com/tickslot/tickslot/dlock"
 
 var abandoning = []promise{
-	{name: "abandoned/a slot whose lease ended unreleased", given: needsAbandoned, show: abandonedTold},
-	{name: "abandoned/not one that was released", given: needsAbandoned, show: abandonedNot},
-	{name: "abandoned/each slot for itself", given: needsAbandoned, show: abandonedEach},
-	{name: "abandoned/by hosts that disagree on N", given: needsAbandoned, show: abandonedBeyondN},
+	{name: "previous expired/a slot whose lease ended unreleased", given: needsPreviousExpired, show: expiredTold},
+	{name: "previous expired/not one that was released", given: needsPreviousExpired, show: expiredNot},
+	{name: "previous expired/each slot for itself", given: needsPreviousExpired, show: expiredEach},
+	{name: "previous expired/by hosts that disagree on N", given: needsPreviousExpired, show: expiredBeyondN},
 }
 
-func needsAbandoned(f Features) string {
-	if !f.Abandoned {
-		return "the store does not state Abandoned"
+func needsPreviousExpired(f Features) string {
+	if !f.PreviousExpired {
+		return "the store does not state PreviousExpired"
 	}
 	return ""
 }
 
 // abandoned checks what a grant says of who had its slot before.
 func (c *check) abandoned(what string, a attempt, want bool) {
-	if a.grant.Abandoned != want {
-		c.note(2, "%s: Abandoned is %t: must be %t", what, a.grant.Abandoned, want)
+	if a.grant.PreviousExpired != want {
+		c.note(2, "%s: PreviousExpired is %t: must be %t", what, a.grant.PreviousExpired, want)
 	}
 }
 
 // abandonedTold catches a store that does not tell, one that believes a release which came too late, and one that tells it more than once.
-func abandonedTold(c *check) {
+func expiredTold(c *check) {
 	a, b := c.host(), c.host()
 	kinds := []int{0, 1}
 	var old, late [2]attempt // all wait for their end together
@@ -35,18 +35,18 @@ func abandonedTold(c *check) {
 	for i, slots := range kinds {
 		next := b.waitForEnd(old[i])
 		c.abandoned("after a lease that ended", next, true)
-		c.want("release of a lost grant", a.release(old[i].grant), dlock.Lost)
-		c.want("release", b.release(next.grant), dlock.OK)
+		c.want("release of a lost grant", a.release(old[i].grant), dlock.GrantLost)
+		c.want("release", b.release(next.grant), dlock.GrantOK)
 		c.abandoned("after a release", a.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
 	// A release that comes too late, before anybody else has the slot, changes nothing either.
 	for i, slots := range kinds {
 		until(late[i].endedBy(c))
-		c.want("release of a grant that has ended", a.release(late[i].grant), dlock.Lost)
+		c.want("release of a grant that has ended", a.release(late[i].grant), dlock.GrantLost)
 		any := late[i].grant
 		any.Slot = dlock.AnySlot
-		c.want("release of a grant that has ended, with AnySlot", a.release(any), dlock.Lost)
-		c.want("extend of a grant that has ended", a.extend(c.long, late[i].grant), dlock.Lost)
+		c.want("release of a grant that has ended, with AnySlot", a.release(any), dlock.GrantLost)
+		c.want("extend of a grant that has ended", a.extend(c.long, late[i].grant), dlock.GrantLost)
 		late[i] = b.mustAcquire(c.brief(nameOf("late", slots), slots))
 		c.abandoned("after a lease that ended and was released too late", late[i], true)
 	}
@@ -56,7 +56,7 @@ func abandonedTold(c *check) {
 }
 
 // abandonedNot catches a store that says it of everything: of slots nobody had, of those that were released, of those asked for again.
-func abandonedNot(c *check) {
+func expiredNot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
 		grants := a.fillAny(nameOf("x", slots), slots)
@@ -64,30 +64,30 @@ func abandonedNot(c *check) {
 			c.abandoned("the first grant of a slot", attempt{grant: g}, false)
 		}
 		grants[0].Slot = dlock.AnySlot
-		c.want("release with AnySlot", b.release(grants[0]), dlock.OK)
+		c.want("release with AnySlot", b.release(grants[0]), dlock.GrantOK)
 		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.abandoned("after a release with AnySlot", again, false)
-		c.want("extend", b.extend(c.long, again.grant), dlock.OK)
+		c.want("extend", b.extend(c.long, again.grant), dlock.GrantOK)
 		c.abandoned("asked again", a.mustAcquire(again.req), false)
 		for _, well := range []bool{true, false} {
 			again.grant.Succeeded = well
-			c.want("release", b.release(again.grant), dlock.OK)
+			c.want("release", b.release(again.grant), dlock.GrantOK)
 			again = b.mustAcquire(c.request(nameOf("x", slots), slots))
 			c.abandoned("after a release", again, false)
 		}
 		// What the retry of a release, whose reply was lost, finds.
-		c.want("release", b.release(again.grant), dlock.OK)
-		c.want("second release", b.release(again.grant), dlock.Lost)
+		c.want("release", b.release(again.grant), dlock.GrantOK)
+		c.want("second release", b.release(again.grant), dlock.GrantLost)
 		c.abandoned("after two releases", b.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
 }
 
 // abandonedEach catches one answer for all slots of a name, or for a mutex and a semaphore of one name.
-func abandonedEach(c *check) {
+func expiredEach(c *check) {
 	h := c.host()
 	ended, released := h.mustAcquire(c.brief("s", 2)), h.mustAcquire(c.request("s", 2))
 	mutex := h.mustAcquire(c.request("s", 0))
-	c.want("release", h.release(released.grant, mutex.grant), dlock.OK)
+	c.want("release", h.release(released.grant, mutex.grant), dlock.GrantOK)
 	until(ended.endedBy(c))
 	for range 2 {
 		next := h.mustAcquire(c.request("s", 2))
@@ -97,7 +97,7 @@ func abandonedEach(c *check) {
 }
 
 // abandonedBeyondN catches a slot of which it is forgotten because a host with fewer slots came by.
-func abandonedBeyondN(c *check) {
+func expiredBeyondN(c *check) {
 	few, many := c.host(), c.host()
 	var ended attempt
 	for range 3 {
@@ -106,7 +106,7 @@ func abandonedBeyondN(c *check) {
 	until(ended.endedBy(c))
 	first := few.mustAcquire(c.request("s", 1))
 	c.abandoned("the slot of a host with one", first, true)
-	few.mustRefuse(c.request("s", 1), dlock.Full)
+	few.mustRefuse(c.request("s", 1), dlock.ReasonFull)
 	for range 2 {
 		c.abandoned("the slots of a host with three", many.mustAcquire(c.request("s", 3)), true)
 	}

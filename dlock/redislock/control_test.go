@@ -17,18 +17,18 @@ import (
 
 var _ dlock.Controller = (*redislock.Store)(nil)
 
-var ann = dlock.Order{By: "ann", Note: "why"}
+var ann = dlock.Origin{By: "ann", Note: "why"}
 
 func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	t.Helper()
-	if err := store.Order(t.Context(), name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
+	if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What a holder is called, or what an order says, is never taken for a revocation or a fence.
+// What a holder is called, or what an origin says, is never taken for a revocation or a fence.
 //
-// Fails when extend.lua looks for the word anywhere in the value; when the order is put in as it is; when revoke.lua takes the last fence in the value.
+// Fails when extend.lua looks for the word anywhere in the value; when the origin is put in as it is; when revoke.lua takes the last fence in the value.
 func TestTextsAreNoRevocation(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("texts"))
@@ -38,22 +38,22 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.OK {
+	if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("%+v, %v: nobody has revoked it", r, err)
 	}
 	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
 		t.Errorf("revoked by a fence in the holder's name: %v", err)
 	}
-	order := dlock.Order{By: nasty, Note: `{"by":"x"},"fence":1,` + nasty}
-	if err := store.Revoke(ctx, "a", 0, g.Fence, order); err != nil {
+	origin := dlock.Origin{By: nasty, Note: `{"by":"x"},"fence":1,` + nasty}
+	if err := store.Revoke(ctx, "a", 0, g.Fence, origin); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
-		t.Errorf("revoked by a fence in the order: %v", err)
+		t.Errorf("revoked by a fence in the origin: %v", err)
 	}
 	r, err := store.Extend(ctx, time.Second, g)
-	if err != nil || r[0].Outcome != dlock.Lost || r[0].Revoked == nil || *r[0].Revoked != order {
-		t.Errorf("%+v, %v: want %+v", r, err, order)
+	if err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != origin {
+		t.Errorf("%+v, %v: want %+v", r, err, origin)
 	}
 	again, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
 	if err != nil || again.Fence != g.Fence {
@@ -105,7 +105,7 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 				if g, ok := held[slot]; ok {
 					switch random.IntN(3) {
 					case 0:
-						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 							t.Fatal(r, err)
 						}
 						delete(held, slot)
@@ -134,7 +134,7 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 			for range 30 {
 				for slot, g := range held {
 					if slot < lower {
-						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.OK {
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 							t.Fatal(r, err)
 						}
 						delete(held, slot)
@@ -147,11 +147,11 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 	}
 }
 
-// Orders have no end, other than all else that belongs to a name.
+// Overrides have no end, other than all else that belongs to a name.
 //
-// Fails when order.lua does not take the end of the state away, when acquire.lua, extend.lua or release.lua sets it again, and when acquire.lua leaves an
+// Fails when update.lua does not take the end of the state away, when acquire.lua, extend.lua or release.lua sets it again, and when acquire.lua leaves an
 // end there that somebody else has set.
-func TestOrdersDoNotExpire(t *testing.T) {
+func TestOverridesDoNotExpire(t *testing.T) {
 	t.Parallel()
 	prefix := unique("stay")
 	client, store := shared(t, prefix)
@@ -160,7 +160,7 @@ func TestOrdersDoNotExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Orders(ctx, "a"); err != nil {
+	if _, err := store.Inspect(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl <= 0 {
@@ -179,34 +179,34 @@ func TestOrdersDoNotExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
-		t.Errorf("the orders end in %v", ttl)
+		t.Errorf("the overrides end in %v", ttl)
 	}
-	// A host of a version that knows of no orders has the state expire, and then there is none of that version any more.
+	// A host of a version that knows of no overrides has the state expire, and then there is none of that version any more.
 	client.PExpire(ctx, prefix+"a:slot:state", time.Hour)
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "v", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
-		t.Errorf("the orders end in %v", ttl)
+		t.Errorf("the overrides end in %v", ttl)
 	}
-	// Loss of everything else loses no order, and the version goes on even when the orders are lost.
+	// Loss of everything else loses no override, and the version goes on even when the overrides are lost.
 	client.Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens", prefix+"a:slot:0")
-	first, err := store.Orders(ctx, "a")
+	first, err := store.Inspect(ctx, "a")
 	if err != nil || first[0].Limit == nil || first[0].Limit.Slots != 2 {
 		t.Errorf("%+v, %v", first, err)
 	}
 	client.Del(ctx, prefix+"a:slot:state")
 	limit(t, store, "a", 2)
-	second, err := store.Orders(ctx, "a")
+	second, err := store.Inspect(ctx, "a")
 	if err != nil || second[0].Version <= first[0].Version {
 		t.Errorf("version %d after %d, %v", second[0].Version, first[0].Version, err)
 	}
 }
 
-// What stands at the key of the orders and is none: a pause is one whoever ordered it, and what makes no sense is an error that says where.
+// What stands at the key of the overrides and is none: a pause is one whoever set it, and what makes no sense is an error that says where.
 //
-// Fails when a pause counts only with its order; when Orders makes up orders by nobody.
-func TestForeignOrders(t *testing.T) {
+// Fails when a pause counts only with its origin; when Inspect makes up origins.
+func TestForeignOverrides(t *testing.T) {
 	t.Parallel()
 	prefix := unique("foreign")
 	client, store := shared(t, prefix)
@@ -223,17 +223,17 @@ func TestForeignOrders(t *testing.T) {
 		client.Del(ctx, key)
 		client.HSet(ctx, key, fields...)
 		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Paused || no.Order != (dlock.Order{}) {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != (dlock.Origin{}) {
 			t.Errorf("%v: %v; want paused by nobody", fields, err)
 		}
-		if list, err := store.Orders(ctx, "a"); !errors.Is(err, dlock.ErrFault) {
+		if list, err := store.Inspect(ctx, "a"); !errors.Is(err, dlock.ErrFault) {
 			t.Errorf("%v: %+v, %v; want a fault", fields, list, err)
 		}
-		if err := store.Order(ctx, "a", dlock.Change{Pause: &dlock.Pause{Order: ann}, Limit: &dlock.Limit{Order: ann, Slots: -1}}); err != nil {
-			t.Errorf("%v: ordered anew: %v", fields, err)
+		if err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann}, Limit: &dlock.Limit{Origin: ann, Slots: -1}}); err != nil {
+			t.Errorf("%v: updated anew: %v", fields, err)
 		}
-		if list, err := store.Orders(ctx, "a"); err != nil || list[0].Pause != nil || list[0].Limit != nil {
-			t.Errorf("%v: ordered anew: %+v, %v", fields, list, err)
+		if list, err := store.Inspect(ctx, "a"); err != nil || list[0].Pause != nil || list[0].Limit != nil {
+			t.Errorf("%v: updated anew: %+v, %v", fields, list, err)
 		}
 	}
 	client.Del(ctx, key)
@@ -245,12 +245,12 @@ func TestForeignOrders(t *testing.T) {
 	_, acquireErr := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
 	_, extendErr := store.Extend(ctx, time.Second, g)
 	_, releaseErr := store.Release(ctx, g)
-	orders, err := store.Orders(ctx, "b", "a")
-	if err != nil || orders[0].Err != nil {
-		t.Fatalf("%+v, %v; want a fault of the second alone", orders, err)
+	states, err := store.Inspect(ctx, "b", "a")
+	if err != nil || states[0].Err != nil {
+		t.Fatalf("%+v, %v; want a fault of the second alone", states, err)
 	}
-	ordersErr := orders[1].Err
-	for what, err := range map[string]error{"acquire": acquireErr, "extend": extendErr, "release": releaseErr, "orders": ordersErr, "order": store.Order(ctx, "a", dlock.Change{})} {
+	inspectErr := states[1].Err
+	for what, err := range map[string]error{"acquire": acquireErr, "extend": extendErr, "release": releaseErr, "inspect": inspectErr, "update": store.Update(ctx, "a", dlock.Update{})} {
 		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v; want a fault that names %s", what, err, key)
 		}
@@ -265,25 +265,25 @@ func TestForeignOrders(t *testing.T) {
 	}
 }
 
-// An order in the other form of the keys would be heard by nobody.
+// An update in the other form of the keys would be heard by nobody.
 //
-// Fails when order.lua does not look.
-func TestOrdersInTheOtherFormAreRefused(t *testing.T) {
+// Fails when update.lua does not look.
+func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	t.Parallel()
 	prefix := unique("form")
 	client, store := shared(t, prefix)
 	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	other := open(t, client, redislock.Options{Prefix: prefix, Keys: redislock.Tagged})
-	if err := other.Order(t.Context(), "a", dlock.Change{Trigger: &ann}); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "same Options.Keys") {
+	other := open(t, client, redislock.Options{Prefix: prefix, Keys: redislock.KeysTagged})
+	if err := other.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "same Options.Keys") {
 		t.Error(err)
 	}
 }
 
-// Orders and leases survive what the settings of the server let survive; the quarantine does not hide a pause.
+// Overrides and leases survive what the settings of the server let survive; the quarantine does not hide a pause.
 //
-// Fails when the quarantine comes before the orders.
+// Fails when the quarantine comes before the overrides.
 func TestPausedWhileQuarantined(t *testing.T) {
 	t.Parallel()
 	prefix := unique("quarantine")
@@ -299,20 +299,20 @@ func TestPausedWhileQuarantined(t *testing.T) {
 			t.Errorf("%v: want %s", err, want)
 		}
 	}
-	if err := store.Order(t.Context(), "a", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}}); err != nil {
+	if err := store.Update(t.Context(), "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
-	refused(dlock.Paused)
-	if err := store.Order(t.Context(), "a", dlock.Change{Pause: &dlock.Pause{Order: ann}}); err != nil {
+	refused(dlock.ReasonPaused)
+	if err := store.Update(t.Context(), "a", dlock.Update{Pause: &dlock.Pause{Origin: ann}}); err != nil {
 		t.Fatal(err)
 	}
-	refused(dlock.Quarantine)
+	refused(dlock.ReasonQuarantine)
 }
 
-// A call that does not reach the server is an error, never "not held" and never nothing ordered.
+// A call that does not reach the server is an error, never "not held" and never no overrides.
 //
 // Fails when the error of one call in a pipeline is not looked at.
-func TestOrdersOfNobody(t *testing.T) {
+func TestUpdatesWithoutAServer(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
@@ -320,11 +320,11 @@ func TestOrdersOfNobody(t *testing.T) {
 	defer cancel()
 	faulty := redislock.New(nil, redislock.Options{})
 	for what, store := range map[string]*redislock.Store{"gone": open(t, client, redislock.Options{}), "faulty": faulty} {
-		if list, err := store.Orders(ctx, "a", "b"); err == nil {
+		if list, err := store.Inspect(ctx, "a", "b"); err == nil {
 			t.Errorf("%s: %+v", what, list)
 		}
-		if err := store.Order(ctx, "a", dlock.Change{}); err == nil {
-			t.Errorf("%s: ordered", what)
+		if err := store.Update(ctx, "a", dlock.Update{}); err == nil {
+			t.Errorf("%s: updated", what)
 		}
 		if err := store.Revoke(ctx, "a", 0, 1, ann); err == nil || errors.Is(err, dlock.ErrNotHeld) {
 			t.Errorf("%s: %v", what, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-var ann = dlock.Order{By: "ann", Note: "grün 世界 \U0001F512"}
+var ann = dlock.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
 
 // limitsWhileGranting has a limit of 2 ordered and taken back, again and again, while workers take, extend and release the slots of that name and
 // others order other things. From when the order is back until the next one is sent, no grant may be made beside two other leases. Nothing may fail: a
@@ -76,7 +76,7 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 					}
 					left := grants[:0]
 					for i, r := range results {
-						if r.Outcome == dlock.Unknown {
+						if r.Outcome == dlock.GrantUnknown {
 							left = append(left, grants[i])
 						}
 					}
@@ -93,8 +93,8 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 				return
 			case <-time.After(time.Millisecond):
 			}
-			if err := control.Order(ctx, name, dlock.Change{Trigger: &ann, Pause: &dlock.Pause{Order: ann}}); err != nil {
-				t.Errorf("order: %v", err)
+			if err := control.Update(ctx, name, dlock.Update{Trigger: &ann, Pause: &dlock.Pause{Origin: ann}}); err != nil {
+				t.Errorf("update: %v", err)
 			}
 			if err := control.Revoke(ctx, name, 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
 				t.Errorf("revoke: %v", err)
@@ -102,8 +102,8 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 		}
 	})
 	set := func(slots int) {
-		if err := control.Order(ctx, name, dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
-			t.Errorf("order: %v", err)
+		if err := control.Update(ctx, name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
+			t.Errorf("update: %v", err)
 		}
 	}
 	several := func(context.Context) error {
@@ -180,7 +180,7 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	limitsWhileGranting(t, s.hosts(t), 150)
 }
 
-// A limit that is ordered while a grant is being made comes after it.
+// A limit that is set while a grant is being made comes after it.
 //
 // Fails when the order does not wait for the rows: then the next attempt does not know of that grant, and is the second within a limit of one.
 func TestLimitWaitsForGrantsPostgres(t *testing.T) {
@@ -199,7 +199,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	}
 	release := func(g dlock.Grant) {
 		t.Helper()
-		if r, err := s.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.OK {
+		if r, err := s.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -214,24 +214,24 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	}
 	release(grants[0]) // which the next attempt would take
 	release(grants[2])
-	ordered, second := make(chan error, 1), make(chan error, 1)
+	updated, second := make(chan error, 1), make(chan error, 1)
 	go func() {
-		err := s.Order(context.Background(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}})
-		ordered <- err
+		err := s.Update(context.Background(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}})
+		updated <- err
 		_, err = s.TryAcquire(context.Background(), request("u"))
 		second <- err
 	}()
-	if err := servertest.Poll(10*time.Second, "the order waits", somebodyWaits(pool)); err != nil {
+	if err := servertest.Poll(10*time.Second, "the update waits", somebodyWaits(pool)); err != nil {
 		t.Error(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ordered; err != nil {
+	if err := <-updated; err != nil {
 		t.Error(err)
 	}
 	no, _ := errors.AsType[*dlock.NotAcquiredError](<-second)
-	if no == nil || no.Reason != dlock.Full || no.Holder.Host != "h" || no.News.Limit != 1 {
+	if no == nil || no.Reason != dlock.ReasonFull || no.Holder.Host != "h" || no.Info.SlotLimit != 1 {
 		t.Errorf("%+v: must be full, of the grant that was being made", no)
 	}
 }
@@ -256,7 +256,7 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	if _, err := s.Release(t.Context(), grants[:2]...); err != nil { // that of slot 2 stays
 		t.Fatal(err)
 	}
-	if err := s.Order(t.Context(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}}); err != nil {
+	if err := s.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := pool.Begin(t.Context())
@@ -288,9 +288,9 @@ func acquireAsT(s *sqllock.Store) string {
 	return "SELECT * FROM " + s.FunctionName("acquire") + "('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
 }
 
-// A grant that was decided on before a limit was ordered, and is made after that, keeps to it.
+// A grant that was decided on before a limit was set, and is made after that, keeps to it.
 //
-// Fails when it does not look again whether something has been ordered: there are two within a limit of one.
+// Fails when it does not look again whether there was an update: there are two within a limit of one.
 func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -333,7 +333,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	no, _ := errors.AsType[*dlock.NotAcquiredError](<-overtaken)
-	if no == nil || no.Reason != dlock.Full || no.Holder.Host != "h" || no.News.Limit != 1 {
+	if no == nil || no.Reason != dlock.ReasonFull || no.Holder.Host != "h" || no.Info.SlotLimit != 1 {
 		t.Errorf("%+v: must be full", no)
 	}
 }
@@ -370,10 +370,10 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	if again, err := s.TryAcquire(t.Context(), req); err != nil || again.Fence != g.Fence {
 		t.Errorf("asked again: %+v, %v: must be the same grant", again, err)
 	}
-	if held, err := s.List(t.Context(), "a", 1); err != nil || len(held) != 1 || held[0].Ends < 59*time.Minute {
+	if held, err := s.List(t.Context(), "a", 1); err != nil || len(held) != 1 || held[0].ExpiresIn < 59*time.Minute {
 		t.Errorf("%+v, %v: must last for an hour", held, err)
 	}
-	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.Lost || r[0].Revoked == nil {
+	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil {
 		t.Errorf("%+v, %v: must be revoked", r, err)
 	}
 }
@@ -381,21 +381,21 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 // What somebody writes into the table by hand is an order, too.
 //
 // Fails when the text has to be JSON: then the answer is an error of the store, and a timer runs as if that were down.
-func TestOrderByHandPostgres(t *testing.T) {
+func TestOverrideByHandPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
 	store := s.open(t, sqllock.Options{})
-	if err := store.Order(t.Context(), "a", dlock.Change{Trigger: &ann}); err != nil {
+	if err := store.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]dlock.Order{"'me'": {By: "me"}, "NULL": {}, "'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
+	for text, want := range map[string]dlock.Origin{"'me'": {By: "me"}, "NULL": {}, "'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
 		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_order = "+text+" WHERE resource_name = 'a:slot:' AND slot = -1")
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Paused || no.Order != want {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}
 	}
-	if o, err := store.Orders(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Order != ann {
+	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Origin != ann {
 		t.Errorf("%+v, %v: the trigger must be by ann", o, err)
 	}
 }

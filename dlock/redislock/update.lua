@@ -1,10 +1,10 @@
--- Order: change what is ordered for a semaphore. A part that is '' stays as it is.
+-- Update: change the overrides of a semaphore. A part that is '' stays as it is.
 --
--- KEYS[1] state   see acquire.lua. Of orders it has: version, until (µs: the end of the pause, or of a limit of 0; it stays when that is over), pause (JSON),
---                 limit (-1: as requests declare), limit_order (JSON), trigger (JSON), at (µs: of the trigger). From the first order on
+-- KEYS[1] state   see acquire.lua. Of overrides it has: version, until (µs: the end of the pause, or of a limit of 0; it stays when that is over), pause (JSON),
+--                 limit (-1: as requests declare), limit_order (JSON), trigger (JSON), at (µs: of the trigger). From the first update on
 --                 it does not expire
--- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its order
--- ARGV[3] limit   ARGV[4] its order
+-- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
+-- ARGV[3] limit   ARGV[4] its origin
 -- ARGV[5] trigger
 -- ARGV[6] other   ARGV[7] form: see acquire.lua
 --

@@ -1,6 +1,6 @@
--- Orders: what is ordered for a semaphore, and which of its ticks was claimed last.
+-- Inspect: the overrides of a semaphore, and which of its ticks was claimed last.
 --
--- KEYS[1] state: see acquire.lua and order.lua
+-- KEYS[1] state: see acquire.lua and update.lua
 --
 -- Returns {now µs, version, until µs, pause, limit, limit_order, trigger, at µs, tick µs, claimer}, each '' if there is none
 

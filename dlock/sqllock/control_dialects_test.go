@@ -15,14 +15,14 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// orderColumns are those that orders came with.
-var orderColumns = []string{
+// overrideColumns are those that overrides came with.
+var overrideColumns = []string{
 	"revoked", "orders_version", "paused_until", "pause_order", "slot_limit", "limit_order", "triggered_at", "trigger_order",
 }
 
 // Fails when one of them is not among those that are wanted.
-func TestMissingOrderColumns(t *testing.T) {
-	for _, column := range orderColumns {
+func TestMissingOverrideColumns(t *testing.T) {
+	for _, column := range overrideColumns {
 		t.Run("MySQL "+column, func(t *testing.T) {
 			t.Parallel()
 			withoutColumn(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip), column)
@@ -50,23 +50,23 @@ func TestLimitsWhileGrantingSQLite(t *testing.T) {
 	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 60)
 }
 
-// firstOrders has many use a name for the first time, all at once: some order, the others want a slot. None may fail, and nothing may be forgotten.
-func firstOrders(t *testing.T, open func() dlock.DistributedLock, names int) {
+// firstUpdates has many use a name for the first time, all at once: some order, the others want a slot. None may fail, and nothing may be forgotten.
+func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 	t.Helper()
 	hosts := []*sqllock.Store{open().(*sqllock.Store), open().(*sqllock.Store)}
 	for i := range names {
 		name := "new" + strconv.Itoa(i)
 		at := time.Now()
-		changes := []dlock.Change{
-			{Limit: &dlock.Limit{Order: ann, Slots: 1}}, {Trigger: &ann}, {Pause: &dlock.Pause{Order: ann}},
+		changes := []dlock.Update{
+			{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Pause: &dlock.Pause{Origin: ann}},
 		}
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		granted := 0
 		for c, change := range changes {
 			all.Go(func() {
-				if err := hosts[c%len(hosts)].Order(context.Background(), name, change); err != nil {
-					t.Errorf("order: %v", err)
+				if err := hosts[c%len(hosts)].Update(context.Background(), name, change); err != nil {
+					t.Errorf("update: %v", err)
 				}
 			})
 		}
@@ -84,36 +84,36 @@ func firstOrders(t *testing.T, open func() dlock.DistributedLock, names int) {
 			})
 		}
 		all.Wait()
-		o, err := hosts[0].Orders(t.Context(), name)
-		if err != nil || granted != 1 || o[0].Limit == nil || o[0].Trigger == nil || !o[0].Tick.Equal(time.UnixMicro(at.UnixMicro())) {
+		o, err := hosts[0].Inspect(t.Context(), name)
+		if err != nil || granted != 1 || o[0].Limit == nil || o[0].Trigger == nil || !o[0].LastTick.Equal(time.UnixMicro(at.UnixMicro())) {
 			t.Errorf("%d granted; orders %+v, %v", granted, o, err)
 		}
 		_, err = hosts[1].TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 4, Token: "late", TTL: time.Hour})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Full || no.News.Limit != 1 {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull || no.Info.SlotLimit != 1 {
 			t.Errorf("%v: must be full, by the limit", err)
 		}
 	}
 }
 
 // Fails when the row of a name, which an order makes, too, may be made once only.
-func TestFirstOrdersAtTheSameTime(t *testing.T) {
+func TestFirstUpdatesAtTheSameTime(t *testing.T) {
 	t.Run("MySQL", func(t *testing.T) {
 		t.Parallel()
-		firstOrders(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).hosts(t), 30)
+		firstUpdates(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).hosts(t), 30)
 	})
 	t.Run("SQLite", func(t *testing.T) {
 		t.Parallel()
 		brisk(t)
-		firstOrders(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 15)
+		firstUpdates(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 15)
 	})
 }
 
-// refusedByOrder orders what refuses requests, calls lock, which locks whatever can be locked, and expects that all are refused all the same.
-func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
+// refusedByOverride sets what refuses requests, calls lock, which locks whatever can be locked, and expects that all are refused all the same.
+func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	t.Helper()
-	order := func(name string, changes ...dlock.Change) {
+	update := func(name string, changes ...dlock.Update) {
 		for _, change := range changes {
-			if err := store.Order(t.Context(), name, change); err != nil {
+			if err := store.Update(t.Context(), name, change); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -131,15 +131,15 @@ func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
 	if _, err := acquire("held", "v", &dlock.Tick{At: begun.Add(-time.Minute), Max: 3}); err != nil {
 		t.Fatal(err)
 	}
-	order("paused", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}})
-	order("none", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 0}})
-	order("first", dlock.Change{Trigger: &ann})
+	update("paused", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}})
+	update("none", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 0}})
+	update("first", dlock.Update{Trigger: &ann})
 	for _, token := range []string{"a", "b"} {
 		if _, err := acquire("limited", token, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	order("limited", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}})
+	update("limited", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}})
 	var grants []dlock.Grant
 	for _, token := range []string{"c", "d", "e"} {
 		g, err := acquire("lowered", token, nil)
@@ -148,50 +148,50 @@ func refusedByOrder(t *testing.T, store *sqllock.Store, lock func()) {
 		}
 		grants = append(grants, g)
 	}
-	order("lowered", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 1}})
+	update("lowered", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}})
 	if _, err := store.Release(t.Context(), grants[0]); err != nil {
 		t.Fatal(err)
 	}
-	order("resumed", dlock.Change{Pause: &dlock.Pause{Order: ann, For: time.Hour}}, dlock.Change{Pause: &dlock.Pause{Order: ann}})
+	update("resumed", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}, dlock.Update{Pause: &dlock.Pause{Origin: ann}})
 	lock()
 	for name, want := range map[string]struct {
 		reason dlock.Reason
 		tick   *dlock.Tick
 		holder string
 	}{
-		"paused":  {dlock.Paused, nil, ""},
-		"none":    {dlock.Paused, nil, ""},
-		"resumed": {dlock.Paused, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
-		"first":   {dlock.TickFirst, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
-		"run":     {dlock.TickTaken, &dlock.Tick{At: begun, Max: 3, Missed: begun}, "h-t"},
-		"held":    {dlock.TickHeld, &dlock.Tick{At: begun, Max: 3, Missed: begun}, ""},
-		"limited": {dlock.Full, nil, "h-a"},
-		"lowered": {dlock.Full, nil, "h-d"}, // slot 0 is free, and one too many is held
+		"paused":  {dlock.ReasonPaused, nil, ""},
+		"none":    {dlock.ReasonPaused, nil, ""},
+		"resumed": {dlock.ReasonPaused, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
+		"first":   {dlock.ReasonTickFirst, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
+		"run":     {dlock.ReasonTickTaken, &dlock.Tick{At: begun, Max: 3, Missed: begun}, "h-t"},
+		"held":    {dlock.ReasonTickHeld, &dlock.Tick{At: begun, Max: 3, Missed: begun}, ""},
+		"limited": {dlock.ReasonFull, nil, "h-a"},
+		"lowered": {dlock.ReasonFull, nil, "h-d"}, // slot 0 is free, and one too many is held
 	} {
 		_, err := acquire(name, "u", want.tick)
 		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.Paused && no.Order != ann ||
-			want.reason == dlock.Full && (no.Ends < 30*time.Minute || no.Since > time.Minute) {
+		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.ReasonPaused && no.PausedBy != ann ||
+			want.reason == dlock.ReasonFull && (no.ExpiresIn < 30*time.Minute || no.HeldFor > time.Minute) {
 			t.Errorf("%s: %+v, %v: must be refused with %s", name, no, err, want.reason)
 		}
 	}
-	if o, err := store.Orders(t.Context(), "paused", "none"); err != nil || o[0].Pause == nil || o[1].Limit == nil {
-		t.Errorf("orders: %+v, %v", o, err)
+	if o, err := store.Inspect(t.Context(), "paused", "none"); err != nil || o[0].Pause == nil || o[1].Limit == nil {
+		t.Errorf("inspect: %+v, %v", o, err)
 	}
 }
 
 // Fails when the first look is left out, or locks something; and when the holder that a limit names is one of the slots within it.
-func TestOrdersRefuseWithoutALockMySQL(t *testing.T) {
+func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := sceneMySQL(t, oneTrip)
-	refusedByOrder(t, store, func() { other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE") })
+	refusedByOverride(t, store, func() { other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE") })
 }
 
 // Fails when the first look is left out; and when the holder that a limit names is one of the slots within it.
-func TestOrdersRefuseWithoutALockSQLite(t *testing.T) {
+func TestOverridesRefuseWithoutALockSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t)).migrated(t)
-	refusedByOrder(t, s.open(t, sqllock.Options{}), func() { s.exec(t, "BEGIN IMMEDIATE") })
+	refusedByOverride(t, s.open(t, sqllock.Options{}), func() { s.exec(t, "BEGIN IMMEDIATE") })
 }
 
 // A lease that is revoked while it is being extended is lost by that order, whatever the transaction has seen before.
@@ -233,8 +233,8 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	}
 	other.does(`UPDATE distributed_locks SET revoked = '{"by":"ann"}' WHERE resource_name = 'a:slot:' AND slot = 1`, "COMMIT")
 	got := <-done
-	if got.err != nil || got.results[0].Outcome != dlock.OK || got.results[1].Outcome != dlock.Lost || got.results[1].Revoked == nil || got.results[1].Revoked.By != "ann" {
-		t.Errorf("%+v, %v: the second must be lost, by order of ann", got.results, got.err)
+	if got.err != nil || got.results[0].Outcome != dlock.GrantOK || got.results[1].Outcome != dlock.GrantLost || got.results[1].RevokedBy == nil || got.results[1].RevokedBy.By != "ann" {
+		t.Errorf("%+v, %v: the second must be lost, revoked by ann", got.results, got.err)
 	}
 }
 
@@ -250,15 +250,15 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 		t.Fatal(err)
 	}
 	head := " WHERE resource_name = 'a:slot:' AND slot = -1"
-	for text, want := range map[string]dlock.Order{
+	for text, want := range map[string]dlock.Origin{
 		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"}, "'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"}, "'5'": {By: "5"}, "''": {},
 	} {
 		s.exec(t, "UPDATE "+s.table+" SET paused_until = "+inAnHour+", pause_order = "+text+head)
 		_, err := acquire("u")
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.Paused || no.Order != want {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}
-		if o, err := store.Orders(t.Context(), "a"); err != nil || o[0].Pause == nil || o[0].Pause.Order != want {
+		if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Pause == nil || o[0].Pause.Origin != want {
 			t.Errorf("%s: %+v, %v: must be paused by %+v", text, o, err, want)
 		}
 		s.exec(t, "UPDATE "+s.table+" SET revoked = "+text+" WHERE resource_name = 'a:slot:' AND slot = 0")
@@ -266,16 +266,16 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 		switch {
 		case err != nil:
 			t.Errorf("%s: extend: %v", text, err)
-		case text == "NULL" && r[0].Outcome != dlock.OK:
+		case text == "NULL" && r[0].Outcome != dlock.GrantOK:
 			t.Errorf("%s: extend: %+v", text, r)
-		case text != "NULL" && (r[0].Outcome != dlock.Lost || r[0].Revoked == nil || *r[0].Revoked != want):
+		case text != "NULL" && (r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != want):
 			t.Errorf("%s: extend: %+v: must be revoked by %+v", text, r, want)
 		}
 	}
 	// A number of slots that makes no sense is none.
 	s.exec(t, "UPDATE "+s.table+" SET paused_until = NULL, slot_limit = -5"+head)
 	second, err := acquire("v")
-	if err != nil || second.Slot == g.Slot || second.News.Limit != 0 {
+	if err != nil || second.Slot == g.Slot || second.Info.SlotLimit != 0 {
 		t.Errorf("%+v, %v: must be the other slot", second, err)
 	}
 	if _, err := acquire("w"); !errors.Is(err, dlock.ErrNotAcquired) {
@@ -284,7 +284,7 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 }
 
 // Fails when the text has to be JSON, when the character set of a connection changes it, and when a limit below nothing hides the leases.
-func TestOrdersByHand(t *testing.T) {
+func TestOverridesByHand(t *testing.T) {
 	for way, params := range map[string]string{"one trip": oneTrip, "latin1": oneTrip + "&charset=latin1", "prepared": ""} {
 		t.Run("MySQL "+way, func(t *testing.T) {
 			t.Parallel()
@@ -301,7 +301,7 @@ func TestOrdersByHand(t *testing.T) {
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
-		if err := store.Order(t.Context(), "a", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: slots}}); err != nil {
+		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -335,21 +335,21 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 		t.Errorf("asked again: %+v, %v", g, err)
 	}
 	held, err := store.List(t.Context(), "a", 1)
-	if err != nil || len(held) != 3 || held[1].Ends < 30*time.Minute || held[2].Ends < 30*time.Minute {
+	if err != nil || len(held) != 3 || held[1].ExpiresIn < 30*time.Minute || held[2].ExpiresIn < 30*time.Minute {
 		t.Errorf("%+v, %v: slots 1 and 2 must last for an hour, because whoever asked trusts them from now on", held, err)
 	}
 	r, err := store.Extend(t.Context(), 2*time.Hour, grants[2])
-	if err != nil || r[0].Outcome != dlock.Lost || r[0].Revoked == nil || *r[0].Revoked != ann {
-		t.Errorf("the first heartbeat of the lease that was revoked: %+v, %v: must be lost, by order of ann", r, err)
+	if err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != ann {
+		t.Errorf("the first heartbeat of the lease that was revoked: %+v, %v: must be lost, revoked by ann", r, err)
 	}
-	if held, err := store.List(t.Context(), "a", 1); err != nil || len(held) != 3 || held[2].Ends > time.Hour {
+	if held, err := store.List(t.Context(), "a", 1); err != nil || len(held) != 3 || held[2].ExpiresIn > time.Hour {
 		t.Errorf("%+v, %v: a heartbeat must not prolong what was revoked", held, err)
 	}
 }
 
 // Fails when a token is looked for in the slots that are declared only, and when a lease that was revoked ends before whoever asked
 // for it again ceases to trust it: its slot would have two valid holders.
-func TestAskedAgainAfterOrders(t *testing.T) {
+func TestAskedAgainAfterUpdates(t *testing.T) {
 	t.Run("MySQL", func(t *testing.T) {
 		t.Parallel()
 		askedAgain(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).open(t, sqllock.Options{}))
@@ -360,8 +360,8 @@ func TestAskedAgainAfterOrders(t *testing.T) {
 	})
 }
 
-// What is ordered is one transaction, and so is what is told of many names.
-func TestStatementsOfOrdersSQLite(t *testing.T) {
+// The overrides is one transaction, and so is what is told of many names.
+func TestStatementsOfUpdatesSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
 	h := &hook{}
@@ -384,9 +384,9 @@ func TestStatementsOfOrdersSQLite(t *testing.T) {
 		call func()
 	}{
 		{"order", write("INSERT"), func() {
-			err = store.Order(t.Context(), "a1", dlock.Change{Limit: &dlock.Limit{Order: ann, Slots: 2}, Pause: &dlock.Pause{Order: ann}, Trigger: &ann})
+			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}, Pause: &dlock.Pause{Origin: ann}, Trigger: &ann})
 		}},
-		{"orders", []string{"SELECT"}, func() { _, err = store.Orders(t.Context(), names...) }},
+		{"orders", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},
 		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "INSERT", "COMMIT"}, func() {
 			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a1", Slots: 1, Token: "t", TTL: time.Hour})
 		}},

@@ -1,0 +1,141 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Controller is a store that keeps overrides for the semaphore of a name: a pause, a limit of slots, and requests for
+// a run. It is optional. The store itself enforces them: TryAcquire refuses a paused name and keeps to the limit. Nobody
+// polls: every answer carries Info.Version, which grows with every update, and Extend tells the holder of a revoked lease.
+// Overrides stay until they are changed, however long the name is unused, and are lost with the store's data. A mutex has
+// none.
+type Controller interface {
+	// Update changes the overrides of a name in one atomic step. Each part that is set replaces the one before. An update
+	// without parts only makes Info.Version grow.
+	Update(ctx context.Context, name string, update Update) error
+
+	// Inspect returns the overrides of each name, in the order of the names, and the latest tick claimed. An error means
+	// that nothing is known of any of them.
+	Inspect(ctx context.Context, names ...string) ([]ControlState, error)
+
+	// Revoke marks the lease of a slot: from then on Extend answers GrantLost for it, with by as RevokedBy. The slot stays
+	// taken until its holder releases it or the lease ends, never shorter. The fence says which lease is meant. It returns
+	// ErrNotHeld if that lease is not held (any more).
+	Revoke(ctx context.Context, name string, slot int, fence Fence, by Origin) error
+}
+
+// ErrNotHeld is returned by Controller.Revoke when the lease that is meant is not held.
+var ErrNotHeld = errors.New("not held")
+
+// MaxOriginLen is the longest Origin.By and Origin.Note, in bytes.
+const MaxOriginLen = 256
+
+// An Origin says who made a change, and why.
+type Origin struct {
+	By   string `json:"by"`             // a person or a program; 1 to 256 bytes of text without control characters
+	Note string `json:"note,omitempty"` // 0 to 256 bytes of such text
+}
+
+func (o Origin) String() string {
+	if o.Note == "" {
+		return "by " + o.By
+	}
+	return fmt.Sprintf("by %s: %s", o.By, o.Note)
+}
+
+// Validate says what is wrong with an origin.
+func (o Origin) Validate() error {
+	if o.By == "" {
+		return errors.New("an empty By: say who makes the change")
+	}
+	for _, text := range []string{o.By, o.Note} {
+		if len(text) > MaxOriginLen {
+			return fmt.Errorf("%.20q… in By or Note is %d bytes long: at most %d", text, len(text), MaxOriginLen)
+		}
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%q in By or Note is not valid UTF-8: use text", text)
+		}
+		for _, r := range text {
+			if unicode.IsControl(r) {
+				return fmt.Errorf("%q in By or Note has a control character: take it out", text)
+			}
+		}
+	}
+	return nil
+}
+
+// An Update is what Controller.Update changes. A part that is nil stays as it is.
+type Update struct {
+	Pause   *Pause
+	Limit   *Limit
+	Trigger *Origin // ask for one run now; the store notes the time
+}
+
+// A Pause makes the store refuse a name (ReasonPaused).
+type Pause struct {
+	Origin
+	For time.Duration // from now, by the store's clock. 0 or less: resume
+}
+
+// A Limit has a semaphore grant at most so many slots at once, whatever requests declare: also more than they declare. It changes nothing of how
+// often a tick may start, Tick.Max. Leases that go on
+// are not ended; no new one is granted until fewer than the limit are held.
+type Limit struct {
+	Origin
+	Slots int // 1 to MaxSlots. 0: nothing is granted (ReasonPaused). Less than 0: as requests declare
+}
+
+// Validate reports every fault of the update. Stores call it first.
+func (u Update) Validate() error {
+	var errs []error
+	if u.Pause != nil {
+		errs = append(errs, u.Pause.Origin.Validate())
+		if u.Pause.For > MaxPause {
+			errs = append(errs, fmt.Errorf("a pause of %v: at most %v", u.Pause.For, MaxPause))
+		}
+	}
+	if u.Limit != nil {
+		errs = append(errs, u.Limit.Origin.Validate())
+		if u.Limit.Slots > MaxSlots {
+			errs = append(errs, fmt.Errorf("a limit of %d slots: at most %d", u.Limit.Slots, MaxSlots))
+		}
+	}
+	if u.Trigger != nil {
+		errs = append(errs, u.Trigger.Validate())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("dlock: invalid update: %w", err)
+	}
+	return nil
+}
+
+// MaxPause is the longest pause.
+const MaxPause = 10 * 365 * 24 * time.Hour
+
+// A ControlState is the overrides of a name, and its latest tick.
+type ControlState struct {
+	Name    string
+	Version int64    // grows with every change, across loss of the store's data; 0: it was never updated
+	Pause   *Pause   // For is the time left; nil: not paused
+	Limit   *Limit   // nil: as requests declare
+	Trigger *Trigger // the latest; nil: there was none
+
+	// Err: what went wrong for this name alone, of which then nothing is known.
+	Err error
+
+	// The latest tick claimed, and who claimed it last; zero: none is known.
+	LastTick  time.Time
+	ClaimedBy Holder
+}
+
+// A Trigger asks for one run. Who wants to be the one claims its instant, At, as a Tick of a name that all agree on.
+type Trigger struct {
+	Origin
+	At  time.Time     // the instant of the update, by the store's clock; later than that of any trigger before
+	Ago time.Duration // how long ago that was
+}

@@ -1,0 +1,494 @@
+package dlocktest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var controlling = []promise{
+	{name: "control/stated", show: controlStated},
+	{name: "control/a paused name grants nothing", given: needsControl, show: paused},
+	{name: "control/a pause ends by itself", given: needsControl, show: pauseEnds},
+	{name: "control/a pause leaves leases alone", given: needsControl, show: pauseLeavesLeases},
+	{name: "control/a limit that was raised", given: needsControl, show: limitRaised},
+	{name: "control/a limit that was lowered", given: needsControl, show: limitLowered},
+	{name: "control/a limit of nothing", given: needsControl, show: limitZero},
+	{name: "control/every answer tells of them", given: needsControl, show: updatesTold},
+	{name: "control/read back as given", given: needsControl, show: updatesRead},
+	{name: "control/outlive the use of the name", given: needsControl, show: updatesStay},
+	{name: "control/are their name's own", given: needsControl, show: updatesApart},
+	{name: "control/a trigger has one instant", given: needsControl, show: triggerInstant},
+	{name: "control/nonsense is refused", given: needsControl, show: updatesChecked},
+	{name: "control/who has a tick", given: needsControl, show: tickHolder},
+	{name: "revoke/the holder is told", given: needsControl, show: revokeTold},
+	{name: "revoke/the slot stays taken", given: needsControl, show: revokeKeepsSlot},
+	{name: "revoke/ends with its lease", given: needsControl, show: revokeEnds},
+	{name: "revoke/the lease that is meant", given: needsControl, show: revokeFence},
+}
+
+func needsControl(f Features) string {
+	if !f.Control {
+		return "the store does not state Control"
+	}
+	return ""
+}
+
+func controlStated(c *check) {
+	if _, ok := c.host().store.(dlock.Controller); ok != c.h.Features.Control {
+		c.errorf("the store is a dlock.Controller: %t, and states Control: %t", ok, c.h.Features.Control)
+	}
+}
+
+// ann is who makes updates. What people write must come back as it is, and never be more than text.
+var ann = dlock.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`, Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
+
+func (h *host) controller() dlock.Controller {
+	ctl, ok := h.store.(dlock.Controller)
+	if !ok {
+		h.c.fatalf("the store states Control and is no dlock.Controller")
+	}
+	return ctl
+}
+
+func (h *host) update(name string, change dlock.Update) {
+	ctx, cancel := callContext()
+	defer cancel()
+	if err := h.controller().Update(ctx, name, change); err != nil {
+		h.c.note(2, "update of %q: %v", name, err)
+		panic(giveUp{})
+	}
+}
+
+func (h *host) pauseFor(name string, d time.Duration) {
+	h.update(name, dlock.Update{Pause: &dlock.Pause{Origin: ann, For: d}})
+}
+
+func (h *host) limit(name string, slots int) {
+	h.update(name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}})
+}
+
+func (h *host) inspect(names ...string) []dlock.ControlState {
+	ctx, cancel := callContext()
+	defer cancel()
+	list, err := h.controller().Inspect(ctx, names...)
+	if err != nil || len(list) != len(names) {
+		h.c.note(2, "overrides of %q: %d, %v", names, len(list), err)
+		panic(giveUp{})
+	}
+	for i, o := range list {
+		if o.Name != names[i] {
+			h.c.note(2, "overrides of %q: the answer speaks of %q", names[i], o.Name)
+		}
+	}
+	return list
+}
+
+// paused catches a store that grants what is paused, or tells not why.
+func paused(c *check) {
+	a, b := c.host(), c.host()
+	a.pauseFor("x", time.Hour)
+	for _, slots := range []int{1, 3} {
+		for _, h := range []*host{a, b} {
+			no := h.mustRefuse(c.request("x", slots), dlock.ReasonPaused)
+			if no.PausedBy != ann {
+				c.errorf("paused %+v: must be %+v", no.PausedBy, ann)
+			}
+			if no.ExpiresIn <= time.Hour-time.Minute || no.ExpiresIn > time.Hour {
+				c.errorf("paused for another %v: must be just under an hour", no.ExpiresIn)
+			}
+		}
+	}
+	if c.h.Features.AtomicTick {
+		b.mustRefuse(c.tick("x", 1, thisSecond(), 1), dlock.ReasonPaused)
+	}
+	a.pauseFor("x", 2*time.Hour) // a second pause takes the place of the first
+	if no := b.mustRefuse(c.request("x", 1), dlock.ReasonPaused); no.ExpiresIn < time.Hour {
+		c.errorf("paused anew for 2 h: %v left", no.ExpiresIn)
+	}
+	b.pauseFor("x", 0)
+	g := a.mustAcquire(c.request("x", 1))
+	c.want("release", a.release(g.grant), dlock.GrantOK)
+	if c.h.Features.AtomicTick { // a tick that was refused is not spent
+		b.mustAcquire(c.tick("x", 1, thisSecond(), 1))
+	}
+	b.pauseFor("x", -time.Second) // resume what is not paused
+}
+
+func pauseEnds(c *check) {
+	a, b := c.host(), c.host()
+	sent := time.Now()
+	a.pauseFor("x", c.h.TTL)
+	got := time.Now()
+	var last attempt
+	ended := c.poll(time.Until(got.Add(c.h.TTL+c.h.Slack))+c.step(), c.step(), func() bool {
+		last = b.try(c.request("x", 2))
+		return last.err == nil
+	})
+	if !ended {
+		c.fatalf("paused for %v, and %v later still: %v", c.h.TTL, last.got.Sub(got), last.err)
+	}
+	if last.got.Before(sent.Add(c.h.TTL)) {
+		c.errorf("paused for %v, and granted %v later", c.h.TTL, last.got.Sub(sent))
+	}
+	if p := b.inspect("x")[0].Pause; p != nil {
+		c.errorf("a pause that is over is told: %+v", p)
+	}
+}
+
+// pauseLeavesLeases catches a pause that ends what goes on.
+func pauseLeavesLeases(c *check) {
+	h := c.host()
+	g := h.mustAcquire(c.request("x", 2)).grant
+	h.pauseFor("x", time.Hour)
+	c.want("extend", h.extend(c.long, g), dlock.GrantOK)
+	c.want("release", h.release(g), dlock.GrantOK)
+}
+
+func limitRaised(c *check) {
+	a, b := c.host(), c.host()
+	a.limit("x", 3)
+	seen := make(map[int]bool)
+	for range 3 {
+		g := b.mustAcquire(c.request("x", 1))
+		if g.grant.Info.SlotLimit != 3 {
+			c.errorf("a grant tells of a limit of %d: must be 3", g.grant.Info.SlotLimit)
+		}
+		seen[g.grant.Slot] = true
+		c.want("extend", a.extend(c.long, g.grant), dlock.GrantOK)
+	}
+	if len(seen) != 3 || !seen[0] || !seen[1] || !seen[2] {
+		c.errorf("slots %v: must be 0, 1 and 2", seen)
+	}
+	if no := a.mustRefuse(c.request("x", 1), dlock.ReasonFull); no.Info.SlotLimit != 3 {
+		c.errorf("a refusal tells of a limit of %d: must be 3", no.Info.SlotLimit)
+	}
+	a.limit("x", 4)
+	g := a.mustAcquire(c.request("x", 1))
+	c.want("release", b.release(g.grant), dlock.GrantOK)
+	a.limit("x", -1)
+	if no := a.mustRefuse(c.request("x", 1), dlock.ReasonFull); no.Info.SlotLimit != 0 {
+		c.errorf("a limit of %d is told, after it was taken back: must be 0", no.Info.SlotLimit)
+	}
+}
+
+// limitLowered catches a store that grants a low slot while more than the limit are held: that would be one more, not one less.
+func limitLowered(c *check) {
+	a, b := c.host(), c.host()
+	for _, free := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		name := fmt.Sprint("x", free)
+		grants := a.fill(name, 3)
+		b.limit(name, 1)
+		for _, i := range free {
+			no := b.mustRefuse(c.request(name, 3), dlock.ReasonFull)
+			if c.h.Features.Holders && no.Holder == (dlock.Holder{}) {
+				c.errorf("a refusal by the limit names no holder")
+			}
+			c.want("extend", a.extend(c.long, grants[i]), dlock.GrantOK)
+			c.want("release", a.release(grants[i]), dlock.GrantOK)
+		}
+		one := b.mustAcquire(c.request(name, 3))
+		if one.grant.Slot != 0 {
+			c.errorf("slot %d within a limit of 1", one.grant.Slot)
+		}
+		a.mustRefuse(c.request(name, 3), dlock.ReasonFull)
+	}
+}
+
+func limitZero(c *check) {
+	a, b := c.host(), c.host()
+	a.limit("x", 0)
+	no := b.mustRefuse(c.request("x", 3), dlock.ReasonPaused)
+	if no.PausedBy != ann || no.ExpiresIn != 0 {
+		c.errorf("a limit of 0: %+v for %v: must be %+v without an end", no.PausedBy, no.ExpiresIn, ann)
+	}
+	a.limit("x", 2)
+	b.mustAcquire(c.request("x", 3))
+	b.mustAcquire(c.request("x", 3))
+	b.mustRefuse(c.request("x", 3), dlock.ReasonFull)
+}
+
+func updatesTold(c *check) {
+	a, b := c.host(), c.host()
+	g := a.mustAcquire(c.request("x", 1)).grant
+	if v := g.Info.Version; v != 0 {
+		c.errorf("version %d before any update: must be 0", v)
+	}
+	var last int64
+	for _, change := range []dlock.Update{
+		{}, {Pause: &dlock.Pause{Origin: ann, For: time.Minute}}, {Pause: &dlock.Pause{Origin: ann}},
+		{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Limit: &dlock.Limit{Origin: ann, Slots: -1}},
+	} {
+		b.update("x", change)
+		refusal := b.try(c.request("x", 1))
+		version := refusal.info().Version
+		if version <= last {
+			c.errorf("version %d after %d, with a refusal after %+v: must grow", version, last, change)
+		}
+		if v := a.extend(c.long, g)[0].Info.Version; v != version {
+			c.errorf("an extension tells version %d: must be %d", v, version)
+		}
+		if v := b.inspect("x")[0].Version; v != version {
+			c.errorf("Inspect tells version %d: must be %d", v, version)
+		}
+		last = version
+	}
+	a.release(g)
+	if v := b.mustAcquire(c.request("x", 1)).grant.Info.Version; v != last {
+		c.errorf("a grant tells version %d: must be %d", v, last)
+	}
+}
+
+func updatesRead(c *check) {
+	a, b := c.host(), c.host()
+	bob := dlock.Origin{By: "bob"}
+	longest := dlock.Origin{By: strings.Repeat("é", dlock.MaxOriginLen/2), Note: strings.Repeat("n", dlock.MaxOriginLen)}
+	a.update("all", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Limit: &dlock.Limit{Origin: bob, Slots: 7}, Trigger: &longest})
+	a.update("part", dlock.Update{Limit: &dlock.Limit{Origin: longest, Slots: 0}})
+	list := b.inspect("all", "none", "part", "all")
+	for _, i := range []int{0, 3} {
+		o := list[i]
+		if o.Pause == nil || o.Pause.Origin != ann || o.Pause.For <= 59*time.Minute || o.Pause.For > time.Hour {
+			c.errorf("pause %+v: must be %+v for about an hour", o.Pause, ann)
+		}
+		if o.Limit == nil || *o.Limit != (dlock.Limit{Origin: bob, Slots: 7}) {
+			c.errorf("limit %+v: must be 7 by bob", o.Limit)
+		}
+		if o.Trigger == nil || o.Trigger.Origin != longest || o.Trigger.Ago < 0 || o.Trigger.Ago > time.Minute {
+			c.errorf("trigger %+v: must have the longest origin", o.Trigger)
+		}
+	}
+	if o := list[1]; o != (dlock.ControlState{Name: "none"}) {
+		c.errorf("overrides of a name that has none: %+v", o)
+	}
+	if o := list[2]; o.Pause != nil || o.Trigger != nil || o.Limit == nil || *o.Limit != (dlock.Limit{Origin: longest}) {
+		c.errorf("overrides %+v: must be a limit of 0 and nothing else", o)
+	}
+	// Each part is changed by itself.
+	b.update("all", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: -1}})
+	if o := a.inspect("all")[0]; o.Limit != nil || o.Pause == nil || o.Trigger == nil {
+		c.errorf("after the limit was taken back: %+v", o)
+	}
+	b.update("all", dlock.Update{Pause: &dlock.Pause{Origin: ann}})
+	if o := a.inspect("all")[0]; o.Pause != nil || o.Trigger == nil {
+		c.errorf("after it was resumed: %+v", o)
+	}
+}
+
+func updatesStay(c *check) {
+	a, b := c.host(), c.host()
+	a.limit("x", 1)
+	for range 3 {
+		g := b.mustAcquire(c.request("x", 3))
+		a.mustRefuse(c.request("x", 3), dlock.ReasonFull)
+		c.want("release", b.release(g.grant), dlock.GrantOK)
+	}
+}
+
+func updatesApart(c *check) {
+	h := c.host()
+	h.pauseFor("x", time.Hour)
+	h.mustAcquire(c.request("xx", 1))
+	h.mustAcquire(c.request("y", 3))
+	h.mustAcquire(c.request("x", 0)) // the mutex of that name is another lock
+	h.mustRefuse(c.request("x", 1), dlock.ReasonPaused)
+}
+
+func triggerInstant(c *check) {
+	a, b := c.host(), c.host()
+	before := time.Now()
+	a.update("x", dlock.Update{Trigger: &ann})
+	first := b.inspect("x")[0].Trigger
+	if first == nil || first.Origin != ann {
+		c.fatalf("trigger %+v", first)
+	}
+	if ago := time.Since(before); first.Ago < 0 || first.Ago > ago+c.h.Slack {
+		c.errorf("triggered %v ago: must be at most %v", first.Ago, ago)
+	}
+	a.limit("x", 2)
+	if again := b.inspect("x")[0].Trigger; again == nil || !again.At.Equal(first.At) {
+		c.errorf("the instant of a trigger was %v and is %+v", first.At, again)
+	}
+	c.pause()
+	b.update("x", dlock.Update{Trigger: &ann})
+	second := a.inspect("x")[0].Trigger
+	if second == nil || !second.At.After(first.At) {
+		c.errorf("a second trigger %+v: must be later than %v", second, first.At)
+	}
+	if c.h.Features.AtomicTick { // its instant can be claimed
+		a.mustAcquire(c.tick("claim", 0, second.At, 1))
+		b.mustRefuse(c.tick("claim", 0, second.At, 1), dlock.ReasonTickTaken)
+		b.mustRefuse(c.tick("claim", 0, first.At, 1), dlock.ReasonTickLate)
+	}
+}
+
+func updatesChecked(c *check) {
+	h := c.host()
+	ctx, cancel := callContext()
+	defer cancel()
+	ctl := h.controller()
+	for _, change := range []dlock.Update{
+		{Pause: &dlock.Pause{For: time.Hour}},
+		{Pause: &dlock.Pause{Origin: ann, For: dlock.MaxPause + 1}},
+		{Limit: &dlock.Limit{Origin: ann, Slots: dlock.MaxSlots + 1}},
+		{Limit: &dlock.Limit{Slots: 1}},
+		{Trigger: &dlock.Origin{By: "x", Note: "a\nb"}},
+		{Trigger: &dlock.Origin{By: strings.Repeat("x", dlock.MaxOriginLen+1)}},
+		{Trigger: &dlock.Origin{By: "\xff"}},
+	} {
+		if err := ctl.Update(ctx, "x", change); err == nil {
+			c.errorf("%+v was accepted", change)
+		}
+	}
+	if err := ctl.Update(ctx, "a:slot:b", dlock.Update{}); err == nil {
+		c.errorf("an update of a name that no lock may have was accepted")
+	}
+	if err := ctl.Revoke(ctx, "x", 0, 1, dlock.Origin{}); err == nil || errors.Is(err, dlock.ErrNotHeld) {
+		c.errorf("revoked by nobody: %v", err)
+	}
+	if o := h.inspect("x")[0]; o != (dlock.ControlState{Name: "x"}) {
+		c.errorf("updates that were refused are there: %+v", o)
+	}
+}
+
+// tickHolder: who asks why a tick was not his is told who had it.
+func tickHolder(c *check) {
+	if !c.h.Features.AtomicTick {
+		return
+	}
+	a, b := c.host(), c.host()
+	at := thisSecond()
+	first, second := c.tick("x", 3, at, 2), c.tick("x", 3, at, 2)
+	a.mustAcquire(first)
+	a.release(a.mustAcquire(second).grant)
+	if no := b.mustRefuse(c.tick("x", 3, at, 2), dlock.ReasonTickTaken); no.Holder != second.Holder {
+		c.errorf("the tick was taken by %v: must be %v", no.Holder, second.Holder)
+	}
+	if o := b.inspect("x")[0]; !o.LastTick.Equal(at) || o.ClaimedBy != second.Holder {
+		c.errorf("the last tick %v of %v: must be %v of %v", o.LastTick, o.ClaimedBy, at, second.Holder)
+	}
+}
+
+func (h *host) revoke(g dlock.Grant, by dlock.Origin) error {
+	ctx, cancel := callContext()
+	defer cancel()
+	return h.controller().Revoke(ctx, g.Name, g.Slot, g.Fence, by)
+}
+
+func revokeTold(c *check) {
+	a, b := c.host(), c.host()
+	grants := a.fill("x", 3)
+	mutex := a.mustAcquire(c.request("x", 0)).grant
+	if err := b.revoke(grants[1], ann); err != nil {
+		c.fatalf("revoke: %v", err)
+	}
+	for range 2 {
+		results := a.extend(c.long, grants[0], grants[1], mutex, grants[2])
+		c.want("extend", results, dlock.GrantOK, dlock.GrantLost, dlock.GrantOK, dlock.GrantOK)
+		if r := results[1].RevokedBy; r == nil || *r != ann {
+			c.errorf("revoked %+v: must be %+v", r, ann)
+		}
+		if results[0].RevokedBy != nil || results[3].RevokedBy != nil {
+			c.errorf("the others are told that they were revoked, too")
+		}
+	}
+	if err := b.revoke(grants[1], dlock.Origin{By: "bob"}); err != nil {
+		c.errorf("revoked a second time: %v", err)
+	}
+	if r := a.extend(c.long, grants[1])[0].RevokedBy; r == nil || *r != ann {
+		c.errorf("revoked %+v: must be who was first, %+v", r, ann)
+	}
+}
+
+// revokeKeepsSlot catches a revocation that lets another in while the holder may still be at work.
+func revokeKeepsSlot(c *check) {
+	a, b := c.host(), c.host()
+	g := a.mustAcquire(c.request("x", 1)).grant
+	if err := b.revoke(g, ann); err != nil {
+		c.fatalf("revoke: %v", err)
+	}
+	b.mustRefuse(c.request("x", 1), dlock.ReasonFull)
+	a.extend(c.long, g)
+	b.mustRefuse(c.request("x", 1), dlock.ReasonFull)
+	c.want("release by the holder", a.release(g), dlock.GrantOK)
+	next := b.mustAcquire(c.request("x", 1))
+	c.want("a second release", a.release(g), dlock.GrantLost)
+	results := b.extend(c.long, next.grant)
+	c.want("extend by the next holder", results, dlock.GrantOK)
+	if results[0].RevokedBy != nil {
+		c.errorf("the next holder is revoked, too")
+	}
+}
+
+// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it, or shorter. Also if its holder asks for it again,
+// because the reply was lost: he trusts what he is granted from then on, so it has to last for that long.
+func revokeEnds(c *check) {
+	for name, again := range map[string]bool{"x": false, "again": true} {
+		c.revokeEnds(name, again)
+	}
+}
+
+func (c *check) revokeEnds(name string, again bool) {
+	a, b := c.host(), c.host()
+	req := c.brief(name, 1)
+	g := a.mustAcquire(req)
+	if err := b.revoke(g.grant, ann); err != nil {
+		if time.Now().Before(g.heldUntil()) {
+			c.fatalf("revoke: %v", err)
+		}
+		c.skip("the lease had ended before it could be revoked")
+	}
+	if again {
+		until(g.sent.Add(c.h.TTL / 2))
+		repeated := a.try(req)
+		switch {
+		case !repeated.got.Before(g.heldUntil()):
+			c.skip("the lease had ended before it could be asked for again")
+		case repeated.err == nil && repeated.grant.Fence != g.grant.Fence:
+			c.errorf("asked again for a revoked lease: granted another, fence %d after %d", repeated.grant.Fence, g.grant.Fence)
+		case repeated.err == nil:
+			g = repeated
+		}
+	}
+	for time.Now().Before(g.heldUntil()) {
+		a.extend(c.long, g.grant)
+		if probe := b.try(c.request(name, 1)); probe.err == nil && probe.got.Before(g.heldUntil()) {
+			c.fatalf("granted to another %v after a revoked lease was granted for %v (asked for again: %t)", probe.got.Sub(g.sent), c.h.TTL, again)
+		} else if probe.err == nil {
+			b.release(probe.grant)
+		}
+		time.Sleep(c.step())
+	}
+	until(g.endedBy(c))
+	next := b.mustAcquire(c.request(name, 1))
+	c.want("release of the revoked one", a.release(g.grant), dlock.GrantLost)
+	c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.GrantOK)
+}
+
+func revokeFence(c *check) {
+	a, b := c.host(), c.host()
+	no := func(what string, g dlock.Grant) {
+		if err := b.revoke(g, ann); !errors.Is(err, dlock.ErrNotHeld) {
+			c.errorf("revoke %s: %v: must be ErrNotHeld", what, err)
+		}
+	}
+	g := a.mustAcquire(c.request("x", 2)).grant
+	older, other, none := g, g, g
+	older.Fence--
+	other.Slot = 1
+	none.Name = "y"
+	no("an older lease", older)
+	no("a slot that is free", other)
+	no("a name that nobody has", none)
+	other.Slot = dlock.MaxSlots + 5
+	no("a slot that cannot be", other)
+	c.want("extend", a.extend(c.long, g), dlock.GrantOK)
+	c.want("release", a.release(g), dlock.GrantOK)
+	no("a lease that was released", g)
+	short := a.mustAcquire(c.brief("x", 2))
+	until(short.endedBy(c))
+	no("a lease that has ended", short.grant)
+}

@@ -1,0 +1,115 @@
+package redislock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Update implements dlock.Controller. The overrides is kept in the state of the name, which has no end from then on. Redis replicates asynchronously, so a failover may
+// lose the latest update: Inspect tells what stands.
+func (s *Store) Update(ctx context.Context, name string, change dlock.Update) error {
+	if err := s.checkControl(name, change.Validate()); err != nil {
+		return err
+	}
+	k := s.keys(name, false)
+	pause, pauseOrder, limit, limitOrder, trigger := "", "", "", "", ""
+	if p := change.Pause; p != nil {
+		pause, pauseOrder = strconv.FormatInt(micros(p.For), 10), originJSON(p.Origin)
+	}
+	if l := change.Limit; l != nil {
+		limit, limitOrder = strconv.Itoa(max(-1, l.Slots)), originJSON(l.Origin)
+	}
+	if change.Trigger != nil {
+		trigger = originJSON(*change.Trigger)
+	}
+	version, err := updateScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger, k.other, s.form()).Result()
+	switch {
+	case err != nil:
+		return s.failed(ctx, err)
+	case number(version) <= 0:
+		return errAnswer
+	}
+	return nil
+}
+
+// Inspect implements dlock.Controller, in one pipeline, which on a Cluster is one per node.
+func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+	if s.fault != nil {
+		return nil, s.fault
+	}
+	calls := make([]*call, len(names))
+	for i, name := range names {
+		if err := s.checkControl(name, nil); err != nil {
+			return nil, err
+		}
+		k := s.keys(name, false)
+		calls[i] = &call{script: inspectScript, keys: []string{k.state}}
+	}
+	runAll(ctx, s.client, calls)
+	list := make([]dlock.ControlState, len(names))
+	failures := 0
+	for i, c := range calls {
+		err := c.failure
+		if err == nil {
+			list[i], err = parseControlState(names[i], c.answer)
+		}
+		if err != nil {
+			list[i] = dlock.ControlState{Name: names[i], Err: s.failed(ctx, err)}
+			failures++
+		}
+	}
+	if failures > 0 && failures == len(names) {
+		return nil, list[0].Err
+	}
+	return list, nil
+}
+
+// Revoke implements dlock.Controller. The origin stands in the lease's own key, and goes with it.
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+	if err := s.checkControl(name, by.Validate()); err != nil {
+		return err
+	}
+	if slot < 0 || slot >= dlock.MaxSlots {
+		return dlock.ErrNotHeld
+	}
+	k := s.keys(name, false)
+	done, err := revokeScript.Run(ctx, s.client, []string{k.state}, k.base+strconv.Itoa(slot), int64(fence), originJSON(by)).Result()
+	switch {
+	case err != nil:
+		return s.failed(ctx, err)
+	case done == int64(1):
+		return nil
+	case done == int64(0):
+		return dlock.ErrNotHeld
+	}
+	return errAnswer
+}
+
+func (s *Store) checkControl(name string, invalid error) error {
+	if s.fault != nil {
+		return s.fault
+	}
+	if err := errors.Join(dlock.CheckName(name), invalid); err != nil {
+		return fmt.Errorf("redislock: %w", err)
+	}
+	return s.checkKey(name)
+}
+
+func originJSON(o dlock.Origin) string {
+	b, _ := json.Marshal(o) // two strings always marshal
+	return string(b)
+}
+
+// micros rounds up; 0 is no time, or less.
+func micros(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Microsecond) + 1
+}
