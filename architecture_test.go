@@ -43,8 +43,11 @@ var rules = []rule{
 		"internal/torture", "internal/torture/linear", "github.com/redis/go-redis/", "github.com/jackc/pgx/"}, "a program of our own"},
 	{"benchmarks", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "schedule", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
 		"github.com/", "go.etcd.io/etcd/", "gonum.org/v1/plot"}, "it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place to borrow from"},
-	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "dlock/dlocktest", "schedule", "timer", "health", "examples/testing",
+	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "dlock/dlocktest", "schedule", "timer", "health", "examples/testing", "examples/internal/demo",
 		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/", "modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"}, "examples use what a user would"},
+	{"examples/quickstart", []string{"dlock", "dlock/memlock", "examples/internal/demo"}, "a stranger waits until all that it links is compiled, so it links no driver"},
+	{"examples/internal/demo", []string{"dlock", "schedule", "timer"}, "the same, and it is played on any store"},
+	{"examples/internal/demo/demotest", []string{"examples/internal/demo"}, "it checks examples, on any store"},
 }
 
 func TestImportsPointInOneDirection(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -12,8 +12,6 @@ type report struct {
 	Seconds       float64       `json:"seconds"`
 	Timers        []timerReport `json:"timers"`
 	SlotRecovered int64         `json:"slot_recovered_ms"` // from the cut to the next run in that slot; 0: there was none
-
-	cut cutOff
 }
 
 type timerReport struct {
@@ -34,7 +32,6 @@ func (r *recorder) report(hosts int, cut cutOff) report {
 		Hosts:         hosts,
 		Seconds:       time.Since(r.began).Round(time.Millisecond).Seconds(),
 		SlotRecovered: cut.recovered.Milliseconds(),
-		cut:           cut,
 	}
 	for _, p := range promises {
 		b := r.books[p.timer]
@@ -72,9 +69,5 @@ func (r report) print(w io.Writer) {
 	for _, t := range r.Timers {
 		fmt.Fprintf(w, row, t.Name, fmt.Sprintf("%d (limit %d)", t.MaxRunning, t.Limit),
 			fmt.Sprintf("%d (limit %d)", t.MaxStarts, t.PerTick), t.Runs, t.Ticks, t.Skipped)
-	}
-	if r.cut.recovered > 0 {
-		fmt.Fprintf(w, "\n%s was cut off; its slot %d of %s was in use again %.1fs later. A lease lasts %v.\n",
-			r.cut.host, r.cut.slot, r.cut.timer, r.cut.recovered.Seconds(), leaseTTL)
 	}
 }

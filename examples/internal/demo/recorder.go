@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -21,6 +21,7 @@ type recorder struct {
 	mu      sync.Mutex
 	books   map[string]*book // by timer
 	broken  []error
+	cut     []string // hosts that were cut off
 	waiters map[*waiter]struct{}
 }
 
@@ -39,6 +40,7 @@ type book struct {
 	maxRunning int
 	runs       int
 	slots      map[int]string    // in use, by whom
+	before     map[int]string    // who was in a slot since the picture's last line
 	starts     map[time.Time]int // of each tick
 	maxStarts  int
 }
@@ -60,7 +62,7 @@ type waiter struct {
 func newRecorder(out io.Writer) *recorder {
 	r := &recorder{began: time.Now(), out: out, books: make(map[string]*book), waiters: make(map[*waiter]struct{})}
 	for _, p := range promises {
-		r.books[p.timer] = &book{promise: p, slots: make(map[int]string), starts: make(map[time.Time]int)}
+		r.books[p.timer] = &book{promise: p, slots: make(map[int]string), before: make(map[int]string), starts: make(map[time.Time]int)}
 	}
 	return r
 }
@@ -87,7 +89,6 @@ func (r *recorder) begin(s start) {
 	b.maxRunning = max(b.maxRunning, b.running)
 	b.starts[s.tick]++
 	b.maxStarts = max(b.maxStarts, b.starts[s.tick])
-	r.tell(s, "starts, %d of %d running", b.running, b.atOnce)
 
 	if b.running > b.atOnce {
 		r.blame("%s: %d runs at once, the limit is %d", s.timer, b.running, b.atOnce)
@@ -114,12 +115,10 @@ func (r *recorder) end(s start, err error) {
 	b := r.books[s.timer]
 	b.running--
 	delete(b.slots, s.slot)
-	took := time.Since(s.at).Seconds()
+	b.before[s.slot] = s.host
 	if errors.Is(err, dlock.ErrLost) {
-		r.tell(s, "STOPS after %.1fs: its lease is lost", took)
-		return
+		r.sayLocked("%s stops its run of %s in slot %d: its lease is lost", s.host, s.timer, s.slot)
 	}
-	r.tell(s, "ends after %.1fs", took)
 }
 
 // await returns the next start that is wanted.
@@ -141,19 +140,6 @@ func (r *recorder) await(ctx context.Context, patience time.Duration, wanted fun
 	}
 }
 
-// say prints a line about a host, or about all of them.
-func (r *recorder) say(host, what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	fmt.Fprintf(r.out, "%6.2fs  %-7s %s\n", time.Since(r.began).Seconds(), host, what)
-}
-
-// tell prints a line about a run. It is called with mu held, so that lines have the order of what happened.
-func (r *recorder) tell(s start, format string, args ...any) {
-	fmt.Fprintf(r.out, "%6.2fs  %-7s %-13s slot %d  tick %s  %s\n", time.Since(r.began).Seconds(),
-		s.host, s.timer, s.slot, s.tick.Format("15:04:05.000"), fmt.Sprintf(format, args...))
-}
-
 func (r *recorder) blame(format string, args ...any) {
 	r.broken = append(r.broken, fmt.Errorf(format, args...))
 }
@@ -163,4 +149,11 @@ func (r *recorder) violations() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return errors.Join(r.broken...)
+}
+
+func (r *recorder) cutOff(host string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = append(r.cut, host)
+	r.sayLocked("%s is CUT OFF: nothing that it sends arrives, and nobody tells it", host)
 }

@@ -8,37 +8,26 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	miniserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/examples/internal/demo"
 )
-
-// A store is what all hosts share.
-type store struct {
-	// connect makes one more host's own client of it.
-	connect func() (lock dlock.DistributedLock, close func() error, err error)
-	close   func()
-}
 
 // kinds are the stores by the scheme of their URL. What they return never repeats the URL, nor an error that may quote from it: there may
 // be a password inside.
 var kinds = map[string]struct {
 	like string
-	open func(ctx context.Context, url string) (*store, error)
+	open func(ctx context.Context, url string) (*demo.Store, error)
 }{
-	"memory":   {"memory:", memoryStore},
 	"redis":    {"redis://user:password@host:6379/0", redisStore},
 	"rediss":   {"rediss://user:password@host:6379/0", redisStore},
 	"postgres": {"postgres://user:password@host:5432/database", postgresStore},
@@ -46,14 +35,11 @@ var kinds = map[string]struct {
 	"sqlite":   {"sqlite:FILE", sqliteStore},
 }
 
-func openStore(ctx context.Context, url string) (*store, error) {
-	if url == "" {
-		return embeddedRedis()
-	}
+func openStore(ctx context.Context, url string) (*demo.Store, error) {
 	scheme, _, _ := strings.Cut(url, ":")
 	kind, ok := kinds[scheme]
 	if !ok {
-		return nil, errors.New("-store: use memory:, sqlite:FILE, or a URL that begins with redis://, rediss://, postgres:// or mysql://")
+		return nil, errors.New("-store: use sqlite:FILE, or a URL that begins with redis://, rediss://, postgres:// or mysql://")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -73,23 +59,14 @@ var (
 )
 
 // prefix keeps two demonstrations on one store apart.
-func prefix() string { return fmt.Sprintf("quickstart-%s:", strings.ToLower(rand.Text()[:8])) }
+func prefix() string { return fmt.Sprintf("stores-%s:", strings.ToLower(rand.Text()[:8])) }
 
-// memoryStore is for one process. The hosts of this demonstration are in one.
-func memoryStore(context.Context, string) (*store, error) {
-	shared := memlock.New()
-	return &store{
-		connect: func() (dlock.DistributedLock, func() error, error) { return shared, func() error { return nil }, nil },
-		close:   func() {},
-	}, nil
-}
-
-func redisStore(ctx context.Context, url string) (*store, error) {
+func redisStore(ctx context.Context, url string) (*demo.Store, error) {
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, errURL
 	}
-	options.DialTimeout = storeTimeout
+	options.DialTimeout = demo.StoreTimeout
 	client := redis.NewClient(options)
 	defer client.Close()
 	if client.Ping(ctx).Err() != nil {
@@ -99,45 +76,23 @@ func redisStore(ctx context.Context, url string) (*store, error) {
 		Prefix: prefix(),
 		// A Redis that has just restarted grants nothing for so long, because leases may be out that it has
 		// forgotten. It must be no shorter than the leases.
-		QuarantineTTL: leaseTTL,
+		QuarantineTTL: demo.LeaseTTL,
 	}, func() {}), nil
 }
 
-func redisAt(options *redis.Options, lock redislock.Options, close func()) *store {
-	return &store{
-		connect: func() (dlock.DistributedLock, func() error, error) {
+func redisAt(options *redis.Options, lock redislock.Options, close func()) *demo.Store {
+	return &demo.Store{
+		Connect: func() (dlock.DistributedLock, func() error, error) {
 			own := *options
 			client := redis.NewClient(&own)
 			s := redislock.New(client, lock)
 			return s, func() error { return errors.Join(s.Close(), client.Close()) }, nil
 		},
-		close: close,
+		Close: close,
 	}
 }
 
-// embeddedRedis starts miniredis, a Redis inside this process. Its keys do not age by themselves: before each script
-// they are aged by the time that has passed since the last.
-func embeddedRedis() (*store, error) {
-	mini, err := miniredis.Run()
-	if err != nil {
-		return nil, err
-	}
-	var mu sync.Mutex
-	last := time.Now()
-	mini.Server().SetPreHook(func(_ *miniserver.Peer, command string, _ ...string) bool {
-		if command == "EVALSHA" || command == "EVAL" { // the commands inside a script come by here, too
-			mu.Lock()
-			defer mu.Unlock()
-			now := time.Now()
-			mini.FastForward(now.Sub(last))
-			last = now
-		}
-		return false // go on
-	})
-	return redisAt(&redis.Options{Addr: mini.Addr()}, redislock.Options{Embedded: true}, mini.Close), nil
-}
-
-func postgresStore(ctx context.Context, url string) (*store, error) {
+func postgresStore(ctx context.Context, url string) (*demo.Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errURL
@@ -153,7 +108,7 @@ func postgresStore(ctx context.Context, url string) (*store, error) {
 	})
 }
 
-func mysqlStore(ctx context.Context, text string) (*store, error) {
+func mysqlStore(ctx context.Context, text string) (*demo.Store, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
 		return nil, errURL
@@ -167,7 +122,7 @@ func mysqlStore(ctx context.Context, text string) (*store, error) {
 	if u.Port() == "" {
 		config.Addr += ":3306"
 	}
-	config.Timeout = storeTimeout // to connect
+	config.Timeout = demo.StoreTimeout // to connect
 	dsn := config.FormatDSN()
 	if u.RawQuery != "" { // tls=true and the like
 		dsn += "&" + u.RawQuery
@@ -178,7 +133,7 @@ func mysqlStore(ctx context.Context, text string) (*store, error) {
 	return databaseStore(ctx, "mysql", dsn, sqllock.MySQL)
 }
 
-func sqliteStore(ctx context.Context, url string) (*store, error) {
+func sqliteStore(ctx context.Context, url string) (*demo.Store, error) {
 	_, file, _ := strings.Cut(url, ":")
 	if file == "" || strings.Contains(file, ":memory:") {
 		return nil, errURL
@@ -191,7 +146,7 @@ func sqliteStore(ctx context.Context, url string) (*store, error) {
 }
 
 // databaseStore gives every host a *sql.DB of its own, as every process of yours would have.
-func databaseStore(ctx context.Context, driver, dsn string, lock func(*sql.DB, sqllock.Options) *sqllock.Store) (*store, error) {
+func databaseStore(ctx context.Context, driver, dsn string, lock func(*sql.DB, sqllock.Options) *sqllock.Store) (*demo.Store, error) {
 	opts := sqllock.Options{Prefix: prefix()}
 	return sqlStore(ctx, func() (*sqllock.Store, func() error, error) {
 		db, err := sql.Open(driver, dsn)
@@ -203,7 +158,7 @@ func databaseStore(ctx context.Context, driver, dsn string, lock func(*sql.DB, s
 }
 
 // sqlStore creates the table if it is not there.
-func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error, error)) (*store, error) {
+func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error, error)) (*demo.Store, error) {
 	first, close, err := connect()
 	if err != nil {
 		return nil, err
@@ -215,8 +170,8 @@ func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error,
 	case err != nil:
 		return nil, errSilent
 	}
-	return &store{
-		connect: func() (dlock.DistributedLock, func() error, error) { return connect() },
-		close:   func() {},
+	return &demo.Store{
+		Connect: func() (dlock.DistributedLock, func() error, error) { return connect() },
+		Close:   func() {},
 	}, nil
 }

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"errors"
@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	leaseTTL     = 2 * time.Second // how long the slot of a dead host stays taken; the default is 15 s
-	storeTimeout = 500 * time.Millisecond
+	// LeaseTTL is how long the slot of a dead host stays taken; the default is 15 s.
+	LeaseTTL = 2 * time.Second
+	// StoreTimeout bounds every call to the store.
+	StoreTimeout = 500 * time.Millisecond
 )
 
 // A host is what one process of yours would be. It shares nothing with the other hosts but the store.
@@ -21,8 +23,8 @@ type host struct {
 	timers     *timer.Scheduler
 }
 
-func newHost(name string, store *store, rec *recorder, log *slog.Logger) (*host, error) {
-	lock, disconnect, err := store.connect()
+func newHost(name string, store *Store, rec *recorder, log *slog.Logger) (*host, error) {
+	lock, disconnect, err := store.Connect()
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +35,8 @@ func newHost(name string, store *store, rec *recorder, log *slog.Logger) (*host,
 	h.timers, err = timer.New(timer.Config{
 		Lock:         h.wire, // yours is the store itself
 		Logger:       log.With("host", name),
-		TTL:          leaseTTL,
-		StoreTimeout: storeTimeout,
+		TTL:          LeaseTTL,
+		StoreTimeout: StoreTimeout,
 		Holder:       holder,
 	}, timers(name, rec)...)
 	if err != nil {

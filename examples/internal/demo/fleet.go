@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -15,7 +15,7 @@ type fleet struct {
 	rec   *recorder
 }
 
-func newFleet(size int, store *store, rec *recorder, log *slog.Logger) (*fleet, error) {
+func newFleet(size int, store *Store, rec *recorder, log *slog.Logger) (*fleet, error) {
 	f := &fleet{hosts: make(map[string]*host, size), rec: rec}
 	for i := range size {
 		name := fmt.Sprintf("host-%d", i+1)
@@ -62,22 +62,22 @@ type cutOff struct {
 
 // cutOneOff waits for a run to begin, cuts its host off, and waits for a run of another host in the same slot.
 func (f *fleet) cutOneOff(ctx context.Context) (cutOff, error) {
-	victim, err := f.rec.await(ctx, 2*leaseTTL, func(s start) bool { return s.timer == resizeImages })
+	victim, err := f.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
 	if err != nil {
 		return cutOff{}, fmt.Errorf("no run of %s began: %w", resizeImages, err)
 	}
 	f.hosts[victim.host].wire.cut()
 	at := time.Now()
-	f.rec.say(victim.host, "CUT OFF: nothing that it sends arrives any more, and nobody tells it")
+	f.rec.cutOff(victim.host)
 
 	cut := cutOff{timer: victim.timer, slot: victim.slot, host: victim.host}
-	heir, err := f.rec.await(ctx, 2*leaseTTL, func(s start) bool {
+	heir, err := f.rec.await(ctx, 2*LeaseTTL, func(s start) bool {
 		return s.timer == cut.timer && s.slot == cut.slot && s.host != cut.host
 	})
 	if err != nil {
 		return cut, fmt.Errorf("slot %d of %s did not come back: %w", cut.slot, cut.timer, err)
 	}
 	cut.recovered = heir.at.Sub(at)
-	f.rec.say(heir.host, fmt.Sprintf("HAS SLOT %d of %s, %.1fs after %s was cut off", cut.slot, cut.timer, cut.recovered.Seconds(), cut.host))
+	f.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", heir.host, cut.slot, cut.timer, cut.recovered.Seconds(), cut.host)
 	return cut, nil
 }

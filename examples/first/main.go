@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+		Name:           "process-orders",
+		Schedule:       timer.Every(time.Second),
+		MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
+		Run: func(ctx context.Context) error {
+			log.Println("processing")
+			return nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err) // every fault of every timer, and how to mend it
+	}
+	if err := timers.Run(ctx); err != nil { // drains and releases when ctx ends
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,82 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	frame  = time.Second // between two lines of the picture
+	column = 9           // characters of a cell
+)
+
+// draw prints, once a second, who has which slot, until ctx ends.
+func (r *recorder) draw(ctx context.Context) {
+	r.heading()
+	each := time.NewTicker(frame)
+	defer each.Stop()
+	for {
+		select {
+		case <-each.C:
+			r.line()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *recorder) heading() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names, slots := strings.Repeat(" ", column), fmt.Sprintf("%*s  ", column-2, "time")
+	for _, p := range promises {
+		width := p.atOnce*column + 3
+		names += fmt.Sprintf("%-*s", max(width, 24), fmt.Sprintf("%s, limit %d", p.timer, p.atOnce))
+		for i := range p.atOnce {
+			slots += fmt.Sprintf("%-*s", column, fmt.Sprintf("slot %d", i))
+		}
+		slots += strings.Repeat(" ", max(width, 24)-p.atOnce*column)
+	}
+	fmt.Fprintf(r.out, "%s\n%s\n", strings.TrimRight(names, " "), strings.TrimRight(slots, " "))
+}
+
+// line prints who is in each slot, or was since the line before. A host that was cut off is in brackets.
+func (r *recorder) line() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line := fmt.Sprintf("%*.1fs  ", column-3, time.Since(r.began).Seconds())
+	for _, p := range promises {
+		b := r.books[p.timer]
+		for i := range p.atOnce {
+			host, used := b.slots[i]
+			if !used {
+				host = b.before[i]
+			}
+			switch {
+			case host == "":
+				host = "-"
+			case slices.Contains(r.cut, host):
+				host = "(" + host + ")"
+			}
+			line += fmt.Sprintf("%-*s", column, host)
+		}
+		line += strings.Repeat(" ", max(p.atOnce*column+3, 24)-p.atOnce*column)
+		clear(b.before)
+	}
+	fmt.Fprintln(r.out, strings.TrimRight(line, " "))
+}
+
+// say prints a line about what happens.
+func (r *recorder) say(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sayLocked(format, args...)
+}
+
+// sayLocked is say, called with mu held.
+func (r *recorder) sayLocked(format string, args ...any) {
+	fmt.Fprintf(r.out, "%*.1fs  %s\n", column-3, time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,146 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Store is what all hosts share.
+type Store struct {
+	// Connect makes one more host's own client of it.
+	Connect func() (lock dlock.DistributedLock, close func() error, err error)
+	Close   func()
+}
+
+// A Program is one of the examples.
+type Program struct {
+	Name  string
+	Flags func(*flag.FlagSet)                       // its own flags; nil: none
+	Open  func(ctx context.Context) (*Store, error) // called when the flags have been parsed
+}
+
+// Main parses the flags, plays the demonstration, and returns the exit status.
+func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	complain := func(err error) { fmt.Fprintf(stderr, "%s: %v\n", p.Name, err) }
+	opts, err := p.parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	}
+	picture, log := stdout, warnings(stderr)
+	if opts.json {
+		picture, log = io.Discard, slog.New(slog.DiscardHandler)
+	}
+	store, err := p.Open(ctx)
+	if err != nil {
+		complain(err)
+		return 1
+	}
+	defer store.Close()
+
+	rec := newRecorder(picture)
+	cut, err := play(ctx, opts, store, rec, log)
+	result := rec.report(opts.hosts, cut)
+	if opts.json {
+		_ = json.NewEncoder(stdout).Encode(result)
+	} else {
+		result.print(stdout)
+	}
+	if err = errors.Join(err, rec.violations()); err != nil {
+		complain(err)
+		return 1
+	}
+	return 0
+}
+
+// play is the whole story. When it returns, every host has ended.
+func play(ctx context.Context, opts options, store *Store, rec *recorder, log *slog.Logger) (cutOff, error) {
+	fleet, err := newFleet(opts.hosts, store, rec, log)
+	if err != nil {
+		return cutOff{}, err
+	}
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- fleet.run(ctx) }()
+	drawn := make(chan struct{})
+	go func() { defer close(drawn); rec.draw(ctx) }()
+
+	over := time.After(opts.length)
+	wait(ctx, time.After(opts.length/2))
+	cut, err := fleet.cutOneOff(ctx)
+	if errors.Is(err, context.Canceled) {
+		err = nil // Ctrl-C: nobody wants to hear what did not happen any more
+	}
+	wait(ctx, over)
+	stop()
+	<-drawn
+	rec.say("the hosts finish what they run")
+	return cut, errors.Join(err, <-ended)
+}
+
+func wait(ctx context.Context, until <-chan time.Time) {
+	select {
+	case <-until:
+	case <-ctx.Done():
+	}
+}
+
+type options struct {
+	json   bool
+	hosts  int
+	length time.Duration
+}
+
+func (p Program) parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet(p.Name, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&o.json, "json", false, "print nothing but one JSON object at the end")
+	flags.IntVar(&o.hosts, "hosts", 3, "`number` of hosts, at least 2")
+	flags.DurationVar(&o.length, "for", 8*time.Second, "`duration` until the hosts are told to finish")
+	if p.Flags != nil {
+		p.Flags(flags)
+	}
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	var err error
+	switch {
+	case flags.NArg() > 0:
+		err = errors.New("it takes flags only")
+	case o.hosts < 2:
+		err = errors.New("-hosts: one is cut off and another one has to take over, so use at least 2")
+	case o.length <= 0:
+		err = errors.New("-for: must be positive")
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	}
+	return o, err
+}
+
+// warnings shows what the library warns of, as short lines.
+func warnings(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
+		Level: slog.LevelWarn,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			switch a.Key {
+			case slog.TimeKey, "err", "store", "timers_run_local", "timers_skip", "goes_on":
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+}

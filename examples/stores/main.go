@@ -1,0 +1,48 @@
+// Command stores plays the demonstration of quickstart on a store of yours:
+//
+//	go run ./examples/stores -store redis://localhost:6379/0
+//	go run ./examples/stores -store postgres://user:password@localhost:5432/database
+//	go run ./examples/stores -store mysql://user:password@localhost:3306/database
+//	go run ./examples/stores -store sqlite:/tmp/locks.db
+//
+// On a database it creates the table distributed_locks, and leaves a few rows there; on Redis a few keys, which go by
+// themselves within 40 days. How a store is opened is in stores.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/tickslot/tickslot/examples/internal/demo"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process: it returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	logging.Disable() // go-redis would print a line for each connection that cannot be opened
+	url := ""
+	return demo.Program{
+		Name: "stores",
+		Flags: func(flags *flag.FlagSet) {
+			flags.StringVar(&url, "store", "", "`URL` of the store: redis://…, postgres://…, mysql://… or sqlite:FILE")
+		},
+		Open: func(ctx context.Context) (*demo.Store, error) {
+			if url == "" {
+				return nil, errors.New("-store: say which store to use; -help lists them")
+			}
+			return openStore(ctx, url)
+		},
+	}.Main(ctx, args, stdout, stderr)
+}
