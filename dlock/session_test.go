@@ -72,7 +72,7 @@ func TestNewSessionReportsAllFaults(t *testing.T) {
 	}
 }
 
-// The defaults that the README states.
+// The defaults that docs/configuration.md states.
 //
 // Fails if a default is another.
 func TestDefaults(t *testing.T) {

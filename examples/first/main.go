@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -18,7 +19,7 @@ func main() {
 
 	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
 		Name:           "process-orders",
-		Schedule:       timer.Every(time.Second),
+		Schedule:       schedule.Every(time.Second),
 		MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
 		Run: func(ctx context.Context) error {
 			log.Println("processing")

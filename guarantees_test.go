@@ -5,16 +5,18 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// Every scenario of docs/failures.md is there, and says which test shows it, or that none does. The tests exist.
+// Every fault in docs/guarantees.md says what becomes of the limits, and which test shows it, or that none does. The tests exist, and so do the
+// rows that others refer to.
 //
-// Fails when a test is renamed, a row is taken out, or one has nothing to show.
-func TestFailuresNamesTestsThatExist(t *testing.T) {
+// Fails when a test is renamed, a row is taken out, or one has nothing to show, or says nothing of the limits.
+func TestGuaranteesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("docs/failures.md")
+	doc, err := os.ReadFile("docs/guarantees.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +43,15 @@ func TestFailuresNamesTestsThatExist(t *testing.T) {
 		}
 		parts := strings.Split(cells[2], " | ")
 		shown := parts[len(parts)-1]
+		switch len(parts) {
+		case 2: // what must hold besides
+		case 4:
+			if limits := parts[1]; !strings.Contains(limits, "kept") && !strings.Contains(limits, "never") && !strings.Contains(limits, "**") {
+				t.Errorf("row %d: says neither that limits are kept nor, in bold, how they are not: %s", rows, limits)
+			}
+		default:
+			t.Errorf("row %d: %d cells after the number, want what happens, limits, what tickslot does, shown by", rows, len(parts))
+		}
 		tests := named.FindAllStringSubmatch(shown, -1)
 		if declared := strings.Contains(shown, "declared, not tested"); declared {
 			untested++
@@ -56,8 +67,13 @@ func TestFailuresNamesTestsThatExist(t *testing.T) {
 			}
 		}
 	}
-	if rows < 56 {
-		t.Errorf("%d rows: want all 56 scenarios", rows)
+	if rows < 114 {
+		t.Errorf("%d rows: want all 114", rows)
+	}
+	for _, m := range regexp.MustCompile(`\brow (\d+)`).FindAllStringSubmatch(string(doc), -1) {
+		if n, _ := strconv.Atoi(m[1]); n < 1 || n > rows {
+			t.Errorf("there is no row %d", n)
+		}
 	}
 	t.Logf("%d rows, in %d of them something is declared and not tested", rows, untested)
 }

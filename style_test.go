@@ -1,0 +1,263 @@
+package tickslot_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// These tests hold what can be held of the style. Each says why its rule is there.
+
+// A README that is longer is not read to its end: those of projects that we like to read have 81 to 1,387 words.
+//
+// Fails when the table of defaults comes back.
+func TestREADMEIsShort(t *testing.T) {
+	t.Parallel()
+	const most = 1200
+	if words := len(strings.Fields(read(t, "README.md"))); words > most {
+		t.Errorf("%d words, at most %d: move the rest to docs", words, most)
+	}
+}
+
+// The program of the README is examples/first, which is compiled and run by its test.
+func TestREADMEProgramIsAnExample(t *testing.T) {
+	t.Parallel()
+	_, program, found := strings.Cut(read(t, "README.md"), "```go\npackage main\n")
+	program, _, _ = strings.Cut(program, "```")
+	if want := read(t, "examples/first/main.go"); !found || "package main\n"+program != want {
+		t.Error("the first program of the README is not examples/first/main.go: copy it")
+	}
+}
+
+// A file that is longer holds more than one thing, and whoever looks for one has to read the others.
+//
+// The files that are too long today may only become shorter: lower their numbers, which are rounded up, as they do.
+func TestFilesAreShort(t *testing.T) {
+	t.Parallel()
+	const most = 500
+	ceilings := map[string]int{
+		"dlock/dlocktest/broken_test.go":       1450,
+		"dlock/heartbeat_test.go":              650,
+		"dlock/redislock/index_test.go":        600,
+		"dlock/redislock/quorum_test.go":       800,
+		"dlock/trust_test.go":                  650,
+		"health/health_test.go":                600,
+		"internal/redistest/redistest_test.go": 550,
+		"internal/timertest/stopped_unix.go":   600,
+		"timer/doors_test.go":                  550,
+		"timer/missed_test.go":                 550,
+		"timer/orders_test.go":                 600,
+		"timer/retry_test.go":                  700,
+		"timer/scheduler.go":                   700,
+	}
+	for path := range goFiles(t) {
+		lines := strings.Count(read(t, path), "\n")
+		ceiling, long := ceilings[path]
+		switch {
+		case long && lines <= most:
+			t.Errorf("%s has %d lines: take it out of the list", path, lines)
+		case long && lines > ceiling:
+			t.Errorf("%s has %d lines and may only become shorter than %d", path, lines, ceiling)
+		case !long && lines > most:
+			t.Errorf("%s has %d lines, at most %d", path, lines, most)
+		}
+		delete(ceilings, path)
+	}
+	for path := range ceilings {
+		t.Errorf("%s is gone: take it out of the list", path)
+	}
+}
+
+// Documents name exported things as pkg.Name, and pkg.Type.Member. One that is gone sends its reader looking for it.
+//
+// Fails when something is renamed and a document is not.
+func TestNamesInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	packages := exported(t)
+	name := regexp.MustCompile(`\b([a-z][a-z0-9]*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+	for _, path := range documents(t) {
+		for _, m := range name.FindAllStringSubmatch(read(t, path), -1) {
+			pkg, ours := packages[m[1]]
+			if !ours || strings.HasPrefix(m[2], "Test") || strings.HasPrefix(m[2], "Fuzz") {
+				continue
+			}
+			if full := strings.TrimSuffix(m[2]+"."+m[3], "."); !pkg[full] {
+				t.Errorf("%s: there is no %s.%s", path, m[1], full)
+			}
+		}
+	}
+}
+
+// Documents show promises by naming tests. One that is gone shows nothing.
+func TestTestsInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	have := map[string]bool{}
+	for path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`).FindAllStringSubmatch(read(t, path), -1) {
+				have[m[1]] = true
+			}
+		}
+	}
+	for _, path := range documents(t) {
+		for _, m := range regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`).FindAllString(read(t, path), -1) {
+			if !have[m] {
+				t.Errorf("%s: there is no %s", path, m)
+			}
+		}
+	}
+}
+
+// A setting whose default is not written down is found out by accident.
+//
+// Fails when an option is added, or renamed, and docs/configuration.md is not told.
+func TestEverySettingIsDocumented(t *testing.T) {
+	t.Parallel()
+	doc, packages := read(t, "docs/configuration.md"), exported(t)
+	for pkg, types := range map[string][]string{
+		"timer":     {"Timer", "Config"},
+		"dlock":     {"SessionOptions"},
+		"redislock": {"Options"},
+		"sqllock":   {"Options"},
+	} {
+		names := packages[pkg]
+		for _, typ := range types {
+			if !names[typ] {
+				t.Errorf("there is no %s.%s any more: say here what is there instead", pkg, typ)
+			}
+			for name := range names {
+				field, is := strings.CutPrefix(name, typ+".")
+				if is && !strings.HasSuffix(field, "()") && !names[name+"()"] && !strings.Contains(doc, "`"+pkg+"."+name) && !strings.Contains(doc, "`."+field+"`") {
+					t.Errorf("docs/configuration.md does not have %s.%s", pkg, name)
+				}
+			}
+		}
+	}
+}
+
+// documents are what people read, but for the changelog, which tells what was.
+func documents(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "model/README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// goFiles are the Go files of all modules here.
+func goFiles(t *testing.T) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go"):
+			found[filepath.ToSlash(path)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// exported are the exported names of the packages that others may import: Name, Type.Field, and Type.Method, which is also there as Type.Method().
+func exported(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	packages := map[string]map[string]bool{}
+	for path := range goFiles(t) {
+		folders := strings.Split(filepath.ToSlash(filepath.Dir(path)), "/")
+		if strings.HasSuffix(path, "_test.go") || slices.Contains(folders, "internal") || slices.Contains(folders, "examples") || slices.Contains(folders, "benchmarks") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := packages[file.Name.Name]
+		if names == nil {
+			names = map[string]bool{}
+			packages[file.Name.Name] = names
+		}
+		for _, decl := range file.Decls {
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				name := decl.Name.Name
+				if decl.Recv != nil {
+					name = receiver(decl.Recv.List[0].Type) + "." + name
+					names[name+"()"] = true
+				}
+				names[name] = true
+			case *ast.GenDecl:
+				for _, spec := range decl.Specs {
+					addSpec(names, spec)
+				}
+			}
+		}
+	}
+	return packages
+}
+
+func receiver(typ ast.Expr) string {
+	switch typ := typ.(type) {
+	case *ast.StarExpr:
+		return receiver(typ.X)
+	case *ast.IndexExpr:
+		return receiver(typ.X)
+	case *ast.Ident:
+		return typ.Name
+	}
+	return ""
+}
+
+func addSpec(names map[string]bool, spec ast.Spec) {
+	switch spec := spec.(type) {
+	case *ast.ValueSpec:
+		for _, name := range spec.Names {
+			names[name.Name] = true
+		}
+	case *ast.TypeSpec:
+		names[spec.Name.Name] = true
+		var fields *ast.FieldList
+		switch typ := spec.Type.(type) {
+		case *ast.StructType:
+			fields = typ.Fields
+		case *ast.InterfaceType:
+			fields = typ.Methods
+		default:
+			return
+		}
+		for _, field := range fields.List {
+			for _, name := range field.Names {
+				if name.IsExported() {
+					names[spec.Name.Name+"."+name.Name] = true
+				}
+			}
+		}
+	}
+}
