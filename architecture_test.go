@@ -20,6 +20,7 @@ type rule struct {
 
 // The direction of imports. The most precise folder wins. Tests may import what they like.
 var rules = []rule{
+	{".", nil, "it is a page of documentation, and what it imported everybody would link"},
 	{"schedule", []string{"github.com/netresearch/go-cron"}, "when something is due has nothing to do with who runs it and where: timers use it, and so can anything else that must agree on instants"},
 	{"dlock", nil, "it is the contract and what stands above every store: whoever implements a store must not inherit our dependencies"},
 	{"dlock/memlock", []string{"dlock"}, "a store knows the contract and nothing else"},

@@ -95,6 +95,41 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	}
 }
 
+// Documents name files by their path from the root. One that was moved sends its reader looking for it.
+func TestFilesInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	path := regexp.MustCompile("`([a-z]+/[a-z0-9_/.]*[a-z0-9_])(?:/|\\.[A-Z]\\w*(?:/[^`]*)?)?`")
+	folders := map[string]bool{"benchmarks": true, "dlock": true, "docs": true, "examples": true, "health": true, "internal": true, "model": true, "schedule": true, "scripts": true, "timer": true}
+	for _, doc := range documents(t) {
+		for _, m := range path.FindAllStringSubmatch(read(t, doc), -1) {
+			if first, _, _ := strings.Cut(m[1], "/"); !folders[first] || strings.Contains(m[1], "/v0.") { // a tag
+				continue
+			}
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("%s: there is no %s", doc, m[1])
+			}
+		}
+	}
+}
+
+// The model's README says which method each part of the model stands for. One that is gone makes the model a model of something else.
+func TestMethodsInTheModelExist(t *testing.T) {
+	t.Parallel()
+	have := map[string]bool{}
+	for path := range goFiles(t) {
+		if strings.HasPrefix(path, "dlock/") && !strings.HasSuffix(path, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func \(\w+ \*?(\w+)\) (\w+)\(`).FindAllStringSubmatch(read(t, path), -1) {
+				have[m[1]+"."+m[2]] = true
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile("`((?:Lease|Session|heart)\\.\\w+)`").FindAllStringSubmatch(read(t, "model/README.md"), -1) {
+		if !have[m[1]] {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+}
+
 // Documents show promises by naming tests. One that is gone shows nothing.
 func TestTestsInDocumentsExist(t *testing.T) {
 	t.Parallel()
