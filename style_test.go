@@ -46,7 +46,6 @@ func TestFilesAreShort(t *testing.T) {
 		"dlock/dlocktest/broken_test.go":       1450,
 		"dlock/heartbeat_test.go":              650,
 		"dlock/redislock/index_test.go":        600,
-		"dlock/redislock/quorum_test.go":       800,
 		"dlock/trust_test.go":                  650,
 		"health/health_test.go":                600,
 		"internal/redistest/redistest_test.go": 550,

@@ -108,7 +108,8 @@ func IsCalendar(s Schedule) bool {
 // and takes the wall time for UTC; what happens when clocks are changed is decided here, once for
 // all:
 //
-//   - a time that does not exist is due at the first instant after the gap, once, however many such times there are;
+//   - a time that does not exist is due at the first instant after the gap, once, however many such
+//     times there are;
 //   - a time that the clock shows twice is due the first time;
 //   - unless it is hourly: then it is due whenever the clock shows its time, and a gap of whole
 //     hours takes nothing from it.

@@ -4,7 +4,7 @@
 //	schedule.Daily("02:30", "Europe/Berlin")
 //	schedule.Cron("0 8 * * MON-FRI", "America/New_York")
 //	schedule.At(launch, launch.AddDate(0, 0, 7))
-//	schedule.Except(schedule.Daily("08:00", zone), schedule.Weekdays(zone, time.Saturday, time.Sunday))
+//	schedule.Except(schedule.Daily("08:00", zone), schedule.Weekdays(zone, time.Sunday))
 //
 // A [Schedule] has one method, Next; those of robfig/cron and River fit as they are. A [Blackout]
 // has one method, Until. The constructors return no error: what is wrong with a schedule, a zone or

@@ -210,22 +210,6 @@ func TestAuditOfSeveralServers(t *testing.T) {
 	audits(t, "a cluster", store)
 	set(t, cluster.Nodes[1], "save", "")
 	audits(t, "one node keeps nothing", store, cluster.Nodes[1].Addr()+": neither")
-
-	var clients []redis.UniversalClient
-	for _, node := range cluster.Nodes { // as independent servers, for this question
-		c := redis.NewClient(&redis.Options{Addr: node.Addr(), Password: canary})
-		defer c.Close()
-		clients = append(clients, c)
-	}
-	quorum := redislock.NewQuorum(clients...)
-	defer quorum.Close()
-	audits(t, "a quorum", quorum, "server 2 of 3: neither")
-	quorum.SetHostClock(func() time.Time { return time.Now().Add(10 * time.Second) })
-	audits(t, "clocks of a quorum", quorum, "server 1 of 3: the clock", "server 2 of 3: neither", "server 2 of 3: the clock", "server 3 of 3: the clock")
-	cluster.Nodes[2].Close()
-	if warnings, err := quorum.Audit(t.Context()); err == nil || !strings.Contains(err.Error(), "server 3 of 3") || len(warnings) != 3 {
-		t.Errorf("one server is down: %q, %v", warnings, err)
-	}
 }
 
 // The refusals while a server that has restarted is not believed tell of the last success, too.

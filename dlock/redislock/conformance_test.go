@@ -129,26 +129,3 @@ func TestConformanceSentinel(t *testing.T) {
 		}
 	}})
 }
-
-// The quorum states less; see its doc.
-func TestConformanceQuorum(t *testing.T) {
-	t.Parallel()
-	long(t)
-	var clients []redis.UniversalClient
-	for range 3 {
-		client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: redistest.New(t).Addr()})
-		t.Cleanup(func() { client.Close() })
-		clients = append(clients, client)
-	}
-	dlocktest.Run(t, dlocktest.Harness{
-		New: func(t testing.TB) dlocktest.Namespace {
-			opts := redislock.QuorumOptions{Prefix: shop + rand.Text() + ":"}
-			return dlocktest.Namespace{Open: func() dlock.DistributedLock {
-				q := redislock.NewQuorumWithOptions(opts, clients...)
-				t.Cleanup(func() { q.Close() })
-				return q
-			}}
-		},
-		TTL: 500 * time.Millisecond,
-	})
-}

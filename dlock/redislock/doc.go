@@ -69,5 +69,5 @@
 //   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends
 //     early for the server while its holder still trusts it.
 //
-// NewQuorum is another store with other promises: Redlock over independent servers.
+// Package redlock is another store with other promises: Redlock over independent servers.
 package redislock

@@ -1,12 +1,13 @@
 package redislock
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/internal/rediskit"
+)
 
 // SetHostClock makes Audit take another clock for this host's.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
-
-// SetHostClock makes Audit take another clock for this host's.
-func (q *Quorum) SetHostClock(now func() time.Time) { q.hostClock = now }
 
 // Lanes is how many round trips are under way at once.
 const Lanes = lanes
@@ -15,10 +16,10 @@ const Lanes = lanes
 const ScriptItems = scriptItems
 
 // MaxIdleTime is after how long without a call a connection is not used again.
-const MaxIdleTime = maxIdleTime
+const MaxIdleTime = rediskit.MaxIdleTime
 
 // OwnPool opens a pool as New does.
-var OwnPool = ownPool
+var OwnPool = rediskit.OwnPool
 
 // Waiting is how many calls wait for a lane.
 func (s *Store) Waiting() int {

@@ -13,14 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 // masterTrusted is how old the sentinels' word may be when a call is sent to the master that they named. After a failover some hosts may still call the
 // old master for so long, so the new one grants nothing for that much longer.
 const masterTrusted = time.Second
-
-// failoverAddr is what go-redis gives for the address of every client of a Sentinel.
-const failoverAddr = "FailoverClient"
 
 var errFailoverClient = errors.New("redislock: connections of our own made as those of a client of redis.NewFailoverClient would stay with the old master after a failover: pass its *redis.FailoverOptions to NewFailover")
 
@@ -39,7 +37,7 @@ var errFailoverClient = errors.New("redislock: connections of our own made as th
 // Of failover, these are used: MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and all that says how connections are made (Dialer,
 // TLSConfig, OnConnect, names, passwords and their providers, DB, Protocol). Time-outs, retries and pool sizes are the store's own.
 func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
-	size := cmp.Or(opts.PoolSize, defaultPoolSize)
+	size := cmp.Or(opts.PoolSize, rediskit.DefaultPoolSize)
 	f, fault := newMasters(failover, size)
 	if opts.SharedPool {
 		fault = errors.Join(fault, errors.New("redislock: SharedPool with NewFailover: there is no client whose connections could be used"))
@@ -117,7 +115,7 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 			Username: o.SentinelUsername, Password: o.SentinelPassword,
 			DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
 		}
-		m.sentinels = append(m.sentinels, newPool(sentinel, 2))
+		m.sentinels = append(m.sentinels, rediskit.NewPool(sentinel, 2))
 	}
 	return m, errors.Join(faults...)
 }
@@ -158,7 +156,7 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 		}
 		o := m.options
 		o.Addr = next.addr
-		next.client = newPool(o, m.pool)
+		next.client = rediskit.NewPool(o, m.pool)
 	}
 	m.reign.Store(next)
 	return next.client, nil
@@ -182,7 +180,7 @@ type vote struct {
 
 // ask returns what a majority of the sentinels says, without waiting for the rest.
 func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lastResort)
+	ctx, cancel := context.WithTimeout(ctx, rediskit.LastResort)
 	defer cancel()
 	votes := make(chan vote, len(m.sentinels))
 	for _, s := range m.sentinels {
@@ -203,7 +201,7 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 			case errors.Is(v.err, errNoSuchMaster):
 				unknown++
 			default:
-				if what := refuses(v.err); what != "" {
+				if what := rediskit.Refuses(v.err); what != "" {
 					refused, mend = refused+1, what
 				}
 			}

@@ -391,9 +391,6 @@ func TestFailoverSetUpWrongly(t *testing.T) {
 	if err := redislock.New(client, redislock.Options{}).Check(); err == nil || !strings.Contains(err.Error(), "to NewFailover") {
 		t.Error(err)
 	}
-	if err := redislock.NewQuorum(client, client, client).Check(); err == nil || !strings.Contains(err.Error(), "one of Sentinel") {
-		t.Error(err)
-	}
 
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{})
 	acquire := func(opts *redis.FailoverOptions) error {

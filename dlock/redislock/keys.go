@@ -3,10 +3,6 @@ package redislock
 import (
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
-
-	"github.com/tickslot/tickslot/dlock"
 )
 
 // KeyForm is how the keys of one name are kept together.
@@ -84,18 +80,6 @@ func (s *Store) checkKey(name string) error {
 	}
 	if s.tagged && strings.HasPrefix(s.prefix+name, "}") {
 		return fmt.Errorf("redislock: the name %q begins with a brace, which would spread its keys over the Cluster: set a Prefix", name)
-	}
-	return nil
-}
-
-func checkPrefix(prefix string) error {
-	switch {
-	case len(prefix) > dlock.MaxNameLen:
-		return fmt.Errorf("redislock: Prefix of %d bytes: at most %d", len(prefix), dlock.MaxNameLen)
-	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unicode.IsControl):
-		return fmt.Errorf("redislock: Prefix %q: use text without control characters", prefix)
-	case strings.Contains(prefix, ":slot:"):
-		return fmt.Errorf(`redislock: Prefix %q has ":slot:" in it: choose another`, prefix)
 	}
 	return nil
 }

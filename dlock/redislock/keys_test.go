@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 // No key of one name is a key of another, whatever the names and the prefix are, and on a Cluster the keys of a name live on one
@@ -27,7 +28,7 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, prefix, a, b string) {
 		for _, tagged := range []bool{false, true} {
 			s := &Store{prefix: prefix, tagged: tagged}
-			if checkPrefix(prefix) != nil || dlock.CheckName(a) != nil || dlock.CheckName(b) != nil || s.checkKey(a) != nil || s.checkKey(b) != nil {
+			if rediskit.CheckPrefix(prefix) != nil || dlock.CheckName(a) != nil || dlock.CheckName(b) != nil || s.checkKey(a) != nil || s.checkKey(b) != nil {
 				return
 			}
 			ofA, ofB := allKeys(s, a), allKeys(s, b)

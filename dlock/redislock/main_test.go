@@ -2,12 +2,8 @@ package redislock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"regexp"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // go-redis tells of every connection that we break
 	var err error
-	if redistest.User, err = documentedUser(); err != nil {
+	if redistest.User, err = redistest.DocumentedUser("../../docs/redis.md"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -45,26 +41,6 @@ const (
 	app  = "tickslot"
 	shop = "shop:"
 )
-
-// documentedUser returns what follows ACL SETUSER in docs/redis.md, with what it says that a Cluster needs, too.
-func documentedUser() ([]string, error) {
-	doc, err := os.ReadFile("../../docs/redis.md")
-	if err != nil {
-		return nil, err
-	}
-	rules := regexp.MustCompile("(?s)ACL SETUSER (tickslot .*?)```").FindStringSubmatch(string(doc))
-	cluster := regexp.MustCompile("on a Cluster, where also `(.*?)` is needed").FindStringSubmatch(string(doc))
-	if rules == nil || cluster == nil {
-		return nil, errors.New("docs/redis.md has no ACL SETUSER tickslot, or does not say what a Cluster needs")
-	}
-	user := strings.Fields(strings.ReplaceAll(rules[1], "'", ""))
-	i := slices.Index(user, ">secret")
-	if i < 0 {
-		return nil, errors.New("docs/redis.md: ACL SETUSER tickslot has no >secret")
-	}
-	user[i] = ">" + canary
-	return append(user, strings.Fields(cluster[1])...), nil
-}
 
 // quarantineTTL of the tests is short, because their servers have just started.
 const quarantineTTL = 1200 * time.Millisecond

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 // DefaultQuarantineTTL is the longest lease accepted unless Options say otherwise, and how long a server that
@@ -86,8 +87,8 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	if err := checkClient(client, opts.SharedPool); err != nil {
 		faults = append(faults, err)
 	}
-	if err := checkPrefix(opts.Prefix); err != nil {
-		faults = append(faults, err)
+	if err := rediskit.CheckPrefix(opts.Prefix); err != nil {
+		faults = append(faults, fmt.Errorf("redislock: %w", err))
 	}
 	if opts.Keys > KeysTagged {
 		faults = append(faults, fmt.Errorf("redislock: Keys %d: use Auto, Plain or Tagged", opts.Keys))
@@ -101,8 +102,8 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > dlock.MaxTTL {
 		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q, dlock.MaxTTL, DefaultQuarantineTTL))
 	}
-	if opts.PoolSize < 0 {
-		faults = append(faults, fmt.Errorf("redislock: PoolSize %d: must be positive, or 0 for %d", opts.PoolSize, defaultPoolSize))
+	if err := rediskit.CheckPoolSize(opts.PoolSize); err != nil {
+		faults = append(faults, fmt.Errorf("redislock: %w", err))
 	}
 	s.fault = errors.Join(faults...)
 	if s.quarantine == 0 {
@@ -114,8 +115,8 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	s.blind = opts.NoQuarantine
 	size := 0
 	if s.fault == nil && !opts.SharedPool {
-		size = cmp.Or(opts.PoolSize, defaultPoolSize)
-		if pool := ownPool(client, size); pool != nil {
+		size = cmp.Or(opts.PoolSize, rediskit.DefaultPoolSize)
+		if pool := rediskit.OwnPool(client, size); pool != nil {
 			s.client, s.own = pool, true
 		}
 	}
@@ -127,7 +128,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 func checkClient(client redis.UniversalClient, shared bool) error {
 	switch c := client.(type) {
 	case *redis.Client:
-		if c != nil && c.Options().Addr == failoverAddr {
+		if c != nil && c.Options().Addr == rediskit.FailoverAddr {
 			return errFailoverClient
 		}
 		if c != nil {
@@ -139,7 +140,7 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 		}
 	case nil:
 	case *redis.Ring:
-		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are free: pass a *redis.Client, or one each to NewQuorum")
+		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are free: pass a *redis.Client, or one each to redlock.New")
 	case *redis.AutoPipeliner:
 		return errors.New("redislock: a *redis.AutoPipeliner does not end a call at its deadline: pass the client that it was made from")
 	default:
@@ -275,15 +276,6 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	return classify(err, direct, s.tagged)
 }
 
-// millis rounds up: a lease must not be shorter than its holder trusts it.
-func millis(d time.Duration) int64 {
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return ms
-}
-
 // brief is how long a name without ticks and overrides is remembered: also while a lease that nobody renews has not ended.
 func (s *Store) brief() time.Duration { return max(brief, 4*s.MaxTTL()) }
 
@@ -308,7 +300,7 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 	if s.blind {
 		quarantine = 0
 	}
-	args := []any{millis(quarantine), millis(idle), millis(s.brief()), dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), millis(req.TTL), holderJSON(req.Holder), epoch}
+	args := []any{rediskit.Millis(quarantine), rediskit.Millis(idle), rediskit.Millis(s.brief()), dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), rediskit.Millis(req.TTL), holderJSON(req.Holder), epoch}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }

@@ -166,56 +166,6 @@ func TestWhatPassesByItself(t *testing.T) {
 	check("MASTERDOWN")
 }
 
-// A quorum that would have a majority, were it not for servers that refuse everybody, says so. One that has none anyway is a store that does not
-// answer, and one that has a majority all the same goes on.
-//
-// Fails when what a server refuses is taken for a server that does not answer, or the other way round.
-func TestQuorumRefusedToEverybody(t *testing.T) {
-	t.Parallel()
-	servers, q, _ := realQuorum(t)
-	lock := func(s *redistest.Server) {
-		t.Helper()
-		if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "default", "-evalsha", "-mget").Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	check := func(when string, setup bool) {
-		t.Helper()
-		for _, slots := range []int{0, 2} {
-			_, err := q.TryAcquire(quorumContext(t, 2*time.Second), quorumRequest(slots))
-			g := dlock.Grant{Name: "job", Slots: slots, Token: "t"}
-			results, extendErr := q.Extend(quorumContext(t, 2*time.Second), time.Second, g)
-			extendErr = unknown(results, extendErr)
-			results, releaseErr := q.Release(quorumContext(t, 2*time.Second), g)
-			releaseErr = unknown(results, releaseErr)
-			for op, err := range map[string]error{"acquire": err, "extend": extendErr, "release": releaseErr} {
-				if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != setup || setup && !strings.Contains(err.Error(), "ACL") {
-					t.Errorf("%s, %s: %v, want that it is set up wrongly: %t", when, op, err, setup)
-				}
-			}
-		}
-	}
-	lock(servers[0])
-	g := quorumTake(t, q, quorumRequest(0))
-	quorumExtend(t, q, dlock.GrantOK, g)
-	quorumRelease(t, q, dlock.GrantOK, g)
-	if err := servers[1].Kill(); err != nil {
-		t.Fatal(err)
-	}
-	check("one refuses, one is down", true)
-	if err := servers[1].RestartEmpty(); err != nil {
-		t.Fatal(err)
-	}
-	lock(servers[1])
-	check("two refuse", true)
-	for _, s := range servers[1:] {
-		if err := s.Kill(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	check("one refuses, two are down", false)
-}
-
 // A client of a Cluster on a server that is none will never get an answer.
 //
 // Fails when that is taken for a store that does not answer: every host would run every tick.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 // Extend and Release are for many leases at once, whose names may be on different nodes of a Cluster.
@@ -24,7 +25,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
-	batches, err := s.batches(grants, extendScript, []any{millis(ttl), millis(idle), millis(s.brief())}, func(run []int) []any {
+	batches, err := s.batches(grants, extendScript, []any{rediskit.Millis(ttl), rediskit.Millis(idle), rediskit.Millis(s.brief())}, func(run []int) []any {
 		var words strings.Builder
 		words.Grow(32 * len(run)) // tokens of a Session have 26 bytes
 		for _, of := range run {
@@ -44,7 +45,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	batches, err := s.batches(grants, releaseScript, []any{millis(s.brief())}, func(run []int) []any {
+	batches, err := s.batches(grants, releaseScript, []any{rediskit.Millis(s.brief())}, func(run []int) []any {
 		items := make([]any, 0, 3*len(run))
 		for _, of := range run {
 			g, succeeded := &grants[of], 0
@@ -88,7 +89,7 @@ func (s *Store) batches(grants []dlock.Grant, script *script, common []any, item
 	}
 	order := make([]int, len(grants))
 	for i := range grants {
-		if err := checkGrant(&grants[i]); err != nil {
+		if err := rediskit.CheckGrant(&grants[i]); err != nil {
 			return nil, err
 		}
 		order[i] = i
@@ -138,11 +139,6 @@ func (s *Store) leases(grants []dlock.Grant, run []int) []string {
 		keys = append(keys, k.index)
 	}
 	return keys
-}
-
-// A token goes into a script's comparison: it must be what Request.Validate lets pass.
-func checkGrant(g *dlock.Grant) error {
-	return dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
 }
 
 func (s *Store) runBatches(ctx context.Context, batches []*batch) {

@@ -74,7 +74,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 			t.Errorf("%v: %v", forbidden, err)
 		}
 	}
-	user, err := documentedUser()
+	user, err := redistest.DocumentedUser("../../docs/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}

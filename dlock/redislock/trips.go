@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 const (
@@ -181,7 +183,7 @@ func (t *trips) together(calls []*call) {
 	for _, c := range calls {
 		end, ok := c.ctx.Deadline()
 		if !ok {
-			end = time.Now().Add(lastResort)
+			end = time.Now().Add(rediskit.LastResort)
 		}
 		if end.After(last) {
 			last = end

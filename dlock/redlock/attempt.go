@@ -1,4 +1,4 @@
-package redislock
+package redlock
 
 import (
 	"context"
@@ -14,30 +14,34 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 const (
-	// tickMemory is how long the start of a tick is remembered. Ticks older than half of it are refused, so what is forgotten
-	// cannot be started again by a host whose clock is wrong by less than the other half.
+	// tickMemory is how long the start of a tick is remembered. Ticks older than half of it are
+	// refused, so what is forgotten cannot be started again by a host whose clock is wrong by less
+	// than the other half.
 	tickMemory = time.Hour
-	// maxRounds bounds how often an attempt looks again after others were quicker. Two rounds are rare.
+	// maxRounds bounds how often an attempt looks again after others were quicker. Two rounds are
+	// rare.
 	maxRounds = 10
 )
 
-// TryAcquire implements dlock.DistributedLock, as far as the comment of Quorum says. A Tick.Max above dlock.MaxSlots is an error.
-func (q *Quorum) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	if q.fault != nil {
-		return dlock.Grant{}, q.fault
+// TryAcquire implements dlock.DistributedLock, as far as the comment of the package says. A
+// Tick.Max above dlock.MaxSlots is an error.
+func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if s.fault != nil {
+		return dlock.Grant{}, s.fault
 	}
 	if err := req.Validate(); err != nil {
 		return dlock.Grant{}, err
 	}
-	if err := q.plain.checkKey(req.Name); err != nil {
+	if err := s.checkKey(req.Name); err != nil {
 		return dlock.Grant{}, err
 	}
 	if req.Tick != nil {
 		if req.Tick.Max > dlock.MaxSlots {
-			return dlock.Grant{}, fmt.Errorf("redislock: %d starts of a tick: at most %d", req.Tick.Max, dlock.MaxSlots)
+			return dlock.Grant{}, fmt.Errorf("redlock: %d starts of a tick: at most %d", req.Tick.Max, dlock.MaxSlots)
 		}
 		switch ahead := time.Until(req.Tick.At); {
 		case ahead > dlock.MaxTickAhead:
@@ -51,7 +55,7 @@ func (q *Quorum) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 	if err := ctx.Err(); err != nil {
 		return dlock.Grant{}, err
 	}
-	a, cancel := q.newAttempt(ctx, req)
+	a, cancel := s.newAttempt(ctx, req)
 	defer cancel()
 	slot, err := a.run()
 	if err != nil {
@@ -67,7 +71,7 @@ func refusal(req dlock.Request, reason dlock.Reason) error {
 
 // An attempt is one call of TryAcquire.
 type attempt struct {
-	q        *Quorum
+	store    *Store
 	req      dlock.Request
 	ctx      context.Context // the caller's
 	work     context.Context // ends with the caller's deadline, not with its cancellation: what was begun is taken back
@@ -86,15 +90,15 @@ const (
 	stepsInAll  = 1 + stepsToTick + 2 // look first; the rest is for more rounds
 )
 
-func (q *Quorum) newAttempt(ctx context.Context, req dlock.Request) (*attempt, context.CancelFunc) {
-	a := &attempt{q: q, req: req, ctx: ctx, ends: end(ctx), slots: q.slotKeys(req.Name, req.Slots)}
+func (s *Store) newAttempt(ctx context.Context, req dlock.Request) (*attempt, context.CancelFunc) {
+	a := &attempt{store: s, req: req, ctx: ctx, ends: end(ctx), slots: s.slotKeys(req.Name, req.Slots)}
 	a.patience = share(a.ends, stepsInAll)
 	if req.Tick != nil {
 		kind := ":slot:tick:"
 		if req.Slots == 0 { // a semaphore of the same name has ticks of its own
 			kind = ":slot:mutex:tick:"
 		}
-		base := q.plain.prefix + req.Name + kind + strconv.FormatInt(req.Tick.At.UnixMicro(), 10) + ":"
+		base := s.prefix + req.Name + kind + strconv.FormatInt(req.Tick.At.UnixMicro(), 10) + ":"
 		for k := range req.Tick.Max {
 			a.ticks = append(a.ticks, base+strconv.Itoa(k))
 		}
@@ -104,15 +108,16 @@ func (q *Quorum) newAttempt(ctx context.Context, req dlock.Request) (*attempt, c
 	return a, cancel
 }
 
-// nodes waits for a server that hangs again and again, so that what it may have done late is undone, late.
-func (a *attempt) nodes() []redsyncredis.Pool { return a.q.nodes(a.patience, nil) }
+// nodes waits for a server that hangs again and again, so that what it may have done late is
+// undone, late.
+func (a *attempt) nodes() []redsyncredis.Pool { return a.store.nodes(a.patience, nil) }
 
 // end is when a call has to be back.
 func end(ctx context.Context) time.Time {
 	if t, ok := ctx.Deadline(); ok {
 		return t
 	}
-	return time.Now().Add(lastResort)
+	return time.Now().Add(rediskit.LastResort)
 }
 
 // share is the time that each server has for one of so many steps.
@@ -121,9 +126,9 @@ func share(ends time.Time, steps int) time.Duration {
 }
 
 var (
-	errAllTaken = errors.New("redislock: a majority has each of the keys for others") // a refusal
-	errRaced    = errors.New("redislock: others were quicker")                        // one that may be different in a moment
-	errNoTime   = errors.New("redislock: no time left to ask for another key")
+	errAllTaken = errors.New("redlock: a majority has each of the keys for others") // a refusal
+	errRaced    = errors.New("redlock: others were quicker")                        // one that may be different in a moment
+	errNoTime   = errors.New("redlock: no time left to ask for another key")
 )
 
 // run returns the slot that was taken.
@@ -133,7 +138,7 @@ func (a *attempt) run() (slot int, err error) {
 			break
 		}
 		// Looking writes nothing. If too few servers answer even that, it is not because of others.
-		seen, lookErr := a.q.look(a.work, a.patience, false, slices.Concat(a.slots, a.ticks), a.req.Token)
+		seen, lookErr := a.store.look(a.work, a.patience, false, slices.Concat(a.slots, a.ticks), a.req.Token)
 		if lookErr != nil {
 			return 0, lookErr
 		}
@@ -156,7 +161,8 @@ func (a *attempt) run() (slot int, err error) {
 	}
 }
 
-// pause lets those who took votes from each other drift apart. It reports whether there is time for another round.
+// pause lets those who took votes from each other drift apart. It reports whether there is time for
+// another round.
 func (a *attempt) pause(round int) bool {
 	steps := 1 + stepsToSlot
 	if a.ticks != nil && a.tick == "" {
@@ -176,8 +182,8 @@ func (a *attempt) pause(round int) bool {
 	}
 }
 
-// round takes what looks free: the tick first, because that is what most of a fleet is refused, and nobody's slot
-// is then disturbed.
+// round takes what looks free: the tick first, because that is what most of a fleet is refused, and
+// nobody's slot is then disturbed.
 func (a *attempt) round(seen []sight) (slot int, err error) {
 	slots, ticks := seen[:len(a.slots)], seen[len(a.slots):]
 	if a.ticks != nil && a.tick == "" {
@@ -190,8 +196,8 @@ func (a *attempt) round(seen []sight) (slot int, err error) {
 	return a.takeOne(a.slots, slots, a.req.TTL, stepsToSlot)
 }
 
-// takeOne takes one of the keys. A token that is asked again finds the key that it has, and one that is asked from two
-// sides at once goes the same way on both: so it never gets two.
+// takeOne takes one of the keys. A token that is asked again finds the key that it has, and one
+// that is asked from two sides at once goes the same way on both: so it never gets two.
 func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps int) (int, error) {
 	verdict := errAllTaken
 	for _, i := range ours(seen) {
@@ -199,7 +205,7 @@ func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps 
 		if err == nil {
 			for _, j := range ours(seen) { // what late requests of this token have left behind
 				if j != i {
-					_, _ = a.q.mutex(keys[j], a.req.Token, 0, a.nodes()).UnlockContext(a.work)
+					_, _ = a.store.mutex(keys[j], a.req.Token, 0, a.nodes()).UnlockContext(a.work)
 				}
 			}
 			return i, nil
@@ -214,7 +220,7 @@ func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps 
 	first := int(h.Sum32() % uint32(len(keys))) // tokens are random, so there is no hot spot
 	for n := range keys {
 		i := (first + n) % len(keys)
-		if seen[i].ours > 0 || seen[i].others >= a.q.majority() {
+		if seen[i].ours > 0 || seen[i].others >= a.store.majority() {
 			continue
 		}
 		err := a.take(keys[i], ttl, false, steps)
@@ -245,9 +251,10 @@ func ours(seen []sight) []int {
 
 // take returns nil, errRaced, or an error that means "unknown".
 //
-// It is redsync's ExtendContext, told to set the key where there is none, and not its TryLockContext: that is refused by
-// a server that has the key for this very token, and takes its votes back when it fails, which would end a lease whose
-// token was asked again while some servers did not answer.
+// It is redsync's ExtendContext, told to set the key where there is none, and not its
+// TryLockContext: that is refused by a server that has the key for this very token, and takes its
+// votes back when it fails, which would end a lease whose token was asked again while some servers
+// did not answer.
 func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) error {
 	if err := a.ctx.Err(); err != nil {
 		return err
@@ -255,14 +262,14 @@ func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) err
 	if time.Until(a.ends) < time.Duration(steps)*a.patience {
 		return errNoTime
 	}
-	m := a.q.mutex(key, a.req.Token, ttl, a.nodes(), redsync.WithSetNXOnExtend())
+	m := a.store.mutex(key, a.req.Token, ttl, a.nodes(), redsync.WithSetNXOnExtend())
 	taken, err := m.ExtendContext(a.work)
 	if taken {
 		return nil
 	}
 	no := refused(err)
-	if no >= a.q.majority() {
-		if no < len(a.q.pools) {
+	if no >= a.store.majority() {
+		if no < len(a.store.pools) {
 			_, _ = m.UnlockContext(a.work) // the votes that we did get
 		}
 		return errRaced
@@ -270,12 +277,13 @@ func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) err
 	if !again {
 		_, _ = m.UnlockContext(a.work)
 	}
-	return a.q.undecided(err)
+	return a.store.undecided(err)
 }
 
-// giveBackTick undoes the claim of this call, never one that an earlier call may have told the caller of.
+// giveBackTick undoes the claim of this call, never one that an earlier call may have told the
+// caller of.
 func (a *attempt) giveBackTick() {
 	if a.tick != "" && !a.oldTick {
-		_, _ = a.q.mutex(a.tick, a.req.Token, tickMemory, a.nodes()).UnlockContext(a.work)
+		_, _ = a.store.mutex(a.tick, a.req.Token, tickMemory, a.nodes()).UnlockContext(a.work)
 	}
 }

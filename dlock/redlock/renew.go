@@ -1,4 +1,4 @@
-package redislock
+package redlock
 
 import (
 	"context"
@@ -12,45 +12,47 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 const (
-	// atOnce is how many leases of one call are renewed or released at the same time. More would only wait for a connection.
+	// atOnce is how many leases of one call are renewed or released at the same time. More would
+	// only wait for a connection.
 	atOnce = 16
 )
 
 // Extend implements dlock.DistributedLock.
-func (q *Quorum) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	if q.fault == nil && ttl < time.Millisecond {
-		return nil, fmt.Errorf("redislock: a TTL of %v: must be at least 1ms", ttl)
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if s.fault == nil && ttl < time.Millisecond {
+		return nil, fmt.Errorf("redlock: a TTL of %v: must be at least 1ms", ttl)
 	}
-	return q.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
+	return s.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
 		if g.Slot < 0 || g.Slot >= max(1, g.Slots) {
 			return dlock.Result{Outcome: dlock.GrantLost}
 		}
-		nodes := q.nodes(patience, hung)
-		key := q.slotKey(g.Name, g.Slots, g.Slot)
-		extended, err := q.mutex(key, g.Token, ttl, nodes).ExtendContext(ctx)
+		nodes := s.nodes(patience, hung)
+		key := s.slotKey(g.Name, g.Slots, g.Slot)
+		extended, err := s.mutex(key, g.Token, ttl, nodes).ExtendContext(ctx)
 		if !extended {
-			return q.result(err)
+			return s.result(err)
 		}
-		// Servers that lost the key, or were away when it was set, get it back. They are a minority, so a release that comes in between
-		// is not undone.
+		// Servers that lost the key, or were away when it was set, get it back. They are a
+		// minority, so a release that comes in between is not undone.
 		nodes = slices.DeleteFunc(nodes, func(n redsyncredis.Pool) bool { return !n.(*node).lacks.Load() })
 		if len(nodes) > 0 {
-			_, _ = q.mutex(key, g.Token, ttl, nodes, redsync.WithSetNXOnExtend()).ExtendContext(ctx)
+			_, _ = s.mutex(key, g.Token, ttl, nodes, redsync.WithSetNXOnExtend()).ExtendContext(ctx)
 		}
 		return dlock.Result{Outcome: dlock.GrantOK}
 	})
 }
 
 // Release implements dlock.DistributedLock.
-func (q *Quorum) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return q.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
+func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
 		release := func(slot int) dlock.Result {
-			released, err := q.mutex(q.slotKey(g.Name, g.Slots, slot), g.Token, 0, q.nodes(patience, hung)).UnlockContext(ctx)
+			released, err := s.mutex(s.slotKey(g.Name, g.Slots, slot), g.Token, 0, s.nodes(patience, hung)).UnlockContext(ctx)
 			if !released {
-				return q.result(err)
+				return s.result(err)
 			}
 			return dlock.Result{Outcome: dlock.GrantOK}
 		}
@@ -58,11 +60,12 @@ func (q *Quorum) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 		case g.Slot == dlock.AnySlot && g.Slots == 0:
 			return release(0)
 		case g.Slot == dlock.AnySlot:
-			seen, err := q.look(ctx, patience, true, q.slotKeys(g.Name, g.Slots), g.Token)
+			seen, err := s.look(ctx, patience, true, s.slotKeys(g.Name, g.Slots), g.Token)
 			if err != nil {
 				return dlock.Result{Err: err}
 			}
-			// A lease shows at one server at least. More than one slot shows if a request was late: all of them go.
+			// A lease shows at one server at least. More than one slot shows if a request was late:
+			// all of them go.
 			all := dlock.Result{Outcome: dlock.GrantLost}
 			for _, i := range ours(seen) {
 				if r := release(i); r.Outcome == dlock.GrantUnknown || all.Outcome == dlock.GrantLost {
@@ -77,16 +80,16 @@ func (q *Quorum) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 	})
 }
 
-// each does it for every grant, several at once, and puts the answers in the order of the grants. Those of one token are done in
-// their order.
-func (q *Quorum) each(ctx context.Context, grants []dlock.Grant, do func(dlock.Grant, time.Duration, *hung) dlock.Result) ([]dlock.Result, error) {
-	if q.fault != nil {
-		return nil, q.fault
+// each does it for every grant, several at once, and puts the answers in the order of the grants.
+// Those of one token are done in their order.
+func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(dlock.Grant, time.Duration, *hung) dlock.Result) ([]dlock.Result, error) {
+	if s.fault != nil {
+		return nil, s.fault
 	}
 	index := make(map[string]int, len(grants))
 	var tokens [][]int
 	for i, g := range grants {
-		if err := checkGrant(&g); err != nil {
+		if err := rediskit.CheckGrant(&g); err != nil {
 			return nil, err
 		}
 		t, ok := index[g.Token]
@@ -102,7 +105,7 @@ func (q *Quorum) each(ctx context.Context, grants []dlock.Grant, do func(dlock.G
 	}
 	// Two steps at most, and one wave of grants that finds out who hangs.
 	patience := share(end(ctx), 4)
-	hung := &hung{most: len(q.pools) - q.majority(), who: make([]bool, len(q.pools))}
+	hung := &hung{most: len(s.pools) - s.majority(), who: make([]bool, len(s.pools))}
 	results := make([]dlock.Result, len(grants))
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -127,9 +130,9 @@ func (q *Quorum) each(ctx context.Context, grants []dlock.Grant, do func(dlock.G
 }
 
 // result tells from redsync's error what became of a lease that it could not extend or release.
-func (q *Quorum) result(err error) dlock.Result {
-	if refused(err) >= q.majority() {
+func (s *Store) result(err error) dlock.Result {
+	if refused(err) >= s.majority() {
 		return dlock.Result{Outcome: dlock.GrantLost}
 	}
-	return dlock.Result{Err: q.undecided(err)}
+	return dlock.Result{Err: s.undecided(err)}
 }

@@ -1,4 +1,4 @@
-package redislock
+package redlock
 
 import (
 	"context"
@@ -13,16 +13,18 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// This file is about the servers of a quorum: what they have, what they answer, and how long they are waited for.
+// This file is about the servers of a quorum: what they have, what they answer, and how long they
+// are waited for.
 
 // sight is how many of the servers that answered have a key for the token, and for others.
 type sight struct{ ours, others int }
 
-// look reads the keys. It returns when a majority of the servers has answered, so that one that hangs costs nothing, or,
-// if everyone is wanted, when each has answered or failed.
-func (q *Quorum) look(ctx context.Context, patience time.Duration, everyone bool, keys []string, token string) ([]sight, error) {
+// look reads the keys. It returns when a majority of the servers has answered, so that one that
+// hangs costs nothing, or, if everyone is wanted, when each has answered or failed.
+func (s *Store) look(ctx context.Context, patience time.Duration, everyone bool, keys []string, token string) ([]sight, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	type answer struct {
@@ -30,8 +32,8 @@ func (q *Quorum) look(ctx context.Context, patience time.Duration, everyone bool
 		values []any
 		err    error
 	}
-	answers := make(chan answer, len(q.clients))
-	for i, client := range q.clients {
+	answers := make(chan answer, len(s.clients))
+	for i, client := range s.clients {
 		go func() {
 			values, err := client.MGet(ctx, keys...).Result()
 			if err == nil && len(values) != len(keys) {
@@ -43,7 +45,7 @@ func (q *Quorum) look(ctx context.Context, patience time.Duration, everyone bool
 	seen := make([]sight, len(keys))
 	var errs []error
 	good := 0
-	for range q.clients {
+	for range s.clients {
 		a := <-answers
 		if a.err != nil {
 			errs = append(errs, &redsync.RedisError{Node: a.node, Err: a.err})
@@ -58,12 +60,12 @@ func (q *Quorum) look(ctx context.Context, patience time.Duration, everyone bool
 				seen[i].others++
 			}
 		}
-		if good++; good >= q.majority() && !everyone {
+		if good++; good >= s.majority() && !everyone {
 			return seen, nil
 		}
 	}
-	if good < q.majority() {
-		return nil, q.undecided(errors.Join(errs...))
+	if good < s.majority() {
+		return nil, s.undecided(errors.Join(errs...))
 	}
 	return seen, nil
 }
@@ -85,20 +87,20 @@ func refused(err error) int {
 	return n
 }
 
-// undecided is the error when neither yes nor no has a majority. If one could answer, were it not for servers that refuse everybody, somebody has to
-// mend those.
-func (q *Quorum) undecided(err error) error {
+// undecided is the error when neither yes nor no has a majority. If one could answer, were it not
+// for servers that refuse everybody, somebody has to mend those.
+func (s *Store) undecided(err error) error {
 	failed, refusing, mend := 0, 0, ""
 	for _, err := range leaves(err) {
-		if what := refuses(err); what != "" {
+		if what := rediskit.Refuses(err); what != "" {
 			refusing, mend = refusing+1, what
 		} else if refused(err) == 0 {
 			failed++
 		}
 	}
-	err = &undecidedError{len(q.pools), err}
-	if refusing > 0 && len(q.pools)-failed >= q.majority() {
-		return fmt.Errorf("redislock: %w: %d of %d servers: %s: %w", dlock.ErrSetup, refusing, len(q.pools), mend, err)
+	err = &undecidedError{len(s.pools), err}
+	if refusing > 0 && len(s.pools)-failed >= s.majority() {
+		return fmt.Errorf("redlock: %w: %d of %d servers: %s: %w", dlock.ErrSetup, refusing, len(s.pools), mend, err)
 	}
 	return err
 }
@@ -122,16 +124,16 @@ type undecidedError struct {
 }
 
 func (e *undecidedError) Error() string {
-	return fmt.Sprintf("redislock: no majority of %d servers: %s", e.servers, strings.ReplaceAll(e.err.Error(), "\n", "; "))
+	return fmt.Sprintf("redlock: no majority of %d servers: %s", e.servers, strings.ReplaceAll(e.err.Error(), "\n", "; "))
 }
 
 func (e *undecidedError) Unwrap() error { return e.err }
 
-// mutex returns redsync's mutex of one key. Redlock takes one percent off a lease for the drift of clocks; here it is what a
-// dlock.Session takes off, which is more: a tenth, at most a second. A majority that comes too late for the
-// session is then none for redsync either.
-func (q *Quorum) mutex(key, token string, ttl time.Duration, nodes []redsyncredis.Pool, options ...redsync.Option) *redsync.Mutex {
-	ttl = time.Duration(millis(ttl)) * time.Millisecond
+// mutex returns redsync's mutex of one key. Redlock takes one percent off a lease for the drift of
+// clocks; here it is what a dlock.Session takes off, which is more: a tenth, at most a second. A
+// majority that comes too late for the session is then none for redsync either.
+func (s *Store) mutex(key, token string, ttl time.Duration, nodes []redsyncredis.Pool, options ...redsync.Option) *redsync.Mutex {
+	ttl = time.Duration(rediskit.Millis(ttl)) * time.Millisecond
 	drift := 0.1
 	if ttl > 10*time.Second {
 		drift = float64(time.Second) / float64(ttl)
@@ -140,16 +142,18 @@ func (q *Quorum) mutex(key, token string, ttl time.Duration, nodes []redsyncredi
 	return redsync.New(nodes...).NewMutex(key, options...)
 }
 
-// nodes returns the servers for one operation of redsync, which sets no time-out for Extend and Unlock.
-func (q *Quorum) nodes(patience time.Duration, hung *hung) []redsyncredis.Pool {
-	nodes := make([]redsyncredis.Pool, len(q.pools))
-	for i, pool := range q.pools {
+// nodes returns the servers for one operation of redsync, which sets no time-out for Extend and
+// Unlock.
+func (s *Store) nodes(patience time.Duration, hung *hung) []redsyncredis.Pool {
+	nodes := make([]redsyncredis.Pool, len(s.pools))
+	for i, pool := range s.pools {
 		nodes[i] = &node{Pool: pool, number: i, patience: patience, hung: hung}
 	}
 	return nodes
 }
 
-// A node is a server that has so long to answer, and remembers if it said that it has not got the key.
+// A node is a server that has so long to answer, and remembers if it said that it has not got the
+// key.
 type node struct {
 	redsyncredis.Pool
 	number   int
@@ -197,8 +201,8 @@ func (c *nodeConn) Close() error {
 
 var errHung = errors.New("did not answer for another lease")
 
-// hung are the servers that are not asked again during one call, lest each of 500 leases waits for them. They are
-// a minority, however slow everything is.
+// hung are the servers that are not asked again during one call, lest each of 500 leases waits for
+// them. They are a minority, however slow everything is.
 type hung struct {
 	mu   sync.Mutex
 	most int
@@ -225,3 +229,5 @@ func (h *hung) note(n int) {
 		h.who[n] = true
 	}
 }
+
+var errAnswer = errors.New("redlock: the server's answer makes no sense")

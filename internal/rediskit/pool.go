@@ -1,4 +1,4 @@
-package redislock
+package rediskit
 
 import (
 	"context"
@@ -10,26 +10,28 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// defaultPoolSize is enough because a call lasts as long as a round trip: ten connections make tens
+// DefaultPoolSize is enough because a call lasts as long as a round trip: ten connections make tens
 // of thousands of calls a second.
-const defaultPoolSize = 10
+const DefaultPoolSize = 10
 
-// lastResort bounds a call whose context has no deadline. A dlock.Session always sets one.
-const lastResort = 5 * time.Second
+// LastResort bounds a call whose context has no deadline. A dlock.Session always sets one.
+const LastResort = 5 * time.Second
 
-// dialTimeout is long enough for a lost packet to be repeated. Nobody waits for a connection as long, and one that hangs takes the place of one that would not.
+// dialTimeout is long enough for a lost packet to be repeated. Nobody waits for a connection as
+// long, and one that hangs takes the place of one that would not.
 const dialTimeout = 2 * time.Second
 
-// maxIdleTime is after how long without a call a connection is not used again: load balancers and NAT forget one without a word, some after four
-// minutes, and the call that finds out has lost half of its time.
-const maxIdleTime = 2 * time.Minute
+// MaxIdleTime is after how long without a call a connection is not used again: load balancers and
+// NAT forget one without a word, some after four minutes, and the call that finds out has lost half
+// of its time.
+const MaxIdleTime = 2 * time.Minute
 
-// ownPool opens a pool to the same server or servers, whose waits end with the deadline of each call. It
-// returns nil for a client whose settings cannot be read.
-func ownPool(client redis.UniversalClient, size int) redis.UniversalClient {
+// OwnPool opens a pool to the same server or servers, whose waits end with the deadline of each
+// call. It returns nil for a client whose settings cannot be read.
+func OwnPool(client redis.UniversalClient, size int) redis.UniversalClient {
 	switch c := client.(type) {
 	case *redis.Client:
-		return newPool(*c.Options(), size)
+		return NewPool(*c.Options(), size)
 	case *redis.ClusterClient:
 		o := *c.Options()
 		o.ContextTimeoutEnabled = true
@@ -37,7 +39,7 @@ func ownPool(client redis.UniversalClient, size int) redis.UniversalClient {
 		o.MaxRedirects = 3 // MOVED and ASK; each is the same token again
 		o.DialerRetries = 1
 		o.Dialer = inTime(o.Dialer, o.TLSConfig)
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, lastResort, lastResort, lastResort
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, LastResort, LastResort, LastResort
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 		o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
@@ -50,37 +52,42 @@ func ownPool(client redis.UniversalClient, size int) redis.UniversalClient {
 	}
 }
 
-// newPool opens a pool to one server.
-func newPool(o redis.Options, size int) *redis.Client {
+// NewPool opens a pool to one server.
+func NewPool(o redis.Options, size int) *redis.Client {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1   // a repeated call may be a second call: dlock repeats with the same token
 	o.DialerRetries = 1 // or a refused connection takes seconds
 	o.Dialer = inTime(o.Dialer, o.TLSConfig)
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, lastResort, lastResort, lastResort
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, LastResort, LastResort, LastResort
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 	o.MaxConcurrentDials = 0
 	o.PipelinePoolSize = 1 // heartbeats have a connection apart, or use one of the others
 	o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.Limiter = nil
-	// They belong to the caller's connections. A cache would answer nothing here: scripts are not cached.
+	// They belong to the caller's connections. A cache would answer nothing here: scripts are not
+	// cached.
 	o.PushNotificationProcessor = nil
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	return redis.NewClient(&o)
 }
 
-// idleTime leaves a shorter time that the caller knows of, and 0 and less are go-redis' words for its default and for ever.
+// idleTime leaves a shorter time that the caller knows of, and 0 and less are go-redis' words for
+// its default and for ever.
 func idleTime(callers time.Duration) time.Duration {
 	if callers > 0 {
-		return min(callers, maxIdleTime)
+		return min(callers, MaxIdleTime)
 	}
-	return maxIdleTime
+	return MaxIdleTime
 }
+
+// FailoverAddr is what go-redis gives for the address of every client of a Sentinel.
+const FailoverAddr = "FailoverClient"
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// inTime returns the Dialer, or go-redis' own if there is none, which then returns when its context ends, whether it looks at that or not: go-redis' own does not
-// in a TLS handshake.
+// inTime returns the Dialer, or go-redis' own if there is none, which then returns when its context
+// ends, whether it looks at that or not: go-redis' own does not in a TLS handshake.
 func inTime(dial dialer, config *tls.Config) dialer {
 	if dial == nil {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: dialTimeout, TLSConfig: config})

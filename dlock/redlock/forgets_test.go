@@ -1,4 +1,4 @@
-package redislock_test
+package redlock_test
 
 import (
 	"context"
@@ -8,15 +8,16 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/dlock/redlock"
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A server of a quorum that comes back empty votes again at once, there is no quarantine. What is held stays held while that is one of three; and so
-// do leases when all three come back empty, one after the other, with a heartbeat in between.
+// A server of a quorum that comes back empty votes again at once, there is no quarantine. What is
+// held stays held while that is one of three; and so do leases when all three come back empty, one
+// after the other, with a heartbeat in between.
 //
 // Fails when a heartbeat does not put the key back, and when one vote of three is enough.
-func TestQuorumServerComesBackEmpty(t *testing.T) {
+func TestServerComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{0, 2} {
 		servers, q, other := realQuorum(t)
@@ -41,12 +42,14 @@ func TestQuorumServerComesBackEmpty(t *testing.T) {
 	}
 }
 
-// A lease that has two votes of three, because the third server was away, does not survive that one of the two forgets: that is two servers that
-// failed or forgot. Another one is granted, and two are held until the first finds out, by its next heartbeat. If a heartbeat
-// came before the loss, it has three votes again, and nothing happens.
+// A lease that has two votes of three, because the third server was away, does not survive that one
+// of the two forgets: that is two servers that failed or forgot. Another one is granted, and two
+// are held until the first finds out, by its next heartbeat. If a heartbeat came before the loss,
+// it has three votes again, and nothing happens.
 //
-// Fails when a heartbeat does not put the key back, and when one that is refused by a majority is taken for a success.
-func TestQuorumServerForgetsWhileAnotherWasAway(t *testing.T) {
+// Fails when a heartbeat does not put the key back, and when one that is refused by a majority is
+// taken for a success.
+func TestServerForgetsWhileAnotherWasAway(t *testing.T) {
 	t.Parallel()
 	servers, q, other := realQuorum(t)
 	for _, beat := range []bool{true, false} {
@@ -78,19 +81,19 @@ func TestQuorumServerForgetsWhileAnotherWasAway(t *testing.T) {
 }
 
 // realQuorum returns three servers, and two hosts' stores on them.
-func realQuorum(t *testing.T) (servers []*redistest.Server, a, b *redislock.Quorum) {
+func realQuorum(t *testing.T) (servers []*redistest.Server, a, b *redlock.Store) {
 	t.Helper()
 	for range 3 {
 		servers = append(servers, redistest.New(t))
 	}
-	host := func() *redislock.Quorum {
+	host := func() *redlock.Store {
 		var clients []redis.UniversalClient
 		for _, s := range servers {
 			client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: canary})
 			t.Cleanup(func() { client.Close() })
 			clients = append(clients, client)
 		}
-		q := redislock.NewQuorum(clients...)
+		q := redlock.New(clients, redlock.Options{})
 		t.Cleanup(func() { q.Close() })
 		return q
 	}

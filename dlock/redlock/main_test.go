@@ -1,0 +1,190 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/redlock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // go-redis tells of every connection that we break
+	var err error
+	if redistest.User, err = redistest.DocumentedUser("../../docs/redis.md"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	servertest.Main(m, func() error {
+		// A pool of go-redis whose server is gone tries again every second, also once after it is closed.
+		return servertest.Poll(5*time.Second, "no goroutine is left", func(context.Context) error { return goleak.Find() })
+	})
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+const (
+	canary = servertest.Canary // everybody's password
+
+	// app is the user of docs/redis.md, who may use the prefix shop.
+	app  = "tickslot"
+	shop = "shop:"
+)
+
+// long marks a test that -short, which is meant to be repeated, leaves out. It is part of make
+// test.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short")
+	}
+}
+
+// It states less than redislock does; see the doc of the package. It connects as the user of
+// docs/redis.md.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	long(t)
+	var clients []redis.UniversalClient
+	for range 3 {
+		client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: redistest.New(t).Addr()})
+		t.Cleanup(func() { client.Close() })
+		clients = append(clients, client)
+	}
+	dlocktest.Run(t, dlocktest.Harness{
+		New: func(t testing.TB) dlocktest.Namespace {
+			opts := redlock.Options{Prefix: shop + rand.Text() + ":"}
+			return dlocktest.Namespace{Open: func() dlock.DistributedLock {
+				q := redlock.New(clients, opts)
+				t.Cleanup(func() { q.Close() })
+				return q
+			}}
+		},
+		TTL: 500 * time.Millisecond,
+	})
+}
+
+// A quorum that would have a majority, were it not for servers that refuse everybody, says so. One
+// that has none anyway is a store that does not answer, and one that has a majority all the same
+// goes on.
+//
+// Fails when what a server refuses is taken for a server that does not answer, or the other way
+// round.
+func TestRefusedToEverybody(t *testing.T) {
+	t.Parallel()
+	servers, q, _ := realQuorum(t)
+	lock := func(s *redistest.Server) {
+		t.Helper()
+		if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "default", "-evalsha", "-mget").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, setup bool) {
+		t.Helper()
+		for _, slots := range []int{0, 2} {
+			_, err := q.TryAcquire(quorumContext(t, 2*time.Second), quorumRequest(slots))
+			g := dlock.Grant{Name: "job", Slots: slots, Token: "t"}
+			results, extendErr := q.Extend(quorumContext(t, 2*time.Second), time.Second, g)
+			extendErr = unknown(results, extendErr)
+			results, releaseErr := q.Release(quorumContext(t, 2*time.Second), g)
+			releaseErr = unknown(results, releaseErr)
+			for op, err := range map[string]error{"acquire": err, "extend": extendErr, "release": releaseErr} {
+				if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != setup || setup && !strings.Contains(err.Error(), "ACL") {
+					t.Errorf("%s, %s: %v, want that it is set up wrongly: %t", when, op, err, setup)
+				}
+			}
+		}
+	}
+	lock(servers[0])
+	g := quorumTake(t, q, quorumRequest(0))
+	quorumExtend(t, q, dlock.GrantOK, g)
+	quorumRelease(t, q, dlock.GrantOK, g)
+	if err := servers[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	check("one refuses, one is down", true)
+	if err := servers[1].RestartEmpty(); err != nil {
+		t.Fatal(err)
+	}
+	lock(servers[1])
+	check("two refuse", true)
+	for _, s := range servers[1:] {
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("one refuses, two are down", false)
+}
+
+// unknown is the error of a call for one lease, whose outcome nobody knows.
+func unknown(results []dlock.Result, err error) error {
+	if err == nil && results[0].Outcome == dlock.GrantUnknown {
+		err = results[0].Err
+	}
+	return err
+}
+
+// Fails when only one server is looked at, or when it is not said which.
+func TestAuditOfSeveralServers(t *testing.T) {
+	t.Parallel()
+	saves := redistest.Options{Args: []string{"--save", "3600 1 300 100 60 10000"}}
+	var servers []*redistest.Server
+	var clients []redis.UniversalClient
+	for range 3 {
+		server := redistest.New(t, saves)
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+		t.Cleanup(func() { client.Close() })
+		servers, clients = append(servers, server), append(clients, client)
+	}
+	store := redlock.New(clients, redlock.Options{})
+	defer store.Close()
+	check := func(what string, fails string, wants ...string) {
+		t.Helper()
+		warnings, err := store.Audit(t.Context())
+		if (err != nil) != (fails != "") || err != nil && !strings.Contains(err.Error(), fails) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if len(warnings) != len(wants) {
+			t.Fatalf("%s: %q, want %q", what, warnings, wants)
+		}
+		for i, want := range wants {
+			if !strings.Contains(warnings[i], want) {
+				t.Errorf("%s: %q does not tell of %q", what, warnings[i], want)
+			}
+		}
+	}
+	check("usual servers", "")
+	if err := servers[1].Client().ConfigSet(t.Context(), "save", "").Err(); err != nil {
+		t.Fatal(err)
+	}
+	check("one keeps nothing", "", "server 2 of 3: neither")
+	store.SetHostClock(func() time.Time { return time.Now().Add(10 * time.Second) })
+	check("clocks", "", "server 1 of 3: the clock", "server 2 of 3: neither", "server 2 of 3: the clock", "server 3 of 3: the clock")
+	servers[2].Close()
+	check("one is down", "server 3 of 3", "server 1 of 3: the clock", "server 2 of 3: neither", "server 2 of 3: the clock")
+}
+
+// Votes of a client of Sentinel may be lost in a failover.
+//
+// Fails when such a client is taken for one of a server.
+func TestSentinelIsRefused(t *testing.T) {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}})
+	defer client.Close()
+	if err := redlock.New([]redis.UniversalClient{client, client, client}, redlock.Options{}).Check(); err == nil || !strings.Contains(err.Error(), "one of Sentinel") {
+		t.Error(err)
+	}
+}

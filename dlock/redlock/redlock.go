@@ -1,0 +1,151 @@
+package redlock
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/internal/rediskit"
+)
+
+// Options are the settings of a Store. They must be the same on every host. The zero value is fine.
+type Options struct {
+	// Prefix stands before every key. Default "".
+	Prefix string
+	// PoolSize is the number of own connections to each server. Default 10.
+	PoolSize int
+}
+
+// Store implements dlock.DistributedLock by Redlock. What it does not promise stands in the comment
+// of the package.
+type Store struct {
+	pools   []redsyncredis.Pool
+	clients []redis.UniversalClient
+	own     []redis.UniversalClient // those to be closed
+	prefix  string
+	fault   error
+
+	hostClock func() time.Time // nil: time.Now
+}
+
+// New returns a store on an odd number of servers, three or more, that know nothing of each other:
+// no replicas, no nodes of a Cluster. List them in the same order everywhere or not, that does not
+// matter. The clients stay the caller's to close. No server is called. Faults are reported by
+// Check, which dlock.NewSession and timer.New call.
+func New(clients []redis.UniversalClient, opts Options) *Store {
+	s := &Store{prefix: opts.Prefix}
+	s.fault = check(clients, opts)
+	if s.fault != nil {
+		return s
+	}
+	for _, client := range clients {
+		if pool := rediskit.OwnPool(client, cmp.Or(opts.PoolSize, rediskit.DefaultPoolSize)); pool != nil {
+			s.own = append(s.own, pool)
+			client = pool
+		}
+		s.clients = append(s.clients, client)
+		s.pools = append(s.pools, goredis.NewPool(client))
+	}
+	return s
+}
+
+func check(clients []redis.UniversalClient, opts Options) error {
+	faults := []error{checkServers(clients)}
+	for _, err := range []error{rediskit.CheckPrefix(opts.Prefix), rediskit.CheckPoolSize(opts.PoolSize)} {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("redlock: %w", err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func checkServers(clients []redis.UniversalClient) error {
+	var faults []error
+	if n := len(clients); n < 3 {
+		faults = append(faults, fmt.Errorf("redlock: a quorum of %d: needs three servers or more, so that one can fail; for a single server use redislock", n))
+	} else if n%2 == 0 {
+		faults = append(faults, fmt.Errorf("redlock: a quorum of %d: needs an odd number; the last one makes the majority larger and lets no further server fail", n))
+	}
+	seen := make(map[string]int)
+	for i, client := range clients {
+		switch c := client.(type) {
+		case nil:
+			faults = append(faults, fmt.Errorf("redlock: client %d of the quorum is nil", i))
+		case *redis.Client:
+			if c == nil {
+				faults = append(faults, fmt.Errorf("redlock: client %d of the quorum is nil", i))
+				continue
+			}
+			addr := c.Options().Addr
+			if addr == rediskit.FailoverAddr {
+				faults = append(faults, fmt.Errorf("redlock: client %d of the quorum is one of Sentinel, whose votes may be lost in a failover: pass a *redis.Client of one server each", i))
+				continue
+			}
+			if first, twice := seen[addr]; twice {
+				faults = append(faults, fmt.Errorf("redlock: clients %d and %d of the quorum are the same server, %s: its two votes would be lost together", first, i, addr))
+			}
+			seen[addr] = i
+		case *redis.ClusterClient, *redis.Ring:
+			faults = append(faults, fmt.Errorf("redlock: client %d of the quorum is a %T: needs servers that are independent of each other, a *redis.Client each", i, c))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Check implements dlock.Checker: it returns the faults of the clients and options.
+func (s *Store) Check() error { return s.fault }
+
+// Close closes the store's own connections, never the clients it was made from.
+func (s *Store) Close() error {
+	var errs []error
+	for _, client := range s.own {
+		errs = append(errs, client.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) String() string { return "redlock" }
+
+func (s *Store) majority() int { return len(s.pools)/2 + 1 }
+
+// base is the key of a mutex, and of a slot but for its number.
+func (s *Store) base(name string, slots int) string {
+	if slots == 0 {
+		return s.prefix + name
+	}
+	return s.prefix + name + ":slot:"
+}
+
+func (s *Store) slotKey(name string, slots, slot int) string {
+	if slots == 0 {
+		return s.base(name, slots)
+	}
+	return s.base(name, slots) + strconv.Itoa(slot)
+}
+
+func (s *Store) slotKeys(name string, slots int) []string {
+	if slots == 0 {
+		return []string{s.base(name, slots)}
+	}
+	keys := make([]string, slots)
+	for i := range keys {
+		keys[i] = s.slotKey(name, slots, i)
+	}
+	return keys
+}
+
+// checkKey finds what is wrong with a name that is fine by itself, once the prefix stands before
+// it.
+func (s *Store) checkKey(name string) error {
+	if strings.Contains(s.prefix+name, ":slot:") {
+		return fmt.Errorf(`redlock: prefix %q and name %q together have ":slot:" in them: choose another prefix`, s.prefix, name)
+	}
+	return nil
+}

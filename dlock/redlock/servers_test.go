@@ -1,0 +1,399 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redlock"
+)
+
+func TestMinorityDown(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	before := quorumTake(t, q, quorumRequest(3))
+	servers[0].Close()
+	during := quorumTake(t, q, quorumRequest(3))
+	quorumExtend(t, q, dlock.GrantOK, before)
+	quorumTake(t, q, quorumRequest(3))
+	quorumRefuses(t, q, quorumRequest(3), dlock.ReasonFull)
+	quorumRelease(t, q, dlock.GrantOK, before)
+	foreign := during
+	foreign.Token = rand.Text()
+	quorumRelease(t, q, dlock.GrantLost, foreign)
+	quorumTake(t, q, quorumRequest(3))
+	quorumRelease(t, q, dlock.GrantOK, during)
+}
+
+func TestMajorityDown(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	held := quorumTake(t, q, quorumRequest(3))
+	servers[0].SetError("LOADING")
+	servers[1].Close()
+	keys := len(servers[2].Keys())
+	for _, slots := range []int{0, 3} {
+		req := quorumRequest(slots)
+		req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+		_, err := q.TryAcquire(quorumContext(t, time.Second), req)
+		quorumFails(t, err)
+	}
+	if got := len(servers[2].Keys()); got != keys {
+		t.Errorf("%d keys, before %d: something was written", got, keys)
+	}
+	_, err := q.Extend(quorumContext(t, time.Second), time.Second, held)
+	quorumFails(t, err)
+	anySlot := held
+	anySlot.Slot = dlock.AnySlot
+	_, err = q.Release(quorumContext(t, time.Second), anySlot)
+	quorumFails(t, err)
+	servers[0].SetError("")
+	quorumExtend(t, q, dlock.GrantOK, held)
+}
+
+// A token that has the whole of one slot and, by a late request, a bit of another keeps the whole
+// one.
+func TestSameTokenSweepsUp(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	req := quorumRequest(5)
+	g := quorumTake(t, q, req)
+	for slot := range req.Slots {
+		_ = servers[0].Set(fmt.Sprintf("shop:job:slot:%d", slot), req.Token)
+	}
+	servers[1].SetError("LOADING") // or the two others might answer first, and show only the whole one
+	if again := quorumTake(t, q, req); again.Slot != g.Slot {
+		t.Fatalf("asked again for slot %d, was granted slot %d", g.Slot, again.Slot)
+	}
+	servers[1].SetError("")
+	if keys := servers[0].Keys(); len(keys) != 1 {
+		t.Errorf("keys %q: want one slot", keys)
+	}
+	g.Slot = dlock.AnySlot
+	quorumRelease(t, q, dlock.GrantOK, g)
+	quorumEmpty(t, servers...)
+}
+
+// What was taken goes back when the majority cannot be had, whether the others refuse or fail.
+func TestTakesVotesBack(t *testing.T) {
+	servers := quorumServers(t, 5)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	req := quorumRequest(0)
+	req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+
+	for i, holder := range []string{"a", "a", "b"} {
+		_ = servers[i].Set("shop:job", holder)
+	}
+	quorumRefuses(t, q, req, dlock.ReasonFull)
+	quorumEmpty(t, servers[3:]...)
+	for _, s := range servers[:3] {
+		if keys := s.Keys(); len(keys) != 1 {
+			t.Errorf("keys %q: want only that of the holder", keys)
+		}
+		s.FlushAll()
+		_, _ = s.Push("shop:job", "not a lease") // looks free, and fails
+	}
+	_, err := q.TryAcquire(quorumContext(t, 10*time.Second), req)
+	quorumFails(t, err)
+	quorumEmpty(t, servers[3:]...)
+	for _, s := range servers[:3] {
+		s.FlushAll()
+	}
+	quorumTake(t, q, req)
+}
+
+// A server that comes back empty, or was away at the start, gets the key with the next heartbeat.
+func TestMendsLeases(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	g := quorumTake(t, q, quorumRequest(1))
+	for _, s := range servers { // a rolling restart
+		s.FlushAll()
+		quorumExtend(t, q, dlock.GrantOK, g)
+		if got, err := s.Get("shop:job:slot:0"); err != nil || got != g.Token {
+			t.Fatalf("the key is %q, %v: want the token", got, err)
+		}
+	}
+	servers[0].FlushAll()
+	servers[1].FlushAll()
+	quorumExtend(t, q, dlock.GrantLost, g)
+	if servers[0].Exists("shop:job:slot:0") || servers[1].Exists("shop:job:slot:0") {
+		t.Error("a lost lease was brought back")
+	}
+}
+
+func TestUndecidedIsAnError(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	_ = servers[0].Set("shop:job", "somebody") // who may, or may not, have the server that is away, too
+	servers[1].Close()
+	_, err := q.TryAcquire(quorumContext(t, time.Second), quorumRequest(0))
+	quorumFails(t, err)
+	quorumEmpty(t, servers[2])
+}
+
+// In each burst somebody gets in, though votes are split, and never two.
+func TestBurst(t *testing.T) {
+	servers := quorumServers(t, 3)
+	var hosts []*redlock.Store
+	for range 6 {
+		hosts = append(hosts, quorumOf(t, quorumAddrs(servers)...))
+	}
+	for range 20 {
+		var granted atomic.Pointer[dlock.Grant]
+		var grants atomic.Int32
+		tick := &dlock.Tick{At: time.Now(), Max: 1}
+		var wg sync.WaitGroup
+		for _, q := range hosts {
+			wg.Go(func() {
+				req := quorumRequest(6)
+				req.Tick = tick
+				g, err := q.TryAcquire(quorumContext(t, 10*time.Second), req)
+				if err == nil {
+					grants.Add(1)
+					granted.Store(&g)
+				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := grants.Load(); n != 1 {
+			t.Fatalf("%d starts of a tick, want 1", n)
+		}
+		quorumRelease(t, hosts[0], dlock.GrantOK, *granted.Load())
+	}
+}
+
+// frozenServer is a server that accepts connections and never answers.
+func frozenServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// quorumInTime fails if the call took longer than its context, and a little for a machine that is
+// busy.
+func quorumInTime(t *testing.T, limit time.Duration, call func(context.Context)) {
+	t.Helper()
+	started := time.Now()
+	call(quorumContext(t, limit))
+	if took := time.Since(started); took > limit+200*time.Millisecond {
+		t.Errorf("took %v, with a context of %v", took, limit)
+	}
+}
+
+func TestFrozenServer(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[2].Addr())
+	req := quorumRequest(2)
+	req.Tick = &dlock.Tick{At: time.Now(), Max: 2}
+	var g dlock.Grant
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		var err error
+		if g, err = q.TryAcquire(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+	})
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		results, err := q.Extend(ctx, 15*time.Second, g)
+		quorumOutcomes(t, results, err, dlock.GrantOK)
+	})
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		if _, err := q.TryAcquire(ctx, quorumRequest(2)); err != nil {
+			t.Error(err)
+		}
+	})
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		if _, err := q.TryAcquire(ctx, quorumRequest(2)); !errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("got %v, want a refusal", err)
+		}
+	})
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		g.Slot = dlock.AnySlot
+		results, err := q.Release(ctx, g)
+		quorumOutcomes(t, results, err, dlock.GrantOK)
+	})
+}
+
+// A heartbeat of many leases waits for the frozen server once, not for each of them.
+func TestFrozenServerHeartbeat(t *testing.T) {
+	servers := quorumServers(t, 2)
+	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[1].Addr())
+	grants := make([]dlock.Grant, 100)
+	want := make([]dlock.GrantOutcome, len(grants))
+	for i := range grants {
+		token := rand.Text()
+		grants[i], want[i] = dlock.Grant{Name: "many", Slots: len(grants), Slot: i, Token: token}, dlock.GrantOK
+		for _, s := range servers {
+			_ = s.Set(fmt.Sprintf("shop:many:slot:%d", i), token)
+		}
+	}
+	quorumInTime(t, 2*time.Second, func(ctx context.Context) {
+		results, err := q.Extend(ctx, 15*time.Second, grants...)
+		quorumOutcomes(t, results, err, want...)
+	})
+}
+
+func TestFrozenMajority(t *testing.T) {
+	servers := quorumServers(t, 1)
+	q := quorumOf(t, frozenServer(t), frozenServer(t), servers[0].Addr())
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		_, err := q.TryAcquire(ctx, quorumRequest(2))
+		quorumFails(t, err)
+	})
+	g := dlock.Grant{Name: "job", Slots: 2, Token: rand.Text()}
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		_, err := q.Extend(ctx, time.Second, g)
+		quorumFails(t, err)
+	})
+	g.Slot = dlock.AnySlot
+	quorumInTime(t, time.Second, func(ctx context.Context) {
+		_, err := q.Release(ctx, g)
+		quorumFails(t, err)
+	})
+	quorumEmpty(t, servers...)
+}
+
+func TestEndedContext(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	g := quorumTake(t, q, quorumRequest(0))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := q.TryAcquire(ctx, quorumRequest(0))
+	quorumFails(t, err)
+	_, err = q.Extend(ctx, time.Second, g)
+	quorumFails(t, err)
+	_, err = q.Release(ctx, g)
+	quorumFails(t, err)
+	quorumExtend(t, q, dlock.GrantOK, g)
+}
+
+func TestRefusesInvalidRequests(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, quorumAddrs(servers)...)
+	for what, spoil := range map[string]func(*dlock.Request){
+		"name":  func(r *dlock.Request) { r.Name = "a:slot:0" },
+		"slots": func(r *dlock.Request) { r.Slots = -1 },
+		"token": func(r *dlock.Request) { r.Token = "" },
+		"ttl":   func(r *dlock.Request) { r.TTL = 0 },
+		"tick":  func(r *dlock.Request) { r.Tick = &dlock.Tick{At: time.Now(), Max: -1} },
+	} {
+		req := quorumRequest(1)
+		spoil(&req)
+		if _, err := q.TryAcquire(t.Context(), req); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("%s: got %v, want an error", what, err)
+		}
+	}
+	_, err := q.Extend(t.Context(), 0, dlock.Grant{Name: "job", Token: "t"})
+	quorumFails(t, err)
+	_, err = q.Release(t.Context(), dlock.Grant{Name: "job", Token: "*'"})
+	quorumFails(t, err)
+	quorumEmpty(t, servers...)
+}
+
+func TestCheck(t *testing.T) {
+	client := func(addr string) redis.UniversalClient {
+		c := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"a:1"}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	a, b, c, d := client("a:1"), client("b:1"), client("c:1"), client("d:1")
+	list := func(clients ...redis.UniversalClient) []redis.UniversalClient { return clients }
+	for _, test := range []struct {
+		clients []redis.UniversalClient
+		opts    redlock.Options
+		want    string // in the fault; "": none
+	}{
+		{clients: list(a, b, c)},
+		{clients: list(), want: "a quorum of 0"},
+		{clients: list(a), want: "use New"},
+		{clients: list(a, b), want: "three servers or more"},
+		{clients: list(a, b, c, d), want: "odd number"},
+		{clients: list(a, nil, c), want: "client 1 of the quorum is nil"},
+		{clients: list(a, (*redis.Client)(nil), c), want: "client 1 of the quorum is nil"},
+		{clients: list(a, b, a), want: "clients 0 and 2 of the quorum are the same server, a:1"},
+		{clients: list(a, b, cluster), want: "*redis.ClusterClient"},
+		{clients: list(a, b, c), opts: redlock.Options{Prefix: "x:slot:"}, want: "Prefix"},
+		{clients: list(a, b, c), opts: redlock.Options{PoolSize: -1}, want: "PoolSize"},
+	} {
+		q := redlock.New(test.clients, test.opts)
+		err := q.Check()
+		if test.want == "" {
+			if err != nil {
+				t.Errorf("%d clients: %v", len(test.clients), err)
+			}
+		} else {
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%d clients: %v: want a fault with %q", len(test.clients), err, test.want)
+			}
+			_, err = q.TryAcquire(t.Context(), quorumRequest(0))
+			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+				t.Errorf("a store with a fault answers %v", err)
+			}
+			if _, err := q.Extend(t.Context(), time.Second); err == nil {
+				t.Error("a store with a fault extends")
+			}
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := redlock.New([]redis.UniversalClient{a, b, c}, redlock.Options{}).String(); got != "redlock" {
+		t.Errorf("String is %q", got)
+	}
+}
+
+// A session finds a quorum that its options fit to.
+func TestUnderASession(t *testing.T) {
+	servers := quorumServers(t, 3)
+	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[2].Addr())
+	session, err := dlock.NewSession(q, dlock.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := session.Semaphore("job", 2).TryAcquireTick(t.Context(), dlock.Tick{At: time.Now(), Max: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !lease.Valid() {
+		t.Error("not valid")
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := session.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

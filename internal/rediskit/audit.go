@@ -1,0 +1,156 @@
+package rediskit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// An Audit collects what is found on one or more servers.
+type Audit struct {
+	Now       func() time.Time // the host's clock; nil: time.Now
+	Embedded  bool             // the server lives and dies with this process
+	Blind     bool             // restarts are not looked for
+	Forgetful string           // what it means that a server comes back without its data
+
+	mu    sync.Mutex
+	found []string
+}
+
+// Warnings returns what was found, in order, each once.
+func (a *Audit) Warnings() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	slices.Sort(a.found)
+	return slices.Compact(a.found)
+}
+
+// Look looks at one server. An error is one of the connection: what the server refuses is a
+// warning.
+func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) error {
+	warn := func(format string, args ...any) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.found = append(a.found, where+fmt.Sprintf(format, args...))
+	}
+	now := a.Now
+	if now == nil {
+		now = time.Now
+	}
+	sent := now()
+	clock, err := server.Time(ctx).Result()
+	switch got := now(); {
+	case declined(err):
+		warn("this user may not execute TIME, which every lease needs: grant what docs/redis.md lists (%v)", err)
+	case err != nil:
+		return err
+	default:
+		if w := clockWarning(sent, got, clock); w != "" {
+			warn("%s", w)
+		}
+	}
+	info, err := server.Info(ctx).Result()
+	switch {
+	case declined(err) && a.Embedded: // what is embedded need not know INFO
+		return nil
+	case declined(err) && a.Blind:
+		warn("this user may not execute INFO, which tells of eviction, persistence and replicas: see yourself that maxmemory-policy is noeviction (%v)", err)
+		return nil
+	case declined(err):
+		warn("this user may not execute INFO, which every acquire needs to see a restart, and which tells of eviction, persistence and replicas: grant +info (%v)", err)
+		return nil
+	case err != nil:
+		return err
+	}
+
+	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" && infoField(info, "maxmemory") != "0" {
+		warn("maxmemory-policy is %s: Redis may evict leases, which can then be granted twice; set it to noeviction", policy)
+	}
+	if infoField(info, "role") == "slave" {
+		warn("this server is a replica, which grants nothing: connect to the master")
+		return nil
+	}
+	if !a.Embedded && infoField(info, "aof_enabled") == "0" {
+		switch config, err := server.ConfigGet(ctx, "save").Result(); {
+		case declined(err):
+			warn("the append-only file is off, and this user may not look whether snapshots are on (CONFIG GET save): see yourself that they are, because without either %s; or set appendonly yes", a.Forgetful)
+		case err != nil:
+			return err
+		case config["save"] == "":
+			warn("neither the append-only file nor snapshots are on: %s; set appendonly yes", a.Forgetful)
+		}
+	}
+	replicas, _ := strconv.Atoi(infoField(info, "connected_slaves"))
+	if replicas > 0 && infoField(info, "min_slaves_good_slaves") == "" { // told only where a minimum is set
+		warn("there are replicas, and min-replicas-to-write is 0: a master that is cut off from them goes on granting what its successor grants, too; set min-replicas-to-write 1 and min-replicas-max-lag 1")
+	}
+	written, _ := strconv.ParseInt(infoField(info, "master_repl_offset"), 10, 64)
+	for i := range replicas {
+		r := replica(infoField(info, "slave"+strconv.Itoa(i)))
+		lag, _ := strconv.Atoi(r["lag"])
+		offset, _ := strconv.ParseInt(r["offset"], 10, 64)
+		const lost = "what it lacks is forgotten if it becomes the master now: see why it does not follow"
+		switch {
+		case r["state"] != "" && r["state"] != "online":
+			warn("replica %s:%s is not in step yet (%s): %s", r["ip"], r["port"], r["state"], lost)
+		case lag >= maxReplicaLag:
+			warn("replica %s:%s has acknowledged nothing for %ds, and lacks %d bytes: %s", r["ip"], r["port"], lag, max(0, written-offset), lost)
+		}
+	}
+	return nil
+}
+
+// maxReplicaLag is how many seconds a replica, which acknowledges every second, may be silent.
+const maxReplicaLag = 3
+
+// replica takes a line of INFO apart: ip=127.0.0.1,port=6380,state=online,offset=42,lag=0.
+func replica(line string) map[string]string {
+	fields := map[string]string{}
+	for part := range strings.SplitSeq(line, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		fields[name] = value
+	}
+	return fields
+}
+
+// infoField returns the value of a line of INFO.
+func infoField(info, name string) string {
+	_, value, _ := strings.Cut("\n"+info, "\n"+name+":")
+	value, _, _ = strings.Cut(value, "\r")
+	return value
+}
+
+// declined tells an answer of the server, no permission or no such command, from a connection that
+// fails. That we are not let in at all is no such answer.
+func declined(err error) bool {
+	_, answered := errors.AsType[redis.Error](err)
+	return answered && err != redis.Nil && !redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS") && !redis.HasErrorPrefix(err, "LOADING")
+}
+
+// maxClockOffset is how far the clocks of this host and of the server may be apart.
+const maxClockOffset = time.Second
+
+// clockWarning compares the clocks of this host, before and after it asked, and of the server.
+func clockWarning(sent, got, server time.Time) string {
+	half := got.Sub(sent) / 2
+	ahead := sent.Add(half).Sub(server)
+	if ahead.Abs()-half <= maxClockOffset {
+		return ""
+	}
+	const ms = time.Millisecond
+	which, then := "ahead of", "starts its ticks too early, and those more than "+dlock.MaxTickAhead.String()+" ahead are refused"
+	if ahead < 0 {
+		which, then = "behind", "starts its ticks too late"
+	}
+	return fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases do not mind, but this host %s; have both follow NTP",
+		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)
+}

@@ -1,0 +1,47 @@
+package rediskit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// CheckPrefix returns what is wrong with the prefix of all keys of a store.
+func CheckPrefix(prefix string) error {
+	switch {
+	case len(prefix) > dlock.MaxNameLen:
+		return fmt.Errorf("Prefix of %d bytes: at most %d", len(prefix), dlock.MaxNameLen)
+	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unicode.IsControl):
+		return fmt.Errorf("Prefix %q: use text without control characters", prefix)
+	case strings.Contains(prefix, ":slot:"):
+		return fmt.Errorf(`Prefix %q has ":slot:" in it: choose another`, prefix)
+	}
+	return nil
+}
+
+// CheckPoolSize returns what is wrong with the size of a store's own pool.
+func CheckPoolSize(size int) error {
+	if size < 0 {
+		return fmt.Errorf("PoolSize %d: must be positive, or 0 for %d", size, DefaultPoolSize)
+	}
+	return nil
+}
+
+// CheckGrant returns what is wrong with a grant: what Request.Validate does not let pass must not
+// get into a script.
+func CheckGrant(g *dlock.Grant) error {
+	return dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
+}
+
+// Millis rounds up: a lease must not be shorter than its holder trusts it.
+func Millis(d time.Duration) int64 {
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}
