@@ -100,11 +100,11 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	if whole > bare {
 		t.Errorf("%v allocations, %v more than the bare question; want none", whole, whole-bare)
 	}
-	d := s.entries["a"].detail
+	d := s.entries["a"].state
 	if d.skipped[LimitGlobal] < 1000 {
 		t.Fatalf("skipped: %v", d.skipped)
 	}
-	d.told.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour)}
+	d.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour)}
 	if n := testing.AllocsPerRun(1000, tick); n != 0 {
 		t.Errorf("%v allocations with a remembered answer, want 0", n)
 	}

@@ -42,7 +42,7 @@ func (s *Scheduler) attempt() {
 		s.leave(e)
 		s.unlock()
 	case degraded && e.pauseKnown(): // the store said so before it fell silent
-		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
+		s.skip(e, t.at, Paused, e.state.view.orders.refusal(e))
 		s.leave(e)
 		s.unlock()
 	case (err == nil || degraded) && s.starting() && !e.gone:
@@ -65,7 +65,7 @@ func (s *Scheduler) attempt() {
 // acquire makes one call to the store. The zero dueTick: none is to be claimed.
 func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
 	s.lock()
-	name := e.moreTold().lockName
+	name := e.lockName
 	sem := s.session.Semaphore(name, e.timer.slots())
 	tick, claims := e.claim(t)
 	s.unlock()
@@ -89,14 +89,14 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Le
 // heard takes in what the store's answer tells about the timer, and reports whether the run is to go on without
 // the store. Called with mu held.
 func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (degraded bool) {
-	d := e.more()
+	d := e.state
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no, refused := errors.AsType[*dlock.NotAcquiredError](err); {
 	case failed:
 		return s.down(e, err)
 	case lease != nil:
 		s.answered(e)
-		e.moreTold().full = fullAnswer{}
+		e.state.view.full = fullAnswer{}
 		info := lease.Info()
 		s.declared(e, info.DeclaredSlots)
 		s.obey(e, info, nil)
@@ -118,7 +118,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		if no.Info.SinceSuccess == 0 || t.at != 0 && e.mayEndInTime(no) {
 			d.silence.unknown()
 		}
-		e.moreTold().holder = no.Holder
+		e.state.view.holder = no.Holder
 		s.remember(e, no)
 		s.heldFor(e, no)
 		if no.Reason == dlock.ReasonQuarantine {
@@ -130,27 +130,25 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 
 // answered ends the fallback of a timer, or what the store found wrong with it. Called with mu held.
 func (s *Scheduler) answered(e *entry) {
-	d := e.more()
+	d := e.state
 	d.storeDown = false
-	if d.seldom != nil {
-		d.seldom.storeFault = ""
-	}
+	d.storeFault = ""
 }
 
 // down notes that the store serves a timer not, and reports whether the timer goes on without it: only a store that does not answer is a reason to.
 // One that says what is wrong does so to every host, and all of them would run. Called with mu held.
 func (s *Scheduler) down(e *entry, err error) (degraded bool) {
-	d := e.more()
+	d := e.state
 	switch reasonOf(err) {
 	case StoreSetup:
 		d.storeDown = false
 		return false
 	case StoreFault:
 		d.storeDown = false
-		if e.seldom().storeFault == "" {
+		if e.state.storeFault == "" {
 			s.sayFew(&s.remarked.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
 		}
-		e.moreSeldom().storeFault = fmt.Sprint(err)
+		e.state.storeFault = fmt.Sprint(err)
 		return false
 	}
 	degraded = e.timer.OnStoreDown == RunLocal
@@ -164,7 +162,7 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 
 // heldFor says once of each holder that it holds a slot for longer than any run should take. Called with mu held.
 func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
-	d := e.moreTold()
+	d := &e.state.view
 	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= e.timer.MaxRunTime || d.overlong == no.Holder {
 		return
 	}
@@ -198,7 +196,7 @@ const disagreement = time.Minute
 
 // declared compares the number of slots with what other hosts say. Called with mu held.
 func (s *Scheduler) declared(e *entry, slots int) {
-	d, now := e.moreTold(), time.Now()
+	d, now := &e.state.view, time.Now()
 	switch agrees := slots == 0 || slots == e.timer.slots(); {
 	case agrees && (d.declared == 0 || now.Sub(d.heardOf) < disagreement):
 		return
@@ -309,7 +307,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts, context.Cause(ctx))
 	case degraded && e.pauseKnown():
-		refusal := e.told().orders.refusal(e)
+		refusal := e.state.view.orders.refusal(e)
 		s.leave(e)
 		s.unlock()
 		return refuse(Paused, refusal)
@@ -335,7 +333,7 @@ func (s *Scheduler) refusesTrigger(e *entry) (Reason, error) {
 	case !s.starting():
 		return NotRunning, nil
 	case s.pausedHere(e):
-		return Paused, e.told().orders.refusal(e)
+		return Paused, e.state.view.orders.refusal(e)
 	case e.held() >= e.hostLimit():
 		return LimitLocal, nil
 	case s.rejoining(e):

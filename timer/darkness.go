@@ -31,7 +31,7 @@ func (b *brokenBlackout) Error() string {
 // darkness takes in what the blackouts said about a tick. One that is meant is no silence that anybody has to be told of; one that is
 // broken is, and is said once. Called with mu held.
 func (s *Scheduler) darkness(e *entry, dark error) {
-	d := e.more()
+	d := e.state
 	_, broken := dark.(*brokenBlackout)
 	if dark != nil && !broken {
 		d.silence.unknown()

@@ -149,10 +149,8 @@ func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) [
 	s.given = true
 	var stuck []string
 	collect := func(e *entry) {
-		if e.detail != nil {
-			for range e.detail.count((*Run).any) {
-				stuck = append(stuck, e.timer.Name)
-			}
+		for range e.state.count((*Run).any) {
+			stuck = append(stuck, e.timer.Name)
 		}
 	}
 	for e := range s.all() {

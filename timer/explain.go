@@ -167,7 +167,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	var found *decision
 	var why error
-	if d := e.detail; d != nil && !x.Tick.IsZero() {
+	if d := e.state; !x.Tick.IsZero() {
 		found, why = d.history.get(d.history.find(x.Tick.UnixMicro()))
 	}
 	switch {
@@ -176,7 +176,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
 	default:
 		x.Known, x.Result, x.Slot = true, found.result(why), int(found.slot)
-		for _, r := range e.detail.runs {
+		for _, r := range e.state.runs {
 			if r != nil && found.isOf(r) {
 				x.Slot = r.Slot()
 			}

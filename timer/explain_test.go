@@ -189,7 +189,7 @@ func TestExplainRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: minutely(), Run: f.handler(0)}, timer.Timer{Name: "idle", Schedule: schedule.Every(24 * time.Hour).Offset(23 * time.Hour), Run: nop})
-		if n := timer.Remembered(h.Scheduler, "a"); n != -1 {
+		if n := timer.Remembered(h.Scheduler, "a"); n != 0 {
 			t.Errorf("%d ticks before the first", n)
 		}
 		for n := 1; n <= 60; n++ {
@@ -209,7 +209,7 @@ func TestExplainRing(t *testing.T) {
 		if n := timer.Remembered(h.Scheduler, "a"); n != 16 {
 			t.Errorf("%d ticks", n)
 		}
-		if n := timer.Remembered(h.Scheduler, "idle"); n != -1 {
+		if n := timer.Remembered(h.Scheduler, "idle"); n != 0 {
 			t.Errorf("an idle timer has a ring of %d ticks", n)
 		}
 		h.link.Inject(dlocktest.Hang)

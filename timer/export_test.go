@@ -8,12 +8,9 @@ func SetSkew(s *Scheduler, d time.Duration) { s.skew.Store(int64(d)) }
 // Poke has the scheduling goroutine look at its clock at once.
 func Poke(s *Scheduler) { s.poke() }
 
-// Remembered is how many ticks of a timer the ring has; -1: there is nothing but the timer.
+// Remembered is how many ticks of a timer the ring has.
 func Remembered(s *Scheduler, name string) int {
 	s.lock()
 	defer s.unlock()
-	if e := s.entries[name]; e.detail != nil {
-		return len(e.detail.history.decisions)
-	}
-	return -1
+	return len(s.entries[name].state.history.decisions)
 }

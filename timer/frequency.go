@@ -23,12 +23,12 @@ type fullAnswer struct {
 // will. A slot may become free earlier all the same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with mu held.
 func (s *Scheduler) remember(e *entry, no *dlock.NotAcquiredError) {
 	if interval := e.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency && no.HeldFor >= interval {
-		e.moreTold().full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered))}
+		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered))}
 	}
 }
 
 // stillFull reports whether the store has just said that every slot is held. Called with mu held.
 func (s *Scheduler) stillFull(e *entry) bool {
-	full := &e.told().full
+	full := &e.state.view.full
 	return full.no != nil && time.Now().Before(full.until)
 }

@@ -11,7 +11,7 @@ import (
 
 // limit is MaxConcurrency as it is in force. Called with mu held, as all of these.
 func (e *entry) limit() int {
-	if ordered := e.told().orders.limit; ordered > 0 {
+	if ordered := e.state.view.orders.limit; ordered > 0 {
 		return ordered
 	}
 	return e.timer.MaxConcurrency

@@ -27,7 +27,7 @@ type waitingTrigger struct {
 
 // enqueue puts a tick at the end of the line. No other of its timer waits.
 func (l *line) enqueue(e *entry, t dueTick) {
-	e.moreSeldom().waits = t
+	e.state.waits = t
 	l.ticks++
 	l.byNext.push(nextDue(e))
 	l.byAge = append(l.byAge, e)
@@ -41,7 +41,7 @@ func (l *line) tidy() {
 	seen := make(map[*entry]bool, l.ticks)
 	var waiting []*entry
 	for _, e := range slices.Backward(l.byAge) { // the latest place is the one that counts
-		if e.seldom().waits.at != 0 && !seen[e] {
+		if e.state.waits.at != 0 && !seen[e] {
 			seen[e] = true
 			waiting = append(waiting, e)
 		}
@@ -63,11 +63,11 @@ func nextDue(e *entry) item {
 
 // takeOut takes the tick of a timer out of the line, if one waits.
 func (l *line) takeOut(e *entry) (t dueTick, waited bool) {
-	t = e.seldom().waits
+	t = e.state.waits
 	if t.at == 0 {
 		return t, false
 	}
-	e.moreSeldom().waits = dueTick{}
+	e.state.waits = dueTick{}
 	l.ticks--
 	if l.ticks == 0 {
 		l.byNext, l.byAge = nil, nil

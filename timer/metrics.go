@@ -148,10 +148,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 // increased. What has labels of its own is only there once it has happened. Called with mu held.
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
-	var d detail
-	if e.detail != nil {
-		d = *e.detail
-	}
+	d := e.state
 	var t tally
 	if d.tally != nil {
 		t = *d.tally
@@ -160,12 +157,12 @@ func (m *metrics) write(w *series, e *entry) {
 
 	w.gauge(m.bound, boundValue(s.bound(e)), name)
 	w.gauge(m.slotsLimit, float64(min(e.limit(), dlock.MaxSlots)), name)
-	w.gauge(m.slotsElsewhere, float64(e.told().declared), name)
+	w.gauge(m.slotsElsewhere, float64(e.state.view.declared), name)
 	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
 	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
 	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
-	w.gauge(m.scheduleFailed, oneIf(e.seldom().fault != ""), name)
-	w.gauge(m.paused, oneIf(e.told().orders.paused), name)
+	w.gauge(m.scheduleFailed, oneIf(e.state.scheduleFault != ""), name)
+	w.gauge(m.paused, oneIf(e.state.view.orders.paused), name)
 	w.counter(m.retries, t.retries, name)
 	w.counter(m.leasesLost, t.leasesLost, name)
 	w.counter(m.leasesExpired, t.leasesExpired, name)

@@ -28,7 +28,7 @@ type orders struct {
 
 // refusal is why a timer does not run that is paused.
 func (o *orders) refusal(e *entry) error {
-	no := &dlock.NotAcquiredError{Name: e.timer.lockName(), Reason: dlock.ReasonPaused, Slots: e.timer.slots(), PausedBy: o.order}
+	no := &dlock.NotAcquiredError{Name: e.lockName, Reason: dlock.ReasonPaused, Slots: e.timer.slots(), PausedBy: o.order}
 	if !o.until.IsZero() {
 		no.ExpiresIn = time.Until(o.until)
 	}
@@ -37,12 +37,12 @@ func (o *orders) refusal(e *entry) error {
 
 // pausedHere reports whether a timer is paused that the store is not asked about. Called with mu held.
 func (s *Scheduler) pausedHere(e *entry) bool {
-	return s.session != nil && !e.timer.LocalOnly && e.told().orders.inForce() && !s.shared(e)
+	return s.session != nil && !e.timer.LocalOnly && e.state.view.orders.inForce() && !s.shared(e)
 }
 
 // pauseKnown reports whether the store said that a timer is paused, and that has not ended by itself. It matters when the store does not answer: who
 // pauses a timer because the database is being moved must not find it running when the database is gone. Called with mu held.
-func (e *entry) pauseKnown() bool { return e.told().orders.inForce() }
+func (e *entry) pauseKnown() bool { return e.state.view.orders.inForce() }
 
 // inForce reports whether a pause has not ended by itself.
 func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.Now().Before(o.until)) }
@@ -59,7 +59,7 @@ func (o *orders) outdated(version int64) bool {
 
 // obey takes in what an answer of the store tells of orders. Called with mu held.
 func (s *Scheduler) obey(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
-	if e.moreTold().orders.outdated(info.Version) {
+	if e.state.view.orders.outdated(info.Version) {
 		return
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
@@ -72,7 +72,7 @@ func (s *Scheduler) obey(e *entry, info dlock.Info, no *dlock.NotAcquiredError) 
 
 // setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called with mu held.
 func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
-	o := &e.moreTold().orders
+	o := &e.state.view.orders
 	was := o.paused
 	o.paused, o.until = by != nil, time.Time{}
 	if left > 0 {
@@ -104,8 +104,8 @@ func (s *Scheduler) endPauses() {
 	s.pauses = false
 	for _, e := range s.entries {
 		switch {
-		case !e.told().orders.paused:
-		case e.told().orders.inForce():
+		case !e.state.view.orders.paused:
+		case e.state.view.orders.inForce():
 			s.pauses = true
 		default:
 			s.setPause(e, nil, 0)
@@ -115,7 +115,7 @@ func (s *Scheduler) endPauses() {
 
 // setLimit is called with mu held.
 func (s *Scheduler) setLimit(e *entry, limit int) {
-	o := &e.moreTold().orders
+	o := &e.state.view.orders
 	if o.limit == limit {
 		return
 	}
@@ -125,7 +125,7 @@ func (s *Scheduler) setLimit(e *entry, limit int) {
 		s.say(slog.LevelInfo, "timer: the ordered MaxConcurrency was taken back", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
 	o.limit = limit
-	e.moreTold().full = fullAnswer{}
+	e.state.view.full = fullAnswer{}
 }
 
 // hearOrders notes that something was ordered, and has the prober find out what. Called with mu held.
@@ -148,7 +148,7 @@ func (s *Scheduler) learnOrders(until <-chan struct{}) {
 	servers := make(map[string][]*entry) // one, or those of a store of several, of which none waits for another
 	for _, e := range s.entries {
 		if !e.timer.LocalOnly {
-			shard := s.store.shardOf(e.timer.lockName())
+			shard := s.store.shardOf(e.lockName)
 			servers[shard] = append(servers[shard], e)
 		}
 	}
@@ -185,7 +185,7 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 	}
 	names := make([]string, len(entries))
 	for i, e := range entries {
-		names[i] = e.timer.lockName()
+		names[i] = e.lockName
 	}
 	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 	defer cancel()
@@ -228,7 +228,7 @@ const staleTrigger = time.Minute
 func (s *Scheduler) takeOrders(e *entry, now dlock.ControlState) {
 	s.lock()
 	defer s.unlock()
-	if e.gone || e.detail == nil && now.Version == 0 || e.moreTold().orders.outdated(now.Version) {
+	if e.gone || e.state.view.orders.outdated(now.Version) {
 		return
 	}
 	limit := 0
@@ -244,7 +244,7 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.ControlState) {
 		s.setPause(e, nil, 0)
 	}
 	s.setLimit(e, limit)
-	o, t := &e.moreTold().orders, now.Trigger
+	o, t := &e.state.view.orders, now.Trigger
 	if t == nil || !t.At.After(o.triggered) {
 		return
 	}

@@ -36,8 +36,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		e := &entry{timer: t.withDefaults(), open: t.MaxPerHost == 0}
-		e.id = scheduleID(e.timer.Schedule)
+		e := newEntry(t)
 		first, err := s.first(e, now, time.Time{})
 		first.missed = s.lastMissed(e, now)
 		if err != nil {
@@ -74,16 +73,12 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 
 // inherit has a timer go on where one of the same name left off of which runs go on. Called with mu held.
 func (e *entry) inherit(old *entry) {
-	e.detail = old.detail
-	d := e.detail
+	e.state = old.state
+	d := e.state
 	d.silence = silence{success: d.silence.success}
 	d.darkBroken = false
-	if d.seldom != nil {
-		d.seldom.fault, d.seldom.pause = "", 0
-	}
-	if d.told != nil {
-		d.told.full, d.told.declared = fullAnswer{}, 0
-	}
+	d.scheduleFault, d.askPause = "", 0
+	d.view.full, d.view.declared = fullAnswer{}, 0
 }
 
 // Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on
@@ -142,9 +137,9 @@ type removal struct {
 // dropTicks takes what is planned of a timer that was removed out of the heap. That of its next tick stays there, as looking for it would take long, until it comes up or until
 // half of the heap is of that kind. Called with mu held.
 func (s *Scheduler) dropTicks(e *entry) {
-	if e.detail != nil && e.detail.later > 0 {
+	if e.state.later > 0 {
 		for _, t := range s.heap.removeAll(e) {
-			e.detail.later--
+			e.state.later--
 			s.skip(e, t.at, t.abandoned(), nil)
 		}
 	} else if e.timer.Schedule != nil {

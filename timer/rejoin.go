@@ -20,10 +20,10 @@ func (s *Scheduler) rejoining(e *entry) bool {
 
 // orphan returns a run that could use a slot, the oldest. Called with mu held.
 func (s *Scheduler) orphan(e *entry) (oldest *Run) {
-	if e.detail == nil || e.detail.degraded == 0 {
+	if e.state.degraded == 0 {
 		return nil
 	}
-	for _, r := range e.detail.runs {
+	for _, r := range e.state.runs {
 		if r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil && (oldest == nil || r.started.Before(oldest.started)) {
 			oldest = r
 		}
@@ -48,7 +48,7 @@ func (s *Scheduler) handOver(e *entry, lease *dlock.Lease) bool {
 func (s *Scheduler) adopt(e *entry, r *Run, lease *dlock.Lease) {
 	s.hold(e, r, lease)
 	r.degraded.Store(false) // only now: Valid asks this first
-	e.more().storeDown = false
+	e.state.storeDown = false
 	s.goesOnNoMore(e)
 	s.sayFew(&s.remarked.adopted, slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }

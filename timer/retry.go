@@ -220,10 +220,7 @@ func (s *Scheduler) mayRetry(e *entry, r *Run) bool {
 
 // endWaits has the runs of a timer that wait for another attempt look around. Called with mu held.
 func (e *entry) endWaits() {
-	if e.detail == nil {
-		return
-	}
-	for _, r := range e.detail.runs {
+	for _, r := range e.state.runs {
 		if r != nil && r.retrying != nil {
 			r.retrying.alarm.Reset(0)
 		}

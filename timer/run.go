@@ -185,7 +185,7 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 
 // begin enters the run into the books. Called with mu held.
 func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
-	d := e.more()
+	d := e.state
 	d.place(r)
 	s.startClock(r)
 	switch {
@@ -219,7 +219,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	told := outcome != OK || s.log.Enabled(s.base, slog.LevelDebug)
 	s.lock()
 	given := s.given
-	d := e.more()
+	d := e.state
 	r.over = true // from here on it is given no slot
 	if r.unwatch != nil {
 		r.unwatch()
@@ -256,9 +256,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 			d.history.set(i, d.last, err)
 		}
 	}
-	if d.told != nil {
-		d.told.full = fullAnswer{} // a slot is free
-	}
+	d.view.full = fullAnswer{} // a slot is free
 	s.letGo(e, r)
 	if t := s.tally(e); t != nil {
 		t.ended(outcome, took)
@@ -297,18 +295,17 @@ func (s *Scheduler) letGo(e *entry, r *Run) {
 }
 
 // place gives a run the lowest place that no other run of this host has.
-func (d *detail) place(r *Run) {
+func (d *state) place(r *Run) {
 	r.place = slices.Index(d.runs, nil)
 	if r.place < 0 {
 		r.place = len(d.runs)
 		d.runs = append(d.runs, nil)
-		d.first[0] = nil // they may have moved away, and what is left there would keep a run that is over
 	}
 	d.runs[r.place] = r
 }
 
 // count counts the runs of which something holds. Called with mu held.
-func (d *detail) count(holds func(*Run) bool) (n int) {
+func (d *state) count(holds func(*Run) bool) (n int) {
 	for _, r := range d.runs {
 		if r != nil && holds(r) {
 			n++
@@ -324,13 +321,13 @@ func (r *Run) holds() bool   { return r.holding }
 // goOnWithout counts a run that goes on without the store. Called with mu held.
 func (s *Scheduler) goOnWithout(e *entry, r *Run) {
 	r.degraded.Store(true)
-	e.more().degraded++
+	e.state.degraded++
 	s.degraded++
 }
 
 // goesOnNoMore counts one run less that goes on without the store. Called with mu held.
 func (s *Scheduler) goesOnNoMore(e *entry) {
-	e.more().degraded--
+	e.state.degraded--
 	s.degraded--
 }
 
@@ -352,7 +349,7 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 		r.ctx.lose(err)
 	}
 	if goOn && !r.over && !r.Degraded() {
-		e.more().storeDown = true
+		e.state.storeDown = true
 		s.goOnWithout(e, r)
 	}
 	s.letGo(e, r)
@@ -387,7 +384,7 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
 	r.late = true
 	if r.tick != 0 {
-		e.more().silence.came()
+		e.state.silence.came()
 	}
 	r.clock.Reset(e.timer.MaxRunTime / 2)
 }

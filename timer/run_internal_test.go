@@ -29,7 +29,7 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 	s.lock()
 	e := s.entries["a"]
 	var runs []weak.Pointer[Run]
-	for _, r := range e.detail.runs {
+	for _, r := range e.state.runs {
 		runs = append(runs, weak.Make(r))
 	}
 	s.unlock()

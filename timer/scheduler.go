@@ -92,33 +92,38 @@ func (p phase) String() string {
 	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
 }
 
-// An entry is one registered timer. There may be a hundred thousand, so what an idle one does not need is in detail.
+// An entry is one registered timer.
 type entry struct {
-	timer  Timer
-	next   int64 // µs; 0: no further tick
-	due    int64 // µs, the latest tick that came due
-	places int   // attempts and runs on this host; see held
-	gone   bool
-	open   bool  // the code leaves MaxPerHost open
-	id     int64 // of the schedule
-	detail *detail
+	timer    Timer
+	lockName string
+	next     int64 // µs; 0: no further tick
+	due      int64 // µs, the latest tick that came due
+	places   int   // attempts and runs on this host; see held
+	gone     bool
+	open     bool  // the code leaves MaxPerHost open
+	id       int64 // of the schedule
+	state    *state
 }
 
-// detail is made when a timer first does something.
-type detail struct {
+// state is what this host knows of a timer. A timer that takes the name of one that was removed, and of which runs go on, takes
+// its state over.
+type state struct {
 	ticks   uint64
 	started uint64
 	silence silence
-	ranLast uint64  // ticks, when this host last ran one
-	runs    []*Run  // each at its place on this host; nil: nobody has it
-	first   [1]*Run // where runs begins: most timers never have two
+	ranLast uint64 // ticks, when this host last ran one
+	runs    []*Run // each at its place on this host; nil: nobody has it
 	history history
 	last    decision // whose run ended last; zero: none has
 	lastErr error    // of that run
 	skipped map[Reason]uint64
-	told    *told   // nil: nothing yet
-	tally   *tally  // nil: nothing yet, or there are no metrics
-	seldom  *seldom // nil: nothing yet
+	tally   *tally // nil: nothing yet, or there are no metrics
+	view    storeView
+	waits   dueTick // for which the timer stands in line; zero: none
+
+	scheduleFault string        // the schedule failed
+	askPause      time.Duration // until it is asked again
+	storeFault    string        // what the store last found wrong with the timer; "": nothing
 
 	places     int32 // attempts and runs on this host of all timers that had the name since it was last without any
 	later      int32 // ticks in the heap that are tried later than they were due
@@ -127,17 +132,8 @@ type detail struct {
 	darkBroken bool  // the blackouts did not say until when, the last time
 }
 
-// seldom is what few timers ever need.
-type seldom struct {
-	waits      dueTick       // for which the timer stands in line; zero: none
-	fault      string        // the schedule failed
-	pause      time.Duration // until it is asked again
-	storeFault string        // what the store last found wrong with the timer; "": nothing
-}
-
-// told is what the store told of a timer. It is made when the store first does.
-type told struct {
-	lockName string
+// storeView is what the store told of a timer.
+type storeView struct {
 	declared int          // slots that other hosts declare, if not ours
 	heardOf  time.Time    // when they last did
 	holder   dlock.Holder // who was last said to hold a slot
@@ -146,50 +142,10 @@ type told struct {
 	orders   orders
 }
 
-func (e *entry) more() *detail {
-	if e.detail == nil {
-		e.detail = &detail{}
-		e.detail.runs = e.detail.first[:0]
-	}
-	return e.detail
-}
-
-// seldom is for reading.
-func (e *entry) seldom() *seldom {
-	if e.detail == nil || e.detail.seldom == nil {
-		return &seldomNeeded
-	}
-	return e.detail.seldom
-}
-
-var seldomNeeded seldom // never written to
-
-// moreSeldom is for writing.
-func (e *entry) moreSeldom() *seldom {
-	d := e.more()
-	if d.seldom == nil {
-		d.seldom = &seldom{}
-	}
-	return d.seldom
-}
-
-// told is for reading.
-func (e *entry) told() *told {
-	if e.detail == nil || e.detail.told == nil {
-		return &nothingTold
-	}
-	return e.detail.told
-}
-
-var nothingTold told // never written to
-
-// moreTold is for writing.
-func (e *entry) moreTold() *told {
-	d := e.more()
-	if d.told == nil {
-		d.told = &told{lockName: e.timer.lockName()}
-	}
-	return d.told
+func newEntry(t Timer) *entry {
+	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, state: &state{}}
+	e.id = scheduleID(e.timer.Schedule)
+	return e
 }
 
 // New checks the configuration and the timers, and reports all faults at once, each naming the timer, the field,
@@ -363,7 +319,7 @@ func (s *Scheduler) takeDue() (ours, theirs []dueItem, now time.Time, wait time.
 		it := s.heap.pop()
 		switch {
 		case it.again != nil:
-			it.e.more().later--
+			it.e.state.later--
 		case it.e.gone:
 			s.dropped--
 			continue
@@ -396,7 +352,7 @@ func (s *Scheduler) putBack(items []dueItem) {
 	defer s.unlock()
 	for i := range items {
 		if items[i].again != nil {
-			items[i].e.more().later++
+			items[i].e.state.later++
 		}
 		s.heap.push(items[i].item)
 	}
@@ -460,7 +416,7 @@ func (s *Scheduler) replan(now time.Time) {
 
 // due accounts for a tick and those missed before it, plans the next and tries the tick. Called with mu held.
 func (s *Scheduler) due(e *entry, c *coming) {
-	d := e.more()
+	d := e.state
 	last := c.last.UnixMicro()
 	if c.missed > 0 {
 		d.ticks += c.missed
@@ -501,17 +457,17 @@ func (s *Scheduler) retry(it item, dark error) {
 
 // try passes a tick through the local limit and sends it on its way. Called with mu held.
 func (s *Scheduler) try(e *entry, t dueTick) {
-	d := e.more()
+	d := e.state
 	switch {
 	case !s.starting():
 		s.skip(e, t.at, Draining, nil)
 		return
-	case e.seldom().waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
-		s.skip(e, e.seldom().waits.at, StoreBusy, nil)
-		e.moreSeldom().waits = t
+	case e.state.waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
+		s.skip(e, e.state.waits.at, StoreBusy, nil)
+		e.state.waits = t
 		return
 	case s.pausedHere(e):
-		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
+		s.skip(e, t.at, Paused, e.state.view.orders.refusal(e))
 		return
 	case e.held() >= e.hostLimit():
 		if n := d.count((*Run).any); n > 0 && d.count((*Run).overdue) == 0 {
@@ -523,12 +479,12 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		s.skip(e, t.at, Rejoining, nil)
 		return
 	case s.stillFull(e):
-		if e.mayEndInTime(e.told().full.no) {
+		if e.mayEndInTime(e.state.view.full.no) {
 			d.silence.unknown()
 		} else {
 			d.silence.unasked()
 		}
-		s.skip(e, t.at, LimitGlobal, e.told().full.no)
+		s.skip(e, t.at, LimitGlobal, e.state.view.full.no)
 		return
 	case s.standBack(e, t):
 		return
@@ -551,7 +507,7 @@ func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 	why := s.before(e).why()
 	goesOn := s.down(e, why)
 	if goesOn && e.pauseKnown() {
-		s.skip(e, t.at, Paused, e.told().orders.refusal(e))
+		s.skip(e, t.at, Paused, e.state.view.orders.refusal(e))
 		s.leave(e)
 		return
 	}
@@ -569,15 +525,15 @@ func (s *Scheduler) starting() bool { return s.phase == running || s.phase == le
 // enter takes a place on this host, leave gives it back. Called with mu held.
 func (s *Scheduler) enter(e *entry) {
 	e.places++
-	e.more().places++
+	e.state.places++
 	s.active++
 }
 
 func (s *Scheduler) leave(e *entry) {
 	e.places--
-	e.detail.places--
-	if e.detail.places == 0 && len(s.parting) > 0 {
-		if p := s.parting[e.timer.Name]; p != nil && p.detail == e.detail {
+	e.state.places--
+	if e.state.places == 0 && len(s.parting) > 0 {
+		if p := s.parting[e.timer.Name]; p != nil && p.state == e.state {
 			delete(s.parting, e.timer.Name)
 		}
 	}
@@ -592,10 +548,7 @@ func (s *Scheduler) leave(e *entry) {
 
 // held is how many places of this host are taken under the timer's name, also by runs of one that was removed. Called with mu held.
 func (e *entry) held() int {
-	if e.detail == nil {
-		return 0
-	}
-	return int(e.detail.places)
+	return int(e.state.places)
 }
 
 // inactive counts one thing less that Run waits for. Called with mu held.
@@ -613,7 +566,7 @@ func (s *Scheduler) skip(e *entry, tick int64, reason Reason, why error) {
 }
 
 func (s *Scheduler) skipMany(e *entry, c decision, reason Reason, why error, n uint64) {
-	d := e.more()
+	d := e.state
 	if d.skipped == nil {
 		d.skipped = make(map[Reason]uint64)
 	}

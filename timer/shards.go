@@ -44,7 +44,7 @@ func (s *Scheduler) before(e *entry) *breaker {
 	if s.store.sharder == nil {
 		return &s.breaker
 	}
-	return s.breakerOf(e.moreTold().lockName)
+	return s.breakerOf(e.lockName)
 }
 
 // sawServer takes in whether a server answered, and reports whether that tells of the whole store. Called with mu held.

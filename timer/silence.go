@@ -60,7 +60,7 @@ func (q *silence) settled(told bool) {
 
 // heardOfSuccess takes in what the store's answer told of a success anywhere, which is that long ago. Called with mu held.
 func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
-	q := &e.more().silence
+	q := &e.state.silence
 	// It takes a moment until an answer is here: one that seems a little later is the one that we know of.
 	if age == 0 || !q.success.IsZero() && time.Since(q.success)-age <= min(e.interval()/2, time.Second) {
 		q.settled(age != 0)
@@ -111,19 +111,16 @@ func (s *Scheduler) TimersSucceed() error {
 	defer s.unlock()
 	var errs []error
 	for e := range s.all() {
-		switch {
-		case e.detail == nil:
-			continue
-		case e.gone: // nobody expects a run of it any more, but to end
-			if n := e.detail.count((*Run).overdue); n > 0 {
+		if e.gone { // nobody expects a run of it any more, but to end
+			if n := e.state.count((*Run).overdue); n > 0 {
 				errs = append(errs, fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d", e.timer.Name, n))
 			}
 			continue
 		}
-		if fault := e.seldom().fault; fault != "" {
+		if fault := e.state.scheduleFault; fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
 		}
-		if err := e.detail.silence.says(e.timer, Outcome(verdicts[e.detail.last.verdict]), e.told().holder); err != nil {
+		if err := e.state.silence.says(e.timer, Outcome(verdicts[e.state.last.verdict]), e.state.view.holder); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -75,7 +75,7 @@ func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	if e.timer.Spread != LeastRecent || t.stood || !s.shared(e) || s.before(e).open {
 		return false
 	}
-	d := e.more()
+	d := e.state
 	if d.ranLast == 0 {
 		return false
 	}

@@ -128,14 +128,11 @@ func (e *entry) status() TimerStatus {
 	if e.next != 0 {
 		t.Next = time.UnixMicro(e.next)
 	}
-	d := e.detail
-	if d == nil {
-		return t
-	}
+	d := e.state
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
-	t.Last, t.Declared, t.Fault, t.StoreFault = d.last.result(d.lastErr), e.told().declared, e.seldom().fault, e.seldom().storeFault
+	t.Last, t.Declared, t.Fault, t.StoreFault = d.last.result(d.lastErr), e.state.view.declared, e.state.scheduleFault, e.state.storeFault
 	t.Fallback, t.Silent = e.fallback(), int(d.silence.ticks)
-	orders := &e.told().orders
+	orders := &e.state.view.orders
 	t.Ordered = orders.limit
 	if orders.inForce() {
 		t.Paused = &PauseStatus{Origin: orders.order, Until: orders.until}
@@ -154,8 +151,8 @@ func (e *entry) status() TimerStatus {
 }
 
 func (e *entry) fallback() bool {
-	d := e.detail
-	return d != nil && e.timer.OnStoreDown == RunLocal && (d.storeDown || d.degraded > 0)
+	d := e.state
+	return e.timer.OnStoreDown == RunLocal && (d.storeDown || d.degraded > 0)
 }
 
 // bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the store every host keeps to MaxPerHost, and
@@ -263,7 +260,7 @@ func (s *Scheduler) LimitsAgree() error {
 func (s *Scheduler) limitsAgree() error {
 	var errs []error
 	for name, e := range s.entries {
-		if declared := e.told().declared; declared != 0 {
+		if declared := e.state.view.declared; declared != 0 {
 			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), declared))
 		}
 	}
@@ -280,7 +277,7 @@ func (s *Scheduler) Degraded() error {
 		if e.fallback() {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
 		}
-		if fault := e.seldom().storeFault; fault != "" {
+		if fault := e.state.storeFault; fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q does not run: %s", name, fault))
 		}
 	}

@@ -276,8 +276,8 @@ func guard(call func() error) (err error) {
 // storeIsBack ends the fallback of timers that have not asked the store, or that server of it, since. Called with mu held.
 func (s *Scheduler) storeIsBack(shard string) {
 	for e := range s.all() {
-		if e.detail != nil && (shard == "" || s.store.shardOf(e.timer.lockName()) == shard) {
-			e.detail.storeDown = false
+		if shard == "" || s.store.shardOf(e.lockName) == shard {
+			e.state.storeDown = false
 		}
 	}
 }

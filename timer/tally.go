@@ -8,8 +8,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A tally is what is counted of a timer for the metrics alone; what Status tells, too, is in detail. What every run needs stands together, and in
-// the first lines of a processor's cache.
+// A tally is what is counted of a timer for the metrics alone; what Status tells, too, is in state.
 type tally struct {
 	lag           histogram // of ticks that started
 	retries       uint64
@@ -41,7 +40,7 @@ func (s *Scheduler) tally(e *entry) *tally {
 	if s.metrics == nil {
 		return nil
 	}
-	d := e.more()
+	d := e.state
 	if d.tally == nil {
 		d.tally = &tally{born: time.Now()}
 	}

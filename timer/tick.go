@@ -123,13 +123,13 @@ const (
 
 // scheduleFailed has a schedule asked again later. Called with mu held.
 func (s *Scheduler) scheduleFailed(e *entry, err error) {
-	d := e.moreSeldom()
-	if d.fault == "" {
+	d := e.state
+	if d.scheduleFault == "" {
 		s.say(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again", "timer", e.timer.Name, "err", err)
 	}
-	d.fault = err.Error()
-	d.pause = min(max(2*d.pause, firstAskAgain), lastAskAgain)
-	s.heap.push(item{when: s.now().Add(d.pause).UnixMicro(), e: e})
+	d.scheduleFault = err.Error()
+	d.askPause = min(max(2*d.askPause, firstAskAgain), lastAskAgain)
+	s.heap.push(item{when: s.now().Add(d.askPause).UnixMicro(), e: e})
 }
 
 // askAgain asks a schedule that failed for the tick after the latest that came due, so that those are counted which came due meanwhile. If it
@@ -157,8 +157,8 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 		s.scheduleFailed(e, err)
 		return
 	}
-	if e.seldom().fault != "" {
-		e.moreSeldom().fault, e.moreSeldom().pause = "", 0
+	if e.state.scheduleFault != "" {
+		e.state.scheduleFault, e.state.askPause = "", 0
 		s.say(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
 	}
 	if !p.tick.IsZero() {
@@ -172,7 +172,7 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 	}
 	if p.missed.at != 0 && e.due == 0 { // also one that was the last
 		e.due = p.missed.at
-		e.more().ticks++
+		e.state.ticks++
 		s.tryLater(s.now(), e, p.missed)
 	}
 }
