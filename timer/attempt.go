@@ -10,28 +10,14 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// An asking is a tick for which the store is to be asked.
-type asking struct {
-	e *entry
-	t dueTick
-}
-
-// ask has the store asked for a tick. Called with mu held. The goroutine finds what to ask for in a list: to be handed it would take an object for
-// each tick, of which most may find their timer full.
+// ask has the store asked for a tick. Called with mu held.
 func (s *Scheduler) ask(e *entry, t dueTick) {
 	s.attempts++
-	s.askings = append(s.askings, asking{e, t})
-	go s.askNext()
+	go s.attempt(e, t)
 }
 
 // attempt asks the store for a slot and the tick, together, and becomes the run if it gets them.
-func (s *Scheduler) attempt() {
-	s.lock()
-	last := len(s.askings) - 1
-	e, t := s.askings[last].e, s.askings[last].t
-	s.askings[last] = asking{}
-	s.askings = s.askings[:last]
-	s.unlock()
+func (s *Scheduler) attempt(e *entry, t dueTick) {
 	lease, err := s.acquire(s.base, e, t)
 	s.lock()
 	s.nextInLine()

@@ -17,8 +17,7 @@ import (
 // A run that reaches its MaxRunTime is told of at that moment, and at 1.5 × MaxRunTime: whether it holds a slot or keeps to its host, is one of many of
 // which most are over, started by itself or among others, and also while the host drains.
 //
-// Fails when takeDue gives no clocks, when drain gives none, when startClock lets a run wait whose MaxRunTime is shorter than lateClock, when giveClock
-// counts from the moment at which it is called, and when remove leaves the neighbours of a run as they are.
+// Fails when begin starts no clock, and when its clock counts from the moment at which it is made.
 func TestMaxRunTimeIsToldInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		tm    timer.Timer

@@ -101,7 +101,6 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.lock()
 	defer s.unlock()
 	s.phase = draining
-	s.giveClocks(0)
 	s.wakeBy.Store(0)
 	for e, t := s.line.oldest(); e != nil; e, t = s.line.oldest() {
 		s.skip(e, t.at, Draining, nil)

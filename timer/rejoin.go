@@ -24,7 +24,7 @@ func (s *Scheduler) orphan(e *entry) (oldest *Run) {
 		return nil
 	}
 	for _, r := range e.state.runs {
-		if r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil && (oldest == nil || r.started.Before(oldest.started)) {
+		if r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil && (oldest == nil || r.started.Before(oldest.started)) {
 			oldest = r
 		}
 	}

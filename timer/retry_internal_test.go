@@ -35,7 +35,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			s, e := &Scheduler{phase: running}, &entry{timer: Timer{MaxRunTime: time.Hour}}
 			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
-			r.ctx = runContext{run: r, base: ctx}
+			r.ctx = ctx
 			r.lease.Store(lease)
 			began := time.Now()
 			time.AfterFunc(10500*time.Millisecond, func() {

@@ -18,7 +18,9 @@ type Run struct {
 	entry    *entry
 	tick     int64                       // µs; 0: none, it was triggered
 	lease    atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
-	ctx      runContext
+	ctx      context.Context             // of the handler; ends with MaxRunTime, with the lease, and with draining
+	cancel   context.CancelCauseFunc     // ends ctx, as that of a run that lost its lease
+	stop     context.CancelFunc          // ends ctx, and frees its timer
 	started  time.Time
 	degraded atomic.Bool
 	local    bool // it needs no store
@@ -29,13 +31,12 @@ type Run struct {
 	over     bool        // the handler has returned
 	late     bool        // it was not over at MaxRunTime
 	holding  bool        // counted as a slot held
-	young    bool        // it has no clock yet
 	unwatch  func() bool // the lease
-	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime; nil while it is young
-	older    *Run        // neighbours of a young one
-	younger  *Run
-	retrying *retrying // nil before the first retry
+	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime
+	retrying *retrying   // nil before the first retry
 }
+
+type runKey struct{}
 
 // RunFromContext returns the run that a handler was called for. ok is false outside a run.
 func RunFromContext(ctx context.Context) (run *Run, ok bool) {
@@ -92,7 +93,7 @@ func (r *Run) Valid() bool {
 	if l := r.lease.Load(); l != nil {
 		return l.Valid()
 	}
-	return r.ctx.cause() == nil
+	return context.Cause(r.ctx) == nil
 }
 
 // Attempt is how often the handler has been called in this run, this call included: more than 1 is a retry. See Retry.
@@ -152,8 +153,16 @@ func (s *Scheduler) runAll(starts []start) {
 
 func (s *Scheduler) newRun(e *entry, tick int64, local bool) *Run {
 	r := &Run{entry: e, tick: tick, started: time.Now(), local: local}
-	r.ctx.run, r.ctx.base = r, s.base
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancelCause(context.WithValue(s.base, runKey{}, r))
+	r.ctx, r.stop = context.WithDeadlineCause(ctx, r.ends(), ErrMaxRunTime)
 	return r
+}
+
+// end ends the context of a run that is over, which frees what it has with the context of all runs.
+func (r *Run) end() {
+	r.stop()
+	r.cancel(nil)
 }
 
 // carryOut calls the handler and cleans up after it.
@@ -162,14 +171,14 @@ func (s *Scheduler) carryOut(r *Run) {
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {
-		outcome := outcomeOf(&r.ctx, err, panicked)
-		r.ctx.end()
+		outcome := outcomeOf(r.ctx, err, panicked)
+		r.end()
 		s.finish(e, r, outcome, unmarked(err))
 	}()
 	r.attempt.Store(1)
 	for retry := true; retry; retry = s.again(e, r, err) {
 		err, panicked = errGoexit, false
-		err, panicked = call(&r.ctx, e.timer.Run)
+		err, panicked = call(r.ctx, e.timer.Run)
 	}
 }
 
@@ -187,7 +196,7 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 	d := e.state
 	d.place(r)
-	s.startClock(r)
+	r.clock = time.AfterFunc(time.Until(r.ends()), func() { s.outOfTime(e, r) })
 	switch {
 	case lease != nil:
 		s.hold(e, r, lease)
@@ -224,7 +233,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	s.stopClock(r)
+	r.clock.Stop()
 	if r.Degraded() {
 		s.goesOnNoMore(e)
 	}
@@ -340,13 +349,13 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	goOn := lost.Silent && e.timer.OnStoreDown == RunLocal && reasonOf(lost.Err) == StoreDown
 	if !goOn {
-		r.ctx.lose(err) // first of all
+		r.cancel(err) // first of all
 	}
 	s.lock()
 	defer s.unlock()
 	if goOn && s.before(e).setup != nil { // it fell silent after it had said that it is not set up right
 		goOn = false
-		r.ctx.lose(err)
+		r.cancel(err)
 	}
 	if goOn && !r.over && !r.Degraded() {
 		e.state.storeDown = true
@@ -374,7 +383,7 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 		s.overlong(e, r)
 		return
 	}
-	if cause := r.ctx.cause(); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
+	if cause := context.Cause(r.ctx); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
 		return // it ended before, and that was told
 	}
 	if l := r.lease.Load(); l != nil {
@@ -399,11 +408,11 @@ func (s *Scheduler) overlong(e *entry, r *Run) {
 }
 
 // outcomeOf looks into our own errors only: those of a handler may panic when they are looked into.
-func outcomeOf(ctx *runContext, err error, panicked bool) Outcome {
+func outcomeOf(ctx context.Context, err error, panicked bool) Outcome {
 	if panicked {
 		return Panicked
 	}
-	switch cause := ctx.cause(); {
+	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, dlock.ErrLost):
 		return LeaseLost
 	case errors.Is(cause, ErrMaxRunTime):

@@ -51,29 +51,3 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 	}
 	runtime.KeepAlive(s)
 }
-
-// A run whose tick was let through before the host drained, and which begins after that, is given its clock: nobody else does so any more.
-//
-// Fails when startClock does not ask whether anything starts.
-func TestRunThatBeginsWhileDrainingHasAClock(t *testing.T) {
-	s, err := New(Config{}, Timer{Name: "a", Run: func(ctx context.Context) error {
-		r, _ := RunFromContext(ctx)
-		if r.young || r.clock == nil {
-			t.Error("nobody will notice that it reaches its MaxRunTime")
-		}
-		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e := s.entries["a"]
-	s.lock()
-	s.enter(e)
-	s.unlock()
-	idle := s.drain()
-	s.run(e, 0, nil, false)
-	<-idle
-}

@@ -50,10 +50,7 @@ type Scheduler struct {
 	dropped    int                 // items of the heap that are of timers which were removed; roughly
 	heap       tickHeap
 	attempts   int      // under way
-	askings    []asking // those that are about to begin
-	askNext    func()   // attempt, as a value that is made once
 	starts     []start  // of the batch at hand
-	young      youngRuns
 	line       line     // who waits for an attempt to end
 	remarks    []remark // to be logged when mu is unlocked
 	remarked   struct{ faults, lost, ended, adopted few }
@@ -167,7 +164,6 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	if config.Lock == nil {
 		s.hosts = 1
 	}
-	s.askNext = s.attempt
 	var leaseErr error
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
@@ -267,7 +263,6 @@ func (s *Scheduler) dispatch(batch []dueItem, now time.Time) {
 		batch[i].ask(s, now)
 	}
 	s.lock()
-	s.giveClocks(maxSleep) // the user's code may have taken long, and may again
 	for i := range batch {
 		s.come(&batch[i])
 	}
@@ -309,7 +304,6 @@ func (s *Scheduler) takeDue() (ours, theirs []dueItem, now time.Time, wait time.
 	s.lock()
 	defer s.unlock()
 	now, wait = s.now(), maxSleep // once the lock is there, which may take a while
-	s.giveClocks(maxSleep)
 	n := 0
 	for n < len(s.batch) && len(s.heap) > 0 {
 		if when := time.UnixMicro(s.heap[0].when); when.After(now) {
