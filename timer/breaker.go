@@ -29,6 +29,7 @@ type breaker struct {
 	setup    error // what the store said of how it is set up; nil: nothing, or it has granted or refused since
 	open     bool
 	failures int       // in a row
+	refuses  bool      // an acquire has failed, and none was answered since
 	answers  int       // in a row
 	since    time.Time // when err last came or went
 	told     time.Time // when an outage was last logged
@@ -50,10 +51,14 @@ type change struct {
 	lasted   time.Duration // how long it was open
 }
 
-// saw takes in how a call went. A renewal that is answered tells nothing of whether the store grants.
+// saw takes in how a call went. A renewal that is answered tells nothing of whether the store grants: it makes up for renewals
+// that failed, not for acquires.
 func (b *breaker) saw(err error, renewal bool) (c change) {
-	if err == nil && renewal && (b.open || b.setup != nil) {
+	if err == nil && renewal && (b.open || b.refuses || b.setup != nil) {
 		return c
+	}
+	if !renewal {
+		b.refuses = err != nil
 	}
 	now := time.Now()
 	c.answered = err == nil && (!b.called || b.err != nil)

@@ -90,8 +90,9 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			h.link.Heal()
 		}, reason: timer.LimitLocal, says: "as many runs went on here as may (MaxPerHost 3)"},
 		"removed or drained": {when: func(t *testing.T, f *fleet, h *host) {
+			time.Sleep(30*time.Second - 100*time.Millisecond)
 			h.link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.OpAcquire)
-			time.Sleep(30*time.Second + 100*time.Millisecond)
+			time.Sleep(200 * time.Millisecond)
 			h.stopped(t)
 			f.hosts = nil
 			h.link.Heal()
