@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -442,15 +441,4 @@ func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled,
 		owed = owed[len(batch):]
 	}
 	return left, unknown
-}
-
-func (s *Session) callExtend(patience time.Duration, grants []Grant) (results []Result, err error) {
-	ctx, cancel := context.WithTimeout(s.life, patience)
-	defer cancel()
-	defer recovered(&err)
-	results, err = s.store.Extend(ctx, s.ttl, grants...)
-	if err == nil && len(results) != len(grants) {
-		err = fmt.Errorf("the store answered %d of %d", len(results), len(grants))
-	}
-	return results, err
 }

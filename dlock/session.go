@@ -27,6 +27,8 @@ type SessionOptions struct {
 	StoreTimeout time.Duration
 	// Holder is how operators see this process. Default NewHolder().
 	Holder Holder
+	// Hooks are told what the session does. Default: nobody is.
+	Hooks Hooks
 }
 
 func (o SessionOptions) withDefaults() SessionOptions {
@@ -72,6 +74,7 @@ type Session struct {
 	ttl          time.Duration
 	trust        time.Duration
 	storeTimeout time.Duration
+	hooks        Hooks
 	sharder      Sharder // nil: the store has no shards
 
 	life    context.Context // of the heartbeat; Close ends it, so that it need not wait for a store that hangs
@@ -123,6 +126,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		ttl:          opts.TTL,
 		trust:        trust(opts.TTL),
 		storeTimeout: opts.StoreTimeout,
+		hooks:        opts.Hooks,
 		windows:      line{place: func(l *Lease) *place { return &l.window }, key: func(l *Lease) time.Time { return l.sent.mono }},
 	}
 	s.main.init(s, "")
@@ -247,9 +251,8 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 // ask makes one request.
 func (s *Session) ask(ctx *bounded, req Request, again bool) (g Grant, sent instant, err error) {
 	defer ctx.end()
-	defer recovered(&err)
 	sent = now()
-	g, err = s.store.TryAcquire(ctx, req)
+	g, err = s.callAcquire(ctx, req)
 	if no, ok := errors.AsType[*NotAcquiredError](err); ok && no == nil {
 		err = errors.New("the store refused with a nil *NotAcquiredError")
 	}
@@ -264,13 +267,6 @@ func (s *Session) ask(ctx *bounded, req Request, again bool) (g Grant, sent inst
 }
 
 func isUnknown(err error) bool { return err != nil && !errors.Is(err, ErrNotAcquired) }
-
-// recovered turns a panic of a store into an error: it must not end the heartbeat or the caller.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("the store panicked: %v", p)
-	}
-}
 
 // releaseNow gives one grant back, on a context of its own.
 func (s *Session) releaseNow(ctx context.Context, g Grant) error {
@@ -288,15 +284,6 @@ func (s *Session) releaseNow(ctx context.Context, g Grant) error {
 		return &LostError{Name: g.Name, Slot: g.Slot}
 	}
 	return nil
-}
-
-func (s *Session) callRelease(ctx context.Context, grants []Grant) (results []Result, err error) {
-	defer recovered(&err)
-	results, err = s.store.Release(ctx, grants...)
-	if err == nil && len(results) != len(grants) {
-		err = fmt.Errorf("the store answered %d of %d", len(results), len(grants))
-	}
-	return results, err
 }
 
 // RenewalLate is by how much the renewal of a lease is overdue: how long after the next beat, and the time that it may take, the one that was

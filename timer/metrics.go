@@ -260,10 +260,10 @@ type opMetrics struct {
 }
 
 // ofStore has the store's own series begin.
-func (m *metrics) ofStore(w *watchedStore) {
+func (m *metrics) ofStore(w *storeWatch) {
 	w.acquireTime = m.acquireTime.WithLabelValues(w.label)
-	w.ops = make(map[string]opMetrics)
-	for _, op := range []string{"acquire", "extend", "release"} {
-		w.ops[op] = opMetrics{took: m.opTime.WithLabelValues(w.label, op), failed: m.opErrors.WithLabelValues(w.label, op)}
+	w.ops = make(map[dlock.StoreOp]opMetrics)
+	for _, op := range []dlock.StoreOp{dlock.OpAcquire, dlock.OpExtend, dlock.OpRelease} {
+		w.ops[op] = opMetrics{took: m.opTime.WithLabelValues(w.label, string(op)), failed: m.opErrors.WithLabelValues(w.label, string(op))}
 	}
 }

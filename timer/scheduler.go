@@ -28,7 +28,7 @@ const (
 type Scheduler struct {
 	config  Config
 	log     *slog.Logger
-	store   *watchedStore  // nil: no store
+	store   *storeWatch    // nil: no store
 	session *dlock.Session // nil: no store
 	metrics *metrics       // nil: none
 
@@ -168,9 +168,10 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
 	} else {
-		s.store = &watchedStore{DistributedLock: config.Lock, scheduler: s, label: storeLabel(config.Lock)}
-		s.store.sharder, _ = config.Lock.(dlock.Sharder)
-		s.session, leaseErr = dlock.NewSession(s.store.forSession(), config.lease())
+		s.store = newStoreWatch(s, config.Lock)
+		options := config.lease()
+		options.Hooks.Called = s.store.called
+		s.session, leaseErr = dlock.NewSession(config.Lock, options)
 	}
 	if leaseErr != nil {
 		err = errors.Join(err, fmt.Errorf("timer: Config: %w", leaseErr))

@@ -13,7 +13,7 @@ import (
 // that live on it: each server has a breaker of its own, and the store as a whole is down when none of them answers.
 
 // shardOf tells on which server a name lives; "": the store is one.
-func (w *watchedStore) shardOf(name string) (shard string) {
+func (w *storeWatch) shardOf(name string) (shard string) {
 	if w.sharder == nil {
 		return ""
 	}
@@ -48,7 +48,7 @@ func (s *Scheduler) before(e *entry) *breaker {
 }
 
 // sawServer takes in whether a server answered, and reports whether that tells of the whole store. Called with mu held.
-func (w *watchedStore) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
+func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
 	s := w.scheduler
 	b := s.breakerAt(shard)
 	c := b.saw(failure, renewal)
@@ -96,12 +96,12 @@ func (w *watchedStore) sawServer(shard string, failure error, renewal bool) (ofA
 }
 
 // elsewhere returns a name for a probe of another server than that; "": there is none.
-func (w *watchedStore) elsewhere(shard string, slot int) string {
+func (w *storeWatch) elsewhere(shard string, slot int) string {
 	return w.probeName(slot, func(other string) bool { return other != shard })
 }
 
 // probeName returns a name for a probe, of a server for which there is a use; "": there is none.
-func (w *watchedStore) probeName(slot int, use func(shard string) bool) string {
+func (w *storeWatch) probeName(slot int, use func(shard string) bool) string {
 	for i := range 1000 { // the hash of a name decides where it lives
 		name := fmt.Sprintf(probeLock+":%d", slot, i)
 		if shard := w.shardOf(name); shard != "" && use(shard) {

@@ -15,29 +15,20 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// watchedStore stands before the store and notices how it is: metrics, health, one log line per change.
-type watchedStore struct {
-	dlock.DistributedLock
+// storeWatch notices how the store is: metrics, health, one log line per change.
+type storeWatch struct {
 	scheduler *Scheduler
 	label     string
 	sharder   dlock.Sharder // nil: the store is one server, as far as anybody can tell
 
 	acquireTime prometheus.Observer // nil: there are no metrics
-	ops         map[string]opMetrics
+	ops         map[dlock.StoreOp]opMetrics
 }
 
-// shardedStore is a watchedStore before a store of several servers.
-type shardedStore struct {
-	*watchedStore
-	dlock.Sharder
-}
-
-// forSession is what the session is to call.
-func (w *watchedStore) forSession() dlock.DistributedLock {
-	if w.sharder == nil {
-		return w
-	}
-	return shardedStore{w, w.sharder}
+func newStoreWatch(s *Scheduler, store dlock.DistributedLock) *storeWatch {
+	w := &storeWatch{scheduler: s, label: storeLabel(store)}
+	w.sharder, _ = store.(dlock.Sharder)
+	return w
 }
 
 func storeLabel(store dlock.DistributedLock) string {
@@ -47,58 +38,44 @@ func storeLabel(store dlock.DistributedLock) string {
 	return "custom"
 }
 
-// Check implements dlock.Checker.
-func (w *watchedStore) Check() error {
-	if c, ok := w.DistributedLock.(dlock.Checker); ok {
-		return c.Check()
+// called is the session's hook.
+func (w *storeWatch) called(c dlock.StoreCall) {
+	failure := c.Err
+	if c.Refused() {
+		failure = nil // an answer
 	}
-	return nil
-}
-
-// MaxTTL implements dlock.TTLBounder.
-func (w *watchedStore) MaxTTL() time.Duration {
-	if b, ok := w.DistributedLock.(dlock.TTLBounder); ok {
-		return b.MaxTTL()
+	if m, ok := w.ops[c.Op]; ok {
+		m.took.Observe(c.Took.Seconds())
+		if failure != nil {
+			m.failed.Inc()
+		}
 	}
-	return 1<<63 - 1
-}
-
-func (w *watchedStore) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant, err error) {
-	defer w.watch(ctx, "acquire", req.Name, time.Now(), &err)
-	return w.DistributedLock.TryAcquire(ctx, req)
-}
-
-func (w *watchedStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result, err error) {
-	defer w.watch(ctx, "extend", firstName(grants), time.Now(), &err)
-	results, err = w.DistributedLock.Extend(ctx, ttl, grants...)
-	w.heartbeats(grants, results, err)
-	return results, err
-}
-
-func (w *watchedStore) Release(ctx context.Context, grants ...dlock.Grant) (results []dlock.Result, err error) {
-	defer w.watch(ctx, "release", firstName(grants), time.Now(), &err)
-	return w.DistributedLock.Release(ctx, grants...)
-}
-
-// firstName stands for all: a session calls each server of a store by itself.
-func firstName(grants []dlock.Grant) string {
-	if len(grants) == 0 {
-		return ""
+	if c.Op != dlock.OpExtend { // an acquire is judged as a whole, when it has been asked twice
+		return
 	}
-	return grants[0].Name
-}
-
-func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, err error) {
 	s := w.scheduler
 	s.lock()
 	defer s.unlock()
-	for i, g := range grants {
+	w.heartbeats(c)
+	if c.Canceled { // that says nothing of the store
+		return
+	}
+	if matches(failure, dlock.ErrFault) {
+		failure = nil
+	}
+	w.saw(c.Name, failure, true)
+}
+
+// heartbeats counts the leases that were renewed, or not, and hears of orders. Called with mu held.
+func (w *storeWatch) heartbeats(c dlock.StoreCall) {
+	s := w.scheduler
+	for i, g := range c.Grants {
 		outcome := dlock.GrantUnknown
-		if err == nil && i < len(results) {
-			outcome = results[i].Outcome
+		if c.Err == nil {
+			outcome = c.Results[i].Outcome
 		}
 		if outcome == dlock.GrantOK && g.Name == hostsLock {
-			s.hearOrders(results[i].Info.Version)
+			s.hearOrders(c.Results[i].Info.Version)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
 		if e := s.named(name); ours && e != nil && s.metrics != nil {
@@ -107,36 +84,8 @@ func (w *watchedStore) heartbeats(grants []dlock.Grant, results []dlock.Result, 
 	}
 }
 
-// watch is deferred. It also sees a call that panics: that is a store that did not answer.
-func (w *watchedStore) watch(ctx context.Context, op, name string, started time.Time, err *error) {
-	failure := *err
-	if p := recover(); p != nil {
-		failure = fmt.Errorf("the store panicked: %v", p)
-		*err = failure
-	}
-	if errors.Is(failure, dlock.ErrNotAcquired) {
-		failure = nil // an answer
-	}
-	s := w.scheduler
-	if m, ok := w.ops[op]; ok {
-		m.took.Observe(time.Since(started).Seconds())
-		if failure != nil {
-			m.failed.Inc()
-		}
-	}
-	// An acquire is judged as a whole, when it has been asked twice; a caller that goes away says nothing of the store.
-	if op == "extend" && !errors.Is(ctx.Err(), context.Canceled) {
-		s.lock()
-		defer s.unlock()
-		if matches(failure, dlock.ErrFault) {
-			failure = nil
-		}
-		w.saw(name, failure, true)
-	}
-}
-
 // saw takes in whether the store answered for a name. Called with mu held.
-func (w *watchedStore) saw(name string, failure error, renewal bool) {
+func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	s := w.scheduler
 	shard := w.shardOf(name)
 	if shard != "" && !w.sawServer(shard, failure, renewal) {
@@ -174,7 +123,7 @@ func (w *watchedStore) saw(name string, failure error, renewal bool) {
 
 // heard takes in what an acquire of a name told of the store itself. It returns the error, or, of a store that was not set up right when it last said anything,
 // one that says so, too. Called with mu held.
-func (w *watchedStore) heard(name string, err error) error {
+func (w *storeWatch) heard(name string, err error) error {
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {

@@ -1,0 +1,107 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Hooks tell the owner of a Session what it does, for metrics, logs and traces. Any of them may be nil.
+//
+// They are called without locks, on the goroutine of the call that they tell of, and at the same time
+// for calls that are under way at the same time. They must not block, because a lease may be waiting to
+// be renewed, and must not call the Session. One that panics costs nothing but itself.
+type Hooks struct {
+	// Called is called after each call to the store, before the Session acts on the answer.
+	Called func(StoreCall)
+}
+
+// A StoreCall is one call to the store that has returned.
+type StoreCall struct {
+	Op      StoreOp
+	Name    string        // of the lock; of several, the first one: they are all on one shard
+	Grants  []Grant       // that were to be extended or released; not to be kept or changed
+	Results []Result      // one per grant, if Err is nil; not to be kept or changed
+	Took    time.Duration // how long the call took
+	// Err is what the call failed with: nil, a *NotAcquiredError if the store refused, which is an answer
+	// and no failure, or any other error. A panic of the store and an answer that makes no sense are
+	// errors, too.
+	Err error
+	// Canceled reports whether the caller went away before the store answered: Err then says nothing
+	// about the store.
+	Canceled bool
+}
+
+// Refused reports whether the store answered with a refusal.
+func (c StoreCall) Refused() bool { return errors.Is(c.Err, ErrNotAcquired) }
+
+// A StoreOp is what a store is asked to do.
+type StoreOp string
+
+const (
+	OpAcquire StoreOp = "acquire"
+	OpExtend  StoreOp = "extend"
+	OpRelease StoreOp = "release"
+)
+
+// called tells the hooks of a call.
+func (s *Session) called(ctx context.Context, c StoreCall, began time.Time) {
+	if s.hooks.Called == nil {
+		return
+	}
+	defer func() { _ = recover() }()
+	c.Took = time.Since(began)
+	c.Canceled = errors.Is(ctx.Err(), context.Canceled)
+	s.hooks.Called(c)
+}
+
+// callAcquire asks the store for a grant.
+func (s *Session) callAcquire(ctx context.Context, req Request) (g Grant, err error) {
+	began := time.Now()
+	defer func() { s.called(ctx, StoreCall{Op: OpAcquire, Name: req.Name, Err: err}, began) }()
+	defer recovered(&err)
+	g, err = s.store.TryAcquire(ctx, req)
+	_ = errors.Is(err, ErrNotAcquired) // an error that panics when it is looked into does so here
+	return g, err
+}
+
+// callExtend has the store renew leases of one shard.
+func (s *Session) callExtend(patience time.Duration, grants []Grant) (results []Result, err error) {
+	ctx, cancel := context.WithTimeout(s.life, patience)
+	defer cancel()
+	return s.callMany(ctx, OpExtend, grants, func() ([]Result, error) { return s.store.Extend(ctx, s.ttl, grants...) })
+}
+
+// callRelease gives grants of one shard back.
+func (s *Session) callRelease(ctx context.Context, grants []Grant) (results []Result, err error) {
+	return s.callMany(ctx, OpRelease, grants, func() ([]Result, error) { return s.store.Release(ctx, grants...) })
+}
+
+func (s *Session) callMany(ctx context.Context, op StoreOp, grants []Grant, call func() ([]Result, error)) (results []Result, err error) {
+	began := time.Now()
+	defer func() {
+		s.called(ctx, StoreCall{Op: op, Name: firstName(grants), Grants: grants, Results: results, Err: err}, began)
+	}()
+	defer recovered(&err)
+	results, err = call()
+	_ = errors.Is(err, ErrNotAcquired) // as above
+	if err == nil && len(results) != len(grants) {
+		err = fmt.Errorf("the store answered %d of %d", len(results), len(grants))
+	}
+	return results, err
+}
+
+func firstName(grants []Grant) string {
+	if len(grants) == 0 {
+		return ""
+	}
+	return grants[0].Name
+}
+
+// recovered turns a panic of a store into an error: it must not end the heartbeat or the caller.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("the store panicked: %v", p)
+	}
+}
