@@ -364,7 +364,7 @@ func TestControlRefuses(t *testing.T) {
 		"at most 87600h0m0s":        control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
 		"use 0 to 10000":            control.SetMaxConcurrency(ctx, "x", -1, ann),
 		"10001":                     control.SetMaxConcurrency(ctx, "x", 10_001, ann),
-		"by nobody":                 control.Trigger(ctx, "x", dlock.Origin{Note: "because"}),
+		"an empty By":               control.Trigger(ctx, "x", dlock.Origin{Note: "because"}),
 		"control character":         control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
 		"not held":                  control.ForceRelease(ctx, "x", 0, ann),
 		`"slot:"`:                   control.Resume(ctx, "x:slot:1", ann),
