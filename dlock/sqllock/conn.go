@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // A Driver executes the statements of a store. It is database/sql, except for Postgres, where package pgxlock has one for pgx.
@@ -57,18 +59,12 @@ func (d sqlDB) with(ctx context.Context, do func(*sql.Conn) error) error {
 			return err
 		}
 		err = do(conn)
-		if sqlState(err) == readOnly {
+		if sqlkit.State(err) == sqlkit.ReadOnly {
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 		}
 		_ = conn.Close()
-		if !errors.Is(err, driver.ErrBadConn) || tries == maxStale {
+		if !errors.Is(err, driver.ErrBadConn) || tries == sqlkit.MaxStale {
 			return err
 		}
 	}
 }
-
-// readOnly is the SQLSTATE with which a replica refuses to write.
-const readOnly = "25006"
-
-// maxStale bounds how many connections in a row may turn out to have been closed by the server. Each is thrown away.
-const maxStale = 100

@@ -1,16 +1,11 @@
 package sqllock_test
 
 import (
-	"context"
-	"crypto/rand"
-	"errors"
 	"flag"
-	mrand "math/rand/v2"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
 // contentions are those that every database has to stand.
@@ -19,106 +14,7 @@ var contentions = []struct{ slots, workers, attempts int }{{1, 16, 1000}, {5, 16
 // With -contend=5 there are 42,000 attempts with no more workers than slots.
 var times = flag.Int("contend", 1, "how many times as many `attempts` the tests of contention make")
 
-// contend has workers take and release the slots of one name as fast as they can, and now and then leave one to expire, as a host that dies
-// does. It fails if a slot ever has two holders, if the fences of a slot do not grow, if a grant tells of a slot as abandoned that was released, or the
-// other way round, and if an attempt is refused as full while there were never more holders than slots. Half of the releases say that the work succeeded.
-//
-// Whoever gets a slot says so before he gives it back, and forgets it before its lease can have ended: so two in one slot are
-// two grants of it.
 func contend(t *testing.T, open func() dlock.DistributedLock, slots, workers, attempts int) {
 	t.Helper()
-	const ttl = 2 * time.Second
-	name := "contend"
-	var mu sync.Mutex
-	type holding struct {
-		token string
-		until time.Time // until then it is surely held
-	}
-	held := make([]holding, slots)
-	fences := make([]dlock.Fence, slots)
-	type ending struct {
-		abandoned bool
-		at        time.Time // until then its lease cannot have ended by itself
-	}
-	endings := make([]ending, slots) // of the last grants
-	var granted, refused, left, abandoned int
-	left = attempts * *times
-
-	work := func(store dlock.DistributedLock) {
-		for {
-			mu.Lock()
-			left--
-			done := left < 0
-			abandon := !done && mrand.IntN(200) == 0 && (workers > slots || abandoned < slots-workers)
-			mu.Unlock()
-			if done {
-				return
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			token, sent := rand.Text(), time.Now()
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: ttl})
-			if errors.Is(err, dlock.ErrNotAcquired) {
-				mu.Lock()
-				refused++
-				mu.Unlock()
-				cancel()
-				if workers+abandoned <= slots {
-					t.Errorf("refused although %d of %d slots can be held at most: %v", workers-1+abandoned, slots, err)
-					return
-				}
-				continue
-			}
-			if err != nil {
-				t.Error(err)
-				cancel()
-				return
-			}
-			mu.Lock()
-			granted++
-			if h := held[g.Slot]; time.Now().Before(h.until) {
-				t.Errorf("slot %d was granted while %s held it", g.Slot, h.token)
-			}
-			if g.Fence <= fences[g.Slot] && g.Fence != 0 {
-				t.Errorf("slot %d: fence %d after %d", g.Slot, g.Fence, fences[g.Slot])
-			}
-			fences[g.Slot] = g.Fence
-			if last := endings[g.Slot]; g.PreviousExpired && !last.abandoned && time.Now().Before(last.at) || !g.PreviousExpired && last.abandoned && g.Fence != 0 {
-				t.Errorf("slot %d: PreviousExpired is %t, and that it was abandoned is %t", g.Slot, g.PreviousExpired, last.abandoned)
-			}
-			endings[g.Slot] = ending{abandon, sent.Add(ttl)}
-			held[g.Slot] = holding{token, sent.Add(ttl)}
-			if abandon {
-				abandoned++
-			}
-			mu.Unlock()
-			if !abandon {
-				mu.Lock()
-				if held[g.Slot].token == token {
-					held[g.Slot] = holding{}
-				}
-				mu.Unlock()
-				g.Succeeded = mrand.IntN(2) == 0
-				results, err := store.Release(ctx, g)
-				if err != nil || results[0].Outcome != dlock.GrantOK && time.Since(sent) < ttl {
-					t.Errorf("release: %v, %v", results, err)
-				}
-			}
-			cancel()
-		}
-	}
-	var all sync.WaitGroup
-	stores := make([]dlock.DistributedLock, min(workers, 4))
-	for i := range stores {
-		stores[i] = open()
-	}
-	began := time.Now()
-	for w := range workers {
-		all.Go(func() { work(stores[w%len(stores)]) })
-	}
-	all.Wait()
-	t.Logf("N=%d, %d workers: %d granted, %d of them abandoned, %d refused, %.0f attempts/s",
-		slots, workers, granted, abandoned, refused, float64(attempts**times)/time.Since(began).Seconds())
-	if granted == 0 || workers > slots && refused == 0 {
-		t.Errorf("%d granted, %d refused: nothing was contended", granted, refused)
-	}
+	crowd.Contend(t, open, slots, workers, attempts**times)
 }

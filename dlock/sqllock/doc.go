@@ -21,8 +21,6 @@
 //   - The store grants what the database answers. Reads from a replica would be of the past: connect to the primary. A server that has
 //     become read-only is an error of the store, until it is the primary again or the connections lead to the new one.
 //
-//   - The stores on native locks, PostgresAdvisory, MySQLGetLock and SQLServerAppLock, promise less: see there.
-//
 //   - Rows of locks that somebody deleted are found again in a while only where there are many slots: an attempt looks for gaps among 16 of them
 //     (SQLite: 64). Until then that slot is not granted.
 //

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 type pgRefusal string
@@ -58,7 +59,7 @@ func TestMeaningOfErrors(t *testing.T) {
 		told := explain(err)
 		for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {
 			if errors.Is(told, meaning) != (want == meaning) {
-				t.Errorf("%v (%s): %v", err, sqlState(err), told)
+				t.Errorf("%v (%s): %v", err, sqlkit.State(err), told)
 			}
 		}
 		if !errors.Is(told, err) || !strings.HasPrefix(told.Error(), "sqllock: ") {

@@ -70,7 +70,6 @@ func TestMeaningOfErrorsMySQL(t *testing.T) {
 		"1969 (70100): max_statement_time exceeded":                               nil,
 	} {
 		means(t, text, explain(errors.New("Error "+text)), want)
-		means(t, "native: "+text, (&Native{}).explain(errors.New("Error "+text)), want)
 	}
 }
 
@@ -110,14 +109,4 @@ func TestMeaningOfErrorsSQLServer(t *testing.T) {
 	} {
 		means(t, fmt.Sprint(number), explain(mssqlRefusal(number)), want)
 	}
-}
-
-// Fails when native locks that can serve nobody are taken for a fault of one name.
-func TestMeaningOfNativeErrors(t *testing.T) {
-	t.Parallel()
-	means(t, "a pooler", errNotOurs, dlock.ErrSetup)
-	means(t, "a tick", errNativeTick, dlock.ErrFault)
-	means(t, "no second connection", noSecond(pgRefusal("28P01")), dlock.ErrSetup)
-	means(t, "no second connection", noSecond(pgRefusal("53300")), nil)
-	means(t, "no room for another lock", (&Native{}).explain(pgRefusal("53200")), dlock.ErrFault)
 }

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql. It does not call the server. Faults of the
@@ -316,7 +317,7 @@ func (m *mysql) migrate(ctx context.Context) error {
 		}
 		var err error
 		for _, statement := range m.schema() {
-			if _, err = conn.ExecContext(ctx, statement); err != nil && mysqlNumber(err) != alreadyExists {
+			if _, err = conn.ExecContext(ctx, statement); err != nil && sqlkit.MySQLNumber(err) != alreadyExists {
 				break
 			}
 			err = nil
@@ -420,3 +421,6 @@ func (m *mysql) audit(ctx context.Context, now func() time.Time) (warnings []str
 	}
 	return warnings, nil
 }
+
+// alreadyExists is the number of the error that a procedure with this name exists.
+const alreadyExists = "1304"

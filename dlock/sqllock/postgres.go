@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // Postgres returns a store on Postgres 13 or newer, with any driver for database/sql. Every operation is one statement; with
@@ -187,7 +188,7 @@ func (p *postgres) schema() []string {
 func (p *postgres) migrate(ctx context.Context) error {
 	var script strings.Builder
 	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot schema'::text, 0::bigint));\n")
-	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n", min(patience(ctx), lastResort.Milliseconds()))
+	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n", min(patience(ctx), sqlkit.LastResort.Milliseconds()))
 	for _, statement := range p.schema() {
 		script.WriteString(strings.TrimSuffix(statement, ";") + ";\n")
 	}
@@ -286,7 +287,7 @@ func (p *postgres) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
 	err = p.QueryRow(ctx, p.vacuums, []any{p.names["table"], p.old.Seconds()}, &old, &dead, &live)
-	if sqlState(err) == insufficientPrivilege { // rights tells
+	if sqlkit.State(err) == insufficientPrivilege { // rights tells
 		return nil, nil
 	}
 	const why = "while one is open, VACUUM removes nothing that is newer, and every operation becomes slower: end it," +
@@ -315,7 +316,7 @@ func (p *postgres) rights(ctx context.Context, role string) (warnings []string, 
 	n := p.names
 	var table, functions string
 	err = p.QueryRow(ctx, p.lacks, []any{n["table"], p.functions()}, &table, &functions)
-	if sqlState(err) == insufficientPrivilege {
+	if sqlkit.State(err) == insufficientPrivilege {
 		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA … TO %s", role, n["table"], role)}, nil
 	}
 	if table != "" {

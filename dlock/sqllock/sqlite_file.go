@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // A sqliteFile executes statements on a SQLite database. A connection never goes back to the pool within a transaction.
@@ -42,7 +43,7 @@ func newSQLiteFile(db sqlDB) *sqliteFile {
 func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (none A, _ error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		deadline = time.Now().Add(lastResort)
+		deadline = time.Now().Add(sqlkit.LastResort)
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // DefaultTableName is the table of a store whose Options name none.
@@ -437,10 +438,7 @@ func storable(text string) string {
 func patience(ctx context.Context) int64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return lastResort.Milliseconds()
+		return sqlkit.LastResort.Milliseconds()
 	}
 	return max(1, min(time.Until(deadline)*9/10, dlock.MaxTTL).Milliseconds())
 }
-
-// lastResort bounds the wait for a lock in the database when the context has no deadline. A dlock.Session always sets one.
-const lastResort = 5 * time.Second

@@ -6,13 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 )
 
 // TryXactLock tries to take an advisory lock that lasts until the end of a transaction, and reports whether it did. It is
-// sqllock.TryXactLock, and keeps out whoever calls that with the same name.
+// nativelock.TryXactLock, and keeps out whoever calls that with the same name.
 func TryXactLock(ctx context.Context, tx pgx.Tx, name string) (bool, error) {
-	query, args, err := sqllock.XactLockQuery(name)
+	query, args, err := nativelock.XactLockQuery(name)
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package sqllock_test
+package nativelock_test
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 )
 
-// A fakeSQLServer is a driver.Connector that does what the statements of SQLServerAppLock mean, as the manual of SQL Server says. What they do on a real one has
-// not been seen.
+// A fakeSQLServer is a driver.Connector that does what the statements of SQLServerAppLock mean, as
+// the manual of SQL Server says. What they do on a real one has not been seen.
 type fakeSQLServer struct {
 	t     testing.TB
 	mu    sync.Mutex
@@ -41,9 +41,9 @@ func newFakeSQLServer(t testing.TB) *fakeSQLServer {
 	return &fakeSQLServer{t: t, locks: map[string]appLock{}, texts: map[string]bool{}}
 }
 
-func (f *fakeSQLServer) open(t testing.TB, opts sqllock.NativeOptions) *sqllock.Native {
+func (f *fakeSQLServer) open(t testing.TB, opts nativelock.Options) *nativelock.Store {
 	db := sql.OpenDB(f)
-	n := sqllock.SQLServerAppLock(db, opts)
+	n := nativelock.SQLServerAppLock(db, opts)
 	t.Cleanup(func() { n.Close(); db.Close() })
 	return n
 }
@@ -111,7 +111,8 @@ func (c *fakeConn) QueryContext(ctx context.Context, text string, args []driver.
 	return nil, errors.New("not known")
 }
 
-// names takes the arguments of the scripts apart as they do: @p1 session, @p2 the names, each @p3 characters long, @p4 how many.
+// names takes the arguments of the scripts apart as they do: @p1 session, @p2 the names, each @p3
+// characters long, @p4 how many.
 func (c *fakeConn) names(args []driver.NamedValue) (session string, names []string) {
 	if len(args) != 4 {
 		c.t.Errorf("%d arguments: want 4", len(args))
@@ -193,20 +194,22 @@ func (r *fakeRows) Next(dest []driver.Value) error {
 func TestConformanceSQLServerAppLock(t *testing.T) {
 	long(t)
 	t.Parallel()
-	conformNative(t, func(t testing.TB) func() dlock.DistributedLock {
+	conform(t, func(t testing.TB) func() dlock.DistributedLock {
 		server := newFakeSQLServer(t)
-		return func() dlock.DistributedLock { return server.open(t, sqllock.NativeOptions{}) }
+		return func() dlock.DistributedLock { return server.open(t, nativelock.Options{}) }
 	})
 }
 
-// What is sent is what the manual wants: locks of the session, which nobody waits for, in a script that tries one after the other.
+// What is sent is what the manual wants: locks of the session, which nobody waits for, in a script
+// that tries one after the other.
 //
-// Fails when @LockOwner, @LockTimeout or the check of the session is taken out of sqlserver_try.sql.
+// Fails when @LockOwner, @LockTimeout or the check of the session is taken out of
+// sqlserver_try.sql.
 func TestStatementsSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	server := newFakeSQLServer(t)
-	n := server.open(t, sqllock.NativeOptions{})
-	g := mustGet(t, n, nativeRequest("x", 3, time.Minute))
+	n := server.open(t, nativelock.Options{})
+	g := mustGet(t, n, request("x", 3, time.Minute))
 	results, err := n.Extend(t.Context(), time.Minute, g)
 	outcomes(t, results, err, dlock.GrantOK)
 	results, err = n.Release(t.Context(), g)
@@ -240,20 +243,21 @@ func TestStatementsSQLServerAppLock(t *testing.T) {
 func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	server := newFakeSQLServer(t)
-	n := server.open(t, sqllock.NativeOptions{})
-	x := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	n := server.open(t, nativelock.Options{})
+	x := mustGet(t, n, request("x", 0, time.Minute))
 	server.mu.Lock()
 	clear(server.locks)
 	server.mu.Unlock()
-	y := mustGet(t, n, nativeRequest("y", 0, time.Minute))
+	y := mustGet(t, n, request("y", 0, time.Minute))
 	results, err := n.Release(t.Context(), x)
 	outcomes(t, results, err, dlock.GrantLost)
 	results, err = n.Extend(t.Context(), time.Minute, y)
 	outcomes(t, results, err, dlock.GrantLost)
-	mustGet(t, n, nativeRequest("y", 0, time.Minute))
+	mustGet(t, n, request("y", 0, time.Minute))
 }
 
-// Connections that the server closed while they lay in the pool are replaced, also when they are only needed for a moment.
+// Connections that the server closed while they lay in the pool are replaced, also when they are
+// only needed for a moment.
 //
 // Fails when prove tries one only.
 func TestStaleConnsSQLServerAppLock(t *testing.T) {
@@ -273,14 +277,15 @@ func TestStaleConnsSQLServerAppLock(t *testing.T) {
 		conn.Close()
 	}
 	server.stale = 5
-	n := sqllock.SQLServerAppLock(db, sqllock.NativeOptions{})
+	n := nativelock.SQLServerAppLock(db, nativelock.Options{})
 	t.Cleanup(func() { n.Close(); db.Close() })
-	mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	mustGet(t, n, request("x", 0, time.Minute))
 }
 
 // Answers are checked like any input, and failures of the server leave nothing locked.
 //
-// Fails when exclude is left out, when an index is not checked, when acquire does not clear, and when a panic is not recovered.
+// Fails when exclude is left out, when an index is not checked, when acquire does not clear, and
+// when a panic is not recovered.
 func TestAnswersSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -300,15 +305,15 @@ func TestAnswersSQLServerAppLock(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			server := newFakeSQLServer(t)
-			n := server.open(t, sqllock.NativeOptions{})
+			n := server.open(t, nativelock.Options{})
 			if c.early {
 				c.spoil(server)
 			} else {
-				results, err := n.Release(t.Context(), mustGet(t, n, nativeRequest("first", 0, time.Minute)))
+				results, err := n.Release(t.Context(), mustGet(t, n, request("first", 0, time.Minute)))
 				outcomes(t, results, err, dlock.GrantOK)
 				c.spoil(server)
 			}
-			g, err := n.TryAcquire(t.Context(), nativeRequest("x", 3, time.Minute))
+			g, err := n.TryAcquire(t.Context(), request("x", 3, time.Minute))
 			if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != c.setup || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("slot %d, %v: must be an error that tells %q", g.Slot, err, c.want)
 			}

@@ -1,4 +1,4 @@
-package sqllock_test
+package nativelock_test
 
 import (
 	"context"
@@ -19,15 +19,16 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-// A nativeSubject is one kind of native locks, in a database of its own on a server.
-type nativeSubject struct {
+// A subject is one kind of native locks, in a database of its own on a server.
+type subject struct {
 	driver   string
 	dsn      string
-	make     func(*sql.DB, sqllock.NativeOptions) *sqllock.Native
+	make     func(*sql.DB, nativelock.Options) *nativelock.Store
 	server   *sqltest.Server
 	database string
 	sessions string                                      // a statement that lists the sessions of the hosts
@@ -36,15 +37,15 @@ type nativeSubject struct {
 	key      func(resource [sha256.Size]byte) (k string) // what a lock is called in the server
 }
 
-// nativeSubjects are those that can be run here.
-var nativeSubjects = []struct {
+// subjects are those that can be run here.
+var subjects = []struct {
 	name string
-	open func(testing.TB) nativeSubject
-}{{"Postgres", postgresNative}, {"MySQL", mysqlNative}}
+	open func(testing.TB) subject
+}{{"Postgres", postgres}, {"MySQL", mysql}}
 
-// onNatives runs a test on each of them.
-func onNatives(t *testing.T, test func(t *testing.T, s nativeSubject)) {
-	for _, s := range nativeSubjects {
+// onEach runs a test on each of them.
+func onEach(t *testing.T, test func(t *testing.T, s subject)) {
+	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			test(t, s.open(t))
@@ -52,15 +53,15 @@ func onNatives(t *testing.T, test func(t *testing.T, s nativeSubject)) {
 	}
 }
 
-func postgresNative(t testing.TB) nativeSubject {
+func postgres(t testing.TB) subject {
 	t.Helper()
-	return postgresNativeOn(t, sqltest.SharedPostgres(t))
+	return postgresOn(t, sqltest.SharedPostgres(t))
 }
 
-func postgresNativeOn(t testing.TB, server *sqltest.Server) nativeSubject {
+func postgresOn(t testing.TB, server *sqltest.Server) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
-	s := nativeSubject{driver: "pgx", dsn: server.DSN("", "", database), make: sqllock.PostgresAdvisory, server: server, database: database}
+	s := subject{driver: "pgx", dsn: server.DSN("", "", database), make: nativelock.PostgresAdvisory, server: server, database: database}
 	s.sessions = "SELECT pid FROM pg_stat_activity WHERE datname = '" + database + "' AND application_name <> 'psql' ORDER BY pid"
 	s.end = "SELECT pg_terminate_backend(%s, 10000)"
 	s.key = func(resource [sha256.Size]byte) string {
@@ -73,15 +74,15 @@ func postgresNativeOn(t testing.TB, server *sqltest.Server) nativeSubject {
 	return s
 }
 
-func mysqlNative(t testing.TB) nativeSubject {
+func mysql(t testing.TB) subject {
 	t.Helper()
-	return mysqlNativeOn(t, sqltest.SharedMariaDB(t))
+	return mysqlOn(t, sqltest.SharedMariaDB(t))
 }
 
-func mysqlNativeOn(t testing.TB, server *sqltest.Server) nativeSubject {
+func mysqlOn(t testing.TB, server *sqltest.Server) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
-	s := nativeSubject{driver: "mysql", dsn: server.DSN("", "", database), make: sqllock.MySQLGetLock, server: server, database: database}
+	s := subject{driver: "mysql", dsn: server.DSN("", "", database), make: nativelock.MySQLGetLock, server: server, database: database}
 	s.sessions = "SELECT id FROM information_schema.processlist WHERE db = '" + database + "' AND host LIKE '127.%' ORDER BY id"
 	s.end = "KILL %s"
 	s.key = func(resource [sha256.Size]byte) string { return "tickslot:" + hex.EncodeToString(resource[:20]) }
@@ -96,18 +97,22 @@ func mysqlNativeOn(t testing.TB, server *sqltest.Server) nativeSubject {
 	return s
 }
 
-func (s nativeSubject) exec(t testing.TB, statement string) string {
+func (s subject) exec(t testing.TB, statement string) string {
 	t.Helper()
-	return execOn(s.server, s.database)(t, statement)
+	out, err := s.server.Exec(s.database, statement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // lock is the key of a lock. Hosts of two versions must agree on it.
-func (s nativeSubject) lock(prefix, kind string, slot int, name string) string {
+func (s subject) lock(prefix, kind string, slot int, name string) string {
 	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, prefix, name))))
 }
 
 // kill ends all sessions in the database.
-func (s nativeSubject) kill(t testing.TB) {
+func (s subject) kill(t testing.TB) {
 	t.Helper()
 	for _, id := range strings.Fields(s.exec(t, s.sessions)) {
 		s.exec(t, fmt.Sprintf(s.end, id))
@@ -115,7 +120,7 @@ func (s nativeSubject) kill(t testing.TB) {
 }
 
 // pool returns a *sql.DB that is closed after the test, after the stores on it.
-func (s nativeSubject) pool(t testing.TB) *sql.DB {
+func (s subject) pool(t testing.TB) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(s.driver, s.dsn)
 	if err != nil {
@@ -126,21 +131,22 @@ func (s nativeSubject) pool(t testing.TB) *sql.DB {
 }
 
 // open returns the store of one more host.
-func (s nativeSubject) open(t testing.TB, opts sqllock.NativeOptions) *sqllock.Native {
+func (s subject) open(t testing.TB, opts nativelock.Options) *nativelock.Store {
 	t.Helper()
 	n := s.make(s.pool(t), opts)
 	t.Cleanup(func() { n.Close() })
 	return n
 }
 
-func (s nativeSubject) hosts(t testing.TB) func() dlock.DistributedLock {
+func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
 	prefix := unique("p")
-	return func() dlock.DistributedLock { return s.open(t, sqllock.NativeOptions{Prefix: prefix}) }
+	return func() dlock.DistributedLock { return s.open(t, nativelock.Options{Prefix: prefix}) }
 }
 
-// A crew is several hosts that look like one store: each attempt, with all that follows from it, is made by one of them. The suite asks of
-// any store that a token is as good anywhere as where it was granted, which is true of a Native in its own process only; and
-// it is there that a Session uses it.
+// A crew is several hosts that look like one store: each attempt, with all that follows from it, is
+// made by one of them. The suite asks of any store that a token is as good anywhere as where it was
+// granted, which is true of a Store in its own process only; and it is there that a Session uses
+// it.
 type crew []dlock.DistributedLock
 
 func (c crew) of(token string) int {
@@ -187,7 +193,7 @@ func (c crew) each(grants []dlock.Grant, call func(dlock.DistributedLock, []dloc
 }
 
 // The suite, in which nothing is stated, runs on one host, and on several that share the work.
-func conformNative(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) {
+func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) {
 	for name, size := range map[string]int{"one host": 1, "three hosts": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,23 +210,23 @@ func conformNative(t *testing.T, hosts func(testing.TB) func() dlock.Distributed
 	}
 }
 
-func TestConformanceNative(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Parallel()
 	long(t)
-	onNatives(t, func(t *testing.T, s nativeSubject) { conformNative(t, s.hosts) })
+	onEach(t, func(t *testing.T, s subject) { conform(t, s.hosts) })
 }
 
 // Fails when a session tries again what it has locked.
-func TestContentionNative(t *testing.T) {
+func TestContention(t *testing.T) {
 	long(t)
-	onNatives(t, func(t *testing.T, s nativeSubject) {
-		for _, c := range contentions {
-			contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2)
+	onEach(t, func(t *testing.T, s subject) {
+		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 500}, {5, 16, 500}, {5, 5, 1400}, {16, 16, 1400}, {50, 16, 1400}} {
+			crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts)
 		}
 	})
 }
 
-func nativeRequest(name string, slots int, ttl time.Duration) dlock.Request {
+func request(name string, slots int, ttl time.Duration) dlock.Request {
 	return dlock.Request{Name: name, Slots: slots, Token: strings.TrimSuffix(unique("token"), ":"), TTL: ttl}
 }
 
@@ -254,13 +260,15 @@ func outcomes(t testing.TB, results []dlock.Result, err error, want dlock.GrantO
 	}
 }
 
-// An acquire locks what it grants and nothing else, and what is refused locks nothing; all of it is on one connection per host.
+// An acquire locks what it grants and nothing else, and what is refused locks nothing; all of it is
+// on one connection per host.
 //
-// Fails when postgres_try.sql takes the min() of what it could lock instead of the first, when CASE has to evaluate every condition in mysqlNative.try,
-// and when the slots that this process holds are tried again.
-func TestOneLockPerGrantNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
-		a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+// Fails when postgres_try.sql takes the min() of what it could lock instead of the first, when CASE
+// has to evaluate every condition in mysql.try, and when the slots that this process holds are
+// tried again.
+func TestOneLockPerGrant(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
+		a, b := s.open(t, nativelock.Options{}), s.open(t, nativelock.Options{})
 		const n = 50
 		var all []string
 		for slot := range n {
@@ -279,23 +287,23 @@ func TestOneLockPerGrantNative(t *testing.T) {
 		is("at first")
 		var grants []dlock.Grant
 		for i := range n {
-			host := []*sqllock.Native{a, b}[i%2]
-			g := mustGet(t, host, nativeRequest("x", n, time.Minute))
+			host := []*nativelock.Store{a, b}[i%2]
+			g := mustGet(t, host, request("x", n, time.Minute))
 			want = append(want, s.lock("", "slot", g.Slot, "x"))
 			grants = append(grants, g)
 			if i < 5 || i > n-3 {
 				is(fmt.Sprintf("after %d grants", i+1))
 			}
 		}
-		for _, host := range []*sqllock.Native{a, b} {
-			mustBeFull(t, host, nativeRequest("x", n, time.Minute))
+		for _, host := range []*nativelock.Store{a, b} {
+			mustBeFull(t, host, request("x", n, time.Minute))
 			is("after a refusal")
 		}
 		results, err := b.Release(t.Context(), grants[1])
 		outcomes(t, results, err, dlock.GrantOK)
 		want = slices.DeleteFunc(want, func(key string) bool { return key == s.lock("", "slot", grants[1].Slot, "x") })
 		is("after a release")
-		mustGet(t, a, nativeRequest("x", 0, time.Minute))
+		mustGet(t, a, request("x", 0, time.Minute))
 		if held := s.held(t, s.lock("", "mutex", 0, "x")); !slices.Contains(held, s.lock("", "mutex", 0, "x")) {
 			t.Errorf("the mutex is not held under its key: %v", held)
 		}
@@ -308,30 +316,32 @@ func TestOneLockPerGrantNative(t *testing.T) {
 // Names that a collation takes for the same are different locks, and prefixes keep hosts apart.
 //
 // Fails when the name of a lock in MySQL is the name itself, and when the prefix is not hashed.
-func TestNamesNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
-		open := func(prefix string) *sqllock.Native { return s.open(t, sqllock.NativeOptions{Prefix: prefix}) }
+func TestNames(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
+		open := func(prefix string) *nativelock.Store { return s.open(t, nativelock.Options{Prefix: prefix}) }
 		a, b, c := open("p:"), open("p:"), open("q:")
 		for _, name := range []string{"orders", "Orders", "ORDERS", "orders ", " orders", "órders", "ｏrders", strings.Repeat("o", dlock.MaxNameLen)} {
-			mustGet(t, a, nativeRequest(name, 0, time.Minute))
-			mustBeFull(t, b, nativeRequest(name, 0, time.Minute))
-			mustGet(t, c, nativeRequest(name, 0, time.Minute))
-			mustGet(t, b, nativeRequest(name, 1, time.Minute))
+			mustGet(t, a, request(name, 0, time.Minute))
+			mustBeFull(t, b, request(name, 0, time.Minute))
+			mustGet(t, c, request(name, 0, time.Minute))
+			mustGet(t, b, request(name, 1, time.Minute))
 		}
 	})
 }
 
-// A lease that is left to itself is unlocked when it ends, without another call, and the connection lives on.
+// A lease that is left to itself is unlocked when it ends, without another call, and the connection
+// lives on.
 //
-// Fails when schedule sets no timer, and when the server is told to end the session when the lease does (both: the session has ended).
-func TestLeftToExpireNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
-		a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
-		mustGet(t, b, nativeRequest("connected", 0, time.Minute))
+// Fails when schedule sets no timer, and when the server is told to end the session when the lease
+// does (both: the session has ended).
+func TestLeftToExpire(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
+		a, b := s.open(t, nativelock.Options{}), s.open(t, nativelock.Options{})
+		mustGet(t, b, request("connected", 0, time.Minute))
 		for _, name := range []string{"x", "y"} {
 			sent := time.Now()
-			mustGet(t, a, nativeRequest(name, 0, 500*time.Millisecond))
-			if g, err := b.TryAcquire(t.Context(), nativeRequest(name, 0, time.Minute)); err == nil {
+			mustGet(t, a, request(name, 0, 500*time.Millisecond))
+			if g, err := b.TryAcquire(t.Context(), request(name, 0, time.Minute)); err == nil {
 				if took := time.Since(sent); took < 500*time.Millisecond {
 					t.Errorf("%q was granted after %v", name, took)
 				}
@@ -342,7 +352,7 @@ func TestLeftToExpireNative(t *testing.T) {
 		before := s.exec(t, s.sessions)
 		for _, name := range []string{"x", "y"} {
 			waitFor(t, 3*time.Second, "the lock to be freed", func() bool {
-				_, err := b.TryAcquire(t.Context(), nativeRequest(name, 0, time.Minute))
+				_, err := b.TryAcquire(t.Context(), request(name, 0, time.Minute))
 				return err == nil
 			})
 		}
@@ -366,25 +376,27 @@ func waitFor(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Close frees everything before it returns, leaves the pool to its owner, and what comes after it is an error.
+// Close frees everything before it returns, leaves the pool to its owner, and what comes after it
+// is an error.
 //
-// Fails when Close leaves the locks to the end of the connection (now and then), and when it gives the connection back as it is.
-func TestCloseNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
+// Fails when Close leaves the locks to the end of the connection (now and then), and when it gives
+// the connection back as it is.
+func TestClose(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
 		db := s.pool(t)
-		a, b := s.make(db, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+		a, b := s.make(db, nativelock.Options{}), s.open(t, nativelock.Options{})
 		var grants []dlock.Grant
 		for range 5 {
-			grants = append(grants, mustGet(t, a, nativeRequest("x", 5, time.Minute)))
+			grants = append(grants, mustGet(t, a, request("x", 5, time.Minute)))
 		}
-		mustBeFull(t, b, nativeRequest("x", 5, time.Minute))
+		mustBeFull(t, b, request("x", 5, time.Minute))
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
 		for range 5 {
-			mustGet(t, b, nativeRequest("x", 5, time.Minute))
+			mustGet(t, b, request("x", 5, time.Minute))
 		}
-		if _, err := a.TryAcquire(t.Context(), nativeRequest("y", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := a.TryAcquire(t.Context(), request("y", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 			t.Errorf("acquire after Close: %v", err)
 		}
 		if _, err := a.Extend(t.Context(), time.Minute, grants...); err == nil {
@@ -396,34 +408,35 @@ func TestCloseNative(t *testing.T) {
 		if n := db.Stats().InUse; n != 0 {
 			t.Errorf("%d connections are still taken out of the pool", n)
 		}
-		never := s.make(s.pool(t), sqllock.NativeOptions{})
+		never := s.make(s.pool(t), nativelock.Options{})
 		if err := never.Close(); err != nil {
 			t.Errorf("Close of a store that was not used: %v", err)
 		}
 	})
 }
 
-// A request with a tick is refused with a reason that an operator can act on; faults of the options are found before anything starts.
-func TestFaultsNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
-		n := s.open(t, sqllock.NativeOptions{})
-		req := nativeRequest("x", 0, time.Minute)
+// A request with a tick is refused with a reason that an operator can act on; faults of the options
+// are found before anything starts.
+func TestFaults(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
+		n := s.open(t, nativelock.Options{})
+		req := request("x", 0, time.Minute)
 		req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
 		_, err := n.TryAcquire(t.Context(), req)
 		if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "MaxPerTick: timer.NoLimit") {
 			t.Errorf("a tick: %v", err)
 		}
-		for what, bad := range map[string]*sqllock.Native{
-			"no *sql.DB":        s.make(nil, sqllock.NativeOptions{}),
-			"Prefix":            s.make(s.pool(t), sqllock.NativeOptions{Prefix: "a\nb"}),
-			"Prefix of 300":     s.make(s.pool(t), sqllock.NativeOptions{Prefix: strings.Repeat("p", 300)}),
-			"an empty *Native":  {},
-			"empty *Native: ma": nil,
+		for what, bad := range map[string]*nativelock.Store{
+			"no *sql.DB":       s.make(nil, nativelock.Options{}),
+			"Prefix":           s.make(s.pool(t), nativelock.Options{Prefix: "a\nb"}),
+			"Prefix of 300":    s.make(s.pool(t), nativelock.Options{Prefix: strings.Repeat("p", 300)}),
+			"an empty *Store":  {},
+			"empty *Store: ma": nil,
 		} {
 			if err := bad.Check(); err == nil || !strings.Contains(err.Error(), what) {
 				t.Errorf("%s: Check says %v", what, err)
 			}
-			if _, err := bad.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); err == nil {
+			if _, err := bad.TryAcquire(t.Context(), request("x", 0, time.Minute)); err == nil {
 				t.Errorf("%s: granted", what)
 			}
 			if err := bad.Close(); err != nil {
@@ -431,8 +444,8 @@ func TestFaultsNative(t *testing.T) {
 			}
 		}
 		// One token is one attempt: it cannot ask for something else.
-		req = nativeRequest("s", 3, time.Minute)
-		mustGet(t, n, nativeRequest("s", 3, time.Minute))
+		req = request("s", 3, time.Minute)
+		mustGet(t, n, request("s", 3, time.Minute))
 		if g := mustGet(t, n, req); g.Slot != 1 {
 			t.Fatalf("slot %d", g.Slot)
 		}
@@ -443,21 +456,22 @@ func TestFaultsNative(t *testing.T) {
 	})
 }
 
-// A pool that may open one connection only is refused at once, with what to do; one whose connections are all in use, before the caller's
-// time is up.
+// A pool that may open one connection only is refused at once, with what to do; one whose
+// connections are all in use, before the caller's time is up.
 //
-// Fails when twoConns looks at nothing, and when take waits as long as it may (both: the caller hears that the database did not answer).
-func TestSmallPoolsNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
+// Fails when twoConns looks at nothing, and when take waits as long as it may (both: the caller
+// hears that the database did not answer).
+func TestSmallPools(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
 		db := s.pool(t)
 		db.SetMaxOpenConns(1)
-		n := s.make(db, sqllock.NativeOptions{})
+		n := s.make(db, nativelock.Options{})
 		t.Cleanup(func() { n.Close() })
 		refused := func(setup bool, want string) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			_, err := n.TryAcquire(ctx, nativeRequest("x", 0, time.Minute))
+			_, err := n.TryAcquire(ctx, request("x", 0, time.Minute))
 			if err == nil || errors.Is(err, dlock.ErrSetup) != setup || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v: must tell %q", err, want)
 			}
@@ -479,6 +493,6 @@ func TestSmallPoolsNative(t *testing.T) {
 		refused(false, "all 2 connections of the pool are in use")
 		one.Close()
 		two.Close()
-		mustGet(t, n, nativeRequest("x", 0, time.Minute))
+		mustGet(t, n, request("x", 0, time.Minute))
 	})
 }

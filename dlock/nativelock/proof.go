@@ -1,4 +1,4 @@
-package sqllock
+package nativelock
 
 import (
 	"context"
@@ -12,24 +12,27 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// errNotOurs is what all signs of a pooler come to that gives each transaction or statement to any server connection.
-var errNotOurs = fmt.Errorf("sqllock: %w: a pooler shares server connections among its clients (PgBouncer with pool_mode=transaction or statement), "+
+// errNotOurs is what all signs of a pooler come to that gives each transaction or statement to any
+// server connection.
+var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections among its clients (PgBouncer with pool_mode=transaction or statement), "+
 	"and native locks need one of their own: connect directly to the server, or through a pool with pool_mode=session, "+
 	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrSetup)
 
 // twoConns returns an error if the pool has no room for a second connection.
-func (n *Native) twoConns() error {
+func (n *Store) twoConns() error {
 	if n.db.Stats().MaxOpenConnections != 1 {
 		return nil
 	}
-	return fmt.Errorf("sqllock: %w: this *sql.DB may open one connection only; native locks keep that, and need a second one for a moment to "+
+	return fmt.Errorf("nativelock: %w: this *sql.DB may open one connection only; native locks keep that, and need a second one for a moment to "+
 		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", dlock.ErrSetup)
 }
 
-// take takes a connection out of the pool. If the pool has none to give, it says so while the caller still listens.
-func (n *Native) take(ctx context.Context) (*sql.Conn, error) {
+// take takes a connection out of the pool. If the pool has none to give, it says so while the
+// caller still listens.
+func (n *Store) take(ctx context.Context) (*sql.Conn, error) {
 	if s := n.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
 		until, _ := ctx.Deadline() // inTurn has set one
 		ctx, cancel := context.WithTimeout(ctx, time.Until(until)/3)
@@ -43,13 +46,15 @@ func (n *Native) take(ctx context.Context) (*sql.Conn, error) {
 	return n.db.Conn(ctx)
 }
 
-// proofRounds: a pooler that is idle gives itself away in the first round, because it hands out the connection used last. In one that is
-// busy somebody else may take that just then; but then ours leads to another connection as soon as it is used again.
+// proofRounds: a pooler that is idle gives itself away in the first round, because it hands out the
+// connection used last. In one that is busy somebody else may take that just then; but then ours
+// leads to another connection as soon as it is used again.
 const proofRounds = 2
 
-// prove shows that the new session is ours alone and that its locks keep others out. It holds a transaction on a second connection meanwhile, to
-// which a pooler must give a server connection, and compares.
-func (n *Native) prove(ctx context.Context) error {
+// prove shows that the new session is ours alone and that its locks keep others out. It holds a
+// transaction on a second connection meanwhile, to which a pooler must give a server connection,
+// and compares.
+func (n *Store) prove(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		other, err := n.take(ctx)
 		if err != nil {
@@ -60,13 +65,13 @@ func (n *Native) prove(ctx context.Context) error {
 			return nil
 		}
 		n.endConn(other)
-		if !errors.Is(err, driver.ErrBadConn) || n.session == nil || tries == maxStale { // else it was closed while it lay in the pool
+		if !errors.Is(err, driver.ErrBadConn) || n.session == nil || tries == sqlkit.MaxStale { // else it was closed while it lay in the pool
 			return err
 		}
 	}
 }
 
-func (n *Native) proveBy(ctx context.Context, other *sql.Conn) error {
+func (n *Store) proveBy(ctx context.Context, other *sql.Conn) error {
 	for range proofRounds {
 		if err := n.compare(ctx, other); err != nil {
 			return err
@@ -81,7 +86,7 @@ func noSecond(err error) error {
 }
 
 // compare looks at both connections, one of which is in a transaction.
-func (n *Native) compare(ctx context.Context, other *sql.Conn) error {
+func (n *Store) compare(ctx context.Context, other *sql.Conn) error {
 	tx, err := other.BeginTx(ctx, nil)
 	if told := n.explain(err); errors.Is(told, errNotOurs) {
 		return told
@@ -106,9 +111,10 @@ func (n *Native) compare(ctx context.Context, other *sql.Conn) error {
 	return nil
 }
 
-// exclude tries to lock on the second connection what the first one holds. There are servers that speak the language of the dialect and
-// always say yes, clusters in which each node has locks of its own, and a MySQL before 5.7 that forgets a lock when it grants another.
-func (n *Native) exclude(ctx context.Context, other *sql.Conn) error {
+// exclude tries to lock on the second connection what the first one holds. There are servers that
+// speak the language of the dialect and always say yes, clusters in which each node has locks of
+// its own, and a MySQL before 5.7 that forgets a lock when it grants another.
+func (n *Store) exclude(ctx context.Context, other *sql.Conn) error {
 	id, _, err := askConn(ctx, other, n.dialect.look())
 	if err != nil {
 		return n.explain(err)
@@ -125,7 +131,7 @@ func (n *Native) exclude(ctx context.Context, other *sql.Conn) error {
 		return n.explain(err)
 	}
 	if taken.Valid {
-		return fmt.Errorf("sqllock: %w: this server grants a lock to two connections, so it cannot limit anything: use a store on a table", dlock.ErrSetup)
+		return fmt.Errorf("nativelock: %w: this server grants a lock to two connections, so it cannot limit anything: use a store on a table", dlock.ErrSetup)
 	}
 	freed, err := n.ask(ctx, n.dialect.free(n.session.id, keys, 0)[0])
 	if err == nil && freed.String != "11" {
@@ -135,15 +141,15 @@ func (n *Native) exclude(ctx context.Context, other *sql.Conn) error {
 }
 
 // explain adds to an error what to do about it. Some of them are how a pooler shows itself.
-func (n *Native) explain(err error) error {
-	switch state := sqlState(err); {
+func (n *Store) explain(err error) error {
+	switch state := sqlkit.State(err); {
 	case err == nil, errors.Is(err, errNotOurs):
 		return err
 	case state == "26000" || state == "42P05" || // a prepared statement is on another server connection, or is there already
 		state == "08P01" && strings.Contains(err.Error(), "statement pooling"): // BEGIN
 		return fmt.Errorf("%w: %w", errNotOurs, err)
 	case state == "53200":
-		return fmt.Errorf("sqllock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w", dlock.ErrFault, err)
+		return fmt.Errorf("nativelock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w", dlock.ErrFault, err)
 	}
 	return explain(err)
 }

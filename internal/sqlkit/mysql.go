@@ -1,9 +1,9 @@
-package sqllock
+package sqlkit
 
-// mysqlStates are the SQLSTATEs that errors of MySQL have elsewhere. It calls many things 42000 (a mistake of the caller) and HY000 (anything),
-// which are neither or both.
+// mysqlStates are the SQLSTATEs that errors of MySQL have elsewhere. It calls many things 42000 (a
+// mistake of the caller) and HY000 (anything), which are neither or both.
 var mysqlStates = map[string]string{
-	"1290": readOnly, "1836": readOnly, // --read-only, --super-read-only
+	"1290": ReadOnly, "1836": ReadOnly, // --read-only, --super-read-only
 	"1305": "42883", "1318": "42883", // no such procedure, or one with other parameters
 	"1044": "42501", "1142": "42501", "1143": "42501", "1227": "42501", "1370": "42501", // access denied
 	"1129": "28000", "1130": "28000", // this host may not connect
@@ -13,11 +13,11 @@ var mysqlStates = map[string]string{
 	"3819": "23000",                                   // a constraint
 	"1049": "3D000",                                   // no such database
 	"1203": "53300", "1226": "53300", "1461": "53300", // more connections, queries or prepared statements than there may be
-	"1205": lockNotAvailable, // a lock was waited for in vain
+	"1205": LockNotAvailable, // a lock was waited for in vain
 }
 
-// mysqlNumber returns the number of an error of MySQL, or "".
-func mysqlNumber(err error) string {
+// MySQLNumber returns the number of an error of MySQL, or "".
+func MySQLNumber(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -26,6 +26,3 @@ func mysqlNumber(err error) string {
 	}
 	return ""
 }
-
-// alreadyExists is the number of the error that a procedure with this name exists.
-const alreadyExists = "1304"

@@ -1,4 +1,4 @@
-package sqllock_test
+package nativelock_test
 
 import (
 	"context"
@@ -6,19 +6,20 @@ import (
 	"log"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers on advisory locks: nothing has to be created in the database, and each timer has to say that its ticks are not limited.
+// Timers on advisory locks: nothing has to be created in the database, and each timer has to say
+// that its ticks are not limited.
 func ExamplePostgresAdvisory() {
 	db, err := sql.Open("pgx", "postgres://app@db.example.org/shop") // the server itself, or a pooler with pool_mode=session
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	lock := sqllock.PostgresAdvisory(db, sqllock.NativeOptions{Prefix: "shop:"})
+	lock := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
 	defer lock.Close()
 	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
 		Name:           "process-orders",
@@ -41,7 +42,7 @@ func ExampleTryXactLock() {
 			return err
 		}
 		defer tx.Rollback()
-		mine, err := sqllock.TryXactLock(ctx, tx, "close-books")
+		mine, err := nativelock.TryXactLock(ctx, tx, "close-books")
 		if err != nil || !mine {
 			return err
 		}

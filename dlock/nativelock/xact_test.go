@@ -1,4 +1,4 @@
-package sqllock_test
+package nativelock_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
 
@@ -20,14 +20,14 @@ type locker struct {
 }
 
 // lockers begin transactions with database/sql and with pgx.
-func lockers(t *testing.T, s nativeSubject) []func() locker {
+func lockers(t *testing.T, s subject) []func() locker {
 	db := s.pool(t)
 	return []func() locker{func() locker {
 		tx, err := db.BeginTx(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return locker{func(name string) (bool, error) { return sqllock.TryXactLock(t.Context(), tx, name) }, func(commit bool) error {
+		return locker{func(name string) (bool, error) { return nativelock.TryXactLock(t.Context(), tx, name) }, func(commit bool) error {
 			if commit {
 				return tx.Commit()
 			}
@@ -52,15 +52,15 @@ func lockers(t *testing.T, s nativeSubject) []func() locker {
 	}}
 }
 
-// The lock of a transaction ends with it, keeps out those of the other package, and has nothing to do with a lease of the same name. It works where
-// connections are shared.
+// The lock of a transaction ends with it, keeps out those of the other package, and has nothing to
+// do with a lease of the same name. It works where connections are shared.
 //
-// Fails when it is a lock of the session (held after the end), when its key is hashed like that of a mutex, and when pgxlock prepares
-// the statement (an error, behind PgBouncer).
+// Fails when it is a lock of the session (held after the end), when its key is hashed like that of
+// a mutex, and when pgxlock prepares the statement (an error, behind PgBouncer).
 func TestTryXactLock(t *testing.T) {
 	t.Parallel()
-	s := postgresNative(t)
-	mustGet(t, s.open(t, sqllock.NativeOptions{}), nativeRequest("x", 0, time.Minute))
+	s := postgres(t)
+	mustGet(t, s.open(t, nativelock.Options{}), request("x", 0, time.Minute))
 	pooled, _ := s.poolerOf(t, "transaction", "default_pool_size=2")
 	prepared := pooled // as pgx does it unless it is told otherwise
 	pooled.dsn += "&default_query_exec_mode=exec"
@@ -97,7 +97,7 @@ func TestTryXactLock(t *testing.T) {
 			}
 		}
 	}
-	query, args, err := sqllock.XactLockQuery("close-books")
+	query, args, err := nativelock.XactLockQuery("close-books")
 	if got := fmt.Sprintf("%s %v %v", query, args, err); got != "SELECT pg_try_advisory_xact_lock($1::bigint) [5540249776783034685] <nil>" {
 		t.Errorf("%s: hosts of two versions must agree on the key", got)
 	}

@@ -1,4 +1,4 @@
-package sqllock_test
+package nativelock_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
@@ -18,41 +18,41 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// onOwnNatives is onNatives with a server that the test may break.
-func onOwnNatives(t *testing.T, test func(t *testing.T, s nativeSubject)) {
+// onOwn is onEach with a server that the test may break.
+func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 	t.Run("Postgres", func(t *testing.T) {
 		t.Parallel()
-		test(t, postgresNativeOn(t, sqltest.Postgres(t)))
+		test(t, postgresOn(t, sqltest.Postgres(t)))
 	})
 	t.Run("MySQL", func(t *testing.T) {
 		t.Parallel()
-		test(t, mysqlNativeOn(t, sqltest.MariaDB(t)))
+		test(t, mysqlOn(t, sqltest.MariaDB(t)))
 	})
 }
 
-// When the session is ended by somebody else all that it held is lost, which the next heartbeat tells; others get it at once, and this process can
-// take what is free with its very next call.
+// When the session is ended by somebody else all that it held is lost, which the next heartbeat
+// tells; others get it at once, and this process can take what is free with its very next call.
 //
-// Fails when a dead connection is not replaced, when what was held on it is kept (a second acquire is refused, an extend is ok), and when
-// acquire does not try again (an error).
-func TestSessionKilledNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
-		a := s.open(t, sqllock.NativeOptions{})
+// Fails when a dead connection is not replaced, when what was held on it is kept (a second acquire
+// is refused, an extend is ok), and when acquire does not try again (an error).
+func TestSessionKilled(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
+		a := s.open(t, nativelock.Options{})
 		for range 2 {
 			grants := []dlock.Grant{
-				mustGet(t, a, nativeRequest("x", 0, time.Minute)), mustGet(t, a, nativeRequest("s", 2, time.Minute)), mustGet(t, a, nativeRequest("s", 2, time.Minute)),
+				mustGet(t, a, request("x", 0, time.Minute)), mustGet(t, a, request("s", 2, time.Minute)), mustGet(t, a, request("s", 2, time.Minute)),
 			}
 			s.kill(t)
-			b := s.open(t, sqllock.NativeOptions{})
-			mustGet(t, b, nativeRequest("x", 0, time.Minute))
+			b := s.open(t, nativelock.Options{})
+			mustGet(t, b, request("x", 0, time.Minute))
 			results, err := a.Extend(t.Context(), time.Minute, grants...)
 			outcomes(t, results, err, dlock.GrantLost)
 			results, err = a.Release(t.Context(), grants...)
 			outcomes(t, results, err, dlock.GrantLost)
-			mustBeFull(t, a, nativeRequest("x", 0, time.Minute))
-			again := mustGet(t, a, nativeRequest("s", 2, time.Minute))
+			mustBeFull(t, a, request("x", 0, time.Minute))
+			again := mustGet(t, a, request("s", 2, time.Minute))
 			s.kill(t)
-			mustGet(t, a, nativeRequest("s", 2, time.Minute)) // without a heartbeat in between
+			mustGet(t, a, request("s", 2, time.Minute)) // without a heartbeat in between
 			results, err = a.Extend(t.Context(), time.Minute, again)
 			outcomes(t, results, err, dlock.GrantLost)
 			s.kill(t)
@@ -62,40 +62,41 @@ func TestSessionKilledNative(t *testing.T) {
 	})
 }
 
-// A server that is killed and comes back knows of no lock. Calls fail while it is away and succeed when it is back.
-func TestServerKilledNative(t *testing.T) {
+// A server that is killed and comes back knows of no lock. Calls fail while it is away and succeed
+// when it is back.
+func TestServerKilled(t *testing.T) {
 	long(t)
-	onOwnNatives(t, func(t *testing.T, s nativeSubject) {
-		n := s.open(t, sqllock.NativeOptions{})
-		held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	onOwn(t, func(t *testing.T, s subject) {
+		n := s.open(t, nativelock.Options{})
+		held := mustGet(t, n, request("x", 0, time.Minute))
 		if err := s.server.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		results, err := n.Extend(t.Context(), time.Minute, held)
 		outcomes(t, results, err, dlock.GrantLost)
-		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
 			t.Errorf("while the server is away: %v", err)
 		}
 		if err := s.server.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		mustGet(t, n, nativeRequest("x", 0, time.Minute))
+		mustGet(t, n, request("x", 0, time.Minute))
 	})
 }
 
-// A caller that goes away, or cannot wait, while the server stands still costs no lease: the call goes on without him, and what it was granted
-// is found by its token. Close waits for nothing.
+// A caller that goes away, or cannot wait, while the server stands still costs no lease: the call
+// goes on without him, and what it was granted is found by its token. Close waits for nothing.
 //
-// Fails when calls run under the caller's context (the leases are lost), and when Close does not end the call under way (it takes
-// until the last lease ends).
-func TestCallersGoNative(t *testing.T) {
-	onOwnNatives(t, func(t *testing.T, s nativeSubject) {
-		n := s.open(t, sqllock.NativeOptions{})
-		held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+// Fails when calls run under the caller's context (the leases are lost), and when Close does not
+// end the call under way (it takes until the last lease ends).
+func TestCallersGo(t *testing.T) {
+	onOwn(t, func(t *testing.T, s subject) {
+		n := s.open(t, nativelock.Options{})
+		held := mustGet(t, n, request("x", 0, time.Minute))
 		if err := s.server.Pause(); err != nil {
 			t.Skip(err)
 		}
-		late := nativeRequest("late", 0, time.Minute)
+		late := request("late", 0, time.Minute)
 		impatient := func(call func(ctx context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -132,14 +133,15 @@ func TestCallersGoNative(t *testing.T) {
 	})
 }
 
-// A connection on which no answer comes any more is given up when no lease can be saved by it, and replaced.
+// A connection on which no answer comes any more is given up when no lease can be saved by it, and
+// replaced.
 //
 // Fails when a call that is under way goes on for as long as the driver lets it.
-func TestI7NoAnswerNative(t *testing.T) {
-	onNatives(t, func(t *testing.T, s nativeSubject) {
+func TestI7NoAnswer(t *testing.T) {
+	onEach(t, func(t *testing.T, s subject) {
 		proxy := servertest.NewProxyFor(t, s.server.Addr())
 		s.dsn = strings.Replace(s.dsn, s.server.Addr(), proxy.Addr(), 1)
-		n := s.open(t, sqllock.NativeOptions{})
+		n := s.open(t, nativelock.Options{})
 		recovers := func(lost func(context.Context) error) {
 			t.Helper()
 			proxy.DropReplies(1)
@@ -153,7 +155,7 @@ func TestI7NoAnswerNative(t *testing.T) {
 			waitFor(t, 8*time.Second, "another connection", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				g, err := n.TryAcquire(ctx, nativeRequest("y", 0, time.Minute))
+				g, err := n.TryAcquire(ctx, request("y", 0, time.Minute))
 				if err == nil {
 					_, err = n.Release(ctx, g)
 				}
@@ -161,13 +163,13 @@ func TestI7NoAnswerNative(t *testing.T) {
 			})
 		}
 		// The server would wait for ever.
-		results, err := n.Release(t.Context(), mustGet(t, n, nativeRequest("x", 0, time.Minute)))
+		results, err := n.Release(t.Context(), mustGet(t, n, request("x", 0, time.Minute)))
 		outcomes(t, results, err, dlock.GrantOK)
 		recovers(func(ctx context.Context) error {
-			_, err := n.TryAcquire(ctx, nativeRequest("z", 0, time.Minute))
+			_, err := n.TryAcquire(ctx, request("z", 0, time.Minute))
 			return err
 		})
-		held := mustGet(t, n, nativeRequest("x", 0, 2*time.Second))
+		held := mustGet(t, n, request("x", 0, 2*time.Second))
 		recovers(func(ctx context.Context) error { _, err := n.Extend(ctx, 2*time.Second, held); return err })
 		results, err = n.Extend(t.Context(), time.Minute, held)
 		outcomes(t, results, err, dlock.GrantLost)
@@ -186,14 +188,15 @@ func (n numbered) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 	return g, err
 }
 
-// A server that stands still for longer than a lease lasts: every call is back within StoreTimeout, no lease is valid beyond its trust window, no slot
-// has two valid holders, and the crowd goes on when the server does.
+// A server that stands still for longer than a lease lasts: every call is back within StoreTimeout,
+// no lease is valid beyond its trust window, no slot has two valid holders, and the crowd goes on
+// when the server does.
 //
 // Fails when calls wait for their turn without looking at their context.
-func TestI1I2I7FrozenNative(t *testing.T) {
+func TestI1I2I7Frozen(t *testing.T) {
 	t.Parallel()
 	long(t)
-	onOwnNatives(t, func(t *testing.T, s nativeSubject) {
+	onOwn(t, func(t *testing.T, s subject) {
 		open, last := s.hosts(t), new(atomic.Int64)
 		c := crowd.Gather(t, crowdOptions, numbered{open(), last}, numbered{open(), last})
 		c.Grants(20, 20*time.Second)
@@ -216,12 +219,14 @@ func TestI1I2I7FrozenNative(t *testing.T) {
 	})
 }
 
-// Timers whose ticks are not limited run on native locks, and keep MaxConcurrency; one that wants a limit per tick says why it does not run.
+// Timers whose ticks are not limited run on native locks, and keep MaxConcurrency; one that wants a
+// limit per tick says why it does not run.
 //
-// Fails when a session locks again what it has locked (both hosts, or both runs of a host, hold one slot).
-func TestTimersNative(t *testing.T) {
+// Fails when a session locks again what it has locked (both hosts, or both runs of a host, hold one
+// slot).
+func TestTimers(t *testing.T) {
 	t.Parallel()
-	onNatives(t, func(t *testing.T, s nativeSubject) {
+	onEach(t, func(t *testing.T, s subject) {
 		open := s.hosts(t)
 		var now, most, runs, limited atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
@@ -268,27 +273,28 @@ func TestTimersNative(t *testing.T) {
 	})
 }
 
-// A server that is made read-only is being replaced: what was held there is lost, and nothing more is granted until it is back.
+// A server that is made read-only is being replaced: what was held there is lost, and nothing more
+// is granted until it is back.
 //
 // Fails when read_only is not part of the session in mysqlSession.
 func TestReadOnlyMySQLGetLock(t *testing.T) {
 	t.Parallel()
-	s := mysqlNativeOn(t, sqltest.MariaDB(t))
-	n := s.open(t, sqllock.NativeOptions{})
-	held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	s := mysqlOn(t, sqltest.MariaDB(t))
+	n := s.open(t, nativelock.Options{})
+	held := mustGet(t, n, request("x", 0, time.Minute))
 	s.exec(t, "SET GLOBAL read_only = ON")
 	results, err := n.Extend(t.Context(), time.Minute, held)
 	outcomes(t, results, err, dlock.GrantLost)
 	for range 2 {
-		_, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
+		_, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute))
 		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
 			t.Errorf("%v: must tell that the server is read-only", err)
 		}
 	}
 	s.exec(t, "SET GLOBAL read_only = OFF")
-	mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	mustGet(t, n, request("x", 0, time.Minute))
 	s.exec(t, "SET GLOBAL read_only = ON")
-	if _, err := n.TryAcquire(t.Context(), nativeRequest("y", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
+	if _, err := n.TryAcquire(t.Context(), request("y", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
 		t.Errorf("%v: must tell that the server is read-only", err)
 	}
 	if held := s.held(t, s.lock("", "mutex", 0, "x"), s.lock("", "mutex", 0, "y")); len(held) > 0 {
@@ -302,8 +308,8 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 func TestManyLocksMySQLGetLock(t *testing.T) {
 	long(t)
 	t.Parallel()
-	s := mysqlNative(t)
-	n := s.open(t, sqllock.NativeOptions{})
+	s := mysql(t)
+	n := s.open(t, nativelock.Options{})
 	const slots, taken = 2100, 2050
 	var locks []string
 	for slot := range taken {
@@ -319,21 +325,21 @@ func TestManyLocksMySQLGetLock(t *testing.T) {
 	}
 	var grants []dlock.Grant
 	for slot := range slots - taken {
-		g := mustGet(t, n, nativeRequest("x", slots, time.Minute))
+		g := mustGet(t, n, request("x", slots, time.Minute))
 		if g.Slot != taken+slot {
 			t.Fatalf("slot %d, want %d", g.Slot, taken+slot)
 		}
 		grants = append(grants, g)
 	}
-	mustBeFull(t, n, nativeRequest("x", slots, time.Minute))
+	mustBeFull(t, n, request("x", slots, time.Minute))
 	for len(grants) < slots {
-		grants = append(grants, mustGet(t, n, nativeRequest(strconv.Itoa(len(grants)), 0, time.Minute)))
+		grants = append(grants, mustGet(t, n, request(strconv.Itoa(len(grants)), 0, time.Minute)))
 	}
 	results, err := n.Extend(t.Context(), time.Minute, grants...)
 	outcomes(t, results, err, dlock.GrantOK)
 	results, err = n.Release(t.Context(), grants...)
 	outcomes(t, results, err, dlock.GrantOK)
 	for _, g := range []dlock.Grant{grants[0], grants[999], grants[1000], grants[slots-1]} {
-		mustGet(t, s.open(t, sqllock.NativeOptions{}), nativeRequest(g.Name, g.Slots, time.Minute))
+		mustGet(t, s.open(t, nativelock.Options{}), request(g.Name, g.Slots, time.Minute))
 	}
 }

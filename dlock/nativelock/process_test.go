@@ -1,6 +1,6 @@
 //go:build unix
 
-package sqllock_test
+package nativelock_test
 
 import (
 	"bufio"
@@ -15,22 +15,23 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 )
 
-// nativeChildEnv has the driver and the data source name for a test binary that is to be a process that holds native locks.
+// nativeChildEnv has the driver and the data source name for a test binary that is to be a process
+// that holds native locks.
 const nativeChildEnv = "TICKSLOT_TEST_NATIVE_CHILD"
 
 const nativeChildTTL = 1500 * time.Millisecond
 
 func init() {
 	if driver, dsn, ok := strings.Cut(os.Getenv(nativeChildEnv), " "); ok {
-		nativeChild(driver, dsn)
+		child(driver, dsn)
 	}
 }
 
-// nativeChild holds a mutex, and says when it has it and when it has lost it.
-func nativeChild(driver, dsn string) {
+// child holds a mutex, and says when it has it and when it has lost it.
+func child(driver, dsn string) {
 	fail := func(err error) {
 		if err != nil {
 			fmt.Println("failed", err)
@@ -39,9 +40,9 @@ func nativeChild(driver, dsn string) {
 	}
 	db, err := sql.Open(driver, dsn)
 	fail(err)
-	store := map[string]func(*sql.DB, sqllock.NativeOptions) *sqllock.Native{
-		"pgx": sqllock.PostgresAdvisory, "mysql": sqllock.MySQLGetLock,
-	}[driver](db, sqllock.NativeOptions{})
+	store := map[string]func(*sql.DB, nativelock.Options) *nativelock.Store{
+		"pgx": nativelock.PostgresAdvisory, "mysql": nativelock.MySQLGetLock,
+	}[driver](db, nativelock.Options{})
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: nativeChildTTL, StoreTimeout: nativeChildTTL / 3})
 	fail(err)
 	lease, err := session.Mutex("x").TryAcquire(context.Background())
@@ -52,7 +53,7 @@ func nativeChild(driver, dsn string) {
 	os.Exit(0)
 }
 
-func startNativeChild(t *testing.T, s nativeSubject) (*exec.Cmd, *bufio.Scanner) {
+func startChild(t *testing.T, s subject) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -78,19 +79,21 @@ func startNativeChild(t *testing.T, s nativeSubject) (*exec.Cmd, *bufio.Scanner)
 	return cmd, lines
 }
 
-// The locks of a process that is killed are free at once, long before its lease would have ended; those of one that is stopped, when its lease
-// has ended, and when it goes on it finds that it has lost them.
+// The locks of a process that is killed are free at once, long before its lease would have ended;
+// those of one that is stopped, when its lease has ended, and when it goes on it finds that it has
+// lost them.
 //
-// Fails, for the one that is stopped, when the server is not told for how long the session may be idle (it holds the lock for ever).
-func TestI6ProcessesNative(t *testing.T) {
+// Fails, for the one that is stopped, when the server is not told for how long the session may be
+// idle (it holds the lock for ever).
+func TestI6Processes(t *testing.T) {
 	t.Parallel()
-	onNatives(t, func(t *testing.T, s nativeSubject) {
-		n := s.open(t, sqllock.NativeOptions{})
+	onEach(t, func(t *testing.T, s subject) {
+		n := s.open(t, nativelock.Options{})
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-			cmd, lines := startNativeChild(t, s)
-			mustBeFull(t, n, nativeRequest("x", 0, time.Minute))
+			cmd, lines := startChild(t, s)
+			mustBeFull(t, n, request("x", 0, time.Minute))
 			time.Sleep(nativeChildTTL) // it has been extended
-			mustBeFull(t, n, nativeRequest("x", 0, time.Minute))
+			mustBeFull(t, n, request("x", 0, time.Minute))
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +102,7 @@ func TestI6ProcessesNative(t *testing.T) {
 			limit := nativeChildTTL + 5*time.Second
 			waitFor(t, limit, "the lock of the process", func() (ok bool) {
 				var err error
-				g, err = n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
+				g, err = n.TryAcquire(t.Context(), request("x", 0, time.Minute))
 				return err == nil
 			})
 			t.Logf("%v: free after %v", sig, time.Since(at).Round(time.Millisecond))

@@ -1,4 +1,4 @@
-package sqllock
+package nativelock
 
 import (
 	"context"
@@ -12,38 +12,39 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A nativeSession is the connection on which all locks are held, and what is held on it.
-type nativeSession struct {
+// A session is the connection on which all locks are held, and what is held on it.
+type session struct {
 	conn   *sql.Conn
 	id     string
 	idle   time.Duration // after which the server ends it; 0: never
-	leases map[nativeToken]*nativeLease
+	leases map[leaseID]*lease
 	keys   map[string]bool
 	first  time.Time // no lease ends before
 }
 
-// A nativeToken is how a grant is found: a token alone may name several locks.
-type nativeToken struct {
+// A leaseID is how a grant is found: a token alone may name several locks.
+type leaseID struct {
 	name  string
 	mutex bool
 	token string
 }
 
-type nativeLease struct {
-	nativeToken
+type lease struct {
+	leaseID
 	slot int
 	key  string
 	ends time.Time
 }
 
-func tokenOf(name string, slots int, token string) nativeToken {
-	return nativeToken{name, slots == 0, token}
+func tokenOf(name string, slots int, token string) leaseID {
+	return leaseID{name, slots == 0, token}
 }
 
-func (s *nativeSession) all() []*nativeLease {
-	list := make([]*nativeLease, 0, len(s.leases))
+func (s *session) all() []*lease {
+	list := make([]*lease, 0, len(s.leases))
 	for _, l := range s.leases {
 		list = append(list, l)
 	}
@@ -51,7 +52,7 @@ func (s *nativeSession) all() []*nativeLease {
 }
 
 // lasts notes when a lease ends.
-func (s *nativeSession) lasts(l *nativeLease, ends time.Time) {
+func (s *session) lasts(l *lease, ends time.Time) {
 	l.ends = ends
 	if len(s.leases) == 1 || ends.Before(s.first) {
 		s.first = ends
@@ -59,7 +60,7 @@ func (s *nativeSession) lasts(l *nativeLease, ends time.Time) {
 }
 
 // last is when the last lease ends; the zero time if there is none.
-func (s *nativeSession) last() (t time.Time) {
+func (s *session) last() (t time.Time) {
 	for _, l := range s.leases {
 		if l.ends.After(t) {
 			t = l.ends
@@ -68,24 +69,26 @@ func (s *nativeSession) last() (t time.Time) {
 	return t
 }
 
-func (s *nativeSession) forget(leases []*nativeLease) {
+func (s *session) forget(leases []*lease) {
 	for _, l := range leases {
-		delete(s.leases, l.nativeToken)
+		delete(s.leases, l.leaseID)
 		delete(s.keys, l.key)
 	}
 }
 
 const (
-	// leastPatience is how long a call goes on although its caller no longer waits: a driver that is told to stop ends the
-	// connection, and with it every lock of this process.
+	// leastPatience is how long a call goes on although its caller no longer waits: a driver that
+	// is told to stop ends the connection, and with it every lock of this process.
 	leastPatience = time.Second
-	// idleGrace is how much longer than its longest lease a session may be idle: this process, if it lives, is to unlock first.
+	// idleGrace is how much longer than its longest lease a session may be idle: this process, if
+	// it lives, is to unlock first.
 	idleGrace = time.Second
 )
 
-// inTurn waits for this caller's turn and works on a goroutine of its own, so that neither the end of ctx nor a server that hangs keeps the
-// caller, while the work itself goes on: for as long as a lease could be saved by the server's answer after all.
-func inTurn[T any](n *Native, ctx context.Context, work func(context.Context) (T, error)) (T, error) {
+// inTurn waits for this caller's turn and works on a goroutine of its own, so that neither the end
+// of ctx nor a server that hangs keeps the caller, while the work itself goes on: for as long as a
+// lease could be saved by the server's answer after all.
+func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
 		return none, err
@@ -93,7 +96,7 @@ func inTurn[T any](n *Native, ctx context.Context, work func(context.Context) (T
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
-		return none, errNativeClosed
+		return none, errClosed
 	}
 	n.calls.Add(1)
 	n.mu.Unlock()
@@ -101,10 +104,10 @@ func inTurn[T any](n *Native, ctx context.Context, work func(context.Context) (T
 	case n.turn <- struct{}{}:
 	case <-ctx.Done():
 		n.calls.Done()
-		return none, fmt.Errorf("sqllock: the connection that holds the locks is still busy with an earlier call: %w", ctx.Err())
+		return none, fmt.Errorf("nativelock: the connection that holds the locks is still busy with an earlier call: %w", ctx.Err())
 	case <-n.life.Done():
 		n.calls.Done()
-		return none, errNativeClosed
+		return none, errClosed
 	}
 	type answer struct {
 		value T
@@ -115,7 +118,7 @@ func inTurn[T any](n *Native, ctx context.Context, work func(context.Context) (T
 		defer n.calls.Done()
 		until := time.Now().Add(leastPatience)
 		if t, ok := ctx.Deadline(); !ok {
-			until = time.Now().Add(lastResort)
+			until = time.Now().Add(sqlkit.LastResort)
 		} else if t.After(until) {
 			until = t
 		}
@@ -131,7 +134,7 @@ func inTurn[T any](n *Native, ctx context.Context, work func(context.Context) (T
 			defer func() {
 				if p := recover(); p != nil {
 					n.abandon()
-					a.err = fmt.Errorf("sqllock: the driver panicked: %v", p)
+					a.err = fmt.Errorf("nativelock: the driver panicked: %v", p)
 				}
 			}()
 			n.sweep(ctx)
@@ -144,16 +147,16 @@ func inTurn[T any](n *Native, ctx context.Context, work func(context.Context) (T
 	select {
 	case a := <-answered:
 		if a.err != nil && n.life.Err() != nil {
-			return none, errNativeClosed
+			return none, errClosed
 		}
 		return a.value, a.err
 	case <-ctx.Done():
-		return none, fmt.Errorf("sqllock: the database did not answer in time: %w", ctx.Err())
+		return none, fmt.Errorf("nativelock: the database did not answer in time: %w", ctx.Err())
 	}
 }
 
 // schedule sets the timer for the lease that ends first.
-func (n *Native) schedule() {
+func (n *Store) schedule() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.expiry != nil {
@@ -169,12 +172,12 @@ func (n *Native) schedule() {
 }
 
 // sweep unlocks what was not extended in time.
-func (n *Native) sweep(ctx context.Context) {
+func (n *Store) sweep(ctx context.Context) {
 	s, now := n.session, time.Now()
 	if s == nil || len(s.leases) == 0 || now.Before(s.first) {
 		return
 	}
-	var ended []*nativeLease
+	var ended []*lease
 	s.first = s.last()
 	for _, l := range s.leases {
 		switch {
@@ -190,7 +193,7 @@ func (n *Native) sweep(ctx context.Context) {
 }
 
 // find returns what is held for a grant, or nil.
-func (n *Native) find(g dlock.Grant) *nativeLease {
+func (n *Store) find(g dlock.Grant) *lease {
 	if n.session == nil {
 		return nil
 	}
@@ -202,13 +205,13 @@ func (n *Native) find(g dlock.Grant) *nativeLease {
 }
 
 // acquire returns the slot that it took, or had for this token, or -1.
-func (n *Native) acquire(ctx context.Context, req dlock.Request) (slot int, err error) {
+func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err error) {
 	s := n.session
 	if l := n.find(dlock.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: dlock.AnySlot}); l != nil {
 		if l.slot >= max(req.Slots, 1) {
-			return 0, fmt.Errorf("sqllock: %w: the token was granted slot %d before, and now asks for one of %d", dlock.ErrFault, l.slot, req.Slots)
+			return 0, fmt.Errorf("nativelock: %w: the token was granted slot %d before, and now asks for one of %d", dlock.ErrFault, l.slot, req.Slots)
 		}
-		return l.slot, n.extend(ctx, req.TTL, []*nativeLease{l})
+		return l.slot, n.extend(ctx, req.TTL, []*lease{l})
 	}
 	// A session can lock again what it has locked already: that must not be tried.
 	var keys []string
@@ -236,8 +239,8 @@ func (n *Native) acquire(ctx context.Context, req dlock.Request) (slot int, err 
 			n.clear(ctx, keys)
 			return 0, fmt.Errorf("%w: it locked number %q of %d", errAnswer, answer.String, len(keys))
 		}
-		l := &nativeLease{nativeToken: tokenOf(req.Name, req.Slots, req.Token), slot: slots[i], key: keys[i]}
-		s.leases[l.nativeToken], s.keys[l.key] = l, true
+		l := &lease{leaseID: tokenOf(req.Name, req.Slots, req.Token), slot: slots[i], key: keys[i]}
+		s.leases[l.leaseID], s.keys[l.key] = l, true
 		s.lasts(l, time.Now().Add(req.TTL))
 		if err := n.allow(ctx, idle); err != nil {
 			return 0, err
@@ -247,14 +250,16 @@ func (n *Native) acquire(ctx context.Context, req dlock.Request) (slot int, err 
 	return -1, nil
 }
 
-// clear unlocks what a statement that failed may have left locked. If that fails, too, the connection has to end.
-func (n *Native) clear(ctx context.Context, keys []string) {
+// clear unlocks what a statement that failed may have left locked. If that fails, too, the
+// connection has to end.
+func (n *Store) clear(ctx context.Context, keys []string) {
 	if n.session == nil {
 		return
 	}
 	id := n.session.id
-	// The second way makes a fuss in the server's log, but does it even where the lock table is so full that pg_locks cannot be read.
-	for _, way := range [][]nativeStatement{n.dialect.clear(id, keys), n.dialect.free(id, keys, n.session.idle)} {
+	// The second way makes a fuss in the server's log, but does it even where the lock table is so
+	// full that pg_locks cannot be read.
+	for _, way := range [][]statement{n.dialect.clear(id, keys), n.dialect.free(id, keys, n.session.idle)} {
 		failed := false
 		for _, st := range way {
 			if _, err := n.ask(ctx, st); n.session == nil {
@@ -271,7 +276,7 @@ func (n *Native) clear(ctx context.Context, keys []string) {
 }
 
 // extend makes leases last ttl from now, if the session still is the one that holds them.
-func (n *Native) extend(ctx context.Context, ttl time.Duration, leases []*nativeLease) error {
+func (n *Store) extend(ctx context.Context, ttl time.Duration, leases []*lease) error {
 	idle := n.patience(ttl)
 	if _, err := n.ask(ctx, n.dialect.keep(n.session.id, idle)); err != nil {
 		return err
@@ -283,7 +288,7 @@ func (n *Native) extend(ctx context.Context, ttl time.Duration, leases []*native
 }
 
 // release unlocks. If it cannot, it ends the session, which does so, too.
-func (n *Native) release(ctx context.Context, leases []*nativeLease) {
+func (n *Store) release(ctx context.Context, leases []*lease) {
 	s := n.session
 	keys := make([]string, len(leases))
 	for i, l := range leases {
@@ -313,11 +318,13 @@ func (n *Native) release(ctx context.Context, leases []*nativeLease) {
 	_ = n.allow(ctx, idle) // the leases have ended in any case
 }
 
-// patience is how long the session may be idle when it holds a lease of ttl besides what it holds already.
-func (n *Native) patience(ttl time.Duration) time.Duration { return max(n.session.idle, ttl+idleGrace) }
+// patience is how long the session may be idle when it holds a lease of ttl besides what it holds
+// already.
+func (n *Store) patience(ttl time.Duration) time.Duration { return max(n.session.idle, ttl+idleGrace) }
 
-// allow notes how long the session may be idle, and tells the server if the statement before did not.
-func (n *Native) allow(ctx context.Context, idle time.Duration) error {
+// allow notes how long the session may be idle, and tells the server if the statement before did
+// not.
+func (n *Store) allow(ctx context.Context, idle time.Duration) error {
 	s := n.session
 	if text := n.dialect.idle(idle); text != "" && idle != s.idle {
 		if _, err := s.conn.ExecContext(ctx, text); err != nil {
@@ -329,8 +336,9 @@ func (n *Native) allow(ctx context.Context, idle time.Duration) error {
 	return nil
 }
 
-// ask puts a question to the session. It ends the session when that turns out to be broken, or not ours alone.
-func (n *Native) ask(ctx context.Context, st nativeStatement) (answer sql.NullString, err error) {
+// ask puts a question to the session. It ends the session when that turns out to be broken, or not
+// ours alone.
+func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, err error) {
 	s := n.session
 	who, answer, err := askConn(ctx, s.conn, st)
 	if err == nil && who == s.id {
@@ -350,12 +358,12 @@ func (n *Native) ask(ctx context.Context, st nativeStatement) (answer sql.NullSt
 	}
 	n.disconnect()
 	if strings.HasSuffix(who, readOnlyMark) && !strings.HasSuffix(s.id, readOnlyMark) {
-		return answer, fmt.Errorf("sqllock: %w: %s", dlock.ErrSetup, hasBecomeReadOnly)
+		return answer, fmt.Errorf("nativelock: %w: %s", dlock.ErrSetup, hasBecomeReadOnly)
 	}
 	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, mainly(s.id), mainly(who))
 }
 
-func askConn(ctx context.Context, conn *sql.Conn, st nativeStatement) (who string, answer sql.NullString, err error) {
+func askConn(ctx context.Context, conn *sql.Conn, st statement) (who string, answer sql.NullString, err error) {
 	err = conn.QueryRowContext(ctx, st.text, st.args...).Scan(&who, &answer)
 	return who, answer, err
 }
@@ -367,7 +375,7 @@ func mainly(session string) string {
 }
 
 // disconnect ends the connection, and with it everything that is held.
-func (n *Native) disconnect() {
+func (n *Store) disconnect() {
 	if n.session == nil {
 		return
 	}
@@ -376,8 +384,9 @@ func (n *Native) disconnect() {
 	n.endConn(conn)
 }
 
-// abandon is disconnect after the driver panicked: database/sql then holds a lock of its own, for which conn.Close would wait for ever.
-func (n *Native) abandon() {
+// abandon is disconnect after the driver panicked: database/sql then holds a lock of its own, for
+// which conn.Close would wait for ever.
+func (n *Store) abandon() {
 	if n.session == nil {
 		return
 	}
@@ -387,7 +396,7 @@ func (n *Native) abandon() {
 }
 
 // endConn closes a connection instead of giving it back to the pool.
-func (n *Native) endConn(conn *sql.Conn) {
+func (n *Store) endConn(conn *sql.Conn) {
 	if text := n.dialect.bye(); text != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), leastPatience)
 		_, _ = conn.ExecContext(ctx, text)
@@ -398,7 +407,7 @@ func (n *Native) endConn(conn *sql.Conn) {
 }
 
 // connect makes a session if there is none, and reports whether it did.
-func (n *Native) connect(ctx context.Context) (fresh bool, err error) {
+func (n *Store) connect(ctx context.Context) (fresh bool, err error) {
 	if n.session != nil {
 		return false, nil
 	}
@@ -412,7 +421,7 @@ func (n *Native) connect(ctx context.Context) (fresh bool, err error) {
 		}
 		id, refusal, err := askConn(ctx, conn, n.dialect.open(rand.Text()))
 		switch {
-		case errors.Is(err, driver.ErrBadConn) && tries < maxStale: // it was closed while it lay in the pool
+		case errors.Is(err, driver.ErrBadConn) && tries < sqlkit.MaxStale: // it was closed while it lay in the pool
 			n.endConn(conn)
 			continue
 		case err != nil:
@@ -420,9 +429,9 @@ func (n *Native) connect(ctx context.Context) (fresh bool, err error) {
 			return false, n.explain(err)
 		case refusal.Valid:
 			n.endConn(conn)
-			return false, fmt.Errorf("sqllock: %w: %s", dlock.ErrSetup, refusal.String)
+			return false, fmt.Errorf("nativelock: %w: %s", dlock.ErrSetup, refusal.String)
 		}
-		n.session = &nativeSession{conn: conn, id: id, leases: map[nativeToken]*nativeLease{}, keys: map[string]bool{}}
+		n.session = &session{conn: conn, id: id, leases: map[leaseID]*lease{}, keys: map[string]bool{}}
 		if err := n.prove(ctx); err != nil {
 			n.disconnect()
 			return false, err

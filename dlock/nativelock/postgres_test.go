@@ -1,4 +1,4 @@
-package sqllock_test
+package nativelock_test
 
 import (
 	"context"
@@ -15,16 +15,17 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// Every operation is one round trip once its statement has been prepared, whatever N is, whether slots are free or not.
+// Every operation is one round trip once its statement has been prepared, whatever N is, whether
+// slots are free or not.
 //
 // Fails when try asks once per slot, and when another statement follows each.
 func TestRoundTripsPostgresAdvisory(t *testing.T) {
 	t.Parallel()
-	s := postgresNative(t)
+	s := postgres(t)
 	config, err := pgx.ParseConfig(s.dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +34,7 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 	config.Tracer = trips
 	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { db.Close() })
-	n, other := sqllock.PostgresAdvisory(db, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
+	n, other := nativelock.PostgresAdvisory(db, nativelock.Options{}), s.open(t, nativelock.Options{})
 	t.Cleanup(func() { n.Close() })
 	one := func(what string, call func()) {
 		t.Helper()
@@ -51,27 +52,27 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 		results, err := n.Release(t.Context(), grants...)
 		outcomes(t, results, err, dlock.GrantOK)
 	}
-	g := mustGet(t, n, nativeRequest("prepared", 0, time.Minute))
+	g := mustGet(t, n, request("prepared", 0, time.Minute))
 	extend(g)
 	release(g)
 	for _, slots := range []int{0, 1, 50, 1000} {
 		name := "n" + strconv.Itoa(slots)
 		var grants []dlock.Grant
 		for range max(slots, 1) {
-			one("acquire of one of "+name, func() { grants = append(grants, mustGet(t, n, nativeRequest(name, slots, time.Minute))) })
+			one("acquire of one of "+name, func() { grants = append(grants, mustGet(t, n, request(name, slots, time.Minute))) })
 		}
 		for _, g := range grants {
 			if g.Slot < slots/2 {
 				release(g)
-				mustGet(t, other, nativeRequest(name, slots/2, time.Minute))
+				mustGet(t, other, request(name, slots/2, time.Minute))
 			}
 		}
 		if slots > 1 {
-			one("refused, half held by another", func() { mustBeFull(t, n, nativeRequest(name, slots, time.Minute)) })
+			one("refused, half held by another", func() { mustBeFull(t, n, request(name, slots, time.Minute)) })
 		}
 		one("extend", func() { extend(grants[slots/2:]...) })
 		one("release", func() { release(grants[slots/2:]...) })
-		one("acquire of the last of "+name, func() { mustGet(t, n, nativeRequest(name, slots, time.Minute)) })
+		one("acquire of the last of "+name, func() { mustGet(t, n, request(name, slots, time.Minute)) })
 	}
 }
 
@@ -80,7 +81,7 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 // Fails when bye does nothing.
 func TestPgxPoolAdvisory(t *testing.T) {
 	t.Parallel()
-	s := postgresNative(t)
+	s := postgres(t)
 	config, err := pgxpool.ParseConfig(s.dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -108,21 +109,21 @@ func TestPgxPoolAdvisory(t *testing.T) {
 			}
 		}
 	}
-	n := sqllock.PostgresAdvisory(db, sqllock.NativeOptions{})
-	held := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	n := nativelock.PostgresAdvisory(db, nativelock.Options{})
+	held := mustGet(t, n, request("x", 0, time.Minute))
 	clean("while the locks are held", 2)
 	s.exec(t, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' "+
 		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
 	results, err := n.Extend(t.Context(), time.Minute, held)
 	outcomes(t, results, err, dlock.GrantLost)
-	mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	mustGet(t, n, request("x", 0, time.Minute))
 	n.Close()
 	clean("after Close", 3)
 	s.exec(t, "CREATE SCHEMA fake; CREATE FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT true'")
 	s.exec(t, "ALTER DATABASE "+s.database+" SET search_path = fake, pg_catalog")
 	pool.Reset()
-	n = sqllock.PostgresAdvisory(db, sqllock.NativeOptions{})
-	if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) {
+	n = nativelock.PostgresAdvisory(db, nativelock.Options{})
+	if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) {
 		t.Error(err)
 	}
 	clean("after a refusal", 3)
@@ -130,25 +131,27 @@ func TestPgxPoolAdvisory(t *testing.T) {
 }
 
 // poolerOf puts a PgBouncer before the subject's server.
-func (s nativeSubject) poolerOf(t testing.TB, mode string, settings ...string) (nativeSubject, *sqltest.Server) {
+func (s subject) poolerOf(t testing.TB, mode string, settings ...string) (subject, *sqltest.Server) {
 	t.Helper()
 	bouncer := sqltest.PgBouncer(t, s.server, mode, sqltest.Options{Settings: settings})
 	s.dsn = bouncer.DSN("", "", s.database)
 	return s, bouncer
 }
 
-// A PgBouncer that shares its connections is refused, with what to do, and nothing stays locked; one that does not is as good as the server.
+// A PgBouncer that shares its connections is refused, with what to do, and nothing stays locked;
+// one that does not is as good as the server.
 //
-// Fails when compare does not look whose session the second connection is, and when explain does not know the errors of the pooler.
+// Fails when compare does not look whose session the second connection is, and when explain does
+// not know the errors of the pooler.
 func TestPgBouncerAdvisory(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
 		for _, params := range []string{"", "&default_query_exec_mode=exec", "&default_query_exec_mode=simple_protocol"} {
 			t.Run(mode+params, func(t *testing.T) {
 				t.Parallel()
-				s, _ := postgresNative(t).poolerOf(t, mode)
+				s, _ := postgres(t).poolerOf(t, mode)
 				s.dsn += params
-				n := s.open(t, sqllock.NativeOptions{})
+				n := s.open(t, nativelock.Options{})
 				for range 3 { // what one attempt leaves behind must not help the next
 					err := isRefused(t, n)
 					if mode == "transaction" && params != "" && (err == nil || !strings.Contains(err.Error(), "both are session")) {
@@ -163,7 +166,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 	}
 	t.Run("busy", func(t *testing.T) {
 		t.Parallel()
-		s, _ := postgresNative(t).poolerOf(t, "transaction")
+		s, _ := postgres(t).poolerOf(t, "transaction")
 		s.dsn += "&default_query_exec_mode=exec"
 		crowd := s.pool(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -178,7 +181,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 			})
 		}
 		for range 20 { // for either reason: the pooler, or what comes of it, two connections with one lock
-			g, err := s.open(t, sqllock.NativeOptions{}).TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute))
+			g, err := s.open(t, nativelock.Options{}).TryAcquire(t.Context(), request("x", 0, time.Minute))
 			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 				t.Errorf("slot %d, %v: must be refused", g.Slot, err)
 			}
@@ -187,51 +190,52 @@ func TestPgBouncerAdvisory(t *testing.T) {
 	for _, params := range []string{"", "&default_query_exec_mode=exec", "&default_query_exec_mode=simple_protocol"} {
 		t.Run("session"+params, func(t *testing.T) {
 			t.Parallel()
-			s, _ := postgresNative(t).poolerOf(t, "session")
+			s, _ := postgres(t).poolerOf(t, "session")
 			s.dsn += params
-			a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
-			g := mustGet(t, a, nativeRequest("x", 0, time.Minute))
-			mustBeFull(t, b, nativeRequest("x", 0, time.Minute))
+			a, b := s.open(t, nativelock.Options{}), s.open(t, nativelock.Options{})
+			g := mustGet(t, a, request("x", 0, time.Minute))
+			mustBeFull(t, b, request("x", 0, time.Minute))
 			results, err := a.Extend(t.Context(), time.Minute, g)
 			outcomes(t, results, err, dlock.GrantOK)
 			a.Close()
-			mustGet(t, b, nativeRequest("x", 0, time.Minute))
+			mustGet(t, b, request("x", 0, time.Minute))
 		})
 	}
 	t.Run("no room", func(t *testing.T) {
 		t.Parallel()
-		s, _ := postgresNative(t).poolerOf(t, "session", "default_pool_size=1", "query_wait_timeout=1")
-		n := s.open(t, sqllock.NativeOptions{})
+		s, _ := postgres(t).poolerOf(t, "session", "default_pool_size=1", "query_wait_timeout=1")
+		n := s.open(t, nativelock.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := n.TryAcquire(ctx, nativeRequest("x", 0, time.Minute)); err == nil || !strings.Contains(err.Error(), "room for one more") {
+		if _, err := n.TryAcquire(ctx, request("x", 0, time.Minute)); err == nil || !strings.Contains(err.Error(), "room for one more") {
 			t.Errorf("%v: must tell that a second connection is needed", err)
 		}
 	})
 }
 
-func isRefused(t testing.TB, n *sqllock.Native) error {
+func isRefused(t testing.TB, n *nativelock.Store) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	g, err := n.TryAcquire(ctx, nativeRequest("x", 9, time.Minute))
+	g, err := n.TryAcquire(ctx, request("x", 9, time.Minute))
 	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "pool_mode=session") {
 		t.Errorf("slot %d, %v: must be refused, because of the pooler", g.Slot, err)
 	}
 	return err
 }
 
-// A pooler that begins to share its connections later is noticed by the next call: what was held is lost, and nothing is locked in a
-// session that is somebody else's.
+// A pooler that begins to share its connections later is noticed by the next call: what was held is
+// lost, and nothing is locked in a session that is somebody else's.
 //
-// Fails when ask does not compare the session (extended, or refused as full), and when the mark is not part of a session.
+// Fails when ask does not compare the session (extended, or refused as full), and when the mark is
+// not part of a session.
 func TestPgBouncerChangesAdvisory(t *testing.T) {
 	t.Parallel()
 	for _, mine := range []bool{false, true} {
-		s, bouncer := postgresNative(t).poolerOf(t, "session", "admin_users=postgres")
+		s, bouncer := postgres(t).poolerOf(t, "session", "admin_users=postgres")
 		s.dsn += "&default_query_exec_mode=exec"
-		n := s.open(t, sqllock.NativeOptions{})
-		g := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+		n := s.open(t, nativelock.Options{})
+		g := mustGet(t, n, request("x", 0, time.Minute))
 		if _, err := bouncer.Exec("pgbouncer", "SET pool_mode = 'transaction'"); err != nil {
 			t.Fatal(err)
 		}
@@ -273,23 +277,26 @@ func TestUnfitServersAdvisory(t *testing.T) {
 		"FUNCTION fake.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'":                   "replica",
 		"FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT true'": "grants a lock to two connections",
 	} {
-		s := postgresNative(t)
+		s := postgres(t)
 		s.exec(t, "CREATE SCHEMA fake; CREATE "+create)
 		s.dsn += "&search_path=fake,pg_catalog"
-		n := s.open(t, sqllock.NativeOptions{})
-		if _, err := n.TryAcquire(t.Context(), nativeRequest("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), want) {
+		n := s.open(t, nativelock.Options{})
+		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: must tell %q", err, want)
 		}
 	}
 }
 
-// A statement that fails costs that attempt and no lease: what it may have locked is unlocked, what was held is kept.
+// A statement that fails costs that attempt and no lease: what it may have locked is unlocked, what
+// was held is kept.
 //
-// Fails when an error ends the connection (lost), and when clear is left out of acquire (the lock stays).
+// Fails when an error ends the connection (lost), and when clear is left out of acquire (the lock
+// stays).
 func TestFailedStatementAdvisory(t *testing.T) {
 	t.Parallel()
-	s := postgresNative(t)
-	// It locks what it was asked for, and then fails, as a statement does that is cancelled at the last moment.
+	s := postgres(t)
+	// It locks what it was asked for, and then fails, as a statement does that is cancelled at the
+	// last moment.
 	s.exec(t, `CREATE SCHEMA fake; CREATE TABLE fake.on (broken boolean);
 		CREATE FUNCTION fake.pg_try_advisory_lock(key bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN
@@ -298,12 +305,12 @@ func TestFailedStatementAdvisory(t *testing.T) {
 			RETURN true;
 		END $$`)
 	s.dsn += "&search_path=fake,pg_catalog"
-	a, b := s.open(t, sqllock.NativeOptions{}), s.open(t, sqllock.NativeOptions{})
-	kept := []dlock.Grant{mustGet(t, a, nativeRequest("x", 5, time.Minute)), mustGet(t, a, nativeRequest("y", 0, time.Minute))}
+	a, b := s.open(t, nativelock.Options{}), s.open(t, nativelock.Options{})
+	kept := []dlock.Grant{mustGet(t, a, request("x", 5, time.Minute)), mustGet(t, a, request("y", 0, time.Minute))}
 	before := s.held(t)
 	s.exec(t, "INSERT INTO fake.on VALUES (true)")
 	for range 3 {
-		if _, err := a.TryAcquire(t.Context(), nativeRequest("x", 5, time.Minute)); sqlStateOf(err) != "57014" {
+		if _, err := a.TryAcquire(t.Context(), request("x", 5, time.Minute)); sqlStateOf(err) != "57014" {
 			t.Errorf("%v: must be the error of the server", err)
 		}
 	}
@@ -313,9 +320,9 @@ func TestFailedStatementAdvisory(t *testing.T) {
 	s.exec(t, "DELETE FROM fake.on")
 	results, err := a.Extend(t.Context(), time.Minute, kept...)
 	outcomes(t, results, err, dlock.GrantOK)
-	mustBeFull(t, b, nativeRequest("y", 0, time.Minute))
+	mustBeFull(t, b, request("y", 0, time.Minute))
 	for range 4 {
-		mustGet(t, b, nativeRequest("x", 5, time.Minute))
+		mustGet(t, b, request("x", 5, time.Minute))
 	}
 }
 
@@ -333,12 +340,12 @@ func sqlStateOf(err error) string {
 func TestLockTableFullAdvisory(t *testing.T) {
 	long(t)
 	t.Parallel()
-	s := postgresNativeOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10", "max_connections=20"}}))
-	n := s.open(t, sqllock.NativeOptions{})
-	first := mustGet(t, n, nativeRequest("x", 0, time.Minute))
+	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10", "max_connections=20"}}))
+	n := s.open(t, nativelock.Options{})
+	first := mustGet(t, n, request("x", 0, time.Minute))
 	var err error
 	for i := 0; err == nil && i < 50_000; i++ {
-		_, err = n.TryAcquire(t.Context(), nativeRequest(strconv.Itoa(i), 0, time.Minute))
+		_, err = n.TryAcquire(t.Context(), request(strconv.Itoa(i), 0, time.Minute))
 	}
 	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "max_locks_per_transaction") {
 		t.Errorf("%v: must tell what to raise", err)

@@ -1,0 +1,36 @@
+package nativelock
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+type refusal string // an SQLSTATE
+
+func (r refusal) Error() string    { return "refused" }
+func (r refusal) SQLState() string { return string(r) }
+
+// means fails the test if an error does not mean what it should: dlock.ErrSetup, dlock.ErrFault, or
+// nil.
+func means(t *testing.T, what string, told, want error) {
+	t.Helper()
+	for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {
+		if errors.Is(told, meaning) != (want == meaning) {
+			t.Errorf("%s: %v: matches %q: %t", what, told, meaning, errors.Is(told, meaning))
+		}
+	}
+}
+
+// Fails when native locks that can serve nobody are taken for a fault of one name.
+func TestMeaningOfErrors(t *testing.T) {
+	t.Parallel()
+	means(t, "a pooler", errNotOurs, dlock.ErrSetup)
+	means(t, "a tick", errTick, dlock.ErrFault)
+	means(t, "no second connection", noSecond(refusal("28P01")), dlock.ErrSetup)
+	means(t, "no second connection", noSecond(refusal("53300")), nil)
+	means(t, "access denied", (&Store{}).explain(errors.New("Error 1045 (28000): Access denied")), dlock.ErrSetup)
+	means(t, "too many", (&Store{}).explain(errors.New("Error 1040 (08004): Too many connections")), nil)
+	means(t, "no room for another lock", (&Store{}).explain(refusal("53200")), dlock.ErrFault)
+}

@@ -1,0 +1,120 @@
+package nativelock
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MySQLGetLock returns a store that holds the locks of GET_LOCK in MySQL 5.7 or newer, or MariaDB.
+// Read in the comment of the package what they do not promise. It does not call the server.
+//
+//	db, err := sql.Open("mysql", "user:password@tcp(host)/")
+//	lock := nativelock.MySQLGetLock(db, nativelock.Options{Prefix: "shop:"})
+//	defer lock.Close()
+//
+// An acquire of up to 1,000 slots is one round trip; it tries them one after the other, so an
+// acquire that is refused costs the server about six microseconds per slot. The first lock that is
+// taken and the last that is freed cost one round trip more, to tell the server how long it may
+// wait for this host (wait_timeout). It ends the connection when it has heard nothing for a second
+// or two more than the longest lease: so the slots of a host that was stopped, or has vanished,
+// come free little later than those on a table would.
+//
+// The names of these locks belong to the whole server, not to a database: use a Prefix. They are
+// not replicated: all hosts must use the same server, a replica is refused, and on Galera or group
+// replication, where every node grants by itself, use the table. The name of a lock is 160 bits of
+// a SHA-256 over prefix, name and slot, in hexadecimal, because GET_LOCK does not tell upper case
+// from lower and takes 64 characters.
+func MySQLGetLock(db *sql.DB, opts Options) *Store {
+	return newStore(db, opts, mysqlDialect{})
+}
+
+// readOnlyMark is put behind a session when its server has been made read-only.
+const (
+	readOnlyMark      = " read-only"
+	hasBecomeReadOnly = "this server is read-only: a replica, or a primary that was replaced, which has locks of its own: connect to the primary"
+)
+
+const (
+	// A server that has been made read-only is being replaced by another, which knows of no lock.
+	// It is 0, 1, or since MariaDB 12 a word.
+	mysqlSession = "CONCAT(CONNECTION_ID(), IF(@@global.read_only IN ('0', 'OFF'), '', '" + readOnlyMark + "'))"
+	mysqlLook    = "SELECT " + mysqlSession + ", NULL"
+	mysqlOpen    = "SELECT " + mysqlSession + ", IF(@@global.read_only IN ('0', 'OFF'), NULL, " +
+		"'" + hasBecomeReadOnly + "')"
+
+	// mysqlBatch bounds the length of a statement.
+	mysqlBatch = 1000
+)
+
+type mysqlDialect struct{}
+
+func (mysqlDialect) String() string { return "mysql-getlock" }
+
+// key is a text that needs no quoting.
+func (mysqlDialect) key(resource [sha256.Size]byte) string {
+	return "tickslot:" + hex.EncodeToString(resource[:20])
+}
+
+func (mysqlDialect) open(string) statement { return statement{mysqlOpen, nil} }
+
+func (mysqlDialect) look() statement { return statement{mysqlLook, nil} }
+
+// keep only looks: SET is a statement of its own.
+func (m mysqlDialect) keep(string, time.Duration) statement { return m.look() }
+
+// try has no arguments, for which the driver would have to prepare it. CASE evaluates no condition
+// after the first that is true.
+func (m mysqlDialect) try(session string, keys []string, _ time.Duration) []statement {
+	return m.inBatches(keys, func(b *strings.Builder, first int, keys []string) {
+		fmt.Fprintf(b, "SELECT %s, CASE WHEN CONNECTION_ID() <> %d THEN NULL", mysqlSession, connectionID(session))
+		for i, key := range keys {
+			fmt.Fprintf(b, " WHEN GET_LOCK('%s', 0) = 1 THEN '%d'", key, first+i)
+		}
+		b.WriteString(" END")
+	})
+}
+
+func (m mysqlDialect) free(session string, keys []string, _ time.Duration) []statement {
+	return m.inBatches(keys, func(b *strings.Builder, _ int, keys []string) {
+		fmt.Fprintf(b, "SELECT %s, CASE WHEN CONNECTION_ID() <> %d THEN NULL ELSE CONCAT(''", mysqlSession, connectionID(session))
+		for _, key := range keys {
+			fmt.Fprintf(b, ", COALESCE(RELEASE_LOCK('%s'), 0)", key)
+		}
+		b.WriteString(") END")
+	})
+}
+
+// clear is free: to release what one has not is nothing.
+func (m mysqlDialect) clear(session string, keys []string) []statement {
+	return m.free(session, keys, 0)
+}
+
+func (mysqlDialect) idle(d time.Duration) string {
+	if d == 0 {
+		return "SET SESSION wait_timeout = DEFAULT"
+	}
+	return "SET SESSION wait_timeout = " + strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
+
+func (mysqlDialect) bye() string { return "" }
+
+func (mysqlDialect) inBatches(keys []string, write func(b *strings.Builder, first int, keys []string)) []statement {
+	var list []statement
+	for first := 0; first < len(keys); first += mysqlBatch {
+		var b strings.Builder
+		write(&b, first, keys[first:min(first+mysqlBatch, len(keys))])
+		list = append(list, statement{b.String(), nil})
+	}
+	return list
+}
+
+// connectionID is a number again before it becomes part of a statement.
+func connectionID(session string) uint64 {
+	id, _ := strconv.ParseUint(mainly(session), 10, 64)
+	return id
+}

@@ -1,0 +1,250 @@
+package nativelock
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// Options of a Store. The zero value works.
+type Options struct {
+	// Prefix is put before every name, so that several applications can share a database. Hosts
+	// that are to keep out of each other's way must have the same. At most 256 bytes. Default "".
+	Prefix string
+}
+
+// Store implements dlock.DistributedLock, as far as the comment of the package says.
+type Store struct {
+	db      *sql.DB
+	dialect dialect
+	prefix  string
+	fault   error
+
+	life context.Context // ended by Close
+	end  context.CancelFunc
+
+	turn    chan struct{} // held by whoever uses session
+	session *session      // nil: none yet, or it broke
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup
+	expiry *time.Timer // goes off when the first lease ends
+}
+
+// A dialect is what differs between the databases. The answer to a statement is one row of two
+// texts: which session answered, and the answer proper, which may be null. In a session other than
+// the one it is meant for, a statement changes nothing.
+type dialect interface {
+	// String is the label of the store in metrics and logs.
+	String() string
+	// key is what a lock is called in the database.
+	key(resource [sha256.Size]byte) string
+	// open makes a connection a session of ours; mark is a random text. The answer says why it
+	// cannot be used, or is null.
+	open(mark string) statement
+	// look changes nothing. Its answer is null.
+	look() statement
+	// keep tells the server for how long the session may be idle before it is to be ended. Its
+	// answer is null.
+	keep(session string, idle time.Duration) statement
+	// try takes the first of the locks that is free. The statements are asked in turn until one
+	// answers with the index of a lock. idle is as for keep, in case one is taken.
+	try(session string, keys []string, idle time.Duration) []statement
+	// free unlocks. The answers, put together, have a 1 for each lock that the session had, and a 0
+	// for one that it had not. idle is as for keep.
+	free(session string, keys []string, idle time.Duration) []statement
+	// clear unlocks those of the locks that the session has.
+	clear(session string, keys []string) []statement
+	// idle is keep for a dialect whose other statements cannot tell it; "" for all others.
+	idle(d time.Duration) string
+	// bye is executed before a connection is closed, if it still lives; "" for nothing.
+	bye() string
+}
+
+type statement struct {
+	text string
+	args []any
+}
+
+var (
+	errTick = fmt.Errorf("nativelock: %w: native locks cannot count the starts of a tick: "+
+		"set MaxPerTick: timer.NoLimit, or use a store on a table, such as sqllock.Postgres", dlock.ErrFault)
+	errClosed = errors.New("nativelock: the store is closed")
+	errNoDB   = errors.New("nativelock: no *sql.DB: pass one")
+	errAnswer = errors.New("nativelock: the database gave an answer that makes no sense")
+)
+
+// explain adds to an error of a driver what to do about it, and what it means for a dlock.Session.
+func explain(err error) error { return fmt.Errorf("nativelock: %w", sqlkit.Explain(err)) }
+
+func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
+	n := &Store{db: db, dialect: dialect, prefix: opts.Prefix, turn: make(chan struct{}, 1)}
+	n.life, n.end = context.WithCancel(context.Background())
+	var faults []error
+	if db == nil {
+		faults = append(faults, errNoDB)
+	}
+	if len(opts.Prefix) > dlock.MaxNameLen {
+		faults = append(faults, fmt.Errorf("nativelock: Prefix of %d bytes: at most %d", len(opts.Prefix), dlock.MaxNameLen))
+	}
+	if !utf8.ValidString(opts.Prefix) || strings.ContainsFunc(opts.Prefix, unicode.IsControl) {
+		faults = append(faults, fmt.Errorf("nativelock: Prefix %q: use text without control characters", opts.Prefix))
+	}
+	n.fault = errors.Join(faults...)
+	return n
+}
+
+// Check implements dlock.Checker: it returns the faults of the options and of the pool.
+func (n *Store) Check() error {
+	if err := n.usable(); err != nil {
+		return err
+	}
+	return n.twoConns()
+}
+
+func (n *Store) usable() error {
+	if n == nil || n.dialect == nil {
+		return errors.New("nativelock: an empty *Store: make one with PostgresAdvisory, MySQLGetLock or SQLServerAppLock")
+	}
+	return n.fault
+}
+
+func (n *Store) String() string {
+	if n == nil || n.dialect == nil {
+		return "sql-native"
+	}
+	return n.dialect.String()
+}
+
+// lock is the key of a lock. The kind and the number of the slot stand before the name, between
+// zero bytes, which no name has in it: so no two locks are hashed from the same text.
+func (n *Store) lock(name string, slots, slot int) string {
+	kind := "mutex"
+	if slots > 0 {
+		kind = "slot"
+	}
+	return n.dialect.key(sha256.Sum256([]byte("tickslot lock 1\x00" + kind + "\x00" + strconv.Itoa(slot) + "\x00" + n.prefix + name)))
+}
+
+// TryAcquire implements dlock.DistributedLock.
+func (n *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if err := n.usable(); err != nil {
+		return dlock.Grant{}, err
+	}
+	if err := req.Validate(); err != nil {
+		return dlock.Grant{}, err
+	}
+	if req.Tick != nil {
+		return dlock.Grant{}, errTick
+	}
+	slot, err := inTurn(n, ctx, func(ctx context.Context) (slot int, err error) {
+		fresh, err := n.connect(ctx)
+		if err != nil {
+			return 0, err
+		}
+		slot, err = n.acquire(ctx, req)
+		if n.session == nil && !fresh && !errors.Is(err, errNotOurs) && ctx.Err() == nil {
+			// It broke while it lay idle. What it may have locked just now has ended with it.
+			if _, err = n.connect(ctx); err == nil {
+				slot, err = n.acquire(ctx, req)
+			}
+		}
+		return slot, err
+	})
+	if err != nil {
+		return dlock.Grant{}, err
+	}
+	if slot < 0 {
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
+	}
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
+}
+
+// Extend implements dlock.DistributedLock. One round trip, whatever the number of grants, shows
+// that the connection lives and leads to the session that holds them.
+func (n *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if ttl < time.Millisecond || ttl > dlock.MaxTTL {
+		return nil, fmt.Errorf("nativelock: a TTL of %v: must be 1ms to %v", ttl, dlock.MaxTTL)
+	}
+	return n.each(ctx, grants, func(ctx context.Context, held []*lease) error { return n.extend(ctx, ttl, held) })
+}
+
+// Release implements dlock.DistributedLock.
+func (n *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return n.each(ctx, grants, func(ctx context.Context, held []*lease) error {
+		n.release(ctx, held)
+		return nil
+	})
+}
+
+// each does something with those of the grants that are held. The others are lost, and so are all
+// if the session ended meanwhile.
+func (n *Store) each(ctx context.Context, grants []dlock.Grant, do func(context.Context, []*lease) error) ([]dlock.Result, error) {
+	if err := n.usable(); err != nil {
+		return nil, err
+	}
+	for _, g := range grants {
+		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}).Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return inTurn(n, ctx, func(ctx context.Context) ([]dlock.Result, error) {
+		results := make([]dlock.Result, len(grants))
+		var held []*lease
+		for i, g := range grants {
+			results[i].Outcome = dlock.GrantLost
+			if l := n.find(g); l != nil {
+				held = append(held, l)
+				results[i].Outcome = dlock.GrantOK
+			}
+		}
+		if len(held) == 0 {
+			return results, nil
+		}
+		err := do(ctx, held)
+		if n.session == nil {
+			for i := range results {
+				results[i].Outcome = dlock.GrantLost
+			}
+			return results, nil
+		}
+		return results, err
+	})
+}
+
+// Close frees all locks and gives the connection back. It waits for nobody: a call that is under
+// way ends with an error.
+func (n *Store) Close() error {
+	if n == nil || n.dialect == nil {
+		return nil
+	}
+	n.mu.Lock()
+	first := !n.closed
+	n.closed = true
+	if n.expiry != nil {
+		n.expiry.Stop()
+	}
+	n.mu.Unlock()
+	n.end()
+	n.calls.Wait()
+	if !first || n.session == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leastPatience)
+	defer cancel()
+	n.release(ctx, n.session.all()) // they would end with the connection, too, but a moment later
+	n.disconnect()
+	return nil
+}

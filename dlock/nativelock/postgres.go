@@ -1,0 +1,116 @@
+package nativelock
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"embed"
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// PostgresAdvisory returns a store that holds advisory locks of sessions in Postgres 13 or newer.
+// Read in the comment of the package what they do not promise. It does not call the server.
+//
+//	// any driver will do; stdlib.OpenDBFromPool(pool) takes one connection of a pgxpool for good
+//	db, err := sql.Open("pgx", url)
+//	lock := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
+//	defer lock.Close()
+//
+// An acquire is one round trip whatever the number of slots, once the driver has prepared the
+// statement; it tries them one after the other, so an acquire that is refused costs the server
+// about a microsecond per slot.
+//
+// The server ends the connection when it has heard nothing for a second more than the longest lease
+// (idle_session_timeout, which needs Postgres 14): so the slots of a host that was stopped, or has
+// vanished, come free little later than those on a table would. Postgres 13 notices only a host
+// that has vanished, within 15 seconds (tcp_keepalives), and never one that was stopped. A
+// PgBouncer in between must be in pool_mode=session, and notice by itself that a host has vanished
+// (tcp_keepidle and the like).
+//
+// All hosts must use the same database: advisory locks are its own. A lock is 64 bits of a SHA-256
+// over prefix, name and slot. If two of them meet they keep each other out, so that less is granted
+// than could be, never more; among 10,000 locks that has a probability of 3 in 10¹². Other advisory
+// locks of the application meet ours as seldom if they are hashed, too; small numbers do not.
+//
+// Each lock that is held takes a place in the server's lock table, which has
+// max_locks_per_transaction × max_connections of them (6,400 by default) for everything.
+func PostgresAdvisory(db *sql.DB, opts Options) *Store {
+	return newStore(db, opts, postgresDialect{})
+}
+
+//go:embed *.sql
+var files embed.FS
+
+func file(name string, pairs ...string) string {
+	text, err := files.ReadFile(name + ".sql")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.NewReplacer(pairs...).Replace(string(text))
+}
+
+// The process of a session, and a mark that only we have put on it: it tells our session from that
+// of another client of a pooler which has been given the same server connection.
+const postgresSession = "pg_backend_pid() || ' ' || coalesce(current_setting('tickslot.session', true), '')"
+
+// Postgres 13 has no idle_session_timeout, and takes a setting with a dot for a variable of ours.
+const postgresIdle = "CASE WHEN current_setting('idle_session_timeout', true) IS NULL THEN 'tickslot.idle' ELSE 'idle_session_timeout' END"
+
+var (
+	postgresTry   = file("postgres_try", "{session}", postgresSession, "{idle}", postgresIdle)
+	postgresFree  = file("postgres_free", "{session}", postgresSession, "{idle}", postgresIdle)
+	postgresClear = file("postgres_clear", "{session}", postgresSession)
+	postgresOpen  = file("postgres_open")
+)
+
+const (
+	postgresLook = "SELECT " + postgresSession + ", NULL::text"
+	postgresKeep = "SELECT me, CASE WHEN me = $1::text AND set_config(" + postgresIdle + ", $2::text, false) IS NULL THEN '' END FROM (SELECT " +
+		postgresSession + " AS me OFFSET 0) AS s"
+)
+
+type postgresDialect struct{}
+
+func (postgresDialect) String() string { return "postgres-advisory" }
+
+func (postgresDialect) key(resource [sha256.Size]byte) string {
+	return strconv.FormatInt(advisoryKey(resource), 10)
+}
+
+func advisoryKey(hash [sha256.Size]byte) int64 { return int64(binary.BigEndian.Uint64(hash[:])) }
+
+func (postgresDialect) open(mark string) statement {
+	return statement{postgresOpen, []any{mark}}
+}
+
+func (postgresDialect) look() statement { return statement{postgresLook, nil} }
+
+func (postgresDialect) keep(session string, idle time.Duration) statement {
+	return statement{postgresKeep, []any{session, milliseconds(idle)}}
+}
+
+func (postgresDialect) try(session string, keys []string, idle time.Duration) []statement {
+	return []statement{{postgresTry, []any{session, strings.Join(keys, ","), milliseconds(idle)}}}
+}
+
+func (postgresDialect) free(session string, keys []string, idle time.Duration) []statement {
+	return []statement{{postgresFree, []any{session, strings.Join(keys, ","), milliseconds(idle)}}}
+}
+
+func (postgresDialect) clear(session string, keys []string) []statement {
+	return []statement{{postgresClear, []any{session, strings.Join(keys, ",")}}}
+}
+
+// idle is part of the other statements.
+func (postgresDialect) idle(time.Duration) string { return "" }
+
+// bye is for stdlib.OpenDBFromPool: a pgxpool keeps what database/sql believes it has closed, with
+// its locks and settings, unless it is in a transaction.
+func (postgresDialect) bye() string { return "BEGIN" }
+
+// milliseconds rounds up.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}

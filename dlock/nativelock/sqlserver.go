@@ -1,0 +1,80 @@
+package nativelock
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"strings"
+	"time"
+)
+
+// SQLServerAppLock returns a store that holds the application locks of sessions in SQL Server
+// (sp_getapplock). Read in the comment of the package what they do not promise. It does not call
+// the server.
+//
+// It is experimental: it has not been run against a server. Tested is what is sent, and what is
+// made of the answers.
+//
+//	db, err := sql.Open("sqlserver", url) // with github.com/microsoft/go-mssqldb
+//	lock := nativelock.SQLServerAppLock(db, nativelock.Options{Prefix: "shop:"})
+//	defer lock.Close()
+//
+// An acquire is one round trip whatever the number of slots. SQL Server notices a host that has
+// vanished by its keepalives, after half a minute or so by default, but ends no connection for
+// being idle: a host that was stopped keeps its slots until it goes on or its machine is switched
+// off.
+//
+// All hosts must use the same database: application locks are its own. The name of a lock is 160
+// bits of a SHA-256 over prefix, name and slot.
+func SQLServerAppLock(db *sql.DB, opts Options) *Store {
+	return newStore(db, opts, sqlserverDialect{})
+}
+
+const (
+	sqlserverSession = "CAST(@@SPID AS nvarchar(11))"
+	sqlserverLook    = "SELECT " + sqlserverSession + ", CAST(NULL AS nvarchar(11))"
+	sqlserverOpen    = "SELECT " + sqlserverSession + ", CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_WRITE' THEN NULL " +
+		"ELSE N'this database is read-only: a replica, which has locks of its own: connect to the primary' END"
+
+	// sqlserverName is the length of a name, by which the scripts tell one from the next.
+	sqlserverName = len("tickslot:") + 40
+)
+
+var (
+	sqlserverTry  = file("sqlserver_try")
+	sqlserverFree = file("sqlserver_free")
+)
+
+type sqlserverDialect struct{}
+
+func (sqlserverDialect) String() string { return "sqlserver-applock" }
+
+func (sqlserverDialect) key(resource [sha256.Size]byte) string {
+	return "tickslot:" + hex.EncodeToString(resource[:20])
+}
+
+func (sqlserverDialect) open(string) statement { return statement{sqlserverOpen, nil} }
+
+func (sqlserverDialect) look() statement { return statement{sqlserverLook, nil} }
+
+func (s sqlserverDialect) keep(string, time.Duration) statement { return s.look() }
+
+func (sqlserverDialect) try(session string, keys []string, _ time.Duration) []statement {
+	return []statement{{sqlserverTry, sqlserverArgs(session, keys)}}
+}
+
+func (sqlserverDialect) free(session string, keys []string, _ time.Duration) []statement {
+	return []statement{{sqlserverFree, sqlserverArgs(session, keys)}}
+}
+
+func (s sqlserverDialect) clear(session string, keys []string) []statement {
+	return s.free(session, keys, 0)
+}
+
+func (sqlserverDialect) idle(time.Duration) string { return "" }
+
+func (sqlserverDialect) bye() string { return "" }
+
+func sqlserverArgs(session string, keys []string) []any {
+	return []any{session, strings.Join(keys, ""), int64(sqlserverName), int64(len(keys))}
+}

@@ -1,0 +1,49 @@
+package nativelock
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// TryXactLock tries to take an advisory lock that lasts until the end of a transaction in Postgres,
+// and reports whether it did. It does not wait. It is for a short section that ends with the
+// transaction anyway: there is no lease, no heartbeat and nothing to release, and what is written
+// in the transaction is written under the lock or not at all. It works through a PgBouncer in any
+// mode that has transactions.
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	defer tx.Rollback()
+//	switch mine, err := nativelock.TryXactLock(ctx, tx, "close-books"); {
+//	case err != nil:
+//		return err
+//	case !mine:
+//		return nil // another host is at it
+//	}
+//
+// The lock is 64 bits of a SHA-256 over the name, and has nothing to do with the locks of
+// PostgresAdvisory or of a table of the same name. A transaction may take the same one again. With
+// pgx itself use package pgxlock.
+func TryXactLock(ctx context.Context, tx *sql.Tx, name string) (bool, error) {
+	query, args, err := XactLockQuery(name)
+	if err != nil {
+		return false, err
+	}
+	var taken bool
+	if err := tx.QueryRowContext(ctx, query, args...).Scan(&taken); err != nil {
+		return false, fmt.Errorf("nativelock: %s: %w", name, err)
+	}
+	return taken, nil
+}
+
+// XactLockQuery is the statement of TryXactLock, for transactions of other libraries. Its answer is
+// one boolean.
+func XactLockQuery(name string) (query string, args []any, err error) {
+	if err := dlock.CheckName(name); err != nil {
+		return "", nil, fmt.Errorf("nativelock: %w", err)
+	}
+	return "SELECT pg_try_advisory_xact_lock($1::bigint)", []any{advisoryKey(sha256.Sum256([]byte("tickslot transaction 1\x00" + name)))}, nil
+}

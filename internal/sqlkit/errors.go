@@ -1,0 +1,98 @@
+package sqlkit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Explain adds to an error of a driver what to do about it, and what it means for a dlock.Session:
+// see Meaning.
+func Explain(err error) error {
+	state := State(err)
+	advice, meaning := Advice(state), Meaning(state)
+	if advice == "" && meaning != nil {
+		advice = "the database refuses the statement"
+	}
+	switch {
+	case meaning != nil:
+		return fmt.Errorf("%w: %s: %w", meaning, advice, err)
+	case advice != "":
+		return fmt.Errorf("%s: %w", advice, err)
+	}
+	return err
+}
+
+// Meaning tells what a refusal with this SQLSTATE means. It is dlock.ErrFault if the server is well
+// and refuses this name alone, dlock.ErrSetup if it serves no name until somebody mends it, and nil
+// for a server that fails or is in no state to answer: out of reach (08), out of room (53),
+// shutting down or failing over (57, 25006), in conflict with another transaction (40).
+func Meaning(state string) error {
+	if len(state) != 5 {
+		return nil
+	}
+	if state == LockNotAvailable {
+		return dlock.ErrFault
+	}
+	switch state[:2] {
+	case "22", "23": // a value that the database cannot take; a constraint that somebody added
+		return dlock.ErrFault
+	case "0A", "26", "28", "3D", "3F", "42": // what it does not know, or does not allow us
+		return dlock.ErrSetup
+	}
+	return nil
+}
+
+// LockNotAvailable is the SQLSTATE of a lock that was waited for in vain.
+const LockNotAvailable = "55P03"
+
+// LockAdvice is what to do about that.
+const LockAdvice = "another session keeps the table or a row of it locked: look for transactions that were left open"
+
+// Advice says what to do about an error with this SQLSTATE, or "".
+func Advice(state string) string {
+	switch state {
+	case "42P01", "42S02", "42883", "42703", "42S22", "42804", "3F000", "42S01":
+		return "the table or its routines are missing or not as this version needs them, or this user lacks a privilege (GRANT USAGE ON SCHEMA) that would show them: call Migrate, or execute Schema"
+	case "42501":
+		return "the user lacks a privilege: see the grants in the package comment"
+	case "25006":
+		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary"
+	case "42P05", "26000":
+		return "a pooler that shares connections (PgBouncer in transaction mode) does not go with prepared statements: use package pgxlock," +
+			" or add default_query_exec_mode=exec to the URL (pgx with database/sql)"
+	case "28000", "28P01":
+		return "the server refuses the login: check user and password"
+	case "3D000":
+		return "there is no such database, or none was named: check the address, or Options.Schema"
+	case LockNotAvailable:
+		return LockAdvice
+	}
+	return ""
+}
+
+// State returns the SQLSTATE of an error of any driver, or "".
+func State(err error) string {
+	var pg interface{ SQLState() string } // pgx and pq
+	if errors.As(err, &pg) {
+		return pg.SQLState()
+	}
+	if err == nil {
+		return ""
+	}
+	var mssql interface{ SQLErrorNumber() int32 } // go-mssqldb
+	if errors.As(err, &mssql) {
+		return mssqlStates[mssql.SQLErrorNumber()]
+	}
+	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
+		return cmp.Or(mysqlStates[m[1]], m[2])
+	}
+	return ""
+}
+
+// mysqlState finds number and SQLSTATE in what drivers for MySQL say: "Error 1146 (42S02): Table
+// …".
+var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): `)
