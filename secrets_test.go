@@ -230,7 +230,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 			<-stuck
 			return nil
 		}},
-		timer.Timer{Name: "skips", Schedule: schedule.Every(200 * time.Millisecond), OnStoreDown: timer.Skip, Run: func(context.Context) error { panic("a handler's panic") }},
+		timer.Timer{Name: "skips", Schedule: schedule.Every(200 * time.Millisecond), OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { panic("a handler's panic") }},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	pages := http.NewServeMux()
-	pages.Handle("/", health.New(health.Checks{Live: s.Live, Ready: s.Ready, Others: []health.Check{{Name: "timers", Func: s.Degraded}}}))
+	pages.Handle("/", health.New(health.Checks{Live: s.Live, Ready: s.Ready, More: []health.Check{{Name: "timers", Func: s.Degraded}}}))
 	pages.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	look := func() {
 		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers", "/metrics"} {
@@ -300,7 +300,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		}
 		ended <- err
 	case <-time.After(10 * time.Second):
-		t.Error("nothing ever ran: RunLocal would have")
+		t.Error("nothing ever ran: StoreDownRunLocal would have")
 	}
 	calls()
 	look()

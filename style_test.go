@@ -52,7 +52,7 @@ func TestFilesAreShort(t *testing.T) {
 		"internal/timertest/stopped_unix.go":   600,
 		"timer/doors_test.go":                  550,
 		"timer/missed_test.go":                 550,
-		"timer/orders_test.go":                 600,
+		"timer/overrides_test.go":              600,
 		"timer/retry_test.go":                  700,
 		"timer/scheduler.go":                   700,
 	}

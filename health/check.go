@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Limit is how long a probe waits for its checks. It is half of what Kubernetes waits for a probe unless told otherwise.
-const Limit = 500 * time.Millisecond
+// Timeout is how long a probe waits for its checks. It is half of what Kubernetes waits for a probe unless told otherwise.
+const Timeout = 500 * time.Millisecond
 
 // A check is called by one goroutine at a time, so one that hangs costs one goroutine however often it is asked.
 type check struct {
@@ -97,7 +97,7 @@ func (c *call) over() bool {
 
 func (c *call) wait() (failed bool, text string) {
 	if !c.over() {
-		late := time.NewTimer(Limit - time.Since(c.began))
+		late := time.NewTimer(Timeout - time.Since(c.began))
 		defer late.Stop()
 		select {
 		case <-c.done:
@@ -112,9 +112,9 @@ func (c *call) wait() (failed bool, text string) {
 
 func panicked(p any) error { return fmt.Errorf("the check panicked: %v", p) }
 
-// Steady returns a check that says at first what the given one says, and from then on changes its mind only when that one has
+// Debounce returns a check that says at first what the given one says, and from then on changes its mind only when that one has
 // said the other thing at every call for d. It remembers, and starts nothing: what happens between two probes, it does not see.
-func Steady(d time.Duration, f func() error) func() error {
+func Debounce(d time.Duration, f func() error) func() error {
 	var mu sync.Mutex
 	var asked bool
 	var said error        // the last error, or nil while it is well
@@ -144,7 +144,7 @@ func Steady(d time.Duration, f func() error) func() error {
 // safely turns a panic into an error.
 func safely(f func() error) (err error) {
 	if f == nil {
-		return errors.New("there is no function to ask: give Steady one")
+		return errors.New("there is no function to ask: give Debounce one")
 	}
 	defer func() {
 		if p := recover(); p != nil {

@@ -18,9 +18,9 @@ func ExampleNew() {
 		return
 	}
 	probes := health.New(health.Checks{
-		Live:   timers.Live,
-		Ready:  timers.Ready,
-		Others: []health.Check{{Name: "timers", Func: timers.Degraded}},
+		Live:  timers.Live,
+		Ready: timers.Ready,
+		More:  []health.Check{{Name: "timers", Func: timers.Degraded}},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/livez", probes)
@@ -42,7 +42,7 @@ func ExampleNew() {
 
 // What hosts share makes them degraded; what this host cannot serve without is required.
 func ExampleCheck() {
-	probes := health.New(health.Checks{Others: []health.Check{
+	probes := health.New(health.Checks{More: []health.Check{
 		{Name: "store", Func: func() error { return errors.New("it does not answer") }},
 		{Name: "disk", Func: func() error { return nil }, Required: true},
 	}})
@@ -75,15 +75,15 @@ func ExampleChecks_details() {
 }
 
 // A check that goes back and forth is followed only when it has said the same for a while.
-func ExampleSteady() {
+func ExampleDebounce() {
 	well := true
-	check := health.Steady(10*time.Second, func() error {
+	check := health.Debounce(10*time.Second, func() error {
 		if well = !well; well {
 			return nil
 		}
 		return errors.New("the connection broke")
 	})
-	probes := health.New(health.Checks{Others: []health.Check{{Name: "flaps", Func: check, Required: true}}})
+	probes := health.New(health.Checks{More: []health.Check{{Name: "flaps", Func: check, Required: true}}})
 	for range 3 {
 		fmt.Println(probes.Ready())
 	}

@@ -4,7 +4,7 @@
 //		Live:    timers.Live,
 //		Started: timers.Started,
 //		Ready:   timers.Ready,
-//		Others: []health.Check{
+//		More: []health.Check{
 //			{Name: "store", Func: timers.StoreReachable},
 //			{Name: "leases", Func: timers.LeasesRenewed},
 //			{Name: "limits", Func: timers.LimitsAgree},
@@ -33,7 +33,7 @@
 //
 // All hosts lose a store that they share at the same moment. If that made them unready, the load balancer would have no host left,
 // though each could serve: so it makes them degraded, and it is metrics that should wake somebody up. Whoever cannot serve
-// without it says Required: true. A check that may go back and forth is calmed by [Steady]; the timers' own StoreReachable
+// without it says Required: true. A check that may go back and forth is calmed by [Debounce]; the timers' own StoreReachable
 // is calm already.
 //
 // # What is not promised
@@ -63,8 +63,8 @@ type Checks struct {
 	Started func() error
 	// Ready fails when this host should get no requests. Default: never.
 	Ready func() error
-	// Others are what else there is to know. Default: none.
-	Others []Check
+	// More are what else there is to know. Default: none.
+	More []Check
 	// Details says whether whoever asks may see the errors of the checks, or only which have failed. It is asked on every
 	// probe: look at a header, or return false. Default: everybody may.
 	Details func(*http.Request) bool
@@ -91,7 +91,7 @@ func New(c Checks) *Handler {
 	live := &check{name: "live", run: c.Live, required: true}
 	started := &check{name: "started", run: c.Started, required: true}
 	ready := []*check{live, started, {name: "ready", run: c.Ready, required: true}}
-	for _, o := range c.Others {
+	for _, o := range c.More {
 		if o.Name == "" {
 			o.Name = "unnamed"
 		}

@@ -60,11 +60,11 @@ func TestProbes(t *testing.T) {
 			"unhealthy\n[-]live failed: it is bad\n[+]started ok\n[+]ready ok\n"},
 		{"starting", health.Checks{Started: bad}, 200, 503, 503, "unhealthy",
 			"unhealthy\n[+]live ok\n[-]started failed: it is bad\n[+]ready ok\n"},
-		{"draining", health.Checks{Ready: bad, Others: []health.Check{{Name: "store", Func: bad}}}, 200, 503, 200, "unhealthy",
+		{"draining", health.Checks{Ready: bad, More: []health.Check{{Name: "store", Func: bad}}}, 200, 503, 200, "unhealthy",
 			"unhealthy\n[+]live ok\n[+]started ok\n[-]ready failed: it is bad\n[-]store failed: it is bad\n"},
-		{"degraded", health.Checks{Others: []health.Check{{Name: "store", Func: bad}, {Name: "queue"}}}, 200, 200, 200, "degraded",
+		{"degraded", health.Checks{More: []health.Check{{Name: "store", Func: bad}, {Name: "queue"}}}, 200, 200, 200, "degraded",
 			"ok\n[+]live ok\n[+]started ok\n[+]ready ok\n[-]store failed: it is bad\n[+]queue ok\n"},
-		{"store required", health.Checks{Others: []health.Check{{Name: "store", Func: bad, Required: true}}}, 200, 503, 200, "unhealthy",
+		{"store required", health.Checks{More: []health.Check{{Name: "store", Func: bad, Required: true}}}, 200, 503, 200, "unhealthy",
 			"unhealthy\n[+]live ok\n[+]started ok\n[+]ready ok\n[-]store failed: it is bad\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestProbes(t *testing.T) {
 func TestExcludeAndSingleChecks(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	h := health.New(health.Checks{Others: []health.Check{
+	h := health.New(health.Checks{More: []health.Check{
 		{Name: "store", Func: func() error { calls.Add(1); return bad() }, Required: true},
 		{Name: "a/b c", Func: bad},
 		{Name: "twice"}, {Name: "twice", Func: bad},
@@ -233,7 +233,7 @@ func TestAccept(t *testing.T) {
 // Fails when a state of the draft is another than that of the status.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	h := health.New(health.Checks{Started: bad, Others: []health.Check{{Name: "store", Func: bad}, {Name: "twice"}, {Name: "twice", Func: bad}}})
+	h := health.New(health.Checks{Started: bad, More: []health.Check{{Name: "store", Func: bad}, {Name: "twice"}, {Name: "twice", Func: bad}}})
 	for path, want := range map[string]string{
 		"/readyz": `{"status":"fail","checks":{"live":[{"status":"pass"}],"ready":[{"status":"pass"}],"started":[{"status":"fail","output":"it is bad"}],` +
 			`"store":[{"status":"warn","output":"it is bad"}],"twice":[{"status":"pass"},{"status":"warn","output":"it is bad"}]}}`,
@@ -260,7 +260,7 @@ func TestDetails(t *testing.T) {
 	leak := func(format string) health.Check {
 		return health.Check{Name: "leaks", Func: func() error { return fmt.Errorf("may be seen: "+format, canary) }, Required: true}
 	}
-	checks := health.Checks{Others: []health.Check{
+	checks := health.Checks{More: []health.Check{
 		leak("dial redis://:%s@10.0.0.1:6379: refused"), leak("dial redis://user:%s@db/0"), leak("parse %%q redis://u:p/a@%s@db"), leak("app:%s@tcp(db:3306)/shop"),
 		leak("host=db password=%s user=x"), leak("PASSWORD = '%s x'"), leak("Get https://db/?token=%s&x"), leak(`{"api_key": "%s"}`), leak("https://%s@db/"),
 		{Name: "panics", Func: func() error { panic("pwd=" + canary + " may be seen") }},
@@ -289,7 +289,7 @@ func TestDetails(t *testing.T) {
 // Fails when a line break of an error reaches the text.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
-	h := health.New(health.Checks{Ready: func() error { return errors.New("x\n[+]ready ok\r\n\u2028ok\x1b[2J\xff\u202e") }, Others: []health.Check{{Name: "a\nb"}}})
+	h := health.New(health.Checks{Ready: func() error { return errors.New("x\n[+]ready ok\r\n\u2028ok\x1b[2J\xff\u202e") }, More: []health.Check{{Name: "a\nb"}}})
 	expect(t, get(h, "/readyz?verbose"), 503, "unhealthy", "unhealthy\n[+]live ok\n[+]started ok\n[-]ready failed: x; [+]ready ok ;  ok [2J\ufffd \n[+]a; b ok\n")
 	if w := get(h, "/readyz", "Accept", "application/health+json"); !json.Valid(w.Body.Bytes()) {
 		t.Errorf("JSON: %q", w.Body)
@@ -303,11 +303,11 @@ func (e *typedNil) Error() string { return e.text }
 // Fails when a panic or runtime.Goexit of a check ends the probe, or counts as well.
 func TestAPanicIsAFailure(t *testing.T) {
 	t.Parallel()
-	h := health.New(health.Checks{Others: []health.Check{
+	h := health.New(health.Checks{More: []health.Check{
 		{Name: "panics", Func: func() error { panic("oh") }},
 		{Name: "panics in Error", Func: func() error { return (*typedNil)(nil) }},
 		{Name: "exits", Func: func() error { runtime.Goexit(); return nil }},
-		{Name: "panics calmly", Func: health.Steady(time.Hour, func() error { panic("oh") })},
+		{Name: "panics calmly", Func: health.Debounce(time.Hour, func() error { panic("oh") })},
 		{Name: "is well"},
 	}})
 	for range 2 {
@@ -328,14 +328,14 @@ func TestACheckThatHangs(t *testing.T) {
 		var hung atomic.Int32
 		gate := make(chan struct{})
 		wait := func() error { hung.Add(1); <-gate; return nil }
-		h := health.New(health.Checks{Others: []health.Check{{Name: "a", Func: wait}, {Name: "b", Func: wait}, {Name: "bad", Func: bad}}})
+		h := health.New(health.Checks{More: []health.Check{{Name: "a", Func: wait}, {Name: "b", Func: wait}, {Name: "bad", Func: bad}}})
 		for i := range 100 {
 			began := time.Now()
 			w := get(h, "/readyz?verbose")
 			if w.Code != 200 || !strings.Contains(w.Body.String(), "[-]a failed: the check has not answered for ") || !strings.Contains(w.Body.String(), "[-]bad failed: it is bad") {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
-			want := health.Limit
+			want := health.Timeout
 			if i > 0 {
 				want = 0 // it has waited long enough
 			}
@@ -358,12 +358,12 @@ func TestACheckThatHangs(t *testing.T) {
 	})
 }
 
-// Fails when Steady follows at once, never, or counts spells together, and when a panic gets past it.
+// Fails when Debounce follows at once, never, or counts spells together, and when a panic gets past it.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var now error
-		f := health.Steady(10*time.Second, func() error { return now })
+		f := health.Debounce(10*time.Second, func() error { return now })
 		step := func(err, want error) {
 			t.Helper()
 			now = err
@@ -391,10 +391,10 @@ func TestSteady(t *testing.T) {
 			step(nil, first)
 		}
 		step(nil, nil)
-		if err := health.Steady(0, bad)(); err == nil {
+		if err := health.Debounce(0, bad)(); err == nil {
 			t.Error("without a delay it says nothing")
 		}
-		jumpy := health.Steady(10*time.Second, func() error {
+		jumpy := health.Debounce(10*time.Second, func() error {
 			if now != nil {
 				panic(now)
 			}
@@ -405,7 +405,7 @@ func TestSteady(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		quick := health.Steady(0, func() error { return now })
+		quick := health.Debounce(0, func() error { return now })
 		for _, want := range []error{nil, first, nil, nil, second} {
 			now = want
 			if got := quick(); got != want {
@@ -426,7 +426,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := health.New(health.Checks{Live: timers.Live, Ready: timers.Ready, Others: []health.Check{{Name: "timers", Func: timers.Degraded}}})
+		h := health.New(health.Checks{Live: timers.Live, Ready: timers.Ready, More: []health.Check{{Name: "timers", Func: timers.Degraded}}})
 		if w := get(h, "/readyz"); w.Code != 503 || !strings.Contains(w.Body.String(), "not running yet") {
 			t.Errorf("before Run: %d %q", w.Code, w.Body)
 		}
@@ -521,7 +521,7 @@ func FuzzProbe(f *testing.F) {
 	f.Add("GET", "/readyz", "verbose&exclude=store", "application/health+json;q=0.5, */*;q=0.1")
 	f.Add("HEAD", "/readyz/store", "exclude=ready", "text/plain")
 	f.Add("POST", "/livez/", "%zz;=&exclude", "\"")
-	h := health.New(health.Checks{Ready: bad, Others: []health.Check{{Name: "store", Func: bad}}})
+	h := health.New(health.Checks{Ready: bad, More: []health.Check{{Name: "store", Func: bad}}})
 	f.Fuzz(func(t *testing.T, method, path, query, accept string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query

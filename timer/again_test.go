@@ -77,7 +77,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		st, _ := h.Status().Timer("a")
-		if !strings.Contains(st.Fault, "the calendar's service is down") || !st.Next.IsZero() {
+		if !strings.Contains(st.ScheduleError, "the calendar's service is down") || !st.Next.IsZero() {
 			t.Errorf("%+v", st)
 		}
 		v := values(t, reg)
@@ -94,14 +94,14 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 			t.Error(err)
 		}
 		st, _ = h.Status().Timer("a")
-		if st.Fault != "" || st.Started < 10 || st.Ticks < 19 {
+		if st.ScheduleError != "" || st.Started < 10 || st.Ticks < 19 {
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(10*time.Hour - 20*time.Minute)
 		f.stop()
 		_, skipped := h.accounted(t)
 		st, _ = h.Status().Timer("a")
-		if st.Ticks < 599 || skipped[timer.Missed] < 300 || st.Started < 150 {
+		if st.Ticks < 599 || skipped[timer.ReasonMissed] < 300 || st.Started < 150 {
 			t.Errorf("%+v", st)
 		}
 		t.Log(asked)

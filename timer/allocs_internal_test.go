@@ -91,7 +91,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	s, tick := dueAgain(t, store, func(context.Context) error { t.Error("it ran"); return nil })
 	asks := func() {
 		_, err := other.Semaphore("timer:a", 1).TryAcquireTick(t.Context(), dlock.Tick{At: time.Now(), Max: 1})
-		if reasonOf(err) != LimitGlobal {
+		if reasonOf(err) != ReasonFull {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 		t.Errorf("%v allocations, %v more than the bare question; want one more", whole, whole-bare)
 	}
 	d := s.entries["a"].state
-	if d.skipped[LimitGlobal] < 1000 {
+	if d.skipped[ReasonFull] < 1000 {
 		t.Fatalf("skipped: %v", d.skipped)
 	}
 	d.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour)}

@@ -24,18 +24,18 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 	degraded := s.heard(e, lease, err, t) && t.missed == 0 // nobody knows whether a missed tick was run
 	switch {
 	case s.handOver(e, lease):
-		s.skip(e, t.at, Rejoining, nil)
+		s.skip(e, t.at, ReasonRejoining, nil)
 		s.leave(e)
 		s.unlock()
 	case degraded && e.pauseKnown(): // the store said so before it fell silent
-		s.skip(e, t.at, Paused, e.state.view.orders.refusal(e))
+		s.skip(e, t.at, ReasonPaused, e.state.view.overrides.refusal(e))
 		s.leave(e)
 		s.unlock()
 	case (err == nil || degraded) && s.starting() && !e.gone:
 		s.unlock()
 		s.run(e, t.at, lease, degraded)
 	case err == nil || degraded: // draining began meanwhile, or the timer was removed; a tick that was claimed is spent
-		s.skip(e, t.at, Draining, nil)
+		s.skip(e, t.at, ReasonDraining, nil)
 		s.unlock()
 		s.giveBack(e, lease)
 	case s.postpone(e, t, err):
@@ -85,7 +85,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		e.state.view.full = fullAnswer{}
 		info := lease.Info()
 		s.declared(e, info.DeclaredSlots)
-		s.obey(e, info, nil)
+		s.applyOverrides(e, info, nil)
 		s.heardOfSuccess(e, info.SinceSuccess)
 		if t := s.tally(e); t != nil && lease.PreviousExpired() {
 			t.leasesExpired++
@@ -98,7 +98,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		s.answered(e)
 		s.declared(e, no.Info.DeclaredSlots)
 		if t.missed == 0 { // one that was missed may be refused for a pause that is over
-			s.obey(e, no.Info, no)
+			s.applyOverrides(e, no.Info, no)
 		}
 		s.heardOfSuccess(e, no.Info.SinceSuccess)
 		if no.Info.SinceSuccess == 0 || t.at != 0 && e.mayEndInTime(no) {
@@ -126,10 +126,10 @@ func (s *Scheduler) answered(e *entry) {
 func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	d := e.state
 	switch reasonOf(err) {
-	case StoreSetup:
+	case ReasonStoreSetup:
 		d.storeDown = false
 		return false
-	case StoreFault:
+	case ReasonStoreFault:
 		d.storeDown = false
 		if e.state.storeFault == "" {
 			s.sayFew(&s.remarked.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
@@ -137,7 +137,7 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 		e.state.storeFault = fmt.Sprint(err)
 		return false
 	}
-	degraded = e.timer.OnStoreDown == RunLocal
+	degraded = e.timer.OnStoreDown == StoreDownRunLocal
 	if degraded && !d.storeDown {
 		s.say(slog.LevelDebug, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
 			"timer", e.timer.Name, "max_per_host", e.timer.MaxPerHost, "err", err)
@@ -279,7 +279,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	case s.handOver(e, lease):
 		s.leave(e)
 		s.unlock()
-		return refuse(Rejoining, nil)
+		return refuse(ReasonRejoining, nil)
 	case e.gone:
 		s.unlock()
 		s.giveBack(e, lease)
@@ -287,16 +287,16 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	case !s.starting():
 		s.unlock()
 		s.giveBack(e, lease)
-		return refuse(Draining, nil)
+		return refuse(ReasonDraining, nil)
 	case !turn:
 		s.leave(e)
 		s.unlock()
 		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts, context.Cause(ctx))
 	case degraded && e.pauseKnown():
-		refusal := e.state.view.orders.refusal(e)
+		refusal := e.state.view.overrides.refusal(e)
 		s.leave(e)
 		s.unlock()
-		return refuse(Paused, refusal)
+		return refuse(ReasonPaused, refusal)
 	case err == nil || degraded:
 		r := s.begun(e, 0, lease, degraded)
 		s.unlock()
@@ -315,15 +315,15 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 func (s *Scheduler) refusesTrigger(e *entry) (Reason, error) {
 	switch {
 	case s.phase == draining:
-		return Draining, nil
+		return ReasonDraining, nil
 	case !s.starting():
-		return NotRunning, nil
+		return ReasonNotRunning, nil
 	case s.pausedHere(e):
-		return Paused, e.state.view.orders.refusal(e)
+		return ReasonPaused, e.state.view.overrides.refusal(e)
 	case e.held() >= e.hostLimit():
-		return LimitLocal, nil
+		return ReasonHostFull, nil
 	case s.rejoining(e):
-		return Rejoining, nil
+		return ReasonRejoining, nil
 	}
 	return "", nil
 }

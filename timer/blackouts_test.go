@@ -42,7 +42,7 @@ func TestBlackoutDoor(t *testing.T) {
 		time.Sleep(10 * time.Minute) // 00:19:36
 		for name, want := range map[string]uint64{"busy": 10, "own": 10, "other": 0, "paused": 10, "free": 10} {
 			st, _ := h.Status().Timer(name)
-			if st.Skipped[timer.BlackedOut] != want || st.Skipped[timer.Paused]+want > 10 {
+			if st.Skipped[timer.ReasonBlackout] != want || st.Skipped[timer.ReasonPaused]+want > 10 {
 				t.Errorf("%s: %+v", name, st)
 			}
 		}
@@ -81,7 +81,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		s.sleep(at(20, 2))
 		time.Sleep(time.Minute)
-		if st, _ := h.Status().Timer("a"); st.Started != 1 || st.Skipped[timer.BlackedOut] != 1 || f.watch.startsOf("a", at(14, 58)) != 1 {
+		if st, _ := h.Status().Timer("a"); st.Started != 1 || st.Skipped[timer.ReasonBlackout] != 1 || f.watch.startsOf("a", at(14, 58)) != 1 {
 			t.Errorf("%+v", st)
 		}
 		// The hosts that ran the tick before stand back a few milliseconds into the blackout.
@@ -122,7 +122,7 @@ func TestBrokenBlackout(t *testing.T) {
 				t.Errorf("%d runs started", after-ran)
 			}
 			x, err := h.Explain(t.Context(), "a", time.Time{})
-			if err != nil || x.Reason != timer.BlackedOut || !strings.Contains(x.Text, "no calendar") {
+			if err != nil || x.Reason != timer.ReasonBlackout || !strings.Contains(x.Text, "no calendar") {
 				t.Errorf("%v, %v", x, err)
 			}
 			if err := h.TimersSucceed(); err == nil || !strings.Contains(err.Error(), "blackout") {

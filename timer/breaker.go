@@ -118,7 +118,7 @@ func (b *breaker) why() error {
 func (b *breaker) well() bool { return b.called && b.err == nil && !b.open }
 
 func (b *breaker) status(label string) StoreStatus {
-	status := StoreStatus{Name: label, Up: b.well(), Open: b.open, Setup: b.setup != nil, Since: b.since}
+	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, Setup: b.setup != nil, Since: b.since}
 	if why := b.why(); why != nil {
 		status.Err = fmt.Sprint(why) // which survives an error that panics
 	}

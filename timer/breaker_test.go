@@ -51,7 +51,7 @@ func TestBreaker(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				link.Inject(down)
 				time.Sleep(5 * time.Second)
-				if st := h.Status().Store; !st.Open || st.Up {
+				if st := h.Status().Store; !st.BreakerOpen || st.Up {
 					t.Errorf("after 5 s without the store: %+v", st)
 				}
 				if h.StoreReachable() == nil {
@@ -73,7 +73,7 @@ func TestBreaker(t *testing.T) {
 				}
 				link.Heal()
 				until(t, 15*time.Second, "the store is asked again", func() bool {
-					if st := h.Status().Store; st.Err == "" && st.Open && h.StoreReachable() == nil {
+					if st := h.Status().Store; st.Err == "" && st.BreakerOpen && h.StoreReachable() == nil {
 						t.Error("reachable while the breaker is open")
 					}
 					return h.Status().Store.Up
@@ -98,7 +98,7 @@ func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
 		h.link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
-			if h.Status().Store.Open || h.StoreReachable() != nil {
+			if h.Status().Store.BreakerOpen || h.StoreReachable() != nil {
 				t.Fatalf("open after a hiccup: %+v", h.Status().Store)
 			}
 		}
@@ -161,8 +161,8 @@ func TestHostsAreCounted(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		for _, h := range f.hosts {
-			if st := h.Status(); st.Hosts != 4 || st.Timers[0].Bound != 3 {
-				t.Errorf("%d hosts, want 4; bound %d, want 3", st.Hosts, st.Timers[0].Bound)
+			if st := h.Status(); st.Hosts != 4 || st.Timers[0].EffectiveLimit != 3 {
+				t.Errorf("%d hosts, want 4; bound %d, want 3", st.Hosts, st.Timers[0].EffectiveLimit)
 			}
 		}
 		f.hosts[3].link.Inject(dlocktest.Hang) // as good as dead
@@ -172,8 +172,8 @@ func TestHostsAreCounted(t *testing.T) {
 			if i == 3 {
 				hosts, bound = 4, 8 // what it knew
 			}
-			if st := h.Status(); st.Hosts != hosts || st.Timers[0].Bound != bound {
-				t.Errorf("host %d: %d hosts, want %d; bound %d, want %d", i, st.Hosts, hosts, st.Timers[0].Bound, bound)
+			if st := h.Status(); st.Hosts != hosts || st.Timers[0].EffectiveLimit != bound {
+				t.Errorf("host %d: %d hosts, want %d; bound %d, want %d", i, st.Hosts, hosts, st.Timers[0].EffectiveLimit, bound)
 			}
 		}
 		f.hosts[3].link.Heal()

@@ -125,7 +125,7 @@ func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 		time.Sleep(time.Minute)
 		var missed uint64
 		for _, status := range h.Status().Timers {
-			missed += status.Skipped[timer.Missed]
+			missed += status.Skipped[timer.ReasonMissed]
 		}
 		if missed != 4 { // those that were come to 0 and 9 s late are not
 			t.Errorf("%d ticks were missed, want 4", missed)

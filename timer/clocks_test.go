@@ -98,7 +98,7 @@ func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 	for i := range 5 {
 		own := make([]timer.Timer, len(timers))
 		for k, job := range timers {
-			job.Schedule, job.OnStoreDown = schedule.Every(c.period).Offset(0), timer.Skip
+			job.Schedule, job.OnStoreDown = schedule.Every(c.period).Offset(0), timer.StoreDownSkip
 			name := job.Name
 			job.Name = c.prefix + name
 			job.Run = func(ctx context.Context) error {

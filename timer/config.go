@@ -137,14 +137,14 @@ func (t Timer) check(fleet bool) error {
 			fault(fmt.Sprintf("Blackouts[%d]", i), "%w", err)
 		}
 	}
-	if t.OnMissed > RunOnce {
-		fault("OnMissed", "%d is not a policy: use timer.RunOnce or timer.SkipMissed", t.OnMissed)
+	if t.OnMissed > CatchUpOnce {
+		fault("OnMissed", "%d is not a policy: use timer.CatchUpOnce or timer.CatchUpSkip", t.OnMissed)
 	}
-	if t.OnMissed == RunOnce && t.Schedule == nil {
+	if t.OnMissed == CatchUpOnce && t.Schedule == nil {
 		fault("OnMissed", "a timer without a Schedule misses nothing: take it out, or set a Schedule")
 	}
 	if t.MissedWindow < 0 {
-		fault("MissedWindow", "%v is negative: use a positive duration, or 0 for %v", t.MissedWindow, DefaultMissedWindow)
+		fault("MissedWindow", "%v is negative: use a positive duration, or 0 for %v", t.MissedWindow, DefaultCatchUpWindow)
 	}
 	if !(t.Jitter >= 0 && t.Jitter <= maxJitter) { // NaN, too
 		fault("Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Jitter, maxJitter)
@@ -161,8 +161,8 @@ func (t Timer) check(fleet bool) error {
 	if t.Spread > LeastRecent {
 		fault("Spread", "%d is not a policy: use timer.FirstCome or timer.LeastRecent", t.Spread)
 	}
-	if t.OnStoreDown > Skip {
-		fault("OnStoreDown", "%d is not a policy: use timer.RunLocal or timer.Skip", t.OnStoreDown)
+	if t.OnStoreDown > StoreDownSkip {
+		fault("OnStoreDown", "%d is not a policy: use timer.StoreDownRunLocal or timer.StoreDownSkip", t.OnStoreDown)
 	}
 	return errors.Join(errs...)
 }

@@ -9,15 +9,17 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// ErrNoControl is returned by a Control whose store keeps no orders: there is none, or it has locks of the database only.
-var ErrNoControl = errors.New("timer: nothing can be ordered: the store keeps no orders (redislock, sqllock with a table, and memlock do)")
+// ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or it has locks of the
+// database only.
+var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, and memlock do)")
 
-// A Control gives orders to the whole fleet at run time, through the store. Hosts obey with their next tick, or when they next renew
-// their leases (Config.TTL/3); nobody polls, and nobody has to be reached: a host that was stopped meanwhile is refused by the store when it
-// goes on. Orders are kept by the store until they are changed, and get lost with its data. Each takes who gives it, and a note, for others to
-// read; 256 bytes at most. Orders do not concern timers that are LocalOnly.
+// A Control changes timers in the whole fleet at run time, through the store: it pauses them, overrides their
+// MaxConcurrency, triggers them and cancels runs. Hosts follow with their next tick, or when they next renew their leases
+// (Config.TTL/3). Nobody polls, and no host has to be reached: one that was stopped meanwhile is refused by the store when
+// it goes on. The store keeps a pause or a limit until it is changed; it is lost with the store's data. Each call takes
+// who makes it and a note, for others to read; 256 bytes each at most. Timers that are LocalOnly are not affected.
 //
-// An error means that it is not known whether the order was given: give it again. Ordering the same twice does no harm, but for Trigger.
+// On error the change may or may not be in force: call again. All calls but Trigger are idempotent.
 type Control struct {
 	store   dlock.DistributedLock
 	timeout time.Duration
@@ -40,12 +42,12 @@ func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by d
 	if left <= 0 {
 		return fmt.Errorf("timer %q: a pause until %s is over: choose a later time", timer, until.Format(time.RFC3339))
 	}
-	return c.order(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by, For: left}})
+	return c.update(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by, For: left}})
 }
 
 // Resume ends a pause. It does nothing to a timer that is not paused.
 func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.order(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by}})
+	return c.update(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by}})
 }
 
 // SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing starts.
@@ -56,12 +58,12 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by
 	if n < 0 || n > maxLimit {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)
 	}
-	return c.order(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: n}})
+	return c.update(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: n}})
 }
 
 // ResetMaxConcurrency has what the code says be in force again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.order(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: -1}})
+	return c.update(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: -1}})
 }
 
 // Trigger has one host, whichever is first, run the timer now: within a heartbeat. As Scheduler.Trigger, which runs it on this host, it obeys
@@ -69,13 +71,13 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 // that have no place for it. Of two triggers within
 // a heartbeat, the first may be overtaken. One that no host has heard of within a minute lapses.
 func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.order(ctx, timer, dlock.Update{Trigger: &by})
+	return c.update(ctx, timer, dlock.Update{Trigger: &by})
 }
 
-// ForceRelease ends the run that holds a slot of the timer: with its next heartbeat its context ends, with a cause that matches
-// dlock.ErrLost and names who ordered it. The slot becomes free when the handler has returned, or when the lease ends, never before; so a
-// holder that is dead or stopped keeps it no longer than without this order. It returns dlock.ErrNotHeld if nobody holds the slot.
-func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by dlock.Origin) error {
+// CancelRun ends the run that holds a slot of the timer: with its next heartbeat its context ends, with a cause that matches
+// dlock.ErrLost and names who did it. The slot becomes free when the handler has returned, or when the lease ends, never before; so a
+// holder that is dead or stopped keeps it no longer than without this call. It returns dlock.ErrNotHeld if nobody holds the slot.
+func (c *Control) CancelRun(ctx context.Context, timer string, slot int, by dlock.Origin) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err
@@ -103,7 +105,7 @@ func (c *Control) ForceRelease(ctx context.Context, timer string, slot int, by d
 	return fmt.Errorf("timer %q: slot %d: %w", timer, slot, dlock.ErrNotHeld)
 }
 
-// Orders tells what stands ordered for a timer, and which tick was claimed last.
+// Inspect returns the overrides of a timer, and its latest tick that was claimed.
 func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {
@@ -111,7 +113,7 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	list, err := readOrders(ctx, ctl, []string{Timer{Name: timer}.lockName()})
+	list, err := readOverrides(ctx, ctl, []string{Timer{Name: timer}.lockName()})
 	if err == nil {
 		err = list[0].Err
 	}
@@ -130,19 +132,19 @@ func (c *Control) controller() (dlock.Controller, error) {
 	return ctl, nil
 }
 
-func (c *Control) order(ctx context.Context, timer string, change dlock.Update) error {
+func (c *Control) update(ctx context.Context, timer string, change dlock.Update) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
-	// The order first: whoever hears that there is something new must find it.
+	// The update first: whoever hears that there is something new must find it.
 	if err := guard(func() error { return ctl.Update(ctx, Timer{Name: timer}.lockName(), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
 	if err := guard(func() error { return ctl.Update(ctx, hostsLock, dlock.Update{}) }); err != nil {
-		return fmt.Errorf("timer %q: the store keeps the order, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w", timer, err)
+		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w", timer, err)
 	}
 	return nil
 }

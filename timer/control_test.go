@@ -29,12 +29,12 @@ func TestTrigger(t *testing.T) {
 			if err := h.Trigger(t.Context(), "manual"); err != nil {
 				t.Error(err)
 			}
-			if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.LimitLocal) {
+			if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.ReasonHostFull) {
 				t.Errorf("second on one host: %v", err)
 			}
 		}
 		err := hosts[2].Trigger(t.Context(), "manual")
-		if !refused(err, timer.LimitGlobal) || !errors.Is(err, dlock.ErrNotAcquired) {
+		if !refused(err, timer.ReasonFull) || !errors.Is(err, dlock.ErrNotAcquired) {
 			t.Errorf("third in the fleet: %v", err)
 		}
 		time.Sleep(11 * time.Second)

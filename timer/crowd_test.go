@@ -28,9 +28,9 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		var local, skip, valid atomic.Int64
 		var timers []timer.Timer
 		for i := range 1000 {
-			policy, count := timer.RunLocal, &local
+			policy, count := timer.StoreDownRunLocal, &local
 			if i%10 == 0 {
-				policy, count = timer.Skip, &skip
+				policy, count = timer.StoreDownSkip, &skip
 			}
 			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(10 * time.Second), OnStoreDown: policy, Run: func(ctx context.Context) error {
 				count.Add(1)
@@ -76,8 +76,8 @@ func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 		var log logText
 		f := newFleet(t)
 		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"}, timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-			timer.Timer{Name: "bad", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
-			timer.Timer{Name: "good", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
+			timer.Timer{Name: "bad", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)},
+			timer.Timer{Name: "good", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
 		f.stop()
@@ -122,7 +122,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 		if err := h.Register(work); err != nil {
 			t.Error(err)
 		}
-		if err := h.Trigger(t.Context(), "a"); !refused(err, timer.LimitLocal) {
+		if err := h.Trigger(t.Context(), "a"); !refused(err, timer.ReasonHostFull) {
 			t.Errorf("Trigger returned %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -169,7 +169,7 @@ func TestLoggersRunOutsideTheLock(t *testing.T) {
 		calls := &callingHandler{Handler: slog.NewTextHandler(io.Discard, nil)}
 		h := f.start(timer.Config{Logger: slog.New(calls)},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(30 * time.Second)},
-			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)})
+			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)})
 		calls.scheduler.Store(h.Scheduler)
 		time.Sleep(5 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("down")))
@@ -230,7 +230,7 @@ func TestI10TypedNilError(t *testing.T) {
 			timer.Timer{Name: "panic", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { var e *timer.PanicError; return e }})
 		time.Sleep(10 * time.Second)
 		for _, st := range h.Status().Timers {
-			if st.Started != 10 || st.Last.Outcome != timer.Failed {
+			if st.Started != 10 || st.Last.Outcome != timer.OutcomeFailed {
 				t.Errorf("%+v", st)
 			}
 		}

@@ -27,7 +27,7 @@
 //
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick passes these
 // doors: due, blackout, local limit, one call to the store for tick and slot together, run, release. It is counted at the
-// door that stops it, and Scheduler.Explain tells which one that was. A pause that was ordered is the store's door, or, for a timer
+// door that stops it, and Scheduler.Explain tells which one that was. A pause that was set is the store's door, or, for a timer
 // without limits, which does not ask, this host's, after the blackout.
 //
 // # A run
@@ -49,8 +49,8 @@
 //
 // # When the store fails
 //
-// Timer.OnStoreDown decides. RunLocal, the default, goes on without the store: then up to hosts × MaxPerHost
-// runs may go on at once, none of them Valid. Skip starts nothing and ends what runs when its lease can no longer
+// Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: then up to hosts × MaxPerHost
+// runs may go on at once, none of them Valid. StoreDownSkip starts nothing and ends what runs when its lease can no longer
 // be trusted: then the limit holds through any outage. A "no" from the store is never taken for a failure.
 //
 // A store that says that it is not set up right (dlock.ErrSetup), or that finds fault with what is stored for a timer (dlock.ErrFault), does answer:

@@ -67,7 +67,7 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, h := range f.hosts {
-			if n := h.Status().Timers[0].Skipped[timer.LimitLocal]; n < 30 {
+			if n := h.Status().Timers[0].Skipped[timer.ReasonHostFull]; n < 30 {
 				t.Errorf("%d ticks met the local limit", n)
 			}
 		}
@@ -101,7 +101,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 			}})
 		time.Sleep(20 * time.Second)
 		h.stopped(t)
-		if _, skipped := h.accounted(t); skipped[timer.Missed] < 8 {
+		if _, skipped := h.accounted(t); skipped[timer.ReasonMissed] < 8 {
 			t.Errorf("skipped %v, want about five missed ticks of each", skipped)
 		}
 		for _, st := range h.Status().Timers {
@@ -124,7 +124,7 @@ func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 		if took := h.stopped(t); took > 100*time.Millisecond { // what is under way
 			t.Errorf("Run returned after %v", took)
 		}
-		if started, skipped := h.accounted(t); started != 64 || skipped[timer.Draining] != 436 {
+		if started, skipped := h.accounted(t); started != 64 || skipped[timer.ReasonDraining] != 436 {
 			t.Errorf("%d started, skipped %v; want 64 started and the rest draining", started, skipped)
 		}
 	})
@@ -155,7 +155,7 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 		})...)
 		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(10 * time.Second)
-		if started, skipped := h.accounted(t); skipped[timer.StoreBusy] != 200-128 || started != 128+200 {
+		if started, skipped := h.accounted(t); skipped[timer.ReasonStoreBusy] != 200-128 || started != 128+200 {
 			t.Errorf("%d started, skipped %v; want 72 skipped, whose turn had not come, and all others started", started, skipped)
 		}
 		if took := h.stopped(t); took != 0 {
@@ -238,10 +238,10 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 			timer.Timer{Name: "good", Run: f.handler(0), Schedule: schedule.Every(time.Second)})
 		time.Sleep(time.Minute)
 		bad, _ := h.Status().Timer("bad")
-		if bad.Started != 3 || !bad.Next.IsZero() || !strings.Contains(bad.Fault, "out of days") {
+		if bad.Started != 3 || !bad.Next.IsZero() || !strings.Contains(bad.ScheduleError, "out of days") {
 			t.Errorf("%+v", bad)
 		}
-		if good, _ := h.Status().Timer("good"); good.Started < 59 || good.Fault != "" {
+		if good, _ := h.Status().Timer("good"); good.Started < 59 || good.ScheduleError != "" {
 			t.Errorf("%+v", good)
 		}
 		f.stop()
@@ -300,7 +300,7 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				h.stop()
 				synctest.Wait()
-				if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.LimitLocal) && !refused(err, timer.Draining) {
+				if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.ReasonHostFull) && !refused(err, timer.ReasonDraining) {
 					t.Errorf("Trigger while draining: %v", err)
 				}
 				if took := h.stopped(t); took > 2*time.Second {
@@ -351,7 +351,7 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.NotRunning) {
+		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.ReasonNotRunning) {
 			t.Errorf("before Run: %v", err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -359,7 +359,7 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 		if err := s.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.NotRunning) {
+		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.ReasonNotRunning) {
 			t.Errorf("after Run: %v", err)
 		}
 	})
@@ -459,7 +459,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 		late.link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
 		time.Sleep(20 * time.Second)
 		for _, h := range []*host{drained, late} {
-			if h.stopped(t); h.Status().Timers[0].Skipped[timer.Quarantine] != 1 {
+			if h.stopped(t); h.Status().Timers[0].Skipped[timer.ReasonQuarantine] != 1 {
 				t.Errorf("%+v, want its tick skipped", h.Status().Timers[0])
 			}
 			h.accounted(t)
@@ -504,8 +504,8 @@ func TestDisagreementEnds(t *testing.T) {
 		}
 		declared := func(want int, when string) {
 			t.Helper()
-			if st := one.Status().Timers[0]; st.Declared != want || (one.Degraded() != nil) != (want != 0) {
-				t.Errorf("%s: declared elsewhere %d, want %d; degraded: %v", when, st.Declared, want, one.Degraded())
+			if st := one.Status().Timers[0]; st.LimitElsewhere != want || (one.Degraded() != nil) != (want != 0) {
+				t.Errorf("%s: declared elsewhere %d, want %d; degraded: %v", when, st.LimitElsewhere, want, one.Degraded())
 			}
 		}
 		trigger(two, nil)

@@ -103,7 +103,7 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.phase = draining
 	s.wakeBy.Store(0)
 	for e, t := s.line.oldest(); e != nil; e, t = s.line.oldest() {
-		s.skip(e, t.at, Draining, nil)
+		s.skip(e, t.at, ReasonDraining, nil)
 		s.leave(e)
 	}
 	s.line.dismiss(nil)

@@ -188,7 +188,7 @@ func TestOutcomes(t *testing.T) {
 		for name, want := range map[string]struct {
 			outcome timer.Outcome
 			err     error
-		}{"too long": {timer.TimedOut, timer.ErrMaxRunTime}, "cancelled": {timer.Canceled, timer.ErrDraining}} {
+		}{"too long": {timer.OutcomeTimedOut, timer.ErrMaxRunTime}, "cancelled": {timer.OutcomeCanceled, timer.ErrDraining}} {
 			if st, _ := h.Status().Timer(name); st.Last == nil || st.Last.Outcome != want.outcome || !errors.Is(st.Last.Err, want.err) {
 				t.Errorf("%s: %+v, want %s", name, st.Last, want.outcome)
 			}

@@ -34,7 +34,7 @@ func ExampleTimer_blackouts() {
 	defer stop()
 
 	var reminders timer.TimerStatus
-	for reminders.Skipped[timer.BlackedOut] < 3 {
+	for reminders.Skipped[timer.ReasonBlackout] < 3 {
 		time.Sleep(time.Millisecond)
 		reminders, _ = timers.Status().Timer("send-reminders")
 	}

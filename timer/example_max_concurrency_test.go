@@ -41,5 +41,5 @@ func ExampleTimer_maxConcurrency() {
 	// started: true
 	// started: true
 	// started: true
-	// refused: limit_global
+	// refused: full
 }

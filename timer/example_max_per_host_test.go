@@ -38,6 +38,6 @@ func ExampleTimer_maxPerHost() {
 	close(release)
 	// Output:
 	// a: <nil>
-	// a: limit_local
+	// a: host_full
 	// b: <nil>
 }

@@ -20,7 +20,7 @@ func ExampleMissedPolicy() {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 			Name:         "close-the-books",
 			Schedule:     schedule.At(first, second),
-			OnMissed:     timer.RunOnce, // the default for calendars
+			OnMissed:     timer.CatchUpOnce, // the default for calendars
 			MissedWindow: 12 * time.Hour,
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)

@@ -23,8 +23,8 @@ func ExampleStoreDownPolicy() {
 		return nil
 	}
 	timers, err := timer.New(timer.Config{Lock: store},
-		timer.Timer{Name: "refresh-cache", OnStoreDown: timer.RunLocal, Run: handler}, // the default
-		timer.Timer{Name: "charge-cards", OnStoreDown: timer.Skip, Run: handler},
+		timer.Timer{Name: "refresh-cache", OnStoreDown: timer.StoreDownRunLocal, Run: handler}, // the default
+		timer.Timer{Name: "charge-cards", OnStoreDown: timer.StoreDownSkip, Run: handler},
 	)
 	if err != nil {
 		fmt.Println(err)

@@ -102,7 +102,7 @@ func ExampleScheduler_Trigger() {
 	close(release)
 	// Output:
 	// <nil>
-	// refused: limit_local
+	// refused: host_full
 }
 
 // All faults come back at once, in words that say how to mend each.

@@ -36,9 +36,9 @@ type decision struct {
 // A verdict is a Reason or an Outcome. 0: the run goes on, or else it is the reason that a store of somebody else's gave, which its error tells.
 type verdict uint8
 
-var verdicts = [...]string{1: string(OK), string(Failed), string(Panicked), string(TimedOut), string(LeaseLost), string(Canceled),
-	string(Missed), string(BlackedOut), string(LimitLocal), string(LimitGlobal), string(TickTaken), string(TickFirst), string(TickLate), string(TickAhead),
-	string(Quarantine), string(Paused), string(StoreDown), string(StoreSetup), string(StoreFault), string(StoreBusy), string(Rejoining), string(Draining), string(TickHeld)}
+var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked), string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled),
+	string(ReasonMissed), string(ReasonBlackout), string(ReasonHostFull), string(ReasonFull), string(ReasonTickTaken), string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
+	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup), string(ReasonStoreFault), string(ReasonStoreBusy), string(ReasonRejoining), string(ReasonDraining), string(ReasonTickHeld)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))
@@ -141,9 +141,9 @@ type Explanation struct {
 	Result *RunResult // it ran here, and has ended
 
 	// What the store knows; zero if it was not asked, does not tell, or did not answer.
-	Claimed time.Time    // the latest tick that any host claimed
-	Claimer dlock.Holder // and the host that did so last
-	Paused  *dlock.Pause // now
+	Claimed   time.Time    // the latest tick that any host claimed
+	ClaimedBy dlock.Holder // and the host that did so last
+	Paused    *dlock.Pause // now
 
 	Text string // all of it in words
 }
@@ -151,7 +151,7 @@ type Explanation struct {
 func (x Explanation) String() string { return x.Text }
 
 // Explain tells why a tick of a timer ran, or did not: from this host's memory of its last 16 ticks and, with one call, from the store, which knows who
-// claimed the latest tick and what is ordered now. The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is
+// claimed the latest tick and the overrides. The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is
 // not registered here. A store that does not answer makes it know less, not fail.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
 	s.lock()
@@ -208,7 +208,7 @@ func (s *Scheduler) askStore(ctx context.Context, x *Explanation) {
 	if err != nil {
 		return
 	}
-	x.Claimed, x.Claimer, x.Paused = o.LastTick, o.ClaimedBy, o.Pause
+	x.Claimed, x.ClaimedBy, x.Paused = o.LastTick, o.ClaimedBy, o.Pause
 	if !o.LastTick.IsZero() {
 		x.Claimed = o.LastTick.UTC()
 	}
@@ -245,16 +245,16 @@ func (x *Explanation) words(w wording) string {
 	}
 	switch {
 	case x.Known && x.Reason == "":
-	case x.Claimed.Equal(x.Tick) && x.Claimer == x.Host:
+	case x.Claimed.Equal(x.Tick) && x.ClaimedBy == x.Host:
 		text += "; the store has it that this host claimed it last"
 	case x.Claimed.Equal(x.Tick):
-		text += fmt.Sprintf("; it was claimed last by %s", x.Claimer)
+		text += fmt.Sprintf("; it was claimed last by %s", x.ClaimedBy)
 	case x.Claimed.After(x.Tick):
-		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano), x.Claimer)
+		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano), x.ClaimedBy)
 	case !x.Claimed.IsZero():
-		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano), x.Claimer)
+		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano), x.ClaimedBy)
 	}
-	if x.Paused != nil && x.Reason != Paused {
+	if x.Paused != nil && x.Reason != ReasonPaused {
 		text += fmt.Sprintf("; paused now %s, for another %v", x.Paused.Origin, x.Paused.For.Round(time.Second))
 	}
 	return text
@@ -295,29 +295,29 @@ func (x *Explanation) why(w wording) string {
 		}
 		return text
 	}
-	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == StoreDown && x.Err != nil && !failed {
+	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == ReasonStoreDown && x.Err != nil && !failed {
 		return fmt.Sprintf("the store did not answer: %v", x.Err) // it was somebody else whom it did not answer: ticks do not ask
 	}
 	if x.Err != nil {
 		return x.Err.Error()
 	}
 	switch x.Reason {
-	case Missed:
+	case ReasonMissed:
 		if w.window == 0 {
 			return "this host came to it late, or a later one was due already, and OnMissed says to skip it"
 		}
 		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than MissedWindow (%v)", w.window)
-	case LimitLocal:
+	case ReasonHostFull:
 		return fmt.Sprintf("as many runs went on here as may (MaxPerHost %d)", w.perHost)
-	case StoreDown:
+	case ReasonStoreDown:
 		return "the store did not answer"
-	case StoreBusy:
+	case ReasonStoreBusy:
 		return fmt.Sprintf("%d calls to the store were under way on this host until the next tick came due: it answered slowly, or too much was due at once", maxAttempts)
-	case Quarantine:
+	case ReasonQuarantine:
 		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was shutting down"
-	case Rejoining:
+	case ReasonRejoining:
 		return "the store was back, and a run that went on here without it held no slot yet"
-	case Draining:
+	case ReasonDraining:
 		return "the host was shutting down, or the timer was removed"
 	default:
 		return "no more is known"

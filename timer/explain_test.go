@@ -21,7 +21,7 @@ func named(host string) timer.Config {
 
 func minute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC) }
 
-// Every reason is told in a sentence with what a person needs: who has it, since or until when, who ordered it, which limit.
+// Every reason is told in a sentence with what a person needs: who has it, since or until when, who did it, which limit.
 //
 // Fails when a case of why is taken out, or of words, and when skipMany does not note when it was.
 func TestExplainTellsEveryReason(t *testing.T) {
@@ -47,36 +47,36 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			if _, err := s.Semaphore("timer:a", 1).TryAcquire(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}, reason: timer.LimitGlobal, says: "timer:a: not acquired: held by other/1/x for 27s, ends in 13s unless extended: since 2000-01-01T00:01:33Z"},
+		}, reason: timer.ReasonFull, says: "timer:a: not acquired: held by other/1/x for 27s, ends in 13s unless extended: since 2000-01-01T00:01:33Z"},
 		"taken": {when: func(_ *testing.T, f *fleet, h *host) {
 			timer.SetSkew(f.start(named("b"), timer.Timer{Name: "a", Schedule: minutely(), Run: nop}).Scheduler, time.Second)
-		}, reason: timer.TickTaken, says: "the tick has had all its starts, the last by b/1/x; it was claimed last by b/1/x"},
+		}, reason: timer.ReasonTickTaken, says: "the tick has had all its starts, the last by b/1/x; it was claimed last by b/1/x"},
 		"late": {job: timer.Timer{Schedule: schedule.Every(30 * time.Second).Offset(0)}, when: func(_ *testing.T, f *fleet, h *host) {
 			b := f.start(named("b"), timer.Timer{Name: "a", Schedule: schedule.Every(30 * time.Second).Offset(2 * time.Second), Run: nop})
 			timer.SetSkew(b.Scheduler, 3*time.Second)
-		}, reason: timer.TickLate, says: "a later tick has been claimed already; the latest tick that was claimed is 2000-01-01T00:02:02Z, by b/1/x"},
+		}, reason: timer.ReasonTickLate, says: "a later tick has been claimed already; the latest tick that was claimed is 2000-01-01T00:02:02Z, by b/1/x"},
 		"ahead": {when: func(_ *testing.T, f *fleet, h *host) {
 			timer.SetSkew(h.Scheduler, 7*time.Second)
-		}, reason: timer.TickAhead, says: "more than 5s ahead of the store's clock: check the clock of this host; no host claimed it: the latest that was claimed is 2000-01-01T00:01:00Z, by me/1/x"},
+		}, reason: timer.ReasonTickAhead, says: "more than 5s ahead of the store's clock: check the clock of this host; no host claimed it: the latest that was claimed is 2000-01-01T00:01:00Z, by me/1/x"},
 		"paused": {when: func(t *testing.T, f *fleet, h *host) {
 			if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
 				t.Error(err)
 			}
-		}, reason: timer.Paused, says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00Z"},
+		}, reason: timer.ReasonPaused, says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00Z"},
 		"limit of 0": {when: func(t *testing.T, f *fleet, h *host) {
 			if err := h.Control().SetMaxConcurrency(t.Context(), "a", 0, ann); err != nil {
 				t.Error(err)
 			}
-		}, reason: timer.Paused, says: "paused by ann: the database is being moved; "},
+		}, reason: timer.ReasonPaused, says: "paused by ann: the database is being moved; "},
 		"paused here": {job: timer.Timer{MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit}, when: func(t *testing.T, f *fleet, h *host) {
 			if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
 				t.Error(err)
 			}
-		}, reason: timer.Paused, says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00"},
-		"blackout":    {job: timer.Timer{Blackouts: dark}, reason: timer.BlackedOut, says: "daily 00:02 to 00:20 in UTC, until 2000-01-01T00:20:00Z at the earliest"},
-		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.LimitLocal, says: "as many runs went on here as may (MaxPerHost 1)"},
-		"store": {job: timer.Timer{OnStoreDown: timer.Skip}, when: func(_ *testing.T, f *fleet, h *host) { h.link.Inject(dlocktest.Error(errors.New("down"))) },
-			reason: timer.StoreDown, says: "did not run here, on me/1/x: store: the store did not answer: down"},
+		}, reason: timer.ReasonPaused, says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00"},
+		"blackout":    {job: timer.Timer{Blackouts: dark}, reason: timer.ReasonBlackout, says: "daily 00:02 to 00:20 in UTC, until 2000-01-01T00:20:00Z at the earliest"},
+		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.ReasonHostFull, says: "as many runs went on here as may (MaxPerHost 1)"},
+		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *fleet, h *host) { h.link.Inject(dlocktest.Error(errors.New("down"))) },
+			reason: timer.ReasonStoreDown, says: "did not run here, on me/1/x: store: the store did not answer: down"},
 		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: schedule.Every(20 * time.Second).Offset(0), Run: hang}, when: func(t *testing.T, f *fleet, h *host) {
 			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long enough to lose them, and others take them
 			h.link.Inject(dlocktest.Error(errors.New("down")))
@@ -88,7 +88,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 				}
 			}
 			h.link.Heal()
-		}, reason: timer.LimitLocal, says: "as many runs went on here as may (MaxPerHost 3)"},
+		}, reason: timer.ReasonHostFull, says: "as many runs went on here as may (MaxPerHost 3)"},
 		"removed or drained": {when: func(t *testing.T, f *fleet, h *host) {
 			time.Sleep(30*time.Second - 100*time.Millisecond)
 			h.link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.OpAcquire)
@@ -96,7 +96,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			h.stopped(t)
 			f.hosts = nil
 			h.link.Heal()
-		}, reason: timer.Draining, says: "the host was shutting down, or the timer was removed; the store has it that this host claimed it last"},
+		}, reason: timer.ReasonDraining, says: "the host was shutting down, or the timer was removed; the store has it that this host claimed it last"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestExplainMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
 		time.Sleep(30 * time.Second)
-		run := timer.Timer{Name: "run", Schedule: minutely(), OnMissed: timer.RunOnce, MissedWindow: time.Minute, Run: f.handler(0)}
+		run := timer.Timer{Name: "run", Schedule: minutely(), OnMissed: timer.CatchUpOnce, MissedWindow: time.Minute, Run: f.handler(0)}
 		skip := timer.Timer{Name: "skip", Schedule: minutely(), Run: f.handler(0)}
 		h := f.start(named("me"), run, skip, s.timer())
 		time.Sleep(2 * time.Second)

@@ -50,7 +50,7 @@ func TestFullTimerAsksRarely(t *testing.T) {
 			if n := s.n.Load() - before[i]; n < 50 || n > 61 {
 				t.Errorf("host %d asked %d times in a minute", i, n)
 			}
-			if st, _ := f.hosts[i].Status().Timer("a"); st.Skipped[timer.LimitGlobal] < 590 {
+			if st, _ := f.hosts[i].Status().Timer("a"); st.Skipped[timer.ReasonFull] < 590 {
 				t.Errorf("host %d: %+v", i, st)
 			}
 			if err := f.hosts[i].TimersSucceed(); err != nil {
@@ -63,8 +63,8 @@ func TestFullTimerAsksRarely(t *testing.T) {
 				t.Errorf("host %d has nothing to complain of after 720 ticks", i)
 			}
 			st, _ := h.Status().Timer("a")
-			if st.Silent < 700 || st.Silent > 725 {
-				t.Errorf("host %d counts %d ticks", i, st.Silent)
+			if st.TicksSinceSuccess < 700 || st.TicksSinceSuccess > 725 {
+				t.Errorf("host %d counts %d ticks", i, st.TicksSinceSuccess)
 			}
 		}
 		f.ended()
@@ -139,7 +139,7 @@ func TestFullIsForgotten(t *testing.T) {
 		h = f.start(timer.Config{}, job)
 		take(time.Hour, 2)
 		time.Sleep(time.Minute)
-		if st, _ := h.Status().Timer("a"); st.Started < 145 || st.Skipped[timer.LimitGlobal] < 400 { // one every 400 ms
+		if st, _ := h.Status().Timer("a"); st.Started < 145 || st.Skipped[timer.ReasonFull] < 400 { // one every 400 ms
 			t.Errorf("%+v", st)
 		}
 		f.ended()
@@ -161,7 +161,7 @@ func TestOnlyFullIsRemembered(t *testing.T) {
 		before, _ := h.Status().Timer("a")
 		time.Sleep(time.Second)
 		st, _ := h.Status().Timer("a")
-		if st.Skipped[timer.Paused] < 599 || st.Skipped[timer.LimitGlobal] != 0 || st.Started-before.Started < 10 {
+		if st.Skipped[timer.ReasonPaused] < 599 || st.Skipped[timer.ReasonFull] != 0 || st.Started-before.Started < 10 {
 			t.Errorf("%+v", st)
 		}
 		f.ended()

@@ -44,8 +44,8 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 		expect := func(when string, hosts, bound int) {
 			t.Helper()
 			for i, h := range f.hosts {
-				if st := h.Status(); st.Hosts != hosts || st.Timers[0].Bound != bound {
-					t.Errorf("%s: host %d: %d hosts, want %d; bound %d, want %d", when, i, st.Hosts, hosts, st.Timers[0].Bound, bound)
+				if st := h.Status(); st.Hosts != hosts || st.Timers[0].EffectiveLimit != bound {
+					t.Errorf("%s: host %d: %d hosts, want %d; bound %d, want %d", when, i, st.Hosts, hosts, st.Timers[0].EffectiveLimit, bound)
 				}
 			}
 		}
@@ -90,13 +90,13 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if st := never.Status(); st.Hosts != 0 || st.Timers[0].Bound != 0 || !st.Timers[0].Fallback {
+		if st := never.Status(); st.Hosts != 0 || st.Timers[0].EffectiveLimit != 0 || !st.Timers[0].Degraded {
 			t.Errorf("%+v", st)
 		}
 		if n, bound := gauge(t, registry, "tickslot_hosts"), gauge(t, registry, "tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsInf(bound, 1) {
 			t.Errorf("%v hosts, bound %v", n, bound)
 		}
-		if st := s.Status(); st.Hosts != 0 || st.Timers[0].Bound != 1 {
+		if st := s.Status(); st.Hosts != 0 || st.Timers[0].EffectiveLimit != 1 {
 			t.Errorf("%+v", st)
 		}
 		if n, bound := gauge(t, listless, "tickslot_hosts"), gauge(t, listless, "tickslot_effective_limit_bound"); !math.IsNaN(n) || bound != 1 {

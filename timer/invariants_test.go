@@ -39,7 +39,7 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 }
 
 // A run that loses its lease is told, by Valid and by its context, before another host can start in its slot.
-// The host is cut off from the store; the policy is Skip.
+// The host is cut off from the store; the policy is StoreDownSkip.
 //
 // Fails when lost cancels nothing (the cancel in Scheduler.lost taken out): the run never ends.
 func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
@@ -59,7 +59,7 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 			cause.Store(context.Cause(ctx))
 			return nil
 		}
-		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: run}
+		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: run}
 		first := f.start(timer.Config{}, work)
 		until(t, 5*time.Second, "the first host runs", func() bool { return len(first.Status().Timers[0].Running) == 1 })
 		taken := make(chan time.Time, 1)
@@ -142,7 +142,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		config := timer.Config{TTL: 6 * time.Second, StoreTimeout: 500 * time.Millisecond}
-		work := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour, OnStoreDown: timer.Skip,
+		work := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour, OnStoreDown: timer.StoreDownSkip,
 			Run: f.handler(2 * time.Hour)}
 		killed := f.start(config, work)
 		until(t, time.Second, "the first host runs", func() bool { return len(killed.Status().Timers[0].Running) == 1 })
@@ -173,9 +173,9 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 		f := newFleet(t)
 		var timers []timer.Timer
 		for i := range 100 { // more than attempts are allowed at once
-			policy := timer.RunLocal
+			policy := timer.StoreDownRunLocal
 			if i%2 == 0 {
-				policy = timer.Skip
+				policy = timer.StoreDownSkip
 			}
 			timers = append(timers, timer.Timer{
 				Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%7) * 300 * time.Millisecond), MaxConcurrency: 1 + i%3, OnStoreDown: policy,
@@ -246,7 +246,7 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 		for _, s := range h.Status().Timers {
 			st[s.Name] = s
 		}
-		for name, outcome := range map[string]timer.Outcome{"panics": timer.Panicked, "errs": timer.Failed, "exits": timer.Failed, "good": timer.OK} {
+		for name, outcome := range map[string]timer.Outcome{"panics": timer.OutcomePanicked, "errs": timer.OutcomeFailed, "exits": timer.OutcomeFailed, "good": timer.OutcomeOK} {
 			if st[name].Started < 99 || st[name].Last == nil || st[name].Last.Outcome != outcome {
 				t.Errorf("%s: %d runs, last %+v; want 100 and %s", name, st[name].Started, st[name].Last, outcome)
 			}
@@ -254,7 +254,7 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 		if r := st["blocks"].Running; len(r) != 1 || !r[0].Overdue || r[0].Valid {
 			t.Errorf("blocks: running %+v, want one that is overdue and, its slot not renewed, invalid", r)
 		}
-		if n := st["blocks"].Skipped[timer.LimitLocal]; n < 98 {
+		if n := st["blocks"].Skipped[timer.ReasonHostFull]; n < 98 {
 			t.Errorf("blocks: %d ticks met the local limit: a run that ignores its context must keep its place", n)
 		}
 		h.stop()

@@ -6,13 +6,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// What limits a timer: what its code says, unless people ordered another MaxConcurrency for the whole fleet. A MaxPerHost that the
+// What limits a timer: what its code says, unless MaxConcurrency is overridden in the whole fleet. A MaxPerHost that the
 // code leaves open follows it. MaxPerTick never does: who lets more runs overlap on a slow day does not mean to have each mail sent twice.
 
 // limit is MaxConcurrency as it is in force. Called with mu held, as all of these.
 func (e *entry) limit() int {
-	if ordered := e.state.view.orders.limit; ordered > 0 {
-		return ordered
+	if limit := e.state.view.overrides.limit; limit > 0 {
+		return limit
 	}
 	return e.timer.MaxConcurrency
 }

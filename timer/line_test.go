@@ -61,7 +61,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 				t.Errorf("Trigger took %v", took)
 			}
 			var x timer.Explanation
-			for tick := time.Now().Truncate(time.Second); x.Reason != timer.StoreBusy && time.Since(tick) < 10*time.Second; tick = tick.Add(-time.Second) {
+			for tick := time.Now().Truncate(time.Second); x.Reason != timer.ReasonStoreBusy && time.Since(tick) < 10*time.Second; tick = tick.Add(-time.Second) {
 				var err error
 				if x, err = h.Explain(t.Context(), "0", tick); err != nil {
 					t.Error(err)
@@ -71,7 +71,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 				t.Error(x)
 			}
 			f.stop()
-			if _, skipped := h.accounted(t); skipped[timer.StoreBusy] < 1000 || skipped[timer.Missed] != 0 {
+			if _, skipped := h.accounted(t); skipped[timer.ReasonStoreBusy] < 1000 || skipped[timer.ReasonMissed] != 0 {
 				t.Errorf("skipped %v, want a reason of its own", skipped)
 			}
 		})
@@ -151,7 +151,7 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		h.stop()
-		if d, err := third(); d != 200*time.Millisecond || !refused(err, timer.Draining) {
+		if d, err := third(); d != 200*time.Millisecond || !refused(err, timer.ReasonDraining) {
 			t.Errorf("whose host drains: %v after %v", err, d)
 		}
 		all.Wait()

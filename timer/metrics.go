@@ -162,7 +162,7 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
 	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
 	w.gauge(m.scheduleFailed, oneIf(e.state.scheduleFault != ""), name)
-	w.gauge(m.paused, oneIf(e.state.view.orders.paused), name)
+	w.gauge(m.paused, oneIf(e.state.view.overrides.paused), name)
 	w.counter(m.retries, t.retries, name)
 	w.counter(m.leasesLost, t.leasesLost, name)
 	w.counter(m.leasesExpired, t.leasesExpired, name)
@@ -175,14 +175,14 @@ func (m *metrics) write(w *series, e *entry) {
 	}
 	for reason, n := range d.skipped {
 		result := "skipped_" + string(reason)
-		if reason == Missed {
+		if reason == ReasonMissed {
 			result = "missed"
 		}
 		w.counter(m.ticks, n, name, result)
 	}
 	if t.took.count() > 0 {
-		w.counter(m.runs, t.took.count(), name, string(OK))
-		w.histogram(m.runDuration, runBounds, &t.took, name, string(OK))
+		w.counter(m.runs, t.took.count(), name, string(OutcomeOK))
+		w.histogram(m.runDuration, runBounds, &t.took, name, string(OutcomeOK))
 	}
 	for i := range t.ran {
 		r := &t.ran[i]

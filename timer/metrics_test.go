@@ -17,7 +17,7 @@ import (
 
 // Every metric passes Prometheus' linter, and tells what happened.
 //
-// Fails when store_up or fallback_active is not set anew, when lost does not let go of the slot, when a timer under Skip is
+// Fails when store_up or fallback_active is not set anew, when lost does not let go of the slot, when a timer under StoreDownSkip is
 // said to run without the store.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 			timer.Timer{Name: "ok", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "errs", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
 			timer.Timer{Name: "long", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(time.Minute)},
-			timer.Timer{Name: "skips", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "skips", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)},
 			timer.Timer{Name: "gone", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(21 * time.Second)
 		if err := h.Remove(t.Context(), "gone"); err != nil {
@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 		}
 		got := values(t, reg)
 		atLeast := map[string]float64{
-			"tickslot_ticks_total started ok": 20, "tickslot_ticks_total skipped_limit_local long": 2, "tickslot_ticks_total skipped_store skips": 15,
+			"tickslot_ticks_total started ok": 20, "tickslot_ticks_total skipped_host_full long": 2, "tickslot_ticks_total skipped_store skips": 15,
 			"tickslot_ticks_total skipped_tick_taken ok": 1,
 			"tickslot_runs_total ok ok":                  20, "tickslot_runs_total error errs": 50,
 			"tickslot_run_duration_seconds ok ok": 20, "tickslot_tick_lag_seconds ok": 20,

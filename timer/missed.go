@@ -10,19 +10,19 @@ const (
 	// lateGrace is how late a host may come to a tick before that counts as missed. A step of the wall clock or a suspended machine
 	// costs maxSleep.
 	lateGrace = maxSleep + time.Second
-	// DefaultMissedWindow is how old a missed tick may be that RunOnce still runs.
-	DefaultMissedWindow = time.Hour
+	// DefaultMissedWindow is how old a missed tick may be that CatchUpOnce still runs.
+	DefaultCatchUpWindow = time.Hour
 )
 
 // A MissedPolicy is what a host does about ticks that it comes to more than eleven seconds late, or that came due while no host was there.
-type MissedPolicy uint8
+type CatchUpPolicy uint8
 
 const (
-	// MissedDefault is RunOnce for calendars (schedule.Cron, Daily, At, and Except of these), and SkipMissed for all other schedules.
-	MissedDefault MissedPolicy = iota
-	// SkipMissed counts them and goes on with the next.
-	SkipMissed
-	// RunOnce runs the latest of them, once in the fleet, if it is no older than MissedWindow. The store decides: it must know that an
+	// MissedDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At, and Except of these), and CatchUpSkip for all other schedules.
+	CatchUpDefault CatchUpPolicy = iota
+	// CatchUpSkip counts them and goes on with the next.
+	CatchUpSkip
+	// CatchUpOnce runs the latest of them, once in the fleet, if it is no older than MissedWindow. The store decides: it must know that an
 	// earlier tick of the same schedule was claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes
 	// up for what it slept through, and one that starts for nothing. A host that slept while others did not, and one that starts in a
 	// fleet that was there, find that the tick was claimed.
@@ -35,14 +35,14 @@ const (
 	// The store knows claims and leases and nothing else. So a host that starts runs also what nobody claimed because the store was down or
 	// in quarantine, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for
 	// 40 days: a tick that is more than that after the one before is never made up for.
-	RunOnce
+	CatchUpOnce
 )
 
-func (p MissedPolicy) String() string {
+func (p CatchUpPolicy) String() string {
 	switch p {
-	case SkipMissed:
+	case CatchUpSkip:
 		return "skip_missed"
-	case RunOnce:
+	case CatchUpOnce:
 		return "run_once"
 	default:
 		return "default"
@@ -79,7 +79,7 @@ func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
 
 // missedWindow is how old a tick may be that is still made up for; 0: none is.
 func (e *entry) missedWindow() time.Duration {
-	if e.timer.OnMissed != RunOnce {
+	if e.timer.OnMissed != CatchUpOnce {
 		return 0
 	}
 	return e.timer.MissedWindow

@@ -54,7 +54,7 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				job := func(s schedule.Schedule) timer.Timer {
-					return timer.Timer{Name: "job", Schedule: s, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+					return timer.Timer{Name: "job", Schedule: s, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
 				}
 				for range 2 {
 					f.start(rarely, job(c.old))
@@ -73,7 +73,7 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 				if after, last := f.runs("job"); after != before {
 					t.Errorf("the deployment started a run, of %v", last)
 				}
-				if skipped := f.ended(); skipped[timer.TickFirst] != 2 {
+				if skipped := f.ended(); skipped[timer.ReasonTickFirst] != 2 {
 					t.Errorf("skipped %v", skipped)
 				}
 				f.start(rarely, job(c.new))
@@ -164,7 +164,7 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				c.job.Name, c.job.Schedule, c.job.MaxRunTime, c.job.Run = "job", schedule.Cron("0 * * * *", ""), 2*time.Hour, f.handler(70*time.Minute)
-				c.job.OnStoreDown = timer.Skip
+				c.job.OnStoreDown = timer.StoreDownSkip
 				time.Sleep(30 * time.Minute)
 				for range c.hosts {
 					f.start(timer.Config{}, c.job)
@@ -204,7 +204,7 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: schedule.Cron("0 * * * *", ""), OnStoreDown: timer.Skip, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "job", Schedule: schedule.Cron("0 * * * *", ""), OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Second)}
 		time.Sleep(30 * time.Minute)
 		h := f.start(timer.Config{}, job)
 		sleepUntil(at(1, 1, 50))
@@ -259,17 +259,17 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 
 // An operator who lets more runs overlap on a slow day does not have each mail sent twice; with fewer, no tick has more starts either.
 //
-// Fails when claim lets Max follow the ordered limit.
-func TestAnOrderedLimitDoesNotRaiseTheRate(t *testing.T) {
-	for _, c := range []struct{ inCode, ordered, runs int }{{1, 2, 60}, {1, 100, 60}, {2, 5, 120}, {3, 1, 180}} {
-		t.Run(fmt.Sprintf("%d in code, %d ordered", c.inCode, c.ordered), func(t *testing.T) {
+// Fails when claim lets Max follow the limit override.
+func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
+	for _, c := range []struct{ inCode, override, runs int }{{1, 2, 60}, {1, 100, 60}, {2, 5, 120}, {3, 1, 180}} {
+		t.Run(fmt.Sprintf("%d in code, %d overridden", c.inCode, c.override), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				for i := range 3 { // their clocks differ by more than a run takes, so that slots are free again
 					h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode, Run: f.handler(time.Second)})
 					timer.SetSkew(h.Scheduler, -time.Duration(i)*2*time.Second)
 				}
-				if err := f.hosts[0].Control().SetMaxConcurrency(t.Context(), "job", c.ordered, ann); err != nil {
+				if err := f.hosts[0].Control().SetMaxConcurrency(t.Context(), "job", c.override, ann); err != nil {
 					t.Fatal(err)
 				}
 				sleepUntil(at(1, 0, 0).Add(30 * time.Second))
@@ -279,7 +279,7 @@ func TestAnOrderedLimitDoesNotRaiseTheRate(t *testing.T) {
 				if _, most := f.watch.ticks("job"); runs-before != c.runs || most > c.inCode {
 					t.Errorf("%d runs of 60 ticks, up to %d of one; want %d, %d", runs-before, most, c.runs, c.inCode)
 				}
-				if st, _ := f.hosts[0].Status().Timer("job"); st.MaxPerTick != c.inCode || st.MaxConcurrency != c.ordered {
+				if st, _ := f.hosts[0].Status().Timer("job"); st.MaxPerTick != c.inCode || st.MaxConcurrency != c.override {
 					t.Errorf("%+v", st)
 				}
 				f.ended()

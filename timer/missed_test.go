@@ -81,7 +81,7 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 		t.Run(fmt.Sprintf("%d hosts, %d per tick, %d missed, %v apart", c.hosts, c.perTick, c.ticks, c.apart), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: c.perTick, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: c.perTick, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
 				up := func(apart time.Duration) {
 					for range c.hosts {
 						f.start(timer.Config{}, job)
@@ -150,22 +150,22 @@ func TestNotMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		hourly := schedule.Every(time.Hour).Offset(0)
-		job := func(name string, window time.Duration, policy timer.MissedPolicy) timer.Timer {
+		job := func(name string, window time.Duration, policy timer.CatchUpPolicy) timer.Timer {
 			return timer.Timer{Name: name, Schedule: hourly, OnMissed: policy, MissedWindow: window, Run: f.handler(time.Second)}
 		}
-		old := []timer.Timer{job("narrow", 30*time.Minute, timer.RunOnce), job("wide", 31*time.Minute, timer.RunOnce), job("skip", 0, timer.SkipMissed)}
+		old := []timer.Timer{job("narrow", 30*time.Minute, timer.CatchUpOnce), job("wide", 31*time.Minute, timer.CatchUpOnce), job("skip", 0, timer.CatchUpSkip)}
 		f.start(timer.Config{}, old...)
 		time.Sleep(90 * time.Minute) // 01:30
 		f.ended()
 		time.Sleep(time.Hour + time.Second) // 02:30:01
-		h := f.start(timer.Config{}, append(old, job("new", 0, timer.RunOnce))...)
+		h := f.start(timer.Config{}, append(old, job("new", 0, timer.CatchUpOnce))...)
 		time.Sleep(time.Minute)
 		for name, want := range map[string]int{"narrow": 1, "wide": 2, "skip": 1, "new": 0} {
 			if n, _ := f.runs(name); n != want {
 				t.Errorf("%s: %d runs, want %d", name, n, want)
 			}
 		}
-		if st, _ := h.Status().Timer("new"); st.Skipped[timer.TickFirst] != 1 {
+		if st, _ := h.Status().Timer("new"); st.Skipped[timer.ReasonTickFirst] != 1 {
 			t.Errorf("a new timer: %+v", st)
 		}
 		for _, name := range []string{"narrow", "skip"} {
@@ -179,7 +179,7 @@ func TestNotMissed(t *testing.T) {
 
 // Calendars are made up for unless they say otherwise, also their very last tick; other schedules are not.
 //
-// Fails when take drops what was missed of a schedule that has ended, or when withDefaults leaves SkipMissed to calendars.
+// Fails when take drops what was missed of a schedule that has ended, or when withDefaults leaves CatchUpSkip to calendars.
 func TestMissedByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -240,7 +240,7 @@ func TestMissedBySleeping(t *testing.T) {
 		}
 		for _, h := range f.hosts {
 			st, _ := h.Status().Timer("job")
-			if st.Ticks-st.Skipped[timer.TickFirst] != 5 { // each host began with one that nobody had missed
+			if st.Ticks-st.Skipped[timer.ReasonTickFirst] != 5 { // each host began with one that nobody had missed
 				t.Errorf("%d ticks accounted for, want all 5", st.Ticks)
 			}
 			for reason, n := range st.Skipped {
@@ -260,14 +260,14 @@ func TestMissedBySleeping(t *testing.T) {
 		asleep, hosts int
 		starts        int
 	}{
-		{"all", timer.Timer{OnMissed: timer.RunOnce}, 3, 3, 1},
-		{"all, three per tick", timer.Timer{OnMissed: timer.RunOnce, MaxConcurrency: 3}, 3, 3, 1},
+		{"all", timer.Timer{OnMissed: timer.CatchUpOnce}, 3, 3, 1},
+		{"all, three per tick", timer.Timer{OnMissed: timer.CatchUpOnce, MaxConcurrency: 3}, 3, 3, 1},
 		{"all, skip", timer.Timer{}, 3, 3, 0},
-		{"one", timer.Timer{OnMissed: timer.RunOnce}, 1, 3, 1},
-		{"one, three per tick", timer.Timer{OnMissed: timer.RunOnce, MaxConcurrency: 3}, 1, 3, 2},
-		{"all, and long ago", timer.Timer{OnMissed: timer.RunOnce, MissedWindow: 4 * time.Minute}, 3, 3, 0},
-		{"all, without a limit per tick", timer.Timer{OnMissed: timer.RunOnce, MaxConcurrency: 9, MaxPerTick: timer.NoLimit}, 3, 3, 3},
-		{"one alone", timer.Timer{OnMissed: timer.RunOnce, LocalOnly: true}, 1, 1, 1},
+		{"one", timer.Timer{OnMissed: timer.CatchUpOnce}, 1, 3, 1},
+		{"one, three per tick", timer.Timer{OnMissed: timer.CatchUpOnce, MaxConcurrency: 3}, 1, 3, 2},
+		{"all, and long ago", timer.Timer{OnMissed: timer.CatchUpOnce, MissedWindow: 4 * time.Minute}, 3, 3, 0},
+		{"all, without a limit per tick", timer.Timer{OnMissed: timer.CatchUpOnce, MaxConcurrency: 9, MaxPerTick: timer.NoLimit}, 3, 3, 3},
+		{"one alone", timer.Timer{OnMissed: timer.CatchUpOnce, LocalOnly: true}, 1, 1, 1},
 		{"one alone, skip", timer.Timer{LocalOnly: true}, 1, 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestMissedBySleeping(t *testing.T) {
 				if starts != c.starts {
 					t.Errorf("%d runs of the latest tick that was missed, want %d (skipped %v)", starts, c.starts, skipped)
 				}
-				if skipped[timer.Missed] < uint64(2*c.asleep) {
+				if skipped[timer.ReasonMissed] < uint64(2*c.asleep) {
 					t.Errorf("skipped %v: each that slept missed two ticks before the latest", skipped)
 				}
 			})
@@ -292,7 +292,7 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		time.Sleep(15 * time.Minute)
-		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.RunOnce, LocalOnly: true, Run: f.handler(0)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, LocalOnly: true, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		if st, _ := h.Status().Timer("job"); st.Ticks != 0 || st.Started != 0 {
 			t.Errorf("%+v", st)
@@ -327,7 +327,7 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				job := c.job
-				job.Name, job.OnMissed, job.Run = "job", timer.RunOnce, f.handler(time.Second)
+				job.Name, job.OnMissed, job.Run = "job", timer.CatchUpOnce, f.handler(time.Second)
 				if job.Schedule == nil {
 					job.Schedule = tenMinutes
 				}
@@ -372,7 +372,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 		t.Run(fmt.Sprintf("breaker open %v", open), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
 				f.start(timer.Config{}, job)
 				time.Sleep(15 * time.Minute)
 				f.ended()
@@ -388,13 +388,13 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 				}
 				h := f.startOn(link, timer.Config{}, many...)
 				if open {
-					until(t, time.Minute, "the breaker is open", func() bool { return h.Status().Store.Open })
+					until(t, time.Minute, "the breaker is open", func() bool { return h.Status().Store.BreakerOpen })
 					if err := h.Register(job); err != nil {
 						t.Fatal(err)
 					}
 				}
 				time.Sleep(time.Minute)
-				if st, _ := h.Status().Timer("job"); st.Started != 0 || st.Skipped[timer.StoreDown] != 1 || st.Ticks != 1 {
+				if st, _ := h.Status().Timer("job"); st.Started != 0 || st.Skipped[timer.ReasonStoreDown] != 1 || st.Ticks != 1 {
 					t.Errorf("%+v", st)
 				}
 				link.Heal()
@@ -414,7 +414,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 func TestMissedDuringQuarantine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
 		f.start(timer.Config{}, job)
 		time.Sleep(15 * time.Minute)
 		f.ended()
@@ -435,7 +435,7 @@ func TestMissedDuringQuarantine(t *testing.T) {
 			t.Errorf("%d runs, the last of %v", n, last)
 		}
 		skipped := f.ended()
-		if skipped[timer.TickTaken] != 2 {
+		if skipped[timer.ReasonTickTaken] != 2 {
 			t.Errorf("skipped %v", skipped)
 		}
 	})
@@ -449,7 +449,7 @@ func TestManyMissedAtOnce(t *testing.T) {
 		f := newFleet(t)
 		timers := many(1000, tenMinutes, f.handler(time.Second))
 		for i := range timers {
-			timers[i].OnMissed, timers[i].MaxConcurrency = timer.RunOnce, 1
+			timers[i].OnMissed, timers[i].MaxConcurrency = timer.CatchUpOnce, 1
 		}
 		f.start(timer.Config{}, timers...)
 		time.Sleep(15 * time.Minute)
@@ -470,7 +470,7 @@ func TestManyMissedAtOnce(t *testing.T) {
 	})
 }
 
-// Hosts come and go at random for a day, some sleep, the store has hiccups: no tick of a RunOnce timer runs twice, each
+// Hosts come and go at random for a day, some sleep, the store has hiccups: no tick of a CatchUpOnce timer runs twice, each
 // that somebody could run within the window does, and the books of every host are right.
 //
 // Fails when take accounts for no missed tick, and as the tests above do.
@@ -480,7 +480,7 @@ func TestMissedAtRandom(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				chance := rand.New(rand.NewPCG(seed, 0))
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.RunOnce, OnStoreDown: timer.Skip, Run: f.handler(time.Second),
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Second),
 					Jitter: []float64{0, .5}[seed%2], SpreadStart: []time.Duration{0, time.Hour}[seed/2%2]}
 				naps := map[*host]*sleeper{}
 				for range 500 {

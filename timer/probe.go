@@ -61,7 +61,7 @@ func (s *Scheduler) startProbing() (stop func() (leave func()), first <-chan err
 	}()
 	return func() func() {
 		close(until)
-		<-done // an acquire and a release, or one call that reads orders, at most; each bounded by StoreTimeout
+		<-done // an acquire and a release, or one call that reads overrides, at most; each bounded by StoreTimeout
 		return func() {
 			if p.host != nil {
 				_ = p.host.Release(s.base) // what the store does not answer, ends with its TTL
@@ -117,7 +117,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	name, err := p.ask()
 	s := p.s
 	s.lock()
-	if s.greeting && reasonOf(err) == StoreSetup {
+	if s.greeting && reasonOf(err) == ReasonStoreSetup {
 		s.unlock()
 		p.tellFirst(err) // Run returns it, so that nobody need log it
 		return
@@ -126,7 +126,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	s.endPauses()
 	_ = s.store.heard(name, err)
 	s.foundWrong(err)
-	if why := reasonOf(err); err != nil && (why == StoreDown || why == StoreSetup) {
+	if why := reasonOf(err); err != nil && (why == ReasonStoreDown || why == ReasonStoreSetup) {
 		s.unlock()
 		p.askElsewhere(until, name)
 		s.lock()
@@ -143,7 +143,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	p.tellFirst(nil)
 	p.askTroubled(until)
 	s.rejoin(until)
-	s.learnOrders(until)
+	s.learnOverrides(until)
 	select {
 	case <-until:
 	default:
@@ -168,7 +168,7 @@ func (s *Scheduler) foundWrong(err error) {
 	switch {
 	case !failed:
 		s.ownFault = nil
-	case reasonOf(err) == StoreFault:
+	case reasonOf(err) == ReasonStoreFault:
 		if s.ownFault == nil {
 			s.say(slog.LevelWarn, "timer: the store found something wrong with what hosts keep there for themselves; timers go on", "store", s.store.label, "err", err)
 		}
@@ -186,7 +186,7 @@ func (p *prober) ask() (name string, err error) {
 		}
 		p.host = host
 		p.s.lock()
-		p.s.hearOrders(host.Info().Version)
+		p.s.hearUpdate(host.Info().Version)
 		p.s.unlock()
 		return hostsLock, nil
 	}

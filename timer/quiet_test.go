@@ -28,7 +28,7 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 		timers := many(1000, schedule.Every(5*time.Second), func(context.Context) error { return nil })
 		for i := range timers {
 			if i%2 == 0 {
-				timers[i].OnStoreDown = timer.Skip
+				timers[i].OnStoreDown = timer.StoreDownSkip
 			}
 		}
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
@@ -111,7 +111,7 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 		timers := many(1000, schedule.Every(time.Hour), f.handler(20*time.Minute))
 		for i := range timers {
 			if i%2 == 0 {
-				timers[i].OnStoreDown = timer.Skip
+				timers[i].OnStoreDown = timer.StoreDownSkip
 			}
 		}
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
@@ -173,7 +173,7 @@ func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
 			timer.Timer{Name: "fails", Schedule: schedule.Every(time.Second), Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Millisecond},
 				Run: func(context.Context) error { runs.Add(1); return errors.New("failed") }},
 			timer.Timer{Name: "panics", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { panic("a handler") }},
-			timer.Timer{Name: "long", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
+			timer.Timer{Name: "long", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
 		time.Sleep(time.Minute)
@@ -223,7 +223,7 @@ func TestI10HostileErrorsHarmNobody(t *testing.T) {
 	})
 }
 
-// panickingControl is a store whose orders panic.
+// panickingControl is a store whose control panics.
 type panickingControl struct{ dlock.DistributedLock }
 
 func (panickingControl) Update(context.Context, string, dlock.Update) error { panic("a driver") }
@@ -241,21 +241,21 @@ type panickingList struct{ panickingControl }
 
 func (panickingList) List(context.Context, string, int) ([]dlock.LeaseInfo, error) { panic("a driver") }
 
-// A store that panics is an error of each order.
+// A store that panics is an error of each call.
 //
-// Fails when order, Revoke or List is called outside of a recover.
+// Fails when Update, Revoke or List is called outside of a recover.
 func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	for _, store := range []dlock.DistributedLock{panickingControl{}, panickingList{}} {
 		c, by := timer.NewControl(store), dlock.Origin{By: "me"}
-		_, ordersErr := c.Inspect(t.Context(), "a")
+		_, inspectErr := c.Inspect(t.Context(), "a")
 		for what, err := range map[string]error{
 			"Pause":               c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
 			"Resume":              c.Resume(t.Context(), "a", by),
 			"SetMaxConcurrency":   c.SetMaxConcurrency(t.Context(), "a", 1, by),
 			"ResetMaxConcurrency": c.ResetMaxConcurrency(t.Context(), "a", by),
 			"Trigger":             c.Trigger(t.Context(), "a", by),
-			"ForceRelease":        c.ForceRelease(t.Context(), "a", 0, by),
-			"Orders":              ordersErr,
+			"CancelRun":           c.CancelRun(t.Context(), "a", 0, by),
+			"Inspect":             inspectErr,
 		} {
 			if err == nil || !strings.Contains(err.Error(), "panicked") {
 				t.Errorf("%T: %s: %v", store, what, err)
@@ -271,7 +271,7 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	var log logText
 	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
-		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: run},
+		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: run},
 		timer.Timer{Name: "b", Schedule: schedule.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit, MaxRunTime: time.Minute, Run: run})
 	if err != nil {
 		t.Fatal(err)

@@ -10,41 +10,38 @@ import (
 type Reason string
 
 const (
-	Missed      Reason = "missed"       // this host was late, and OnMissed says not to run it, or a later tick is tried
-	BlackedOut  Reason = "blackout"     // it fell into a blackout of its timer or of the scheduler
-	LimitLocal  Reason = "limit_local"  // MaxPerHost runs go on here
-	LimitGlobal Reason = "limit_global" // MaxConcurrency runs go on in the fleet
-	TickTaken   Reason = "tick_taken"   // the tick has had its MaxPerTick starts
-	TickFirst   Reason = "tick_first"   // a tick before this host's start: none of this schedule was claimed before, so it was not missed
-	TickHeld    Reason = "tick_held"    // a tick before this host's start: a run went on when it came due, so hosts were there and skipped it
-	TickLate    Reason = "tick_late"    // another host has claimed a later tick: this host's clock is behind, or it was paused
-	TickAhead   Reason = "tick_ahead"   // this host's clock is more than five seconds ahead of the store's
-	Quarantine  Reason = "quarantine"   // the store restarted and must wait until old leases have ended
-	Paused      Reason = "paused"       // somebody paused the timer
-	StoreDown   Reason = "store"        // the store did not answer and OnStoreDown is Skip, or the tick was missed and nobody knows whether it ran
-	StoreSetup  Reason = "store_setup"  // the store can serve no timer until somebody mends it (dlock.ErrSetup), whatever OnStoreDown says
-	StoreFault  Reason = "store_fault"  // the store found something wrong at a key of this timer (dlock.ErrFault), whatever OnStoreDown says
-	StoreBusy   Reason = "store_busy"   // this host had 64 calls to the store under way until the next tick came due: it answers slowly, or too much is due at once
-	Rejoining   Reason = "rejoining"    // the store is back, and runs that went on without it hold no slot yet
-	Draining    Reason = "draining"     // the host is shutting down
-	NotRunning  Reason = "not_running"  // Trigger before Run, or after it
+	ReasonMissed     Reason = "missed"      // this host was late, and OnMissed says not to run it, or a later tick is tried
+	ReasonBlackout   Reason = "blackout"    // it fell into a blackout of its timer or of the scheduler
+	ReasonHostFull   Reason = "host_full"   // MaxPerHost runs go on here
+	ReasonFull       Reason = "full"        // MaxConcurrency runs go on in the fleet
+	ReasonTickTaken  Reason = "tick_taken"  // the tick has had its MaxPerTick starts
+	ReasonTickFirst  Reason = "tick_first"  // a tick before this host's start: none of this schedule was claimed before, so it was not missed
+	ReasonTickHeld   Reason = "tick_held"   // a tick before this host's start: a run went on when it came due, so hosts were there and skipped it
+	ReasonTickLate   Reason = "tick_late"   // another host has claimed a later tick: this host's clock is behind, or it was paused
+	ReasonTickAhead  Reason = "tick_ahead"  // this host's clock is more than five seconds ahead of the store's
+	ReasonQuarantine Reason = "quarantine"  // the store restarted and must wait until old leases have ended
+	ReasonPaused     Reason = "paused"      // somebody paused the timer
+	ReasonStoreDown  Reason = "store"       // the store did not answer and OnStoreDown is StoreDownSkip, or the tick was missed and nobody knows whether it ran
+	ReasonStoreSetup Reason = "store_setup" // the store can serve no timer until somebody mends it (dlock.ErrSetup), whatever OnStoreDown says
+	ReasonStoreFault Reason = "store_fault" // the store found something wrong at a key of this timer (dlock.ErrFault), whatever OnStoreDown says
+	ReasonStoreBusy  Reason = "store_busy"  // this host had 64 calls to the store under way until the next tick came due: it answers slowly, or too much is due at once
+	ReasonRejoining  Reason = "rejoining"   // the store is back, and runs that went on without it hold no slot yet
+	ReasonDraining   Reason = "draining"    // the host is shutting down
+	ReasonNotRunning Reason = "not_running" // Trigger before Run, or after it
 )
 
 // reasonOf translates what the store said.
 func reasonOf(err error) Reason {
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-		if no.Reason == dlock.ReasonFull {
-			return LimitGlobal
-		}
-		return Reason(no.Reason) // the others have the same names
+		return Reason(no.Reason) // they have the same names
 	}
 	switch {
 	case matches(err, dlock.ErrSetup):
-		return StoreSetup
+		return ReasonStoreSetup
 	case matches(err, dlock.ErrFault):
-		return StoreFault
+		return ReasonStoreFault
 	default:
-		return StoreDown
+		return ReasonStoreDown
 	}
 }
 

@@ -109,7 +109,7 @@ func TestLeastRecentDoesNotWaitWithoutTheStore(t *testing.T) {
 		time.Sleep(time.Minute)
 		until(t, time.Minute, "the breakers are open", func() bool {
 			for _, h := range f.hosts {
-				if !h.Status().Store.Open {
+				if !h.Status().Store.BreakerOpen {
 					return false
 				}
 			}
@@ -167,7 +167,7 @@ func TestStandingBackIsAccountedFor(t *testing.T) {
 				f.stop()
 				continue
 			}
-			if skipped := f.ended(); skipped[timer.Draining] != 5 {
+			if skipped := f.ended(); skipped[timer.ReasonDraining] != 5 {
 				t.Errorf("skipped %v", skipped)
 			}
 		}
@@ -197,7 +197,7 @@ func TestStoodBackThenQuarantined(t *testing.T) {
 		if n := f.watch.startsOf("a", tick.UTC()); n != 0 {
 			t.Errorf("%d runs started in a blackout", n)
 		}
-		if skipped := f.ended(); skipped[timer.BlackedOut] != 5 {
+		if skipped := f.ended(); skipped[timer.ReasonBlackout] != 5 {
 			t.Errorf("skipped %v", skipped)
 		}
 	})

@@ -99,7 +99,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	e.endWaits()
 	s.dropTicks(e)
 	if t, waited := s.line.takeOut(e); waited {
-		s.skip(e, t.at, Draining, nil)
+		s.skip(e, t.at, ReasonDraining, nil)
 		s.leave(e)
 	}
 	s.line.dismiss(e)

@@ -67,7 +67,7 @@ func (s *Scheduler) tellTogether(entries []*entry) {
 type resolved struct {
 	concurrency, perTick, perHost int
 	runTime                       time.Duration
-	missed                        MissedPolicy
+	missed                        CatchUpPolicy
 	shared                        bool
 	storeDown                     StoreDownPolicy // if it is
 }

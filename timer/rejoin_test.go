@@ -22,7 +22,7 @@ import (
 //
 // Fails when try and attempt do not look whether the timer is rejoining, when rejoin adopts nothing, and when orphan finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
-	for _, policy := range []timer.StoreDownPolicy{timer.RunLocal, timer.Skip} {
+	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		for name, down := range outages {
 			t.Run(fmt.Sprintf("%s/%s", policy, name), func(t *testing.T) {
 				bubble(t, func(t *testing.T) { rejoin(t, policy, down) })
@@ -86,11 +86,11 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		most = max(most, n)
 	}
 	switch {
-	case policy == timer.Skip && most > limit:
+	case policy == timer.StoreDownSkip && most > limit:
 		t.Errorf("%d handlers during the outage, the limit is %d", most, limit)
-	case policy == timer.RunLocal && most > hosts*perHost:
+	case policy == timer.StoreDownRunLocal && most > hosts*perHost:
 		t.Errorf("%d handlers during the outage, the bound is %d", most, hosts*perHost)
-	case policy == timer.RunLocal && most <= limit && down != dlocktest.Short:
+	case policy == timer.StoreDownRunLocal && most <= limit && down != dlocktest.Short:
 		t.Errorf("%d handlers during the outage: too weak to tell", most)
 	}
 	for _, h := range f.hosts {
@@ -124,7 +124,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		}
 		before = without
 	}
-	if policy == timer.RunLocal && down != dlocktest.Short && (began == 0 || before != 0) {
+	if policy == timer.StoreDownRunLocal && down != dlocktest.Short && (began == 0 || before != 0) {
 		t.Errorf("%d handlers without a slot when the store was back, and %d two minutes later", began, before)
 	}
 	until(t, time.Minute, "the limit is reached again", func() bool { n, _ := count(); return n == limit })
@@ -162,7 +162,7 @@ func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
 		}
 		h.link.Heal()
 		until(t, 15*time.Second, "it has a slot", func() bool { return r.Valid() })
-		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Fallback || len(st.Running) != 1 || !st.Running[0].Valid {
+		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Degraded || len(st.Running) != 1 || !st.Running[0].Valid {
 			t.Errorf("after the outage: degraded %v, slot %d, fence %d, %+v", r.Degraded(), r.Slot(), r.Fence(), st)
 		}
 		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 1 {
@@ -195,7 +195,7 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 			}
 			return running()[0].Valid
 		})
-		if st := h.Status().Timers[0]; st.Skipped[timer.Rejoining] != 1 {
+		if st := h.Status().Timers[0]; st.Skipped[timer.ReasonRejoining] != 1 {
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(2 * time.Second)

@@ -69,7 +69,7 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				st, _ = h.Status().Timer("a")
-				if len(h.Status().Timers) != 1 || st.Removed || len(st.Running) != 1 || st.Skipped[timer.LimitLocal] < 9 || st.Next.IsZero() {
+				if len(h.Status().Timers) != 1 || st.Removed || len(st.Running) != 1 || st.Skipped[timer.ReasonHostFull] < 9 || st.Next.IsZero() {
 					t.Errorf("its successor: %+v", st)
 				}
 				if v := values(t, reg); v["tickslot_runs_overdue a"] != 1 {

@@ -25,7 +25,7 @@ const (
 //
 // No further attempt is made once the run's context has ended (its lease was lost, MaxRunTime, draining took too long), once draining has
 // begun, or once the timer was removed; nor is a wait begun that would outlast MaxRunTime. The run then ends as its last attempt did,
-// or with the reason its context has. A run that goes on without the store (RunLocal) is retried, too. A crash of the host is not
+// or with the reason its context has. A run that goes on without the store (StoreDownRunLocal) is retried, too. A crash of the host is not
 // retried: the run is gone with it.
 type Retry struct {
 	// MaxAttempts is how often the handler is called at most, the first time included. 1 to 1,000. Default 1: no retry.

@@ -118,7 +118,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 			if st.Ticks != 1 || st.Started != 1 || len(st.Skipped) != 0 {
 				t.Errorf("%s: %+v, want one tick that started one run", name, st)
 			}
-			if res := last(t, h, name); res.Attempts != most || res.Outcome != timer.Failed || res.Err != errFlaky || res.Took < a.at[most-1].Sub(a.at[0]) {
+			if res := last(t, h, name); res.Attempts != most || res.Outcome != timer.OutcomeFailed || res.Err != errFlaky || res.Took < a.at[most-1].Sub(a.at[0]) {
 				t.Errorf("%s: ended as %+v", name, res)
 			}
 		}
@@ -175,7 +175,7 @@ func TestRetryThenSuccess(t *testing.T) {
 		other := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Run: func(context.Context) error { return errFlaky }})
 		trigger(t, h, "a")
 		time.Sleep(time.Minute)
-		if res := last(t, h, "a"); res.Outcome != timer.OK || res.Err != nil || res.Attempts != 3 || a.calls() != 3 {
+		if res := last(t, h, "a"); res.Outcome != timer.OutcomeOK || res.Err != nil || res.Attempts != 3 || a.calls() != 3 {
 			t.Errorf("%d calls, %+v", a.calls(), res)
 		}
 		trigger(t, other, "a")
@@ -221,7 +221,7 @@ func TestPermanent(t *testing.T) {
 			trigger(t, h, c.name)
 			time.Sleep(time.Minute)
 			res := last(t, h, c.name)
-			if a.calls() != c.calls || res.Attempts != c.calls || res.Outcome != timer.Failed || res.Err != c.result || !errors.Is(res.Err, errFlaky) {
+			if a.calls() != c.calls || res.Attempts != c.calls || res.Outcome != timer.OutcomeFailed || res.Err != c.result || !errors.Is(res.Err, errFlaky) {
 				t.Errorf("%s: %d calls, %+v", c.name, a.calls(), res)
 			}
 		}
@@ -253,13 +253,13 @@ func TestI10RetryIf(t *testing.T) {
 			calls   int
 			outcome timer.Outcome
 		}{
-			{"yes", fails(errFlaky), func(err error) bool { return err == errFlaky }, 3, timer.Failed},
-			{"no", fails(errFlaky), func(err error) bool { return err != errFlaky }, 1, timer.Failed},
-			{"panic", boom, nil, 1, timer.Panicked},
-			{"panic, yes", boom, isPanic, 3, timer.Panicked},
-			{"If panics", fails(errFlaky), func(error) bool { panic("no") }, 1, timer.Failed},
-			{"If exits", fails(errFlaky), func(error) bool { runtime.Goexit(); return true }, 1, timer.Failed},
-			{"treacherous", fails(treacherous{}), nil, 1, timer.Failed},
+			{"yes", fails(errFlaky), func(err error) bool { return err == errFlaky }, 3, timer.OutcomeFailed},
+			{"no", fails(errFlaky), func(err error) bool { return err != errFlaky }, 1, timer.OutcomeFailed},
+			{"panic", boom, nil, 1, timer.OutcomePanicked},
+			{"panic, yes", boom, isPanic, 3, timer.OutcomePanicked},
+			{"If panics", fails(errFlaky), func(error) bool { panic("no") }, 1, timer.OutcomeFailed},
+			{"If exits", fails(errFlaky), func(error) bool { runtime.Goexit(); return true }, 1, timer.OutcomeFailed},
+			{"treacherous", fails(treacherous{}), nil, 1, timer.OutcomeFailed},
 		}
 		var timers []timer.Timer
 		for _, c := range cases {
@@ -281,7 +281,7 @@ func TestI10RetryIf(t *testing.T) {
 				if res.Attempts != c.calls || res.Outcome != c.outcome {
 					t.Errorf("%s: %+v, want %d attempts and %q", name, res, c.calls, c.outcome)
 				}
-				if _, isPanic := res.Err.(*timer.PanicError); isPanic != (c.outcome == timer.Panicked) || !isPanic && res.Err != errFlaky && res.Err != (treacherous{}) {
+				if _, isPanic := res.Err.(*timer.PanicError); isPanic != (c.outcome == timer.OutcomePanicked) || !isPanic && res.Err != errFlaky && res.Err != (treacherous{}) {
 					t.Errorf("%s: %v", name, res.Err)
 				}
 				trigger(t, h, name) // its place and its slot are free
@@ -312,7 +312,7 @@ func TestI10GoexitInARetry(t *testing.T) {
 		}})
 		trigger(t, h, "a")
 		time.Sleep(time.Minute)
-		if res := last(t, h, "a"); calls != 2 || res.Attempts != 2 || res.Outcome != timer.Failed || !strings.Contains(res.Err.Error(), "Goexit") {
+		if res := last(t, h, "a"); calls != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeFailed || !strings.Contains(res.Err.Error(), "Goexit") {
 			t.Errorf("%d calls, %+v", calls, res)
 		}
 		trigger(t, h, "a")
@@ -361,7 +361,7 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 			t.Errorf("Run returned %v after it was told to, want as soon as the last handler did", took)
 		}
 		for name, want := range map[string]int{"waits": 1, "quick": quick.calls(), "busy": 1} {
-			if res := last(t, h, name); res.Attempts != want || res.Outcome != timer.Failed || res.Err != errFlaky {
+			if res := last(t, h, name); res.Attempts != want || res.Outcome != timer.OutcomeFailed || res.Err != errFlaky {
 				t.Errorf("%s: %+v, want %d attempts, and failed", name, res, want)
 			}
 			if list, _ := f.store.List(t.Context(), "timer:"+name, 1); len(list) != 0 {
@@ -395,12 +395,12 @@ func TestRetryKeepsToMaxRunTime(t *testing.T) {
 				Retry: timer.Retry{MaxAttempts: 9, FirstWait: 4 * time.Second, MaxWait: 40 * time.Second}}) // 2 to 4 s, 4 to 8 s, 8 to 16 s
 		trigger(t, h, "slow", "fails")
 		time.Sleep(20 * time.Second)
-		if res := last(t, h, "slow"); slow != 2 || res.Attempts != 2 || res.Outcome != timer.TimedOut || res.Took != 10*time.Second {
+		if res := last(t, h, "slow"); slow != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeTimedOut || res.Took != 10*time.Second {
 			t.Errorf("slow: %d calls, %+v", slow, res)
 		}
 		res := last(t, h, "fails")
 		end := fails.at[len(fails.at)-1]
-		if res.Outcome != timer.Failed || res.Attempts != len(fails.at) || res.Attempts < 2 || res.Took != end.Sub(fails.at[0]) || end.Sub(began) >= 10*time.Second {
+		if res.Outcome != timer.OutcomeFailed || res.Attempts != len(fails.at) || res.Attempts < 2 || res.Took != end.Sub(fails.at[0]) || end.Sub(began) >= 10*time.Second {
 			t.Errorf("fails: attempts at %v, %+v; want it to end with the last attempt that MaxRunTime has room for", fails.at, res)
 		}
 		f.stop()
@@ -417,7 +417,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 		retry := timer.Retry{MaxAttempts: 2, FirstWait: 20 * time.Minute}
 		saw := map[string]*attempts{}
 		var timers []timer.Timer
-		for name, policy := range map[string]timer.StoreDownPolicy{"skips": timer.Skip, "goes on": timer.RunLocal, "revoked": timer.RunLocal} {
+		for name, policy := range map[string]timer.StoreDownPolicy{"skips": timer.StoreDownSkip, "goes on": timer.StoreDownRunLocal, "revoked": timer.StoreDownRunLocal} {
 			saw[name] = &attempts{script: []error{errFlaky}}
 			timers = append(timers, timer.Timer{Name: name, OnStoreDown: policy, Retry: retry, Run: saw[name].handle})
 		}
@@ -427,16 +427,16 @@ func TestRetryAfterALostLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(dlock.DefaultTTL)
-		if res := last(t, h, "revoked"); res.Outcome != timer.LeaseLost || res.Attempts != 1 || res.Err != errFlaky {
+		if res := last(t, h, "revoked"); res.Outcome != timer.OutcomeLeaseLost || res.Attempts != 1 || res.Err != errFlaky {
 			t.Errorf("revoked: %+v", res)
 		}
 		h.link.Inject(dlocktest.Hang)
 		time.Sleep(dlock.DefaultTTL + 2*dlock.DefaultStoreTimeout) // the release is tried in vain
-		if res := last(t, h, "skips"); res.Outcome != timer.LeaseLost || res.Attempts != 1 || res.Took > 2*dlock.DefaultTTL {
+		if res := last(t, h, "skips"); res.Outcome != timer.OutcomeLeaseLost || res.Attempts != 1 || res.Took > 2*dlock.DefaultTTL {
 			t.Errorf("skips: %+v", res)
 		}
 		time.Sleep(time.Hour)
-		if res := last(t, h, "goes on"); res.Outcome != timer.Failed || res.Attempts != 2 || !saw["goes on"].runs[1].degraded {
+		if res := last(t, h, "goes on"); res.Outcome != timer.OutcomeFailed || res.Attempts != 2 || !saw["goes on"].runs[1].degraded {
 			t.Errorf("goes on: %+v, %+v", res, saw["goes on"].runs)
 		}
 		for _, name := range []string{"skips", "revoked"} {
@@ -512,10 +512,10 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 			t.Errorf("%d goroutines while %d runs wait, %d while their handlers ran", waiting, n, running)
 		}
 		time.Sleep(20 * time.Minute)
-		if err := h.Trigger(t.Context(), "0"); !refused(err, timer.LimitLocal) {
+		if err := h.Trigger(t.Context(), "0"); !refused(err, timer.ReasonHostFull) {
 			t.Errorf("on the same host: %v", err)
 		}
-		if err := other.Trigger(t.Context(), "0"); !refused(err, timer.LimitGlobal) {
+		if err := other.Trigger(t.Context(), "0"); !refused(err, timer.ReasonFull) {
 			t.Errorf("on another host: %v", err)
 		}
 		if st, _ := h.Status().Timer("0"); len(st.Running) != 1 || !st.Running[0].Valid {
@@ -566,7 +566,7 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 		var timers []timer.Timer
 		for i := range 20 {
 			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%4) * 700 * time.Millisecond), MaxConcurrency: 1 + i%3,
-				OnStoreDown: timer.Skip, MaxRunTime: 20 * time.Second, Run: flaky,
+				OnStoreDown: timer.StoreDownSkip, MaxRunTime: 20 * time.Second, Run: flaky,
 				Retry: timer.Retry{MaxAttempts: 1 + i%4, FirstWait: time.Second, If: func(error) bool { return true }}})
 		}
 		for range 3 {

@@ -81,7 +81,7 @@ func (r *Run) Fence() dlock.Fence {
 }
 
 // Degraded reports whether the run goes on without the store: it started while that did not answer,
-// or its lease could no longer be renewed. See RunLocal. It ends when the run gets a slot after the outage.
+// or its lease could no longer be renewed. See StoreDownRunLocal. It ends when the run gets a slot after the outage.
 func (r *Run) Degraded() bool { return r.degraded.Load() }
 
 // Valid reports whether the run's slot is its own at this instant. It costs about a microsecond, so ask before each
@@ -103,12 +103,12 @@ func (r *Run) Attempt() int { return int(r.attempt.Load()) }
 type Outcome string
 
 const (
-	OK        Outcome = "ok"
-	Failed    Outcome = "error"
-	Panicked  Outcome = "panic"
-	TimedOut  Outcome = "timeout"    // it reached MaxRunTime
-	LeaseLost Outcome = "lease_lost" // its lease was lost
-	Canceled  Outcome = "canceled"   // draining took too long
+	OutcomeOK        Outcome = "ok"
+	OutcomeFailed    Outcome = "error"
+	OutcomePanicked  Outcome = "panic"
+	OutcomeTimedOut  Outcome = "timeout"    // it reached MaxRunTime
+	OutcomeLeaseLost Outcome = "lease_lost" // its lease was lost
+	OutcomeCanceled  Outcome = "canceled"   // draining took too long
 )
 
 // run begins a run and carries it out. The caller has taken a place for it.
@@ -225,7 +225,7 @@ func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 // finish takes the run out of the books, after its slot has been given back.
 func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.started)
-	told := outcome != OK || s.log.Enabled(s.base, slog.LevelDebug)
+	told := outcome != OutcomeOK || s.log.Enabled(s.base, slog.LevelDebug)
 	s.lock()
 	given := s.given
 	d := e.state
@@ -241,7 +241,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if told || lease != nil {
 		s.unlock()
 		if lease != nil && !given { // after Run has given up on it, the slot is left to expire
-			if outcome == OK {
+			if outcome == OutcomeOK {
 				lease.MarkSucceeded()
 			}
 			s.release(e, lease)
@@ -253,7 +253,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	}
 	d.runs[r.place] = nil
 	switch {
-	case outcome == OK:
+	case outcome == OutcomeOK:
 		d.silence.succeeded(time.Now())
 	case r.tick != 0 && !r.late:
 		d.silence.came()
@@ -277,15 +277,15 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 // tellEnd is not a part of finish, because its many arguments would make a stack grow that has done without.
 func (s *Scheduler) tellEnd(e *entry, r *Run, outcome Outcome, took time.Duration, err error) {
 	switch outcome {
-	case OK:
+	case OutcomeOK:
 		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
-	case LeaseLost: // told when it happened, or of too many to tell
+	case OutcomeLeaseLost: // told when it happened, or of too many to tell
 		s.lock()
 		s.sayFew(&s.remarked.ended, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 		s.unlock()
-	case TimedOut, Canceled: // told when it happened
+	case OutcomeTimedOut, OutcomeCanceled: // told when it happened
 		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
-	case Panicked:
+	case OutcomePanicked:
 		s.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
 	default:
 		s.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
@@ -347,7 +347,7 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	if !ok {
 		return // released: the handler has returned
 	}
-	goOn := lost.Silent && e.timer.OnStoreDown == RunLocal && reasonOf(lost.Err) == StoreDown
+	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown
 	if !goOn {
 		r.cancel(err) // first of all
 	}
@@ -410,18 +410,18 @@ func (s *Scheduler) overlong(e *entry, r *Run) {
 // outcomeOf looks into our own errors only: those of a handler may panic when they are looked into.
 func outcomeOf(ctx context.Context, err error, panicked bool) Outcome {
 	if panicked {
-		return Panicked
+		return OutcomePanicked
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, dlock.ErrLost):
-		return LeaseLost
+		return OutcomeLeaseLost
 	case errors.Is(cause, ErrMaxRunTime):
-		return TimedOut
+		return OutcomeTimedOut
 	case err == nil:
-		return OK
+		return OutcomeOK
 	case errors.Is(cause, ErrDraining):
-		return Canceled
+		return OutcomeCanceled
 	default:
-		return Failed
+		return OutcomeFailed
 	}
 }

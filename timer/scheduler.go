@@ -41,36 +41,36 @@ type Scheduler struct {
 	theirs  []dueItem    // the same, of what the user's code decides about
 	wakeBy  atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
-	mu         sync.Mutex
-	phase      phase
-	base       context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
-	entries    map[string]*entry
-	parting    map[string]*entry   // removed, but runs of the name go on
-	removals   map[*entry]*removal // who waits for that
-	dropped    int                 // items of the heap that are of timers which were removed; roughly
-	heap       tickHeap
-	attempts   int      // under way
-	starts     []start  // of the batch at hand
-	line       line     // who waits for an attempt to end
-	remarks    []remark // to be logged when mu is unlocked
-	remarked   struct{ faults, lost, ended, adopted few }
-	without    int           // runs that started without the store since it last answered
-	active     int           // attempts, runs and audits that Run waits for
-	idle       chan struct{} // closed when active is 0; nil if nobody waits
-	given      bool          // Run has given up on the runs that are left
-	breaker    breaker
-	servers    map[string]*breaker // of a store of several servers, by what dlock.Sharder says; see shards.go
-	quarantine time.Time           // until when the store grants nothing, as it said
-	ownFault   error               // what the store finds wrong with what the hosts keep there for themselves
-	auditing   bool
-	warned     map[string]time.Time // when each warning of an audit was last logged
-	greeting   bool                 // Run waits for the store's first answer
-	degraded   int                  // runs that go on without the store
-	hosts      int                  // that were last seen to share the store, this one included; 0: not known
-	probed     bool                 // the store has been asked once, whatever it said
-	ordered    int64                // version of the orders that this host has heard of
-	learnt     int64                // version that it has read
-	pauses     bool                 // a timer may be paused
+	mu            sync.Mutex
+	phase         phase
+	base          context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
+	entries       map[string]*entry
+	parting       map[string]*entry   // removed, but runs of the name go on
+	removals      map[*entry]*removal // who waits for that
+	dropped       int                 // items of the heap that are of timers which were removed; roughly
+	heap          tickHeap
+	attempts      int      // under way
+	starts        []start  // of the batch at hand
+	line          line     // who waits for an attempt to end
+	remarks       []remark // to be logged when mu is unlocked
+	remarked      struct{ faults, lost, ended, adopted few }
+	without       int           // runs that started without the store since it last answered
+	active        int           // attempts, runs and audits that Run waits for
+	idle          chan struct{} // closed when active is 0; nil if nobody waits
+	given         bool          // Run has given up on the runs that are left
+	breaker       breaker
+	servers       map[string]*breaker // of a store of several servers, by what dlock.Sharder says; see shards.go
+	quarantine    time.Time           // until when the store grants nothing, as it said
+	ownFault      error               // what the store finds wrong with what the hosts keep there for themselves
+	auditing      bool
+	warned        map[string]time.Time // when each warning of an audit was last logged
+	greeting      bool                 // Run waits for the store's first answer
+	degraded      int                  // runs that go on without the store
+	hosts         int                  // that were last seen to share the store, this one included; 0: not known
+	probed        bool                 // the store has been asked once, whatever it said
+	heardVersion  int64                // version of the overrides that this host has heard of
+	learntVersion int64                // version that it has read
+	pauses        bool                 // a timer may be paused
 
 	skew atomic.Int64 // of this host's clock; for tests
 }
@@ -131,12 +131,12 @@ type state struct {
 
 // storeView is what the store told of a timer.
 type storeView struct {
-	declared int          // slots that other hosts declare, if not ours
-	heardOf  time.Time    // when they last did
-	holder   dlock.Holder // who was last said to hold a slot
-	overlong dlock.Holder // who was last said to hold a slot for too long
-	full     fullAnswer
-	orders   orders
+	declared  int          // slots that other hosts declare, if not ours
+	heardOf   time.Time    // when they last did
+	holder    dlock.Holder // who was last said to hold a slot
+	overlong  dlock.Holder // who was last said to hold a slot for too long
+	full      fullAnswer
+	overrides overrides
 }
 
 func newEntry(t Timer) *entry {
@@ -415,7 +415,7 @@ func (s *Scheduler) due(e *entry, c *coming) {
 	last := c.last.UnixMicro()
 	if c.missed > 0 {
 		d.ticks += c.missed
-		s.skipMany(e, decision{tick: c.first.UnixMicro(), extent: c.last.Sub(c.first) - time.Microsecond}, Missed, nil, c.missed)
+		s.skipMany(e, decision{tick: c.first.UnixMicro(), extent: c.last.Sub(c.first) - time.Microsecond}, ReasonMissed, nil, c.missed)
 	}
 	e.due = last
 	s.take(e, c.next, c.err)
@@ -425,9 +425,9 @@ func (s *Scheduler) due(e *entry, c *coming) {
 	s.darkness(e, c.dark)
 	switch {
 	case c.dark != nil:
-		s.skip(e, last, BlackedOut, c.dark)
+		s.skip(e, last, ReasonBlackout, c.dark)
 	case c.late > lateGrace && c.late > e.missedWindow():
-		s.skip(e, last, Missed, nil)
+		s.skip(e, last, ReasonMissed, nil)
 	default:
 		t := dueTick{at: last}
 		if c.late > lateGrace {
@@ -444,7 +444,7 @@ func (s *Scheduler) retry(it item, dark error) {
 		s.skip(e, t.at, t.overtaken(), nil)
 	case dark != nil:
 		s.darkness(e, dark)
-		s.skip(e, t.at, BlackedOut, dark)
+		s.skip(e, t.at, ReasonBlackout, dark)
 	default:
 		s.try(e, t)
 	}
@@ -455,23 +455,23 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	d := e.state
 	switch {
 	case !s.starting():
-		s.skip(e, t.at, Draining, nil)
+		s.skip(e, t.at, ReasonDraining, nil)
 		return
 	case e.state.waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
-		s.skip(e, e.state.waits.at, StoreBusy, nil)
+		s.skip(e, e.state.waits.at, ReasonStoreBusy, nil)
 		e.state.waits = t
 		return
 	case s.pausedHere(e):
-		s.skip(e, t.at, Paused, e.state.view.orders.refusal(e))
+		s.skip(e, t.at, ReasonPaused, e.state.view.overrides.refusal(e))
 		return
 	case e.held() >= e.hostLimit():
 		if n := d.count((*Run).any); n > 0 && d.count((*Run).overdue) == 0 {
 			d.silence.unknown() // they may still succeed
 		}
-		s.skip(e, t.at, LimitLocal, nil)
+		s.skip(e, t.at, ReasonHostFull, nil)
 		return
 	case s.rejoining(e):
-		s.skip(e, t.at, Rejoining, nil)
+		s.skip(e, t.at, ReasonRejoining, nil)
 		return
 	case s.stillFull(e):
 		if e.mayEndInTime(e.state.view.full.no) {
@@ -479,7 +479,7 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		} else {
 			d.silence.unasked()
 		}
-		s.skip(e, t.at, LimitGlobal, e.state.view.full.no)
+		s.skip(e, t.at, ReasonFull, e.state.view.full.no)
 		return
 	case s.standBack(e, t):
 		return
@@ -502,7 +502,7 @@ func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 	why := s.before(e).why()
 	goesOn := s.down(e, why)
 	if goesOn && e.pauseKnown() {
-		s.skip(e, t.at, Paused, e.state.view.orders.refusal(e))
+		s.skip(e, t.at, ReasonPaused, e.state.view.overrides.refusal(e))
 		s.leave(e)
 		return
 	}
@@ -567,7 +567,7 @@ func (s *Scheduler) skipMany(e *entry, c decision, reason Reason, why error, n u
 	}
 	d.skipped[reason] += n
 	s.tally(e) // counting has begun
-	if reason != Missed {
+	if reason != ReasonMissed {
 		d.silence.reason = reason
 	}
 	c.when, c.verdict = time.Now().UnixNano(), verdictOf(reason)

@@ -52,14 +52,14 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		}
 		for _, h := range f.hosts {
 			st := h.Status()
-			if st.Timers[0].Skipped[timer.StoreFault] != 30 || st.Timers[0].Fallback || st.Timers[0].StoreFault == "" {
+			if st.Timers[0].Skipped[timer.ReasonStoreFault] != 30 || st.Timers[0].Degraded || st.Timers[0].StoreFault == "" {
 				t.Errorf("%+v", st.Timers[0])
 			}
 			if h.StoreReachable() == nil || st.Store.Up || !strings.Contains(st.Store.Err, "holds a list") {
 				t.Errorf("the store counts as well: %+v", st.Store)
 			}
 			h.accounted(t)
-			if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Reason != timer.StoreFault || !strings.Contains(x.Text, "holds a list") {
+			if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Reason != timer.ReasonStoreFault || !strings.Contains(x.Text, "holds a list") {
 				t.Errorf("%+v, %v", x, err)
 			}
 			h.link.Heal()
@@ -134,7 +134,7 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 				started := s.Status().Timers[0].Started
 				link.Inject(dlocktest.Error(errNoTable))
 				time.Sleep(30 * time.Second)
-				if st := s.Status().Timers[0]; fails && st.Ticks > 0 || !fails && (started == 0 || st.Started > started+8 || st.Skipped[timer.StoreSetup] < 20) {
+				if st := s.Status().Timers[0]; fails && st.Ticks > 0 || !fails && (started == 0 || st.Started > started+8 || st.Skipped[timer.ReasonStoreSetup] < 20) {
 					t.Errorf("%d runs before, %+v", started, st)
 				}
 				stop()
@@ -146,7 +146,7 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 	}
 }
 
-// A right is revoked while timers run, and granted again: ticks are skipped meanwhile, under RunLocal, too, runs that go on end when their
+// A right is revoked while timers run, and granted again: ticks are skipped meanwhile, under StoreDownRunLocal, too, runs that go on end when their
 // leases can no longer be trusted, everything that watches says so within a TTL, the log with one line, and nothing needs a restart.
 //
 // Fails when down or lost take it for silence, or when the breaker does not see it.
@@ -176,7 +176,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "call Migrate") || strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("StoreReachable: %v", err)
 		}
-		if st.Store.Up || !st.Store.Open || !st.Store.Setup || !strings.Contains(st.Store.Err, "call Migrate") {
+		if st.Store.Up || !st.Store.BreakerOpen || !st.Store.Setup || !strings.Contains(st.Store.Err, "call Migrate") {
 			t.Errorf("%+v", st.Store)
 		}
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -194,13 +194,13 @@ func TestI11RightRevokedLater(t *testing.T) {
 		}
 		for _, name := range []string{"a", "idle"} {
 			err := h.Trigger(t.Context(), name)
-			if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.StoreSetup || !errors.Is(err, dlock.ErrSetup) {
+			if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.ReasonStoreSetup || !errors.Is(err, dlock.ErrSetup) {
 				t.Errorf("Trigger returned %v", err)
 			}
 		}
 		time.Sleep(10 * time.Minute)
 		st = h.Status()
-		if a := st.Timers[0]; a.Started != began || a.Fallback || a.Bound != 1 || a.Skipped[timer.StoreSetup] < 600 {
+		if a := st.Timers[0]; a.Started != began || a.Degraded || a.EffectiveLimit != 1 || a.Skipped[timer.ReasonStoreSetup] < 600 {
 			t.Errorf("%+v, want %d started", a, began)
 		}
 		h.accounted(t)
@@ -265,7 +265,7 @@ func TestFaultAtTheListOfHosts(t *testing.T) {
 		h := f.startOn(bad, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
-		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "tickslot:hosts") || st.Store.Up || st.Store.Open {
+		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "tickslot:hosts") || st.Store.Up || st.Store.BreakerOpen {
 			t.Errorf("StoreReachable: %v; %+v", err, st.Store)
 		}
 		if st.Timers[0].Started != 60 {

@@ -94,15 +94,15 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				time.Sleep(time.Minute)
 				for _, h := range f.hosts {
 					st := h.Status()
-					if err := h.StoreReachable(); err != nil || !st.Store.Up || st.Store.Open {
+					if err := h.StoreReachable(); err != nil || !st.Store.Up || st.Store.BreakerOpen {
 						t.Errorf("one server of three hangs: %v, %+v", err, st.Store)
 					}
 					if fmt.Sprint(st.Store.Down) != "["+hung+"]" {
 						t.Errorf("servers %q are down, want %s", st.Store.Down, hung)
 					}
 					for _, ts := range st.Timers {
-						if on := ts.Name[:1]; ts.Fallback != (on == hung) {
-							t.Errorf("%s, server %s hangs: without the store: %t", ts.Name, hung, ts.Fallback)
+						if on := ts.Name[:1]; ts.Degraded != (on == hung) {
+							t.Errorf("%s, server %s hangs: without the store: %t", ts.Name, hung, ts.Degraded)
 						}
 					}
 				}

@@ -84,20 +84,20 @@ func (q *silence) says(t Timer, failed Outcome, holder dlock.Holder) error {
 func (q *silence) why(failed Outcome, holder dlock.Holder) string {
 	switch q.reason {
 	case "":
-		if failed != "" && failed != OK {
+		if failed != "" && failed != OutcomeOK {
 			return fmt.Sprintf("runs end with %q", string(failed))
 		}
 		return "runs have not ended"
-	case LimitGlobal:
+	case ReasonFull:
 		if holder != (dlock.Holder{}) {
 			return fmt.Sprintf("every slot is held, the one that ends first by %s", holder)
 		}
 		return "every slot is held"
-	case LimitLocal:
+	case ReasonHostFull:
 		return "the runs on this host do not end"
-	case TickTaken, TickLate:
+	case ReasonTickTaken, ReasonTickLate:
 		return "other hosts claim its ticks, and no run of theirs succeeds"
-	case Paused:
+	case ReasonPaused:
 		return "it is paused"
 	default:
 		return fmt.Sprintf("nobody claims its ticks; here they are skipped: %s", q.reason)

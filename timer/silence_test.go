@@ -38,7 +38,7 @@ func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second, OnStoreDown: timer.Skip, Run: succeedOnce(c.run)})
+				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second, OnStoreDown: timer.StoreDownSkip, Run: succeedOnce(c.run)})
 				time.Sleep(time.Minute) // the one success
 				if c.prime != nil {
 					c.prime(f, h)
@@ -101,8 +101,8 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		for i, h := range f.hosts {
-			if st := h.Status().Timers[0]; st.Silent > 1 || h.TimersSucceed() != nil {
-				t.Errorf("host %d, which ran it %d times: silent for %d ticks, %v", i, st.Started, st.Silent, h.TimersSucceed())
+			if st := h.Status().Timers[0]; st.TicksSinceSuccess > 1 || h.TimersSucceed() != nil {
+				t.Errorf("host %d, which ran it %d times: silent for %d ticks, %v", i, st.Started, st.TicksSinceSuccess, h.TimersSucceed())
 			}
 		}
 		failing.Store(true)
@@ -131,7 +131,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait() // the log has been written
 		st, _ := h.Status().Timer("stuck")
-		if len(st.Running) != 1 || !st.Running[0].Overdue || st.Running[0].Valid || st.Skipped[timer.LimitLocal] < 8 {
+		if len(st.Running) != 1 || !st.Running[0].Overdue || st.Running[0].Valid || st.Skipped[timer.ReasonHostFull] < 8 {
 			t.Errorf("%+v", st)
 		}
 		if list, _ := f.store.List(t.Context(), "timer:stuck", 1); len(list) != 0 {

@@ -300,7 +300,7 @@ func TestSpreadFaults(t *testing.T) {
 		"Jitter: 0.6: use 0 to 0.5":       {Jitter: .6},
 		"Spread: 7 is not a policy":       {Spread: 7},
 		"OnMissed: 9 is not a policy":     {OnMissed: 9},
-		"misses nothing":                  {OnMissed: timer.RunOnce},
+		"misses nothing":                  {OnMissed: timer.CatchUpOnce},
 		"MissedWindow: -1s is negative":   {MissedWindow: -time.Second},
 	} {
 		job.Name, job.Run = "job", nop

@@ -33,36 +33,36 @@ func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 
 // StoreStatus is the store as this host's last call found it.
 type StoreStatus struct {
-	Name  string    // "" without a store
-	Up    bool      // it answered the last call; false also before the first
-	Setup bool      // it said that it is not set up right (dlock.ErrSetup) and has granted nothing since: ticks are skipped, whatever OnStoreDown says
-	Open  bool      // it failed several times in a row, so ticks do not ask it: OnStoreDown decides
-	Err   string    // what is wrong with it; "": nothing
-	Since time.Time // when it came to be so
-	Down  []string  // of a store of several servers, as a Redis Cluster is, those that failed several times in a row: OnStoreDown decides for the timers that live there
+	Name        string    // "" without a store
+	Up          bool      // it answered the last call; false also before the first
+	Setup       bool      // it said that it is not set up right (dlock.ErrSetup) and has granted nothing since: ticks are skipped, whatever OnStoreDown says
+	BreakerOpen bool      // it failed several times in a row, so ticks do not ask it: OnStoreDown decides
+	Err         string    // what is wrong with it; "": nothing
+	Since       time.Time // when it came to be so
+	Down        []string  // of a store of several servers, as a Redis Cluster is, those that failed several times in a row: OnStoreDown decides for the timers that live there
 }
 
 // TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried at this moment.
 type TimerStatus struct {
-	Name           string
-	Next           time.Time         // the next tick; zero: none
-	Ticks          uint64            // that came due
-	Started        uint64            // ticks that started a run
-	Skipped        map[Reason]uint64 // ticks that did not
-	Running        []RunStatus       // by start
-	Last           *RunResult        // the run that ended last; nil: none
-	Fallback       bool              // it runs, or would run, without the store
-	MaxConcurrency int               // as it is in force: ordered for the fleet, or as in the code, defaults filled in
-	MaxPerTick     int
-	MaxPerHost     int
-	Bound          int          // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback; 0: not known, as Hosts
-	Silent         int          // ticks without a successful run on any host, as far as this one knows
-	Declared       int          // MaxConcurrency of other hosts if they disagree, else 0
-	Ordered        int          // MaxConcurrency that was ordered for the fleet; 0: none was, or the timer is paused by it
-	Paused         *PauseStatus // nil: it is not
-	StoreFault     string       // what the store found wrong with this timer alone (dlock.ErrFault), so that it does not run; "": nothing
-	Removed        bool         // it was removed, and runs of it go on
-	Fault          string       // why its schedule failed, so that no tick is planned until it is asked again: after a minute, then two, up to an hour; "": it works
+	Name              string
+	Next              time.Time         // the next tick; zero: none
+	Ticks             uint64            // that came due
+	Started           uint64            // ticks that started a run
+	Skipped           map[Reason]uint64 // ticks that did not
+	Running           []RunStatus       // by start
+	Last              *RunResult        // the run that ended last; nil: none
+	Degraded          bool              // it runs, or would run, without the store
+	MaxConcurrency    int               // as it is in force: the override, or as in the code, defaults filled in
+	MaxPerTick        int
+	MaxPerHost        int
+	EffectiveLimit    int          // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback; 0: not known, as Hosts
+	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this one knows
+	LimitElsewhere    int          // MaxConcurrency of other hosts if they disagree, else 0
+	LimitOverride     int          // the override of MaxConcurrency; 0: there is none, or the timer is paused by it
+	Paused            *PauseStatus // nil: it is not
+	StoreFault        string       // what the store found wrong with this timer alone (dlock.ErrFault), so that it does not run; "": nothing
+	Removed           bool         // it was removed, and runs of it go on
+	ScheduleError     string       // why its schedule failed, so that no tick is planned until it is asked again: after a minute, then two, up to an hour; "": it works
 }
 
 // PauseStatus is a pause as this host knows it.
@@ -113,7 +113,7 @@ func (s *Scheduler) Status() Status {
 		for _, e := range batch {
 			if s.named(e.timer.Name) == e { // still
 				t := e.status()
-				t.Bound = s.bound(e)
+				t.EffectiveLimit = s.bound(e)
 				st.Timers = append(st.Timers, t)
 			}
 		}
@@ -130,12 +130,12 @@ func (e *entry) status() TimerStatus {
 	}
 	d := e.state
 	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
-	t.Last, t.Declared, t.Fault, t.StoreFault = d.last.result(d.lastErr), e.state.view.declared, e.state.scheduleFault, e.state.storeFault
-	t.Fallback, t.Silent = e.fallback(), int(d.silence.ticks)
-	orders := &e.state.view.orders
-	t.Ordered = orders.limit
-	if orders.inForce() {
-		t.Paused = &PauseStatus{Origin: orders.order, Until: orders.until}
+	t.Last, t.LimitElsewhere, t.ScheduleError, t.StoreFault = d.last.result(d.lastErr), e.state.view.declared, e.state.scheduleFault, e.state.storeFault
+	t.Degraded, t.TicksSinceSuccess = e.fallback(), int(d.silence.ticks)
+	overrides := &e.state.view.overrides
+	t.LimitOverride = overrides.limit
+	if overrides.inForce() {
+		t.Paused = &PauseStatus{Origin: overrides.by, Until: overrides.until}
 	}
 	for _, r := range d.runs {
 		if r == nil {
@@ -152,7 +152,7 @@ func (e *entry) status() TimerStatus {
 
 func (e *entry) fallback() bool {
 	d := e.state
-	return e.timer.OnStoreDown == RunLocal && (d.storeDown || d.degraded > 0)
+	return e.timer.OnStoreDown == StoreDownRunLocal && (d.storeDown || d.degraded > 0)
 }
 
 // bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the store every host keeps to MaxPerHost, and

@@ -75,7 +75,7 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 			outcome = c.Results[i].Outcome
 		}
 		if outcome == dlock.GrantOK && g.Name == hostsLock {
-			s.hearOrders(c.Results[i].Info.Version)
+			s.hearUpdate(c.Results[i].Info.Version)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
 		if e := s.named(name); ours && e != nil && s.metrics != nil {
@@ -132,9 +132,9 @@ func (w *storeWatch) heard(name string, err error) error {
 		return err
 	}
 	switch reasonOf(failed) {
-	case StoreFault: // one bad key, found by a store that answers
+	case ReasonStoreFault: // one bad key, found by a store that answers
 		w.saw(name, nil, false)
-	case StoreSetup:
+	case ReasonStoreSetup:
 		w.saw(name, failed.Err, false)
 	default:
 		w.saw(name, failed.Err, false)
@@ -150,7 +150,7 @@ func (s *Scheduler) policies() (local, skip int) {
 	for _, e := range s.entries {
 		switch {
 		case !s.shared(e):
-		case e.timer.OnStoreDown == RunLocal:
+		case e.timer.OnStoreDown == StoreDownRunLocal:
 			local++
 		default:
 			skip++

@@ -37,7 +37,7 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 }
 
 // Timers keep ticking while the store is down from the start, whatever it does, and need no restart when it comes back.
-// Under RunLocal they run, degraded and not valid; under Skip they do not.
+// Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip they do not.
 //
 // Fails when heard ignores the policy, when watch does not see a panic, or when the session gives up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
@@ -61,17 +61,17 @@ func TestI7StoreDownAtStart(t *testing.T) {
 		every := schedule.Every(2 * time.Second)
 		for range 2 {
 			h := f.start(timer.Config{},
-				timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: record},
-				timer.Timer{Name: "skip", Schedule: every, OnStoreDown: timer.Skip, Run: record})
+				timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.StoreDownRunLocal, Run: record},
+				timer.Timer{Name: "skip", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: record})
 			h.link.Inject(down)
 		}
 		time.Sleep(20 * time.Second)
 		mu.Lock()
 		if n := len(ran["local"]); n < 16 && down != dlocktest.Short { // two hosts, each by itself
-			t.Errorf("RunLocal started %d runs in 10 ticks of 2 hosts without the store", n)
+			t.Errorf("StoreDownRunLocal started %d runs in 10 ticks of 2 hosts without the store", n)
 		}
 		if n := len(ran["skip"]); n > 0 && down != dlocktest.Short {
-			t.Errorf("Skip started %d runs without the store", n)
+			t.Errorf("StoreDownSkip started %d runs without the store", n)
 		}
 		ran = map[string][]bool{}
 		mu.Unlock()
@@ -113,12 +113,12 @@ func TestI7StoreDownAtStart(t *testing.T) {
 	})
 }
 
-// The store dies during a run and comes back. Under RunLocal the run goes on, degraded; under Skip it ends when its
+// The store dies during a run and comes back. Under StoreDownRunLocal the run goes on, degraded; under StoreDownSkip it ends when its
 // trust window closes. Either way it is not valid any more when the slot can be granted to another host.
 //
 // Fails when lost takes no silence for an outage, or does not look at the policy.
 func TestI7StoreDiesDuringARun(t *testing.T) {
-	for _, policy := range []timer.StoreDownPolicy{timer.RunLocal, timer.Skip} {
+	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		t.Run(policy.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
@@ -135,7 +135,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				time.Sleep(15 * time.Second)
 				synctest.Wait()
 				running := h.Status().Timers[0].Running
-				if policy == timer.Skip {
+				if policy == timer.StoreDownSkip {
 					if len(running) != 0 || !errors.Is(cause, dlock.ErrLost) {
 						t.Errorf("the run goes on: %+v, cause %v", running, cause)
 					}
@@ -145,10 +145,10 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				h.link.Heal()
 				time.Sleep(80 * time.Second)
 				synctest.Wait()
-				if st := h.Status(); !st.Store.Up || st.Timers[0].Fallback || len(st.Timers[0].Running) != 1 || !st.Timers[0].Running[0].Valid {
+				if st := h.Status(); !st.Store.Up || st.Timers[0].Degraded || len(st.Timers[0].Running) != 1 || !st.Timers[0].Running[0].Valid {
 					t.Errorf("after the store came back: %+v", st)
 				}
-				if policy == timer.RunLocal && cause != nil {
+				if policy == timer.StoreDownRunLocal && cause != nil {
 					t.Errorf("the degraded run's context ended: %v", cause)
 				}
 				f.stop()
@@ -158,7 +158,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 	}
 }
 
-// A loss that is no outage (this host stood still, and its slot went to another) ends the run under RunLocal, too,
+// A loss that is no outage (this host stood still, and its slot went to another) ends the run under StoreDownRunLocal, too,
 // because the store was not silent: it said so.
 //
 // Fails when lost does not look at Silent.
@@ -186,7 +186,7 @@ func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 		if !errors.Is(cause, dlock.ErrLost) {
 			t.Errorf("cause %v, want a lost lease", cause)
 		}
-		if last := s.Status().Timers[0].Last; last == nil || last.Outcome != timer.LeaseLost {
+		if last := s.Status().Timers[0].Last; last == nil || last.Outcome != timer.OutcomeLeaseLost {
 			t.Errorf("last run %+v, want outcome lease_lost", last)
 		}
 		stop()
@@ -223,8 +223,8 @@ func TestFullIsNotDown(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		for _, h := range f.hosts {
-			if st := h.Status().Timers[0]; st.Fallback || h.Degraded() != nil {
-				t.Errorf("fallback %v, degraded: %v", st.Fallback, h.Degraded())
+			if st := h.Status().Timers[0]; st.Degraded || h.Degraded() != nil {
+				t.Errorf("fallback %v, degraded: %v", st.Degraded, h.Degraded())
 			}
 		}
 		if f.watch.peak["a"] != 1 {
@@ -243,7 +243,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		f := newFleet(t)
 		logger := slog.New(slog.NewTextHandler(&log, nil))
 		h := f.start(timer.Config{Logger: logger},
-			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(0)},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)},
 			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
@@ -292,7 +292,7 @@ func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 			t.Errorf("the daily timer ran after %v, want once, after 1h20s", ran)
 		}
 		for _, st := range s.Status().Timers {
-			if st.Ticks != st.Started+st.Skipped[timer.Quarantine] {
+			if st.Ticks != st.Started+st.Skipped[timer.ReasonQuarantine] {
 				t.Errorf("%s: %d ticks, %d started, skipped %v", st.Name, st.Ticks, st.Started, st.Skipped)
 			}
 		}

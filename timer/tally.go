@@ -48,7 +48,7 @@ func (s *Scheduler) tally(e *entry) *tally {
 }
 
 func (t *tally) ended(outcome Outcome, took time.Duration) {
-	if outcome == OK {
+	if outcome == OutcomeOK {
 		t.took.observe(runBounds, took)
 		return
 	}

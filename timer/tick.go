@@ -21,17 +21,17 @@ type dueTick struct {
 // abandoned is why a tick is skipped that waited when nothing more was to start.
 func (t dueTick) abandoned() Reason {
 	if t.missed != 0 || t.stood {
-		return Draining
+		return ReasonDraining
 	}
-	return Quarantine
+	return ReasonQuarantine
 }
 
 // overtaken is why a tick is skipped that waited, and that a later one has overtaken.
 func (t dueTick) overtaken() Reason {
 	if t.missed != 0 || t.stood {
-		return Missed
+		return ReasonMissed
 	}
-	return Quarantine
+	return ReasonQuarantine
 }
 
 // A plan is what comes next of a timer.

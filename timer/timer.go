@@ -37,7 +37,7 @@ type Timer struct {
 
 	// MaxPerTick is how many runs one tick may start in the fleet. 1 to 10,000, or NoLimit: one per host.
 	// Default MaxConcurrency, as it stands here: who raises that has each tick run on more hosts, unless he states MaxPerTick: 1, too. Another
-	// MaxConcurrency that is ordered at run time changes nothing of it. A host starts at most one run per tick.
+	// MaxConcurrency that is set at run time changes nothing of it. A host starts at most one run per tick.
 	MaxPerTick int
 
 	// MaxPerHost is how many runs may go on at once on this host. At most MaxConcurrency. Default MaxConcurrency.
@@ -51,11 +51,11 @@ type Timer struct {
 	// not obey them. One that panics lets nothing start. Config.Blackouts come on top. Default none.
 	Blackouts []schedule.Blackout
 
-	// OnMissed decides about ticks that came due while this host, or the whole fleet, was not there. Default RunOnce for calendars
-	// (Cron, Daily, At), SkipMissed for all other schedules.
-	OnMissed MissedPolicy
+	// OnMissed decides about ticks that came due while this host, or the whole fleet, was not there. Default CatchUpOnce for calendars
+	// (Cron, Daily, At), CatchUpSkip for all other schedules.
+	OnMissed CatchUpPolicy
 
-	// MissedWindow is how old a missed tick may be that RunOnce still runs. Default 1 h.
+	// MissedWindow is how old a missed tick may be that CatchUpOnce still runs. Default 1 h.
 	MissedWindow time.Duration
 
 	// Jitter delays every tick by a random part, up to this share, of the time to the next one; the same on every host, so that it stays
@@ -74,7 +74,7 @@ type Timer struct {
 	Spread SpreadPolicy
 
 	// OnStoreDown decides what happens while the store does not answer. A store that answers that it is not set up right, or that something is wrong
-	// at a key of this timer (dlock.ErrSetup, dlock.ErrFault), is none that does not answer: then ticks are skipped. Default RunLocal.
+	// at a key of this timer (dlock.ErrSetup, dlock.ErrFault), is none that does not answer: then ticks are skipped. Default StoreDownRunLocal.
 	OnStoreDown StoreDownPolicy
 
 	// AlarmAfter is how many ticks may come due without a successful run on any host before TimersSucceed complains. At least 1, or
@@ -100,20 +100,20 @@ type Timer struct {
 type StoreDownPolicy uint8
 
 const (
-	// RunLocal goes on without the store: ticks start up to MaxPerHost runs on each host, and a run whose lease can
+	// StoreDownRunLocal goes on without the store: ticks start up to MaxPerHost runs on each host, and a run whose lease can
 	// no longer be trusted because the store is silent goes on. Such runs are degraded and not Valid. At most
 	// hosts × MaxPerHost runs go on at once. A store that restarted and is in quarantine answers: that is no outage. Neither is one that
 	// says what is wrong with it: it says so to every host, and all of them would run every tick, for as long as nobody looks.
-	RunLocal StoreDownPolicy = iota
-	// Skip starts nothing, and ends a run when its lease can no longer be trusted. The limit holds.
-	Skip
+	StoreDownRunLocal StoreDownPolicy = iota
+	// StoreDownSkip starts nothing, and ends a run when its lease can no longer be trusted. The limit holds.
+	StoreDownSkip
 )
 
 func (p StoreDownPolicy) String() string {
 	switch p {
-	case RunLocal:
+	case StoreDownRunLocal:
 		return "run_local"
-	case Skip:
+	case StoreDownSkip:
 		return "skip"
 	default:
 		return "unknown"
@@ -134,14 +134,14 @@ func (t Timer) withDefaults() Timer {
 	if t.AlarmAfter == 0 {
 		t.AlarmAfter = DefaultAlarmAfter
 	}
-	if t.OnMissed == MissedDefault {
-		t.OnMissed = SkipMissed
+	if t.OnMissed == CatchUpDefault {
+		t.OnMissed = CatchUpSkip
 		if t.Schedule != nil && schedule.IsCalendar(t.Schedule) {
-			t.OnMissed = RunOnce
+			t.OnMissed = CatchUpOnce
 		}
 	}
 	if t.MissedWindow == 0 {
-		t.MissedWindow = DefaultMissedWindow
+		t.MissedWindow = DefaultCatchUpWindow
 	}
 	if t.MaxRunTime == 0 {
 		t.MaxRunTime = DefaultMaxRunTime

@@ -36,7 +36,7 @@ func TestEveryReasonIsAVerdict(t *testing.T) {
 				t.Fatal(err)
 			}
 			n++
-			if text != string(NotRunning) && !slices.Contains(verdicts[1:], text) { // NotRunning is Trigger's alone
+			if text != string(ReasonNotRunning) && !slices.Contains(verdicts[1:], text) { // NotRunning is Trigger's alone
 				t.Errorf("%s %q has no verdict", typ, text)
 			}
 			return true
@@ -49,7 +49,7 @@ func TestEveryReasonIsAVerdict(t *testing.T) {
 	if v := verdictOf(reasonOf(foreign)); v.reason(foreign) != "full moon" {
 		t.Errorf("a store's own reason is told as %q", v.reason(foreign))
 	}
-	if v := verdictOf(reasonOf(errors.New("down"))); v.reason(nil) != StoreDown {
+	if v := verdictOf(reasonOf(errors.New("down"))); v.reason(nil) != ReasonStoreDown {
 		t.Errorf("a store that is down is told as %q", v.reason(nil))
 	}
 }

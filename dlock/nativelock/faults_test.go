@@ -234,7 +234,7 @@ func TestTimers(t *testing.T) {
 		var hosts []*timer.Scheduler
 		for range 2 {
 			timers, err := timer.New(timer.Config{Lock: open(), TTL: 3 * time.Second},
-				timer.Timer{Name: "job", Schedule: schedule.Every(20 * time.Millisecond), MaxConcurrency: 3, MaxPerTick: timer.NoLimit, OnStoreDown: timer.Skip,
+				timer.Timer{Name: "job", Schedule: schedule.Every(20 * time.Millisecond), MaxConcurrency: 3, MaxPerTick: timer.NoLimit, OnStoreDown: timer.StoreDownSkip,
 					Run: func(context.Context) error {
 						n := now.Add(1)
 						defer now.Add(-1)
@@ -244,7 +244,7 @@ func TestTimers(t *testing.T) {
 						time.Sleep(100 * time.Millisecond)
 						return nil
 					}},
-				timer.Timer{Name: "limited", Schedule: schedule.Every(50 * time.Millisecond), OnStoreDown: timer.Skip,
+				timer.Timer{Name: "limited", Schedule: schedule.Every(50 * time.Millisecond), OnStoreDown: timer.StoreDownSkip,
 					Run: func(context.Context) error { limited.Add(1); return nil }},
 			)
 			if err != nil {

@@ -60,7 +60,7 @@ func briefly(t *testing.T, d time.Duration) context.Context {
 }
 
 // The row of a slot that a transaction of somebody else keeps locked costs that slot, and no other: all that are free are granted at once. When
-// there is no other, the answer says what is in the way, and is none of a store that is down: with RunLocal every host would run then.
+// there is no other, the answer says what is in the way, and is none of a store that is down: with StoreDownRunLocal every host would run then.
 //
 // Fails when an attempt waits for the row of the slot that ended first, and when the server waits for as long as the caller.
 func TestForeignLockCostsOneSlotPostgres(t *testing.T) {

@@ -11,7 +11,7 @@
 //
 //   - kill -9 one of them while it runs something: its slot is free for the others within 15 seconds, the length of a
 //     lease. After kill without -9, or Ctrl-C, it finishes its runs first, and the slot is free at once.
-//   - Stop Redis: "resize-images" goes on in every copy by itself (RunLocal, the default), "send-digest" pauses (Skip). The
+//   - Stop Redis: "resize-images" goes on in every copy by itself (StoreDownRunLocal, the default), "send-digest" pauses (StoreDownSkip). The
 //     copies stay ready and say that they are degraded: curl -i 'localhost:8081/readyz?verbose'.
 //   - Start Redis again: for 30 seconds (QuarantineTTL) it grants nothing, because leases may be out that it has
 //     forgotten. The same goes for a Redis that you have just started.
@@ -84,7 +84,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 		timer.Timer{
 			Name:        "send-digest",
 			Schedule:    schedule.Every(10 * time.Second),
-			OnStoreDown: timer.Skip, // rather no digest than two
+			OnStoreDown: timer.StoreDownSkip, // rather no digest than two
 			Run:         work(time.Second),
 		},
 	)
@@ -97,7 +97,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 		Live:    timers.Live,
 		Started: timers.Started,
 		Ready:   timers.Ready,
-		Others: []health.Check{
+		More: []health.Check{
 			{Name: "store", Func: timers.StoreReachable},
 			{Name: "leases", Func: timers.LeasesRenewed},
 			{Name: "limits", Func: timers.LimitsAgree},

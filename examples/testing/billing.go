@@ -34,7 +34,7 @@ func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sch
 		timer.Timer{
 			Name:        sendInvoices,
 			Schedule:    schedule.Every(24 * time.Hour),
-			OnStoreDown: timer.Skip, // rather late than twice
+			OnStoreDown: timer.StoreDownSkip, // rather late than twice
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				day := run.Tick() // not time.Now: the tick is the same on every host, and whenever the run starts
@@ -48,7 +48,7 @@ func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sch
 			Name:       refreshRates,
 			Schedule:   schedule.Every(time.Hour),
 			MaxRunTime: 2 * time.Hour,
-			Run:        jobs.RefreshRates, // twice does no harm, so OnStoreDown may be RunLocal, the default
+			Run:        jobs.RefreshRates, // twice does no harm, so OnStoreDown may be StoreDownRunLocal, the default
 		},
 	)
 }

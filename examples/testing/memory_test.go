@@ -52,7 +52,7 @@ func TestTwoHostsSendOnce(t *testing.T) {
 		if sa.Ticks != 7 || sb.Ticks != 7 {
 			t.Errorf("%d and %d ticks came due, want 7 on each host", sa.Ticks, sb.Ticks)
 		}
-		if skipped := sa.Skipped[timer.TickTaken] + sb.Skipped[timer.TickTaken]; sa.Started+sb.Started != 7 || skipped != 7 {
+		if skipped := sa.Skipped[timer.ReasonTickTaken] + sb.Skipped[timer.ReasonTickTaken]; sa.Started+sb.Started != 7 || skipped != 7 {
 			t.Errorf("%d started, %d skipped because the other host had run them; want 7 and 7", sa.Started+sb.Started, skipped)
 		}
 	})
@@ -72,13 +72,13 @@ func TestFailureIsSeenAndDoesNotRepeat(t *testing.T) {
 
 		time.Sleep(day)
 		synctest.Wait()
-		if last := statusOf(t, host, sendInvoices).Last; last == nil || last.Outcome != timer.Failed || !errors.Is(last.Err, errMailServer) {
+		if last := statusOf(t, host, sendInvoices).Last; last == nil || last.Outcome != timer.OutcomeFailed || !errors.Is(last.Err, errMailServer) {
 			t.Errorf("the first day ended as %+v, want %v", last, errMailServer)
 		}
 
 		time.Sleep(day)
 		synctest.Wait()
-		if last := statusOf(t, host, sendInvoices).Last; last.Outcome != timer.OK || calls.Load() != 2 {
+		if last := statusOf(t, host, sendInvoices).Last; last.Outcome != timer.OutcomeOK || calls.Load() != 2 {
 			t.Errorf("the second day ended as %+v after %d calls, want ok after 2", last, calls.Load())
 		}
 	})
@@ -114,10 +114,10 @@ func TestSlowRatesDoNotOverlap(t *testing.T) {
 			t.Errorf("%d of 6 ticks ran, want every other one", n)
 		}
 		// The host that runs it knows by itself that there is no room; the other one is told by the store.
-		if n := sa.Skipped[timer.LimitLocal] + sb.Skipped[timer.LimitLocal]; n != 3 {
+		if n := sa.Skipped[timer.ReasonHostFull] + sb.Skipped[timer.ReasonHostFull]; n != 3 {
 			t.Errorf("%d ticks were skipped because of the run on the same host, want 3", n)
 		}
-		if n := sa.Skipped[timer.LimitGlobal] + sb.Skipped[timer.LimitGlobal]; n != 3 {
+		if n := sa.Skipped[timer.ReasonFull] + sb.Skipped[timer.ReasonFull]; n != 3 {
 			t.Errorf("%d ticks were skipped because of the run on the other host, want 3", n)
 		}
 	})

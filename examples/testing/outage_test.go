@@ -32,7 +32,7 @@ func TestHostThatIsCutOff(t *testing.T) {
 		if sent := out.sent(); len(sent) != 1 {
 			t.Errorf("sent on %v: invoices must go out once, from the other host", sent)
 		}
-		if n := statusOf(t, cutOff, sendInvoices).Skipped[timer.StoreDown]; n != 1 {
+		if n := statusOf(t, cutOff, sendInvoices).Skipped[timer.ReasonStoreDown]; n != 1 {
 			t.Errorf("%d ticks skipped because the store was down, want 1", n)
 		}
 		if n := rates.Load(); n != 2*24 {
@@ -54,7 +54,7 @@ func TestHostThatIsCutOff(t *testing.T) {
 	})
 }
 
-// The store goes away in the middle of a run. With timer.Skip the run's context ends before the store could give the slot
+// The store goes away in the middle of a run. With timer.StoreDownSkip the run's context ends before the store could give the slot
 // to another host. Make sure that your handlers look at their context.
 func TestInvoicesStopWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestInvoicesStopWhenTheLeaseIsLost(t *testing.T) {
 		if !errors.Is(stopped, dlock.ErrLost) {
 			t.Errorf("stopped: %v, want %v within a TTL", stopped, dlock.ErrLost)
 		}
-		if last := statusOf(t, host, sendInvoices).Last; last == nil || last.Outcome != timer.LeaseLost {
-			t.Errorf("the run ended as %+v, want %v", last, timer.LeaseLost)
+		if last := statusOf(t, host, sendInvoices).Last; last == nil || last.Outcome != timer.OutcomeLeaseLost {
+			t.Errorf("the run ended as %+v, want %v", last, timer.OutcomeLeaseLost)
 		}
 	})
 }

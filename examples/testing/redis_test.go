@@ -48,8 +48,8 @@ func TestARunHoldsItsSlotInRedis(t *testing.T) {
 	}
 	// A second run is refused, and the error says why.
 	err := host.Trigger(t.Context(), sendInvoices)
-	if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.LimitLocal {
-		t.Errorf("a second run: %v, want it refused: %s", err, timer.LimitLocal)
+	if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.ReasonHostFull {
+		t.Errorf("a second run: %v, want it refused: %s", err, timer.ReasonHostFull)
 	}
 
 	close(finish)

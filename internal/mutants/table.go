@@ -149,8 +149,8 @@ var mutants = []mutant{
 	{
 		name: "a fault taken for silence",
 		edits: []edit{{"timer/attempt.go",
-			"switch reasonOf(err) {\n\tcase StoreSetup:",
-			"switch Reason(\"\") {\n\tcase StoreSetup:"}},
+			"switch reasonOf(err) {\n\tcase ReasonStoreSetup:",
+			"switch Reason(\"\") {\n\tcase ReasonStoreSetup:"}},
 		layer: timers("^TestI11FaultIsNoReasonToRunEverywhere$"),
 		says:  "runs of 30 ticks that the store found fault with",
 	},

@@ -31,13 +31,13 @@ type kind struct {
 
 func newKinds() []*kind {
 	return []*kind{
-		{name: "busy", every: 10 * time.Minute, limitNow: 2, perTick: 2, perHost: 1, down: timer.Skip, maxRun: time.Hour, shortest: 10 * time.Minute, longest: 30 * time.Minute},
-		{name: "hourly", every: time.Hour, limitNow: 5, perTick: timer.NoLimit, perHost: 2, down: timer.Skip, maxRun: 2 * time.Hour, shortest: time.Minute, longest: 10 * time.Minute},
-		{name: "mutex", every: 10 * time.Minute, limitNow: 1, perTick: 1, perHost: 1, down: timer.RunLocal, maxRun: time.Hour, shortest: time.Second, longest: time.Minute},
-		{name: "once", every: 30 * time.Minute, limitNow: 2, perTick: 1, perHost: 1, down: timer.RunLocal, maxRun: time.Hour, shortest: time.Minute, longest: 15 * time.Minute},
-		{name: "resized", every: 20 * time.Minute, limitNow: 2, perTick: timer.NoLimit, perHost: 2, down: timer.Skip, maxRun: time.Hour, shortest: time.Minute, longest: 8 * time.Minute},
-		{name: "naughty", every: 30 * time.Minute, limitNow: 2, perTick: 2, perHost: 2, down: timer.Skip, maxRun: 3 * time.Minute, shortest: 30 * time.Second, longest: 4 * time.Minute, naughty: true},
-		{name: "rare", every: 6 * time.Hour, limitNow: 1, perTick: 1, perHost: 1, down: timer.RunLocal, maxRun: time.Hour, shortest: 5 * time.Minute, longest: 20 * time.Minute},
+		{name: "busy", every: 10 * time.Minute, limitNow: 2, perTick: 2, perHost: 1, down: timer.StoreDownSkip, maxRun: time.Hour, shortest: 10 * time.Minute, longest: 30 * time.Minute},
+		{name: "hourly", every: time.Hour, limitNow: 5, perTick: timer.NoLimit, perHost: 2, down: timer.StoreDownSkip, maxRun: 2 * time.Hour, shortest: time.Minute, longest: 10 * time.Minute},
+		{name: "mutex", every: 10 * time.Minute, limitNow: 1, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal, maxRun: time.Hour, shortest: time.Second, longest: time.Minute},
+		{name: "once", every: 30 * time.Minute, limitNow: 2, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal, maxRun: time.Hour, shortest: time.Minute, longest: 15 * time.Minute},
+		{name: "resized", every: 20 * time.Minute, limitNow: 2, perTick: timer.NoLimit, perHost: 2, down: timer.StoreDownSkip, maxRun: time.Hour, shortest: time.Minute, longest: 8 * time.Minute},
+		{name: "naughty", every: 30 * time.Minute, limitNow: 2, perTick: 2, perHost: 2, down: timer.StoreDownSkip, maxRun: 3 * time.Minute, shortest: 30 * time.Second, longest: 4 * time.Minute, naughty: true},
+		{name: "rare", every: 6 * time.Hour, limitNow: 1, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal, maxRun: time.Hour, shortest: 5 * time.Minute, longest: 20 * time.Minute},
 	}
 }
 

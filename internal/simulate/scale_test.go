@@ -43,7 +43,7 @@ type timers struct {
 	spread  timer.SpreadPolicy
 }
 
-// A load is what a fleet costs its store per second, when all is well and nothing is ordered.
+// A load is what a fleet costs its store per second, when all is well and nothing is overridden.
 type load struct {
 	asked, granted, refused, released float64 // of ticks
 	beats                             float64 // calls that renew leases
@@ -318,7 +318,7 @@ func TestScaleOfPeaks(t *testing.T) {
 				var all []timer.Timer
 				for n := range number {
 					all = append(all, timer.Timer{
-						Name: fmt.Sprint("cron-", n), Schedule: schedule.Cron("30 * * * *", "UTC"), OnMissed: timer.SkipMissed, OnStoreDown: timer.Skip,
+						Name: fmt.Sprint("cron-", n), Schedule: schedule.Cron("30 * * * *", "UTC"), OnMissed: timer.CatchUpSkip, OnStoreDown: timer.StoreDownSkip,
 						Run: func(context.Context) error { return nil },
 					})
 				}
@@ -338,7 +338,7 @@ func TestScaleOfPeaks(t *testing.T) {
 				var ticks, started, down uint64
 				for _, s := range schedulers {
 					for _, st := range s.Status().Timers {
-						ticks, started, down = ticks+st.Ticks, started+st.Started, down+st.Skipped[timer.StoreDown]
+						ticks, started, down = ticks+st.Ticks, started+st.Started, down+st.Skipped[timer.ReasonStoreDown]
 					}
 				}
 				stop()

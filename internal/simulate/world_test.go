@@ -206,7 +206,7 @@ func (w *world) mayBeGranted(name string, slot int, fence dlock.Fence, why strin
 		if v.Valid() {
 			w.broken(&w.report.StillValid, "%s: slot %d of %s is valid though %s", name, slot, v.host.name, why)
 		}
-		if v.ctx.Err() == nil && !(v.Degraded() && b.down == timer.RunLocal) {
+		if v.ctx.Err() == nil && !(v.Degraded() && b.down == timer.StoreDownRunLocal) {
 			w.broken(&w.report.NotCancelled, "%s: the run in slot %d of %s goes on though %s", name, slot, v.host.name, why)
 		}
 	}

@@ -23,25 +23,25 @@ func books(s *suite, t *testing.T) {
 	every := schedule.Every(s.Period)
 	short := func(context.Context) error { return nil }
 	timers := []timer.Timer{
-		{Name: "full", Schedule: every, OnStoreDown: timer.Skip, Run: job(10*time.Millisecond, 4*s.Period)},
-		{Name: "taken", Schedule: every, MaxConcurrency: 3, MaxPerTick: 1, OnStoreDown: timer.Skip, Run: short},
-		{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: short},
+		{Name: "full", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: job(10*time.Millisecond, 4*s.Period)},
+		{Name: "taken", Schedule: every, MaxConcurrency: 3, MaxPerTick: 1, OnStoreDown: timer.StoreDownSkip, Run: short},
+		{Name: "local", Schedule: every, OnStoreDown: timer.StoreDownRunLocal, Run: short},
 	}
 	for range 3 {
 		slow := &slowSchedule{Schedule: every, took: 4 * s.Period}
-		timers := append(slices.Clone(timers), timer.Timer{Name: "slow", Schedule: slow, OnStoreDown: timer.Skip, Run: short})
+		timers := append(slices.Clone(timers), timer.Timer{Name: "slow", Schedule: slow, OnStoreDown: timer.StoreDownSkip, Run: short})
 		f.start(timer.Config{}, timers...)
 		slow.once.Store(true)
 	}
 	f.until("every door was met", func() bool {
-		return skipped("full", timer.LimitGlobal, f.hosts...) > 0 && skipped("full", timer.LimitLocal, f.hosts...) > 0 &&
-			skipped("taken", timer.TickTaken, f.hosts...) > 0 && skipped("taken", timer.Missed, f.hosts...) > 0
+		return skipped("full", timer.ReasonFull, f.hosts...) > 0 && skipped("full", timer.ReasonHostFull, f.hosts...) > 0 &&
+			skipped("taken", timer.ReasonTickTaken, f.hosts...) > 0 && skipped("taken", timer.ReasonMissed, f.hosts...) > 0
 	})
 	victim := f.hosts[0]
 	victim.link.Inject(dlocktest.Error(errors.New("connection refused")))
 	at := time.Now()
 	f.until("the store is missed", func() bool {
-		return skipped("taken", timer.StoreDown, victim) >= 3 &&
+		return skipped("taken", timer.ReasonStoreDown, victim) >= 3 &&
 			f.watch.runs("local", func(v *visit) bool { return v.Degraded() && v.began.After(at) }) >= 3
 	})
 	victim.link.Heal()

@@ -77,8 +77,8 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 		}
 	}
 	return []timer.Timer{
-		{Name: often, Schedule: schedule.Every(period), MaxConcurrency: 2, MaxPerHost: 1, OnStoreDown: timer.Skip, Run: told(func(context.Context, *timer.Run) {})},
-		{Name: wide, Schedule: schedule.Every(period), MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: told(func(ctx context.Context, r *timer.Run) {
+		{Name: often, Schedule: schedule.Every(period), MaxConcurrency: 2, MaxPerHost: 1, OnStoreDown: timer.StoreDownSkip, Run: told(func(context.Context, *timer.Run) {})},
+		{Name: wide, Schedule: schedule.Every(period), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: told(func(ctx context.Context, r *timer.Run) {
 			if keep != nil && r.Slot() == 1 {
 				select {
 				case <-ctx.Done():
@@ -91,8 +91,8 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 			case <-time.After(5 * period / 2): // the work
 			}
 		})},
-		{Name: manual, MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: told(func(context.Context, *timer.Run) {})},
-		{Name: endless, OnStoreDown: timer.Skip, Run: told(func(ctx context.Context, r *timer.Run) {
+		{Name: manual, MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: told(func(context.Context, *timer.Run) {})},
+		{Name: endless, OnStoreDown: timer.StoreDownSkip, Run: told(func(ctx context.Context, r *timer.Run) {
 			select {
 			case <-let:
 			case <-ctx.Done():
@@ -154,7 +154,7 @@ func say(s *timer.Scheduler, l *link) *said {
 	st := s.Status()
 	o, _ := st.Timer(often)
 	w, _ := st.Timer(wide)
-	x := &said{Skipped: o.Skipped[timer.Paused], Limit: w.MaxConcurrency, Full: l.lastFull("timer:" + wide), Failed: l.failed(time.Time{})}
+	x := &said{Skipped: o.Skipped[timer.ReasonPaused], Limit: w.MaxConcurrency, Full: l.lastFull("timer:" + wide), Failed: l.failed(time.Time{})}
 	if o.Paused != nil {
 		x.Paused = &o.Paused.Origin
 	}

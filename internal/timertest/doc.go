@@ -23,7 +23,7 @@
 // A machine that is busy makes the suite slower and does not make it fail: what takes time is waited for, with a bound, and
 // where a promise is about time, what this process stood still for is granted. Limits and fences are exact.
 //
-// Stopped does the same with what is ordered while a host is a process of its own that is stopped (SIGSTOP): the test binary becomes that
+// Stopped does the same with overrides that change while a host is a process of its own that is stopped (SIGSTOP): the test binary becomes that
 // host by calling Child.
 //
 // What it does not test: the store by itself, which is dlock/dlocktest's; a server that is killed or loses its data. The store

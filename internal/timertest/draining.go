@@ -33,9 +33,9 @@ func slotsAreFree(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
 	h := f.start(timer.Config{DrainTimeout: time.Second},
-		timer.Timer{Name: "finishes", MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: func(context.Context) error { <-gate; return nil }},
-		timer.Timer{Name: "must be told", OnStoreDown: timer.Skip, Run: hold(nil)},
-		timer.Timer{Name: "starts", Schedule: schedule.Every(s.Period / 2), MaxConcurrency: 2, OnStoreDown: timer.Skip,
+		timer.Timer{Name: "finishes", MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { <-gate; return nil }},
+		timer.Timer{Name: "must be told", OnStoreDown: timer.StoreDownSkip, Run: hold(nil)},
+		timer.Timer{Name: "starts", Schedule: schedule.Every(s.Period / 2), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
 			Run: job(30*time.Millisecond, 60*time.Millisecond)})
 	for range 3 {
 		f.trigger(h, "finishes")
@@ -76,8 +76,8 @@ func stuck(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
 	h := f.start(timer.Config{DrainTimeout: 100 * time.Millisecond},
-		timer.Timer{Name: "stuck", OnStoreDown: timer.Skip, Run: func(context.Context) error { <-gate; return nil }},
-		timer.Timer{Name: "fine", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: job(time.Millisecond, time.Millisecond)})
+		timer.Timer{Name: "stuck", OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { <-gate; return nil }},
+		timer.Timer{Name: "fine", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: job(time.Millisecond, time.Millisecond)})
 	f.trigger(h, "stuck")
 	f.until("both run", func() bool { return f.watch.now("stuck") != nil && f.watch.runs("fine", all) > 0 })
 	began := time.Now()

@@ -19,7 +19,7 @@ import (
 func fences(s *suite, t *testing.T) {
 	long(t)
 	f := s.fleet(t)
-	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, OnStoreDown: timer.Skip,
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
 		Run: job(10*time.Millisecond, 80*time.Millisecond)}
 	holding := work
 	holding.MaxPerHost, holding.Run = 1, hold(nil)
@@ -51,7 +51,7 @@ func fences(s *suite, t *testing.T) {
 		before[slot] = fence
 	}
 	gate, open := f.gate()
-	next := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: hold(gate)})
+	next := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: hold(gate)})
 	for range 2 {
 		f.trigger(next, "a")
 	}
@@ -74,7 +74,7 @@ func strangers(s *suite, t *testing.T) {
 	gate, open := f.gate()
 	first := make(chan struct{}, 1)
 	first <- struct{}{}
-	work := timer.Timer{Name: "a", OnStoreDown: timer.Skip, Run: func(ctx context.Context) error {
+	work := timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Run: func(ctx context.Context) error {
 		select {
 		case <-first: // the first run ends at once
 			return nil
@@ -107,7 +107,7 @@ func strangers(s *suite, t *testing.T) {
 			}
 		}
 	}
-	if err := f.answered(other, "a"); !refused(err, timer.LimitGlobal) && !f.strained(owner, at) {
+	if err := f.answered(other, "a"); !refused(err, timer.ReasonFull) && !f.strained(owner, at) {
 		t.Errorf("another host was told %v, want that the slot is held", err)
 	}
 	beaten := owner.link.beat()

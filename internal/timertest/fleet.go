@@ -225,7 +225,7 @@ func (f *fleet) answered(h *host, name string) error {
 	f.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		err := h.Trigger(f.t.Context(), name)
-		if !refused(err, timer.StoreDown) || time.Now().After(deadline) {
+		if !refused(err, timer.ReasonStoreDown) || time.Now().After(deadline) {
 			return err
 		}
 	}

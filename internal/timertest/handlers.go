@@ -23,13 +23,13 @@ func handlers(s *suite, t *testing.T) {
 	forever, open := f.gate()
 	every := schedule.Every(s.Period)
 	h := f.start(timer.Config{},
-		timer.Timer{Name: "panics", Schedule: every, OnStoreDown: timer.Skip, Run: func(context.Context) error { panic("boom") }},
-		timer.Timer{Name: "errs", Schedule: every, OnStoreDown: timer.Skip, Run: func(context.Context) error { return errors.New("no luck") }},
-		timer.Timer{Name: "exits", Schedule: every, OnStoreDown: timer.Skip, Run: func(context.Context) error { runtime.Goexit(); return nil }},
-		timer.Timer{Name: "blocks", Schedule: every, MaxRunTime: 100 * time.Millisecond, OnStoreDown: timer.Skip,
+		timer.Timer{Name: "panics", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { panic("boom") }},
+		timer.Timer{Name: "errs", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return errors.New("no luck") }},
+		timer.Timer{Name: "exits", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { runtime.Goexit(); return nil }},
+		timer.Timer{Name: "blocks", Schedule: every, MaxRunTime: 100 * time.Millisecond, OnStoreDown: timer.StoreDownSkip,
 			Run: func(context.Context) error { <-forever; return nil }},
-		timer.Timer{Name: "good", Schedule: every, OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }},
-		timer.Timer{Name: "steady", OnStoreDown: timer.Skip, Run: hold(forever)})
+		timer.Timer{Name: "good", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }},
+		timer.Timer{Name: "steady", OnStoreDown: timer.StoreDownSkip, Run: hold(forever)})
 	f.trigger(h, "steady")
 	f.until("the steady one and the one that blocks run", func() bool { return f.watch.now("steady") != nil && f.watch.now("blocks") != nil })
 	steady, at := f.watch.now("steady"), time.Now()
@@ -46,7 +46,7 @@ func handlers(s *suite, t *testing.T) {
 	if n := f.watch.runs("blocks", all); n != 1 {
 		t.Errorf("%d runs of the one that blocks: it must keep its place", n)
 	}
-	if n := skipped("blocks", timer.LimitLocal, h); n == 0 {
+	if n := skipped("blocks", timer.ReasonHostFull, h); n == 0 {
 		t.Error("no tick of the one that blocks met the local limit")
 	}
 	if (!steady.Valid() || steady.ctx.Err() != nil) && !f.strained(h, at) {
@@ -54,7 +54,7 @@ func handlers(s *suite, t *testing.T) {
 	}
 	open()
 	f.stop()
-	for name, outcome := range map[string]timer.Outcome{"panics": timer.Panicked, "errs": timer.Failed, "exits": timer.Failed, "good": timer.OK, "blocks": timer.TimedOut} {
+	for name, outcome := range map[string]timer.Outcome{"panics": timer.OutcomePanicked, "errs": timer.OutcomeFailed, "exits": timer.OutcomeFailed, "good": timer.OutcomeOK, "blocks": timer.OutcomeTimedOut} {
 		if last := f.status(h, name).Last; last == nil || last.Outcome != outcome && !f.strained(h, at) {
 			t.Errorf("%s: %+v, want %s", name, last, outcome)
 		}

@@ -77,7 +77,7 @@ var invariants = []invariant{
 	{"I10 bad handlers harm nobody", handlers},
 	{"I11 all faults come back at once", registration},
 	{"I12 probes cost the store nothing", probes},
-	{"orders reach every host", orders},
+	{"overrides reach every host", control},
 }
 
 // long marks a test that -short leaves out: it waits for a lease to end.

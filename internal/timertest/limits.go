@@ -20,9 +20,9 @@ func overlap(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	every := schedule.Every(s.Period)
 	timers := []timer.Timer{
-		{Name: "three", Schedule: every, MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: job(80*time.Millisecond, 300*time.Millisecond)},
-		{Name: "one", Schedule: every, OnStoreDown: timer.Skip, Run: job(30*time.Millisecond, 200*time.Millisecond)},
-		{Name: "manual", MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: job(20*time.Millisecond, 100*time.Millisecond)},
+		{Name: "three", Schedule: every, MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: job(80*time.Millisecond, 300*time.Millisecond)},
+		{Name: "one", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: job(30*time.Millisecond, 200*time.Millisecond)},
+		{Name: "manual", MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: job(20*time.Millisecond, 100*time.Millisecond)},
 	}
 	storm := make(chan struct{})
 	var triggers sync.WaitGroup
@@ -117,14 +117,14 @@ func rate(s *suite, t *testing.T) {
 		l := f.connect()
 		l.lag = time.Duration(i) * 40 * time.Millisecond
 		f.startOn(l, timer.Config{},
-			timer.Timer{Name: "plain", Schedule: every, OnStoreDown: timer.Skip, Run: short},
-			timer.Timer{Name: "once", Schedule: every, MaxConcurrency: 5, MaxPerTick: 1, OnStoreDown: timer.Skip, Run: short},
-			timer.Timer{Name: "twice", Schedule: every, MaxConcurrency: 5, MaxPerTick: 2, OnStoreDown: timer.Skip, Run: short})
+			timer.Timer{Name: "plain", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: short},
+			timer.Timer{Name: "once", Schedule: every, MaxConcurrency: 5, MaxPerTick: 1, OnStoreDown: timer.StoreDownSkip, Run: short},
+			timer.Timer{Name: "twice", Schedule: every, MaxConcurrency: 5, MaxPerTick: 2, OnStoreDown: timer.StoreDownSkip, Run: short})
 	}
 	for name, n := range most {
 		f.until(name+" is refused, and has run its ticks as often as it may", func() bool {
 			_, perTick := f.watch.peak(name)
-			return f.watch.ticks(name) >= 8 && perTick >= n && skipped(name, timer.TickTaken, f.hosts...) >= 8
+			return f.watch.ticks(name) >= 8 && perTick >= n && skipped(name, timer.ReasonTickTaken, f.hosts...) >= 8
 		})
 	}
 	f.stop()

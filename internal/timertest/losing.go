@@ -18,7 +18,7 @@ var cuts = map[string]dlocktest.Fault{
 	"calls fail": dlocktest.Error(errors.New("connection refused")),
 }
 
-// The policy is Skip. The handler of the next run in the slot looks at the one before: Valid must be false without any grace;
+// The policy is StoreDownSkip. The handler of the next run in the slot looks at the one before: Valid must be false without any grace;
 // the context must have ended, too, unless this process stood still meanwhile: then within a second of its going on.
 //
 // Fails when lost cancels nothing, and when the trust window is longer than the lease (trust returns 2*ttl).
@@ -28,7 +28,7 @@ func loss(s *suite, t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := s.fleet(t)
-			work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(nil)}
+			work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: hold(nil)}
 			victim := f.start(timer.Config{}, work)
 			f.until("the first host runs", func() bool { return f.watch.now("a") != nil })
 			first := f.watch.now("a")
@@ -71,7 +71,7 @@ func loss(s *suite, t *testing.T) {
 				t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
 			}
 			f.until("the run is over", func() bool { return f.status(victim, "a").Last != nil })
-			if last := f.status(victim, "a").Last; last.Outcome != timer.LeaseLost {
+			if last := f.status(victim, "a").Last; last.Outcome != timer.OutcomeLeaseLost {
 				t.Errorf("outcome %s, want lease_lost", last.Outcome)
 			}
 			victim.link.Heal()
@@ -90,7 +90,7 @@ func killed(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
 	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, MaxRunTime: 3 * time.Hour,
-		OnStoreDown: timer.Skip, Run: hold(gate)}
+		OnStoreDown: timer.StoreDownSkip, Run: hold(gate)}
 	victim := f.start(timer.Config{}, work)
 	f.until("the first host has both slots", func() bool { return f.watch.runs("a", all) == 2 })
 	f.until("a heartbeat", victim.link.beat())

@@ -14,7 +14,7 @@ import (
 )
 
 // The server is away when the hosts start; it goes away under their runs and is silent; calls fail at once, or are carried out
-// and their replies are lost. Each time the timers with RunLocal go on, those with Skip start nothing, no call takes longer
+// and their replies are lost. Each time the timers with StoreDownRunLocal go on, those with StoreDownSkip start nothing, no call takes longer
 // than its time, and all is well again afterwards without a restart.
 //
 // Fails when down ignores the policy, when lost does, when a failed acquire is taken for an answer (the host never says that the
@@ -35,7 +35,7 @@ func outages(s *suite, t *testing.T) {
 		}
 		for _, h := range o.hosts {
 			o.bounded("a trigger", 1, func() {
-				if err := h.Trigger(t.Context(), "skip"); !refused(err, timer.StoreDown) && !refused(err, timer.LimitLocal) {
+				if err := h.Trigger(t.Context(), "skip"); !refused(err, timer.ReasonStoreDown) && !refused(err, timer.ReasonHostFull) {
 					t.Errorf("trigger: %v, want that the store is down", err)
 				}
 			})
@@ -55,13 +55,13 @@ func outages(s *suite, t *testing.T) {
 		keepsOn, ends := o.watch.now("keeps on"), o.watch.now("ends")
 		o.down()
 		o.goesOn()
-		o.until("the run under RunLocal goes on without its lease", func() bool { return keepsOn.Degraded() && !keepsOn.Valid() })
-		o.until("the run under Skip is told", func() bool { return ends.ctx.Err() != nil })
+		o.until("the run under StoreDownRunLocal goes on without its lease", func() bool { return keepsOn.Degraded() && !keepsOn.Valid() })
+		o.until("the run under StoreDownSkip is told", func() bool { return ends.ctx.Err() != nil })
 		if cause := context.Cause(ends.ctx); !errors.Is(cause, dlock.ErrLost) {
 			t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
 		}
 		if err := keepsOn.ctx.Err(); err != nil {
-			t.Errorf("the context of the run under RunLocal has ended: %v", context.Cause(keepsOn.ctx))
+			t.Errorf("the context of the run under StoreDownRunLocal has ended: %v", context.Cause(keepsOn.ctx))
 		}
 		// Attempts and releases that are under way end with their calls.
 		last.cancel()
@@ -109,16 +109,16 @@ func (o *outage) begin() *host {
 	every := schedule.Every(o.suite.Period)
 	short := func(context.Context) error { return nil }
 	return o.start(timer.Config{},
-		timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.RunLocal, Run: short},
-		timer.Timer{Name: "skip", Schedule: every, OnStoreDown: timer.Skip, Run: short},
-		timer.Timer{Name: "keeps on", OnStoreDown: timer.RunLocal, Run: hold(o.gate)},
-		timer.Timer{Name: "ends", OnStoreDown: timer.Skip, Run: hold(o.gate)})
+		timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.StoreDownRunLocal, Run: short},
+		timer.Timer{Name: "skip", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: short},
+		timer.Timer{Name: "keeps on", OnStoreDown: timer.StoreDownRunLocal, Run: hold(o.gate)},
+		timer.Timer{Name: "ends", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
 }
 
 // survives shows that a heartbeat which fails costs no lease. The host has no other, whose coming would bring the next heartbeat.
 func (o *outage) survives() {
 	o.t.Helper()
-	h := o.start(timer.Config{}, timer.Timer{Name: "alone", OnStoreDown: timer.Skip, Run: hold(o.gate)})
+	h := o.start(timer.Config{}, timer.Timer{Name: "alone", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
 	o.hosts = slices.DeleteFunc(o.hosts, func(other *host) bool { return other == h })
 	o.trigger(h, "alone")
 	o.until("it runs", func() bool { return o.watch.now("alone") != nil })
@@ -138,8 +138,8 @@ func (o *outage) goesOn() {
 	o.t.Helper()
 	at := time.Now()
 	for _, h := range o.hosts {
-		before := skipped("skip", timer.StoreDown, h)
-		o.until("a tick is skipped because of the store", func() bool { return skipped("skip", timer.StoreDown, h) > before })
+		before := skipped("skip", timer.ReasonStoreDown, h)
+		o.until("a tick is skipped because of the store", func() bool { return skipped("skip", timer.ReasonStoreDown, h) > before })
 		started := o.status(h, "skip").Started
 		local := func(v *visit) bool { return v.host == h && v.Degraded() && v.began.After(at) }
 		o.until("runs go on without the store", func() bool { return o.watch.runs("local", local) >= 5 })

@@ -20,9 +20,9 @@ func probes(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
 	h := f.start(timer.Config{},
-		timer.Timer{Name: "a", OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }},
-		timer.Timer{Name: "holds", OnStoreDown: timer.Skip, Run: hold(gate)})
-	pages := health.New(health.Checks{Live: h.Live, Started: h.Started, Ready: h.Ready, Others: []health.Check{
+		timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }},
+		timer.Timer{Name: "holds", OnStoreDown: timer.StoreDownSkip, Run: hold(gate)})
+	pages := health.New(health.Checks{Live: h.Live, Started: h.Started, Ready: h.Ready, More: []health.Check{
 		{Name: "store", Func: h.StoreReachable}, {Name: "leases", Func: h.LeasesRenewed}, {Name: "limits", Func: h.LimitsAgree},
 		{Name: "timers", Func: h.TimersSucceed}, {Name: "all", Func: h.Degraded},
 	}})

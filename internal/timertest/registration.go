@@ -61,8 +61,8 @@ func registration(s *suite, t *testing.T) {
 
 	// All or none, and the store takes the names of those that pass.
 	f := s.fleet(t)
-	h := f.start(timer.Config{}, timer.Timer{Name: "a", OnStoreDown: timer.Skip, Run: nop})
-	late := timer.Timer{Name: `late {"'; %s` + "\\\U0001f570*", OnStoreDown: timer.Skip, Run: nop}
+	h := f.start(timer.Config{}, timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Run: nop})
+	late := timer.Timer{Name: `late {"'; %s` + "\\\U0001f570*", OnStoreDown: timer.StoreDownSkip, Run: nop}
 	if err := h.Register(f.watch.before(h, late), timer.Timer{Name: "bad"}); err == nil {
 		t.Error("a timer without a handler was registered")
 	}

@@ -64,11 +64,11 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, me
 	breakIt()
 	within(setUpTTL, "the host says so", func() bool {
 		st := s.Status().Store
-		return s.StoreReachable() != nil && st.Setup && st.Open && !st.Up
+		return s.StoreReachable() != nil && st.Setup && st.BreakerOpen && !st.Up
 	})
 	before := s.Status().Timers[0]
 	within(10*time.Second, "twenty ticks", func() bool { return s.Status().Timers[0].Ticks >= before.Ticks+20 })
-	if now := s.Status().Timers[0]; now.Started != before.Started || now.Skipped[timer.StoreSetup] < before.Skipped[timer.StoreSetup]+19 {
+	if now := s.Status().Timers[0]; now.Started != before.Started || now.Skipped[timer.ReasonStoreSetup] < before.Skipped[timer.ReasonStoreSetup]+19 {
 		t.Errorf("before %+v, after twenty ticks %+v", before, now)
 	}
 	if err := s.Trigger(ctx, "a"); !errors.Is(err, dlock.ErrSetup) {
@@ -76,7 +76,7 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, me
 	}
 	mend()
 	within(2*setUpTTL, "it runs again", func() bool { return runs.Load() > int64(before.Started)+3 && s.StoreReachable() == nil })
-	if st := s.Status().Timers[0]; st.Fallback {
+	if st := s.Status().Timers[0]; st.Degraded {
 		t.Errorf("%+v", st)
 	}
 	stop()

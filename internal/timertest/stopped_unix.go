@@ -39,11 +39,11 @@ type StoppedHarness struct {
 	Embedded bool
 }
 
-// Stopped shows that what is ordered reaches every host also when one of them, a process of its own, is stopped (SIGSTOP) meanwhile: the others
+// Stopped shows that overrides reach every host also when one of them, a process of its own, is stopped (SIGSTOP) meanwhile: the others
 // obey at once, and the one that was stopped when it goes on. Limits, fences and counts are exact; the time that it took is logged.
 //
-// Fails when the store's acquire ignores a pause (also if hosts keep to one that they know of: the child then begins a run when it goes on) or an ordered
-// limit, or counts only the slots below it; when its extend renews a lease that was revoked, or does not tell of orders; when a revoked slot is free at
+// Fails when the store's acquire ignores a pause (also if hosts keep to one that they know of: the child then begins a run when it goes on) or a limit
+// override, or counts only the slots below it; when its extend renews a lease that was revoked, or does not tell of overrides; when a revoked slot is free at
 // once; when a release does not compare tokens; when two hosts run what was triggered once; and when a host that stood still believes in its lease.
 func Stopped(t *testing.T, h StoppedHarness) {
 	long(t)
@@ -57,7 +57,7 @@ func Stopped(t *testing.T, h StoppedHarness) {
 				store, cmd = h.New(t)
 				return store
 			}
-			for range 3 { // a machine that is very busy may not let all be ordered in time
+			for range 3 { // a machine that is very busy may not let all be changed in time
 				f := one.fleet(t)
 				st := &standstill{fleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd), took: map[string]time.Duration{}}
 				if st.show(t) {
@@ -93,24 +93,24 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	held := s.holds()
 	beat := s.stop(held)
 
-	// What is ordered while it stands still.
+	// What is changed while it stands still.
 	op := s.operator()
 	before := time.Now()
-	op.gives("a pause", func(ctx context.Context) error { return op.Pause(ctx, often, time.Now().Add(time.Hour), ann) })
+	op.does("a pause", func(ctx context.Context) error { return op.Pause(ctx, often, time.Now().Add(time.Hour), ann) })
 	pausedAt := time.Now()
 	paused := s.stamp()
-	op.gives("a limit", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, wide, 1, ann) })
+	op.does("a limit", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, wide, 1, ann) })
 	limitedAt := time.Now()
 	limited := s.stamp()
-	op.gives("the release", func(ctx context.Context) error {
-		err := op.ForceRelease(ctx, endless, held.Slot, ann)
+	op.does("the release", func(ctx context.Context) error {
+		err := op.CancelRun(ctx, endless, held.Slot, ann)
 		if errors.Is(err, dlock.ErrNotHeld) && time.Since(beat) >= StoppedTTL { // the machine was busy for so long
 			return nil
 		}
 		return err
 	})
 	triggered := op.triggers(manual)
-	s.took["all ordered"] = time.Since(before)
+	s.took["all changed"] = time.Since(before)
 
 	look := func() bool {
 		st := say(s.here.Scheduler, s.here.link)
@@ -135,7 +135,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	s.until("its run is told", func() bool { look(); return s.child.count(lost, endless) == 1 })
 	shown = s.judge(s.child.first(lost, endless), beat)
 	s.until("the host that is not stopped obeys", look)
-	s.until("the child knows what is ordered", func() bool {
+	s.until("the child knows the overrides", func() bool {
 		x := s.child.asks()
 		return x.Said.Limit == 1 && x.Said.Paused != nil && *x.Said.Paused == ann
 	})
@@ -181,7 +181,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	}
 
 	resumed := s.stampOf(func() {
-		op.gives("to resume", func(ctx context.Context) error { return op.Resume(ctx, often, ann) })
+		op.does("to resume", func(ctx context.Context) error { return op.Resume(ctx, often, ann) })
 	})
 	at := time.Now()
 	for name, b := range s.hosts() {
@@ -197,7 +197,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 		t.Errorf("%d runs after one trigger", n)
 	}
 	if n := together(s.runs(wide), limited); n > 1 {
-		t.Errorf("%d runs at once, one of which was granted after the limit of 1 was ordered, at µs %d", n, limited)
+		t.Errorf("%d runs at once, one of which was granted after the limit of 1 was set, at µs %d", n, limited)
 	}
 	for _, e := range s.child.all(failed, "") {
 		t.Errorf("the child could not: %+v", e)
@@ -256,7 +256,7 @@ func (s *standstill) stop(held event) time.Time {
 		}
 		s.child.signal(syscall.SIGCONT)
 		if s.child.count(lost, endless) > 0 {
-			s.t.Fatalf("the run of fence %d was lost before anything was ordered", held.Fence)
+			s.t.Fatalf("the run of fence %d was lost before anything was changed", held.Fence)
 		}
 	}
 	s.t.Fatal("each time the child was stopped it kept the others out")
@@ -316,10 +316,10 @@ func (s *standstill) stamp() dlock.Fence {
 	return max(s.take("timertest:stamp", 1, 1)[0], dlock.Fence(time.Now().UnixMicro()))
 }
 
-// stampOf returns a stamp of before an order, which all that is granted after it exceeds.
-func (s *standstill) stampOf(order func()) dlock.Fence {
+// stampOf returns a stamp of before an update, which all that is granted after it exceeds.
+func (s *standstill) stampOf(update func()) dlock.Fence {
 	stamp := s.stamp()
-	order()
+	update()
 	return stamp
 }
 

@@ -21,14 +21,14 @@ func timers(host string, rec *recorder) []timer.Timer {
 			Name:           resizeImages,
 			Schedule:       schedule.Every(500 * time.Millisecond),
 			MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
-			OnStoreDown:    timer.Skip,
+			OnStoreDown:    timer.StoreDownSkip,
 			Run:            rec.watched(host, work(1900*time.Millisecond, 2700*time.Millisecond)),
 		},
 		{
 			Name:     sendDigest,
 			Schedule: schedule.Every(time.Second), // once per tick in the fleet: that is the default
-			// A host that is cut off must start nothing. The default, RunLocal, would go on by itself, and say so.
-			OnStoreDown: timer.Skip,
+			// A host that is cut off must start nothing. The default, StoreDownRunLocal, would go on by itself, and say so.
+			OnStoreDown: timer.StoreDownSkip,
 			Run:         rec.watched(host, work(200*time.Millisecond, 400*time.Millisecond)),
 		},
 	}

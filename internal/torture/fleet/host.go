@@ -68,10 +68,10 @@ func runHost(spec Spec, log *torture.Log) error {
 	for i, t := range spec.Timers {
 		all[i] = timer.Timer{
 			Name: t.Name, Schedule: schedule.Every(time.Duration(t.Period)), MaxConcurrency: t.Limit, MaxPerTick: t.PerTick, MaxPerHost: t.PerHost,
-			MaxRunTime: maxRunTime, OnStoreDown: timer.Skip, Run: func(ctx context.Context) error { return h.handle(ctx, t) },
+			MaxRunTime: maxRunTime, OnStoreDown: timer.StoreDownSkip, Run: func(ctx context.Context) error { return h.handle(ctx, t) },
 		}
 		if local(i) {
-			all[i].OnStoreDown = timer.RunLocal
+			all[i].OnStoreDown = timer.StoreDownRunLocal
 		}
 	}
 	scheduler, err := timer.New(timer.Config{

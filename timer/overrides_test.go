@@ -22,12 +22,12 @@ import (
 
 var ann = dlock.Origin{By: "ann", Note: "the database is being moved"}
 
-// beat is when every host has heard of an order: the longest heartbeat, and a moment.
+// beat is when every host has heard of an update: the longest heartbeat, and a moment.
 const beat = dlock.DefaultTTL/3 + time.Second
 
 // A pause reaches every host with its next tick, and ends by itself or by Resume. It is said why, everywhere.
 //
-// Fails when the poke of hostsLock is left out (Status of a timer that is not due), when takeOrders forgets a pause, or when
+// Fails when the poke of hostsLock is left out (Status of a timer that is not due), when takeOverrides forgets a pause, or when
 // a Paused refusal is not remembered.
 func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -53,11 +53,11 @@ func TestPauseReachesTheFleet(t *testing.T) {
 					t.Errorf("host %d: %s: paused %+v, want until %v by ann", i, ts.Name, ts.Paused, end)
 				}
 			}
-			if err := h.Trigger(t.Context(), "seldom"); !refused(err, timer.Paused) || !strings.Contains(err.Error(), "ann: the database") {
+			if err := h.Trigger(t.Context(), "seldom"); !refused(err, timer.ReasonPaused) || !strings.Contains(err.Error(), "ann: the database") {
 				t.Errorf("host %d: a trigger during a pause: %v", i, err)
 			}
 			x, err := h.Explain(t.Context(), "often", time.Time{})
-			if err != nil || x.Reason != timer.Paused || !strings.Contains(x.Text, "paused by ann: the database is being moved") {
+			if err != nil || x.Reason != timer.ReasonPaused || !strings.Contains(x.Text, "paused by ann: the database is being moved") {
 				t.Errorf("host %d: %v, %v", i, x, err)
 			}
 		}
@@ -93,7 +93,7 @@ func TestPauseReachesTheFleet(t *testing.T) {
 
 // Another MaxConcurrency is obeyed by every host from its next tick; a MaxPerHost that the code leaves open follows it, one that it states stays.
 //
-// Fails when hostLimit ignores the order, or when setLimit is not called for refusals.
+// Fails when hostLimit ignores the override, or when setLimit is not called for refusals.
 func TestLimitReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -112,47 +112,47 @@ func TestLimitReachesTheFleet(t *testing.T) {
 			t.Fatalf("%d runs: the code says 1", n)
 		}
 		control := timer.NewControl(f.store)
-		order := func(name string, n int) {
+		set := func(name string, n int) {
 			t.Helper()
 			if err := control.SetMaxConcurrency(t.Context(), name, n, ann); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(beat)
 		}
-		order("open", 7)
+		set("open", 7)
 		time.Sleep(10 * time.Second)
 		if n := running("open"); n != 7 {
-			t.Errorf("%d runs of a timer with 7 ordered", n)
+			t.Errorf("%d runs of a timer with 7 overridden", n)
 		}
 		for i, h := range f.hosts {
-			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 1 || ts.MaxPerHost != 7 || ts.Ordered != 7 {
+			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 1 || ts.MaxPerHost != 7 || ts.LimitOverride != 7 {
 				t.Errorf("host %d: %+v", i, ts)
 			}
 		}
-		order("stated", 2)
+		set("stated", 2)
 		time.Sleep(3 * time.Minute) // those that ran before have ended
 		if n := running("stated"); n != 2 {
-			t.Errorf("%d runs of a timer with 2 ordered", n)
+			t.Errorf("%d runs of a timer with 2 overridden", n)
 		}
-		order("stated", 9)
+		set("stated", 9)
 		time.Sleep(time.Minute)
 		if n := running("stated"); n != 3 {
 			t.Errorf("%d runs on 3 hosts with MaxPerHost 1", n)
 		}
-		order("stated", 0)
+		set("stated", 0)
 		time.Sleep(3 * time.Minute)
 		if n := running("stated"); n != 0 {
-			t.Errorf("%d runs of a timer with 0 ordered", n)
+			t.Errorf("%d runs of a timer with 0 overridden", n)
 		}
 		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Origin != ann || !ts.Paused.Until.IsZero() {
-			t.Errorf("with 0 ordered: %+v", ts.Paused)
+			t.Errorf("with 0 overridden: %+v", ts.Paused)
 		}
 		if err := control.ResetMaxConcurrency(t.Context(), "stated", ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(beat + 5*time.Second)
-		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.Ordered != 0 || running("stated") != 3 {
-			t.Errorf("after the order was taken back: %d runs, %+v", running("stated"), ts)
+		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.LimitOverride != 0 || running("stated") != 3 {
+			t.Errorf("after the override was taken back: %d runs, %+v", running("stated"), ts)
 		}
 		f.stop()
 	})
@@ -160,7 +160,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 
 // One host runs what is triggered in the fleet, within a heartbeat, also a timer that has no schedule; and each trigger once.
 //
-// Fails when obeyTrigger runs without its claim, or when takeOrders does not remember the instant.
+// Fails when runTriggered runs without its claim, or when takeOverrides does not remember the instant.
 func TestTriggerInTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -224,10 +224,10 @@ func TestForceRelease(t *testing.T) {
 		synctest.Wait()
 		control := b.Control()
 		ts, _ := a.Status().Timer("long")
-		if err := control.ForceRelease(t.Context(), "long", ts.Running[0].Slot, ann); err != nil {
+		if err := control.CancelRun(t.Context(), "long", ts.Running[0].Slot, ann); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.LimitGlobal) {
+		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.ReasonFull) {
 			t.Errorf("the slot was free at once: %v", err)
 		}
 		var cause error
@@ -240,18 +240,18 @@ func TestForceRelease(t *testing.T) {
 		if !ok || !errors.Is(cause, dlock.ErrLost) || lost.RevokedBy == nil || *lost.RevokedBy != ann || !strings.Contains(cause.Error(), "ann") {
 			t.Errorf("cause %v", cause)
 		}
-		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.LimitGlobal) {
+		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.ReasonFull) {
 			t.Errorf("the slot was free before the handler had returned: %v", err)
 		}
 		time.Sleep(8 * time.Second)
 		if err := b.Trigger(t.Context(), "long"); err != nil {
 			t.Errorf("the slot is not free after the handler has returned: %v", err)
 		}
-		if err := control.ForceRelease(t.Context(), "long", 7, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		if err := control.CancelRun(t.Context(), "long", 7, ann); !errors.Is(err, dlock.ErrNotHeld) {
 			t.Errorf("a slot that nobody has: %v", err)
 		}
 		ts, _ = a.Status().Timer("long")
-		if ts.Last == nil || ts.Last.Outcome != timer.LeaseLost {
+		if ts.Last == nil || ts.Last.Outcome != timer.OutcomeLeaseLost {
 			t.Errorf("how it ended: %+v", ts.Last)
 		}
 		select {
@@ -262,7 +262,7 @@ func TestForceRelease(t *testing.T) {
 		synctest.Wait()
 		for _, h := range []*host{a, b} {
 			for _, r := range must(h.Status().Timer("long")).Running {
-				if err := control.ForceRelease(t.Context(), "long", r.Slot, ann); err != nil {
+				if err := control.CancelRun(t.Context(), "long", r.Slot, ann); err != nil {
 					t.Error(err)
 				}
 			}
@@ -280,13 +280,13 @@ func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
 	return ts
 }
 
-// A host that could not be reached when something was ordered obeys when it can be.
+// A host that could not be reached when something was overridden follows when it can be.
 //
-// Fails when learnOrders counts orders as read that it could not read.
-func TestOrdersReachAHostThatWasCutOff(t *testing.T) {
+// Fails when learnOverrides counts overrides as read that it could not read.
+func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), OnStoreDown: timer.Skip, Run: f.handler(time.Millisecond)}
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Millisecond)}
 		seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
 		a, b := f.start(timer.Config{}, job, seldom), f.start(timer.Config{}, job, seldom)
 		time.Sleep(time.Minute)
@@ -297,7 +297,7 @@ func TestOrdersReachAHostThatWasCutOff(t *testing.T) {
 			}
 		}
 		if err := b.Control().Resume(t.Context(), "job", ann); err == nil {
-			t.Error("an order that got nowhere was acknowledged")
+			t.Error("an update that got nowhere was acknowledged")
 		}
 		time.Sleep(time.Minute)
 		b.link.Heal()
@@ -312,7 +312,7 @@ func TestOrdersReachAHostThatWasCutOff(t *testing.T) {
 		asked := b.link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
 		if n := b.link.Calls(dlocktest.OpControl) - asked; n != 0 {
-			t.Errorf("nothing was ordered, and a host asked %d times what", n)
+			t.Errorf("nothing was overridden, and a host asked %d times what", n)
 		}
 		f.stop()
 	})
@@ -343,7 +343,7 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 		if after, _ := f.watch.ticks("free"); after != n {
 			t.Errorf("a paused timer without limits ran %d times", after-n)
 		}
-		if err := h.Trigger(t.Context(), "free"); !refused(err, timer.Paused) {
+		if err := h.Trigger(t.Context(), "free"); !refused(err, timer.ReasonPaused) {
 			t.Errorf("a trigger during a pause: %v", err)
 		}
 		time.Sleep(time.Hour)
@@ -354,28 +354,28 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	})
 }
 
-// Bad orders are refused in words that help; a store that keeps none says so.
+// Bad updates are refused in words that help; a store that keeps none says so.
 func TestControlRefuses(t *testing.T) {
 	control := timer.NewControl(memlock.New())
 	ctx := t.Context()
 	for want, err := range map[string]error{
-		"is over":                   control.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
-		"say who":                   control.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Origin{}),
-		"at most 87600h0m0s":        control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
-		"use 0 to 10000":            control.SetMaxConcurrency(ctx, "x", -1, ann),
-		"10001":                     control.SetMaxConcurrency(ctx, "x", 10_001, ann),
-		"an empty By":               control.Trigger(ctx, "x", dlock.Origin{Note: "because"}),
-		"control character":         control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
-		"not held":                  control.ForceRelease(ctx, "x", 0, ann),
-		`"slot:"`:                   control.Resume(ctx, "x:slot:1", ann),
-		"the store keeps no orders": timer.NewControl(nil).Resume(ctx, "x", ann),
+		"is over":                      control.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
+		"say who":                      control.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Origin{}),
+		"at most 87600h0m0s":           control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
+		"use 0 to 10000":               control.SetMaxConcurrency(ctx, "x", -1, ann),
+		"10001":                        control.SetMaxConcurrency(ctx, "x", 10_001, ann),
+		"an empty By":                  control.Trigger(ctx, "x", dlock.Origin{Note: "because"}),
+		"control character":            control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
+		"not held":                     control.CancelRun(ctx, "x", 0, ann),
+		`"slot:"`:                      control.Resume(ctx, "x:slot:1", ann),
+		"the store keeps no overrides": timer.NewControl(nil).Resume(ctx, "x", ann),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %q in it", err, want)
 		}
 	}
 	if o, err := control.Inspect(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
-		t.Errorf("orders were kept that were refused: %+v, %v", o, err)
+		t.Errorf("updates were kept that were refused: %+v, %v", o, err)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
 	})
 }
 
-// A store one of whose names is spoilt cannot tell what is ordered for that one.
+// A store one of whose names is spoilt cannot tell the overrides of that one.
 type spoilt struct {
 	*memlock.Store
 	name string
@@ -418,10 +418,10 @@ func (s spoilt) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	return list, err
 }
 
-// A key that is spoilt keeps no other timer's orders from being obeyed.
+// A key that is spoilt keeps no other timer's overrides from being followed.
 //
 // Fails when learn gives up at the fault of one name.
-func TestOrdersBesideASpoiltKey(t *testing.T) {
+func TestOverridesBesideASpoiltKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.startOn(spoilt{f.store, "timer:bad"}, timer.Config{},
@@ -441,7 +441,7 @@ func TestOrdersBesideASpoiltKey(t *testing.T) {
 		asked := h.link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
 		if n := h.link.Calls(dlocktest.OpControl) - asked; n != 0 {
-			t.Errorf("nothing was ordered, and it asked %d times what", n)
+			t.Errorf("nothing was overridden, and it asked %d times what", n)
 		}
 		f.stop()
 	})
@@ -492,7 +492,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 		time.Sleep(beat)
 		h.link.Inject(dlocktest.Hang)
 		ran, _ := f.watch.ticks("often")
-		if err := h.Trigger(t.Context(), "first"); !refused(err, timer.Paused) {
+		if err := h.Trigger(t.Context(), "first"); !refused(err, timer.ReasonPaused) {
 			t.Errorf("a trigger while the store is down: %v", err)
 		}
 		time.Sleep(9 * time.Minute)
@@ -521,7 +521,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 func TestPauseThatIsOverPausesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: tenMinutes, OnMissed: timer.RunOnce, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "a", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
 		h := f.start(timer.Config{}, job)
 		time.Sleep(15 * time.Minute) // it has run at 0:10
 		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(10*time.Minute), ann); err != nil {
@@ -533,7 +533,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 		h = f.start(timer.Config{Logger: textLogger(&log)}, job)
 		time.Sleep(time.Second)
 		ts, _ := h.Status().Timer("a")
-		if ts.Skipped[timer.Paused] != 1 || ts.Paused != nil {
+		if ts.Skipped[timer.ReasonPaused] != 1 || ts.Paused != nil {
 			t.Errorf("skipped %v, paused %+v; want one tick that was paused, and a timer that is not", ts.Skipped, ts.Paused)
 		}
 		f.stop()

@@ -15,7 +15,7 @@ import (
 
 var ann = dlock.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
 
-// An operator gives orders with a client that is no host's.
+// An operator changes timers with a client that is no host's.
 type operator struct {
 	f *fleet
 	*timer.Control
@@ -25,17 +25,17 @@ func (f *fleet) operator() operator {
 	return operator{f, timer.NewControl(f.taker)}
 }
 
-// gives repeats an order until it is acknowledged: a busy machine may take longer than a call may.
-func (o operator) gives(what string, order func(context.Context) error) {
+// does repeats a change until it is acknowledged: a busy machine may take longer than a call may.
+func (o operator) does(what string, change func(context.Context) error) {
 	o.f.t.Helper()
 	var err error
-	o.f.until(what+" is ordered", func() bool {
-		err = order(o.f.t.Context())
+	o.f.until(what+" is acknowledged", func() bool {
+		err = change(o.f.t.Context())
 		return err == nil
 	})
 }
 
-// triggers orders one run of a timer, and returns a time before that. A second order would be a second trigger: whoever gets no answer looks
+// triggers asks for one run of a timer, and returns a time before that. A second call would be a second trigger: whoever gets no answer looks
 // whether the first was carried out.
 func (o operator) triggers(name string) time.Time {
 	o.f.t.Helper()
@@ -52,24 +52,24 @@ func (o operator) triggers(name string) time.Time {
 	}
 }
 
-// hears is when every host that can be reached has heard of an order: a heartbeat, and a call to read it.
+// hears is when every host that can be reached has heard of an update: a heartbeat, and a call to read it.
 func (f *fleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTimeout() }
 
-// orders shows that what is ordered reaches every host, also one that could not be reached when it was ordered.
+// control shows that overrides reach every host, also one that could not be reached when they were set.
 //
-// Fails when the store's acquire or extend ignores an order, or does not tell of it, and when hosts do not read what they hear of.
-func orders(s *suite, t *testing.T) {
+// Fails when the store's acquire or extend ignores an override, or does not tell of it, and when hosts do not read what they hear of.
+func control(s *suite, t *testing.T) {
 	long(t)
 	t.Run("pause", func(t *testing.T) { t.Parallel(); pauses(s, t) })
-	t.Run("limit", func(t *testing.T) { t.Parallel(); limitOrdered(s, t) })
+	t.Run("limit", func(t *testing.T) { t.Parallel(); limitOverridden(s, t) })
 	t.Run("trigger", func(t *testing.T) { t.Parallel(); triggers(s, t) })
 	t.Run("force-release", func(t *testing.T) { t.Parallel(); forced(s, t) })
 }
 
 func pauses(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	often := timer.Timer{Name: "often", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }}
-	seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), OnStoreDown: timer.Skip, Run: often.Run}
+	often := timer.Timer{Name: "often", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }}
+	seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), OnStoreDown: timer.StoreDownSkip, Run: often.Run}
 	for range 3 {
 		f.start(timer.Config{}, often, seldom)
 	}
@@ -78,9 +78,9 @@ func pauses(s *suite, t *testing.T) {
 	away.link.Inject(dlocktest.Hang)
 	op, end := f.operator(), time.Now().Add(time.Hour)
 	for _, name := range []string{"often", "seldom"} {
-		op.gives("a pause", func(ctx context.Context) error { return op.Pause(ctx, name, end, ann) })
+		op.does("a pause", func(ctx context.Context) error { return op.Pause(ctx, name, end, ann) })
 	}
-	ordered := time.Now()
+	asked := time.Now()
 	paused := func(h *host, name string) bool {
 		p := f.status(h, name).Paused
 		return p != nil && p.Origin == ann && p.Until.Sub(end).Abs() < time.Minute
@@ -93,26 +93,26 @@ func pauses(s *suite, t *testing.T) {
 		}
 		return true
 	})
-	if took := time.Since(ordered); took > f.hears()+f.late(ordered) && !f.strained(f.hosts[0], ordered) && !f.strained(f.hosts[1], ordered) {
+	if took := time.Since(asked); took > f.hears()+f.late(asked) && !f.strained(f.hosts[0], asked) && !f.strained(f.hosts[1], asked) {
 		t.Errorf("they heard of it after %v", took)
 	}
-	if err := f.answered(f.hosts[0], "seldom"); !refused(err, timer.Paused) || !strings.Contains(err.Error(), ann.String()) {
+	if err := f.answered(f.hosts[0], "seldom"); !refused(err, timer.ReasonPaused) || !strings.Contains(err.Error(), ann.String()) {
 		t.Errorf("a trigger during the pause: %v", err)
 	}
 	away.link.Heal()
 	f.until("the third host knows of it, too", func() bool { return paused(away, "often") && paused(away, "seldom") })
 	f.until("it can explain that", func() bool {
 		x, err := away.Explain(t.Context(), "often", time.Time{})
-		return err == nil && x.Reason == timer.Paused && strings.Contains(x.Text, ann.Note)
+		return err == nil && x.Reason == timer.ReasonPaused && strings.Contains(x.Text, ann.Note)
 	})
-	if n := f.watch.runs("often", func(v *visit) bool { // what was granted before the order may have begun a call later
-		return v.began.After(ordered.Add(f.storeTimeout() + f.late(ordered)))
+	if n := f.watch.runs("often", func(v *visit) bool { // what was granted before the change may have begun a call later
+		return v.began.After(asked.Add(f.storeTimeout() + f.late(asked)))
 	}); n != 0 {
 		t.Errorf("%d runs began while the timer was paused", n)
 	}
 	resumed := time.Now()
 	for _, name := range []string{"often", "seldom"} {
-		op.gives("to resume", func(ctx context.Context) error { return op.Resume(ctx, name, ann) })
+		op.does("to resume", func(ctx context.Context) error { return op.Resume(ctx, name, ann) })
 	}
 	f.until("it runs again", func() bool { return f.watch.runs("often", since(resumed)) > 3 })
 	f.until("nobody thinks it paused", func() bool {
@@ -126,10 +126,10 @@ func pauses(s *suite, t *testing.T) {
 	f.stop()
 }
 
-func limitOrdered(s *suite, t *testing.T) {
+func limitOverridden(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
-	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.Skip, Run: hold(gate)}
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: hold(gate)}
 	for range 3 {
 		f.start(timer.Config{}, work)
 	}
@@ -145,8 +145,8 @@ func limitOrdered(s *suite, t *testing.T) {
 	limits.MaxConcurrency = 4 // one of a tick starts all the same
 	f.watch.limits["a"] = limits
 	f.watch.mu.Unlock()
-	op.gives("a limit of 4", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 4, ann) })
-	f.until("as many runs as are ordered", func() bool { return running() == 4 })
+	op.does("a limit of 4", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 4, ann) })
+	f.until("as many runs as the override says", func() bool { return running() == 4 })
 	f.until("all hosts know", func() bool {
 		for _, h := range f.hosts {
 			if st := f.status(h, "a"); st.MaxConcurrency != 4 || st.MaxPerTick != 1 || st.MaxPerHost != 4 {
@@ -158,22 +158,22 @@ func limitOrdered(s *suite, t *testing.T) {
 	// One host does not hear that it is two from now on.
 	away := f.hosts[2]
 	away.link.Inject(dlocktest.Hang)
-	op.gives("a limit of 2", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 2, ann) })
-	ordered := time.Now()
+	op.does("a limit of 2", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 2, ann) })
+	asked := time.Now()
 	open()
-	f.until("the runs of before have ended", func() bool { return running() == 0 || f.watch.runs("a", since(ordered.Add(f.storeTimeout()))) > 0 })
+	f.until("the runs of before have ended", func() bool { return running() == 0 || f.watch.runs("a", since(asked.Add(f.storeTimeout()))) > 0 })
 	away.link.Heal()
-	f.until("the host that was away knows", func() bool { return f.status(away, "a").Ordered == 2 })
+	f.until("the host that was away knows", func() bool { return f.status(away, "a").LimitOverride == 2 })
 	f.watch.mu.Lock()
 	limits.MaxConcurrency = 2
 	f.watch.limits["a"] = limits
 	f.watch.peaks["a"] = 0
 	f.watch.mu.Unlock()
-	f.until("it goes on", func() bool { return f.watch.runs("a", since(ordered)) > 5 })
-	op.gives("what the code says", func(ctx context.Context) error { return op.ResetMaxConcurrency(ctx, "a", ann) })
+	f.until("it goes on", func() bool { return f.watch.runs("a", since(asked)) > 5 })
+	op.does("what the code says", func(ctx context.Context) error { return op.ResetMaxConcurrency(ctx, "a", ann) })
 	f.until("all hosts know", func() bool {
 		for _, h := range f.hosts {
-			if st := f.status(h, "a"); st.MaxConcurrency != 1 || st.Ordered != 0 {
+			if st := f.status(h, "a"); st.MaxConcurrency != 1 || st.LimitOverride != 0 {
 				return false
 			}
 		}
@@ -184,7 +184,7 @@ func limitOrdered(s *suite, t *testing.T) {
 
 func triggers(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	work := timer.Timer{Name: "a", MaxConcurrency: 3, OnStoreDown: timer.Skip, Run: func(context.Context) error { return nil }}
+	work := timer.Timer{Name: "a", MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }}
 	for range 3 {
 		f.start(timer.Config{}, work)
 	}
@@ -207,7 +207,7 @@ func triggers(s *suite, t *testing.T) {
 
 func forced(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	work := timer.Timer{Name: "a", MaxConcurrency: 2, OnStoreDown: timer.Skip, Run: hold(nil)}
+	work := timer.Timer{Name: "a", MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: hold(nil)}
 	a, b := f.start(timer.Config{}, work), f.start(timer.Config{}, work)
 	f.trigger(a, "a")
 	f.trigger(b, "a")
@@ -215,14 +215,14 @@ func forced(s *suite, t *testing.T) {
 	victim, other := f.watch.on(a, "a"), f.watch.on(b, "a")
 	op := f.operator()
 	at := time.Now()
-	op.gives("the release", func(ctx context.Context) error { return op.ForceRelease(ctx, "a", victim.Slot(), ann) })
-	ordered := time.Now()
+	op.does("the release", func(ctx context.Context) error { return op.CancelRun(ctx, "a", victim.Slot(), ann) })
+	asked := time.Now()
 	select {
 	case <-victim.ctx.Done():
 	case <-time.After(patience):
 		t.Fatal("the run was not told")
 	}
-	if took := time.Since(ordered); took > f.hears()+f.late(ordered) && !f.strained(a, ordered) {
+	if took := time.Since(asked); took > f.hears()+f.late(asked) && !f.strained(a, asked) {
 		t.Errorf("told after %v", took)
 	}
 	cause := context.Cause(victim.ctx)
@@ -249,8 +249,8 @@ func forced(s *suite, t *testing.T) {
 	}
 	for _, h := range f.hosts {
 		if v := f.watch.on(h, "a"); v != nil && v.ctx.Err() == nil {
-			op.gives("the release", func(ctx context.Context) error {
-				err := op.ForceRelease(ctx, "a", v.Slot(), ann)
+			op.does("the release", func(ctx context.Context) error {
+				err := op.CancelRun(ctx, "a", v.Slot(), ann)
 				if errors.Is(err, dlock.ErrNotHeld) {
 					return nil
 				}

@@ -13,22 +13,22 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// What people order for the fleet through a Control is obeyed by the store, which tells of it with every answer. A host learns of
+// Overrides that are set through a Control are enforced by the store, which tells of them with every answer. A host learns of
 // it with its next tick or, because its slot of hostsLock is renewed all the time, within a heartbeat; only then does it ask what there is.
 
-// orders is what this host knows to be ordered for a timer.
-type orders struct {
+// overrides are those of a timer, as this host knows them.
+type overrides struct {
 	version   int64 // of what the store last told
 	limit     int   // MaxConcurrency instead of what the code says; 0: none
 	paused    bool
 	until     time.Time // of the pause; zero: open
-	order     dlock.Origin
+	by        dlock.Origin
 	triggered time.Time // the latest trigger that was seen
 }
 
 // refusal is why a timer does not run that is paused.
-func (o *orders) refusal(e *entry) error {
-	no := &dlock.NotAcquiredError{Name: e.lockName, Reason: dlock.ReasonPaused, Slots: e.timer.slots(), PausedBy: o.order}
+func (o *overrides) refusal(e *entry) error {
+	no := &dlock.NotAcquiredError{Name: e.lockName, Reason: dlock.ReasonPaused, Slots: e.timer.slots(), PausedBy: o.by}
 	if !o.until.IsZero() {
 		no.ExpiresIn = time.Until(o.until)
 	}
@@ -37,19 +37,21 @@ func (o *orders) refusal(e *entry) error {
 
 // pausedHere reports whether a timer is paused that the store is not asked about. Called with mu held.
 func (s *Scheduler) pausedHere(e *entry) bool {
-	return s.session != nil && !e.timer.LocalOnly && e.state.view.orders.inForce() && !s.shared(e)
+	return s.session != nil && !e.timer.LocalOnly && e.state.view.overrides.inForce() && !s.shared(e)
 }
 
 // pauseKnown reports whether the store said that a timer is paused, and that has not ended by itself. It matters when the store does not answer: who
 // pauses a timer because the database is being moved must not find it running when the database is gone. Called with mu held.
-func (e *entry) pauseKnown() bool { return e.state.view.orders.inForce() }
+func (e *entry) pauseKnown() bool { return e.state.view.overrides.inForce() }
 
 // inForce reports whether a pause has not ended by itself.
-func (o *orders) inForce() bool { return o.paused && (o.until.IsZero() || time.Now().Before(o.until)) }
+func (o *overrides) inForce() bool {
+	return o.paused && (o.until.IsZero() || time.Now().Before(o.until))
+}
 
-// outdated reports whether the store has told something newer: answers overtake each other. A store that knows of no orders (any more) is always
+// outdated reports whether the store has told something newer: answers overtake each other. A store that knows of no overrides (any more) is always
 // believed. Called with mu held.
-func (o *orders) outdated(version int64) bool {
+func (o *overrides) outdated(version int64) bool {
 	if version != 0 && version < o.version {
 		return true
 	}
@@ -57,9 +59,9 @@ func (o *orders) outdated(version int64) bool {
 	return false
 }
 
-// obey takes in what an answer of the store tells of orders. Called with mu held.
-func (s *Scheduler) obey(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
-	if e.state.view.orders.outdated(info.Version) {
+// applyOverrides takes in what an answer of the store tells of overrides. Called with mu held.
+func (s *Scheduler) applyOverrides(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
+	if e.state.view.overrides.outdated(info.Version) {
 		return
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
@@ -72,14 +74,14 @@ func (s *Scheduler) obey(e *entry, info dlock.Info, no *dlock.NotAcquiredError) 
 
 // setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called with mu held.
 func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
-	o := &e.state.view.orders
+	o := &e.state.view.overrides
 	was := o.paused
 	o.paused, o.until = by != nil, time.Time{}
 	if left > 0 {
 		o.until = time.Now().Add(left)
 	}
 	if by != nil {
-		o.order = *by
+		o.by = *by
 	}
 	if o.paused == was {
 		return
@@ -93,7 +95,7 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	if !o.until.IsZero() {
 		until = o.until.UTC().Format(time.RFC3339)
 	}
-	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.order.By, "note", o.order.Note)
+	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
 }
 
 // endPauses notes which pauses have ended by themselves: of timers that are not due the store says nothing. Called with mu held.
@@ -104,8 +106,8 @@ func (s *Scheduler) endPauses() {
 	s.pauses = false
 	for _, e := range s.entries {
 		switch {
-		case !e.state.view.orders.paused:
-		case e.state.view.orders.inForce():
+		case !e.state.view.overrides.paused:
+		case e.state.view.overrides.inForce():
 			s.pauses = true
 		default:
 			s.setPause(e, nil, 0)
@@ -115,33 +117,33 @@ func (s *Scheduler) endPauses() {
 
 // setLimit is called with mu held.
 func (s *Scheduler) setLimit(e *entry, limit int) {
-	o := &e.state.view.orders
+	o := &e.state.view.overrides
 	if o.limit == limit {
 		return
 	}
 	if limit > 0 {
-		s.say(slog.LevelInfo, "timer: another MaxConcurrency was ordered for the fleet", "timer", e.timer.Name, "ordered", limit, "in_code", e.timer.MaxConcurrency)
+		s.say(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet", "timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
 	} else {
-		s.say(slog.LevelInfo, "timer: the ordered MaxConcurrency was taken back", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
+		s.say(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
 	o.limit = limit
 	e.state.view.full = fullAnswer{}
 }
 
-// hearOrders notes that something was ordered, and has the prober find out what. Called with mu held.
-func (s *Scheduler) hearOrders(version int64) {
-	if version > s.ordered {
-		s.ordered = version
+// hearUpdate notes that overrides changed, and has the prober find out what. Called with mu held.
+func (s *Scheduler) hearUpdate(version int64) {
+	if version > s.heardVersion {
+		s.heardVersion = version
 		s.prod()
 	}
 }
 
-// learnOrders reads what is ordered for the timers of this host, if there is something new. It is the prober's, and stops when until is closed.
-func (s *Scheduler) learnOrders(until <-chan struct{}) {
+// learnOverrides reads the overrides of the timers of this host, if there is something new. It is the prober's, and stops when until is closed.
+func (s *Scheduler) learnOverrides(until <-chan struct{}) {
 	ctl, ok := s.config.Lock.(dlock.Controller)
 	s.lock()
-	version := s.ordered
-	if !ok || version <= s.learnt {
+	version := s.heardVersion
+	if !ok || version <= s.learntVersion {
 		s.unlock()
 		return
 	}
@@ -172,10 +174,10 @@ func (s *Scheduler) learnOrders(until <-chan struct{}) {
 	}
 	s.lock()
 	defer s.unlock()
-	s.learnt = max(s.learnt, version)
+	s.learntVersion = max(s.learntVersion, version)
 }
 
-// learn reads what is ordered for some timers, with one call. What the store finds wrong with a few of them is logged; if they are many
+// learn reads the overrides of some timers, with one call. What the store finds wrong with a few of them is logged; if they are many
 // it is the store.
 func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries []*entry) error {
 	select {
@@ -189,7 +191,7 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 	}
 	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 	defer cancel()
-	list, err := readOrders(ctx, ctl, names)
+	list, err := readOverrides(ctx, ctl, names)
 	if err != nil && !(errors.Is(err, dlock.ErrFault) && len(names) == 1) {
 		return err
 	}
@@ -201,10 +203,10 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 	for i, o := range list {
 		switch {
 		case o.Err == nil:
-			s.takeOrders(entries[i], o)
+			s.takeOverrides(entries[i], o)
 		case errors.Is(o.Err, dlock.ErrFault) && faults < 10:
 			faults++
-			s.log.Warn("timer: what is ordered for a timer cannot be read", "timer", entries[i].timer.Name, "err", o.Err)
+			s.log.Warn("timer: the overrides of a timer cannot be read", "timer", entries[i].timer.Name, "err", o.Err)
 		default:
 			failure = o.Err
 		}
@@ -212,8 +214,8 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 	return failure
 }
 
-// readOrders turns a panic of a store, and an answer to something else, into an error.
-func readOrders(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
+// readOverrides turns a panic of a store, and an answer to something else, into an error.
+func readOverrides(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
 	err = guard(func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
 	if err == nil && len(list) != len(names) {
 		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
@@ -224,11 +226,11 @@ func readOrders(ctx context.Context, ctl dlock.Controller, names []string) (list
 // staleTrigger is how old a trigger may be that a host still obeys which comes to know of it late.
 const staleTrigger = time.Minute
 
-// takeOrders takes in what stands ordered for a timer.
-func (s *Scheduler) takeOrders(e *entry, now dlock.ControlState) {
+// takeOverrides takes in the overrides of a timer.
+func (s *Scheduler) takeOverrides(e *entry, now dlock.ControlState) {
 	s.lock()
 	defer s.unlock()
-	if e.gone || e.state.view.orders.outdated(now.Version) {
+	if e.gone || e.state.view.overrides.outdated(now.Version) {
 		return
 	}
 	limit := 0
@@ -244,7 +246,7 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.ControlState) {
 		s.setPause(e, nil, 0)
 	}
 	s.setLimit(e, limit)
-	o, t := &e.state.view.orders, now.Trigger
+	o, t := &e.state.view.overrides, now.Trigger
 	if t == nil || !t.At.After(o.triggered) {
 		return
 	}
@@ -255,7 +257,7 @@ func (s *Scheduler) takeOrders(e *entry, now dlock.ControlState) {
 		s.say(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may", "timer", e.timer.Name, "by", t.By, "note", t.Note)
 	default:
 		s.active++ // Run waits for it
-		go s.obeyTrigger(e, *t)
+		go s.runTriggered(e, *t)
 	}
 }
 
@@ -265,8 +267,8 @@ const triggerLock = "tickslot:trigger:"
 // triggerSlots is more than one, so that a claim whose host died, or could not give it back, does not keep others from the next trigger until it ends.
 const triggerSlots = 100
 
-// obeyTrigger runs a timer that somebody triggered in the fleet, if no other host is to do it.
-func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
+// runTriggered runs a timer that somebody triggered in the fleet, if no other host is to do it.
+func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 	defer func() {
 		s.lock()
 		defer s.unlock()
@@ -281,7 +283,7 @@ func (s *Scheduler) obeyTrigger(e *entry, t dlock.Trigger) {
 	s.nextInLine()
 	s.unlock()
 	if err != nil {
-		if r := reasonOf(err); r != TickTaken && r != TickLate { // else another host has it
+		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // else another host has it
 			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)
 		}
 		return
