@@ -338,7 +338,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{clients: list(a, b, c)},
 		{clients: list(), want: "a quorum of 0"},
-		{clients: list(a), want: "use New"},
+		{clients: list(a), want: "use redislock"},
 		{clients: list(a, b), want: "three servers or more"},
 		{clients: list(a, b, c, d), want: "odd number"},
 		{clients: list(a, nil, c), want: "client 1 of the quorum is nil"},

@@ -1,4 +1,5 @@
-// Package sqllock is a dlock store on the SQL database that you already have: Postgres, MySQL or MariaDB, SQLite, SQL Server.
+// Package sqllock is a dlock store on the SQL database that you already have: Postgres, MySQL or MariaDB, SQLite, and,
+// experimental, SQL Server.
 //
 //	lock := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"}) // or MySQL, SQLite, SQLServer; pgxlock.New for a pgxpool
 //	defer lock.Close()
@@ -20,6 +21,8 @@
 //
 //   - The store grants what the database answers. Reads from a replica would be of the past: connect to the primary. A server that has
 //     become read-only is an error of the store, until it is the primary again or the connections lead to the new one.
+//
+//   - SQLServer is experimental: it has not been run against a server, only its statements are tested as texts.
 //
 //   - Rows of locks that somebody deleted are found again in a while only where there are many slots: an attempt looks for gaps among 16 of them
 //     (SQLite: 64). Until then that slot is not granted.

@@ -19,8 +19,8 @@ import (
 // on, as microsoft/go-mssqldb does. It does not call the server. Faults of the options are reported by Check, which dlock.NewSession and
 // timer.New call.
 //
-// It has NOT BEEN RUN AGAINST A SERVER. Its statements are written from the documentation and tested as texts only. Run dlock/dlocktest on it
-// before you rely on it, and tell us.
+// It is EXPERIMENTAL: it has not been run against a server. Its statements are written from the documentation and tested
+// as texts only. Run dlock/dlocktest on it before you rely on it, and tell us. It may change or go in any release.
 //
 // Every operation is one batch, and one round trip. An acquire takes a lock on the name (sp_getapplock, owned by its transaction) also when it is
 // refused; it writes nothing then.
