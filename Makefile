@@ -79,7 +79,7 @@ secrets: ## look for the test servers' password in all that the short tests prin
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart
 
-lint: ## gofmt, go vet, staticcheck, go mod tidy -diff, govulncheck
+lint: ## gofmt, go vet, staticcheck, misspell, go mod tidy -diff, govulncheck
 	@sh scripts/lint.sh
 
 examples: ## run, test and build every example

@@ -1,9 +1,9 @@
 #!/bin/sh
-# usage: scripts/lint.sh [gofmt|vet|staticcheck|tidy|govulncheck]...
+# usage: scripts/lint.sh [gofmt|vet|staticcheck|misspell|tidy|govulncheck]...
 #
 # Runs the named checks, or all of them, and fails if one of them does. The
-# versions of staticcheck and govulncheck are pinned in internal/tools/go.mod,
-# so that they are no dependency of the module itself.
+# versions of the tools are pinned in internal/tools/go.mod, so that they are no
+# dependency of the module itself. Why each is here: .golangci.yml.
 set -u
 
 tools=$PWD/internal/tools/go.mod
@@ -32,6 +32,10 @@ check_vet() { each go vet ./...; }
 
 check_staticcheck() { each tool staticcheck ./...; }
 
+check_misspell() {
+	git ls-files '*.go' '*.md' '*.lua' '*.sql' '*.sh' '*.yml' '*.pml' Makefile | tr '\n' '\0' | xargs -0 sh -c 'GOWORK=off go tool -modfile="$0" misspell -error "$@"' "$tools"
+}
+
 check_tidy() { each go mod tidy -diff; }
 
 # A vulnerability that is found fails, and so does every other error; only a
@@ -52,11 +56,11 @@ vulnerabilities() {
 	return "$code"
 }
 
-[ $# -gt 0 ] || set -- gofmt vet staticcheck tidy govulncheck
+[ $# -gt 0 ] || set -- gofmt vet staticcheck misspell tidy govulncheck
 failed=
 for check in "$@"; do
 	case $check in
-	gofmt | vet | staticcheck | tidy | govulncheck)
+	gofmt | vet | staticcheck | misspell | tidy | govulncheck)
 		"check_$check" || failed="$failed $check"
 		;;
 	*)

@@ -46,25 +46,25 @@ func (h *tickHeap) pop() item {
 }
 
 // sink puts it where i is, or below.
-func (s tickHeap) sink(i int, it item) {
+func (h tickHeap) sink(i int, it item) {
 	for {
 		child := 4*i + 1
-		if child >= len(s) {
+		if child >= len(h) {
 			break
 		}
 		least := child
-		for c := child + 1; c < min(child+4, len(s)); c++ {
-			if s[c].when < s[least].when {
+		for c := child + 1; c < min(child+4, len(h)); c++ {
+			if h[c].when < h[least].when {
 				least = c
 			}
 		}
-		if it.when <= s[least].when {
+		if it.when <= h[least].when {
 			break
 		}
-		s[i] = s[least]
+		h[i] = h[least]
 		i = least
 	}
-	s[i] = it
+	h[i] = it
 }
 
 // tryLater puts a tick into the heap that is tried later than it was due. Called with mu held.
@@ -91,8 +91,8 @@ func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 }
 
 // order makes a heap of items in any order.
-func (s tickHeap) order() {
-	for i := (len(s) - 2) / 4; i >= 0 && len(s) > 1; i-- {
-		s.sink(i, s[i])
+func (h tickHeap) order() {
+	for i := (len(h) - 2) / 4; i >= 0 && len(h) > 1; i-- {
+		h.sink(i, h[i])
 	}
 }

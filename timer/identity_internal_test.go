@@ -29,7 +29,7 @@ func TestScheduleIDIsKept(t *testing.T) {
 	if scheduleID(dates("2026-01-04")) == scheduleID(dates("2026-01-05")) {
 		t.Error("another date is the same schedule")
 	}
-	if scheduleID(dates("2026-01-04")) != scheduleID(dates("2026-01-04")) {
+	if one, same := scheduleID(dates("2026-01-04")), scheduleID(dates("2026-01-04")); one != same {
 		t.Error("the same dates are another schedule")
 	}
 }
