@@ -133,7 +133,7 @@ func infoField(info, name string) string {
 // fails. That we are not let in at all is no such answer.
 func declined(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
-	return answered && err != redis.Nil && !redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS") && !redis.HasErrorPrefix(err, "LOADING")
+	return answered && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS") && !redis.HasErrorPrefix(err, "LOADING")
 }
 
 // maxClockOffset is how far the clocks of this host and of the server may be apart.
