@@ -14,11 +14,11 @@ import (
 func CheckPrefix(prefix string) error {
 	switch {
 	case len(prefix) > dlock.MaxNameLen:
-		return fmt.Errorf("Prefix of %d bytes: at most %d", len(prefix), dlock.MaxNameLen)
+		return fmt.Errorf("option Prefix of %d bytes: at most %d", len(prefix), dlock.MaxNameLen)
 	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unicode.IsControl):
-		return fmt.Errorf("Prefix %q: use text without control characters", prefix)
+		return fmt.Errorf("option Prefix %q: use text without control characters", prefix)
 	case strings.Contains(prefix, ":slot:"):
-		return fmt.Errorf(`Prefix %q has ":slot:" in it: choose another`, prefix)
+		return fmt.Errorf(`option Prefix %q has ":slot:" in it: choose another`, prefix)
 	}
 	return nil
 }
@@ -26,7 +26,7 @@ func CheckPrefix(prefix string) error {
 // CheckPoolSize returns what is wrong with the size of a store's own pool.
 func CheckPoolSize(size int) error {
 	if size < 0 {
-		return fmt.Errorf("PoolSize %d: must be positive, or 0 for %d", size, DefaultPoolSize)
+		return fmt.Errorf("option PoolSize %d: must be positive, or 0 for %d", size, DefaultPoolSize)
 	}
 	return nil
 }

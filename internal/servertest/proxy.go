@@ -66,7 +66,7 @@ func NewProxyWith(reader Reader, target string) (*Proxy, error) {
 // Mend.
 func (p *Proxy) Addr() string { return hostPort(p.port) }
 
-// BlackHole(true) makes the network swallow everything without a word:
+// BlackHole has the network swallow everything without a word while it is on:
 // connections stay up and new ones are accepted, but nothing passes in either
 // direction, not even the end of a connection. BlackHole(false) delivers all
 // that was held back.
@@ -118,7 +118,7 @@ func (p *Proxy) DropReplies(n int) {
 	p.drop = n
 }
 
-// LoseReplies(true) lets requests through and nothing back. A connection that
+// LoseReplies lets requests through and, while it is on, nothing back. A connection that
 // has lost a reply stays silent for good, as no stream goes on behind a hole;
 // LoseReplies(false) is for those that have lost none, and new ones.
 func (p *Proxy) LoseReplies(on bool) {
