@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // These tests hold what can be held of the style. Each says why its rule is there.
@@ -72,6 +73,28 @@ func TestFilesAreShort(t *testing.T) {
 	for path := range ceilings {
 		t.Errorf("%s is gone: take it out of the list", path)
 	}
+}
+
+// A comment that is wider is not read where code is reviewed, side by side. There are comments that are too wide, and there may only be fewer: lower the
+// number as there are. Tabs count as four columns.
+//
+// Fails when a wide comment is added.
+func TestCommentsAreNarrow(t *testing.T) {
+	t.Parallel()
+	const columns, most = 100, 1850
+	wide := 0
+	for path := range goFiles(t) {
+		for line := range strings.Lines(read(t, path)) {
+			line = strings.TrimSuffix(strings.ReplaceAll(line, "\t", "    "), "\n")
+			if strings.HasPrefix(strings.TrimSpace(line), "// ") && utf8.RuneCountInString(line) > columns {
+				wide++
+			}
+		}
+	}
+	if wide > most {
+		t.Errorf("%d comment lines are wider than %d columns, at most %d: wrap yours", wide, columns, most)
+	}
+	t.Logf("%d comment lines are wider than %d columns", wide, columns)
 }
 
 // Documents name exported things as pkg.Name, and pkg.Type.Member. One that is gone sends its reader looking for it.
