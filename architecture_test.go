@@ -39,6 +39,7 @@ var rules = []rule{
 	{"internal/sqlkit", []string{"dlock"}, "it tells what the errors of all drivers mean by what they say, and links none"},
 	{"internal/redistest", []string{"internal/servertest", "github.com/redis/go-redis/"}, "it starts servers, and knows nothing of us"},
 	{"internal/sqltest", []string{"internal/servertest"}, "it starts servers, and knows nothing of us; whoever tests a driver brings it"},
+	{"internal/testkit", nil, "every package's tests use it, so it must know none of them"},
 	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "schedule", "timer"}, "every store runs it on itself, so it must know none"},
 	{"internal/simulate", nil, "all of it is tests"},
 	{"internal/torture", nil, "its checker must not take the library's word for anything"},

@@ -1,0 +1,78 @@
+// Package testkit is what the tests of several packages share: which of them are long proofs, and how to wait for an event.
+//
+// A long proof takes many seconds of real time, or repeats what one round shows as well, to find what happens seldom. make test
+// leaves it out, make test-long runs it and nothing else. One environment variable decides, and no flag or build tag: go test
+// refuses a flag that one of several packages lacks, and what is behind a tag is seen by no compiler, go vet or editor.
+package testkit
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// longEnv set to 1 runs the long proofs, too.
+const longEnv = "TICKSLOT_LONG"
+
+// Long skips what follows unless long proofs are wanted. scripts/test-long.sh finds the tests by this call, so that it has to
+// stand in the test's own function and not in a helper.
+func Long(t testing.TB) {
+	t.Helper()
+	standsInTest(t)
+	if !wanted() {
+		t.Skip("a long proof, see make test-long")
+	}
+}
+
+// Rounds returns how often to repeat something: often enough to find what is plainly broken, or more if long proofs are wanted.
+// It has to stand where Long has to.
+func Rounds(t testing.TB, few, many int) int {
+	t.Helper()
+	standsInTest(t)
+	if wanted() {
+		return many
+	}
+	return few
+}
+
+func wanted() bool { return os.Getenv(longEnv) == "1" }
+
+// standsInTest fails the test unless the caller of our caller is its own function, or one written inside of it.
+func standsInTest(t testing.TB) {
+	t.Helper()
+	pc := make([]uintptr, 1)
+	runtime.Callers(3, pc)
+	frame, _ := runtime.CallersFrames(pc).Next()
+	_, function, _ := strings.Cut(frame.Function[strings.LastIndex(frame.Function, "/")+1:], ".")
+	test, _, _ := strings.Cut(t.Name(), "/")
+	if function != test && !strings.HasPrefix(function, test+".") {
+		t.Fatalf("testkit: called by %s: scripts/test-long.sh would not find %s", function, test)
+	}
+}
+
+// Patience bounds the wait for what takes no time on an idle machine. A test that says how long something may take at most
+// measures that itself.
+const Patience = 30 * time.Second
+
+// Eventually waits until something has happened, and fails the test if it has not within Patience.
+func Eventually(t testing.TB, what string, happened func() bool) {
+	t.Helper()
+	Within(t, Patience, what, happened)
+}
+
+// Within waits until something has happened, and fails the test if it has not by then. It looks once more when the time is up:
+// a busy machine may have kept it from looking.
+func Within(t testing.TB, limit time.Duration, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
+		last := time.Now().After(deadline)
+		if happened() {
+			return
+		}
+		if last {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package testkit
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLongProofsAreLeftOut(t *testing.T) {
+	for _, env := range []string{"", "1"} {
+		t.Setenv(longEnv, env)
+		ran := false
+		t.Run("long", func(t *testing.T) {
+			Long(t)
+			ran = true
+		})
+		rounds := 0
+		t.Run("rounds", func(t *testing.T) { rounds = Rounds(t, 3, 100) })
+		if want := env == "1"; ran != want || rounds == 100 != want || rounds == 3 == want {
+			t.Errorf("%s=%q: it ran: %t, with %d rounds", longEnv, env, ran, rounds)
+		}
+	}
+}
+
+// recorder is a test that goes on although it failed.
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (r *recorder) Fatalf(string, ...any) { r.failed = true }
+func (r *recorder) Skip(...any)           {}
+
+func helper(t testing.TB) { Long(t) }
+
+func TestLongInAHelperFails(t *testing.T) {
+	in, out := &recorder{TB: t}, &recorder{TB: t}
+	Long(in)
+	helper(out)
+	if in.failed || !out.failed {
+		t.Errorf("in the test it failed: %t, in a helper: %t", in.failed, out.failed)
+	}
+}
+
+// What make test-long runs is what has a long proof, this file's tests among them.
+func TestLongProofsAreFound(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip(err)
+	}
+	list := exec.Command("sh", "scripts/test-long.sh", "list")
+	list.Dir, list.Stderr = "../..", os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"TestLongProofsAreLeftOut", "TestLongInAHelperFails"} {
+		if !regexp.MustCompile(`(?m)^\./internal/testkit ` + name + `$`).Match(out) {
+			t.Errorf("%s is not among\n%s", name, out)
+		}
+	}
+	if strings.Contains(string(out), "TestWithin") {
+		t.Errorf("TestWithin has no long proof:\n%s", out)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	looks := 0
+	Within(t, 50*time.Millisecond, "the second look", func() bool {
+		if looks++; looks == 1 {
+			time.Sleep(100 * time.Millisecond) // the machine was busy
+		}
+		return looks == 2
+	})
+	never := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		over := time.Now().Add(time.Minute)
+		Within(never, time.Nanosecond, "never", func() bool { return never.failed || time.Now().After(over) })
+	}()
+	<-done
+	if !never.failed {
+		t.Error("it did not fail")
+	}
+}
