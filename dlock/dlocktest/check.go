@@ -67,7 +67,7 @@ func (c *check) fresh() {
 		c.fatalf("Harness.New returned a Namespace without Open")
 	}
 	h := c.host()
-	c.long = time.Minute
+	c.long = 10 * time.Minute // the calls of a check may take a busy machine more than one
 	if b, ok := h.store.(dlock.TTLBounder); ok {
 		c.long = min(c.long, b.MaxTTL())
 	}

@@ -26,7 +26,7 @@ func hammer(c *check, slots, workers int) {
 	holders := make([]atomic.Int32, n)
 	fences := make([]atomic.Int64, n)
 	var grants atomic.Int64
-	rounds, deadline := 100, time.Now().Add(time.Second)
+	rounds, deadline := 100, time.Now().Add(400*time.Millisecond)
 	if c.h.Virtual {
 		rounds = 300
 	}
@@ -42,8 +42,8 @@ func hammer(c *check, slots, workers int) {
 			}
 			ctx, cancel := callContext()
 			defer cancel()
-			for range rounds {
-				if !c.h.Virtual && time.Now().After(deadline) {
+			for round := range rounds {
+				if round > 0 && !c.h.Virtual && time.Now().After(deadline) {
 					return
 				}
 				a := h.try(c.request("x", slots))

@@ -63,7 +63,7 @@ func newWalk(c *check, seed uint64, faults bool) *walk {
 
 func (w *walk) run(operations int) {
 	for i := range operations {
-		if !w.c.h.Virtual && time.Since(w.start) > 10*w.c.h.TTL {
+		if !w.c.h.Virtual && time.Since(w.start) > 5*w.c.h.TTL {
 			break // enough waiting
 		}
 		var wrong string

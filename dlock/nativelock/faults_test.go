@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -306,7 +307,7 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 //
 // Fails when the numbers of the second batch begin at 0 again.
 func TestManyLocksMySQLGetLock(t *testing.T) {
-	long(t)
+	testkit.Long(t)
 	t.Parallel()
 	s := mysql(t)
 	n := s.open(t, nativelock.Options{})
@@ -325,21 +326,21 @@ func TestManyLocksMySQLGetLock(t *testing.T) {
 	}
 	var grants []dlock.Grant
 	for slot := range slots - taken {
-		g := mustGet(t, n, request("x", slots, time.Minute))
+		g := mustGet(t, n, request("x", slots, time.Hour))
 		if g.Slot != taken+slot {
 			t.Fatalf("slot %d, want %d", g.Slot, taken+slot)
 		}
 		grants = append(grants, g)
 	}
-	mustBeFull(t, n, request("x", slots, time.Minute))
+	mustBeFull(t, n, request("x", slots, time.Hour))
 	for len(grants) < slots {
-		grants = append(grants, mustGet(t, n, request(strconv.Itoa(len(grants)), 0, time.Minute)))
+		grants = append(grants, mustGet(t, n, request(strconv.Itoa(len(grants)), 0, time.Hour)))
 	}
-	results, err := n.Extend(t.Context(), time.Minute, grants...)
+	results, err := n.Extend(t.Context(), time.Hour, grants...)
 	outcomes(t, results, err, dlock.GrantOK)
 	results, err = n.Release(t.Context(), grants...)
 	outcomes(t, results, err, dlock.GrantOK)
 	for _, g := range []dlock.Grant{grants[0], grants[999], grants[1000], grants[slots-1]} {
-		mustGet(t, s.open(t, nativelock.Options{}), request(g.Name, g.Slots, time.Minute))
+		mustGet(t, s.open(t, nativelock.Options{}), request(g.Name, g.Slots, time.Hour))
 	}
 }

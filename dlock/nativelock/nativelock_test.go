@@ -21,6 +21,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
@@ -220,8 +221,8 @@ func TestConformance(t *testing.T) {
 func TestContention(t *testing.T) {
 	long(t)
 	onEach(t, func(t *testing.T, s subject) {
-		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 500}, {5, 16, 500}, {5, 5, 1400}, {16, 16, 1400}, {50, 16, 1400}} {
-			crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts)
+		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140}, {16, 16, 140}, {50, 16, 140}} {
+			crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 10))
 		}
 	})
 }

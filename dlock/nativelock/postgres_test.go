@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Every operation is one round trip once its statement has been prepared, whatever N is, whether
@@ -45,34 +46,34 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 		}
 	}
 	extend := func(grants ...dlock.Grant) {
-		results, err := n.Extend(t.Context(), time.Minute, grants...)
+		results, err := n.Extend(t.Context(), time.Hour, grants...)
 		outcomes(t, results, err, dlock.GrantOK)
 	}
 	release := func(grants ...dlock.Grant) {
 		results, err := n.Release(t.Context(), grants...)
 		outcomes(t, results, err, dlock.GrantOK)
 	}
-	g := mustGet(t, n, request("prepared", 0, time.Minute))
+	g := mustGet(t, n, request("prepared", 0, time.Hour))
 	extend(g)
 	release(g)
-	for _, slots := range []int{0, 1, 50, 1000} {
+	for _, slots := range []int{0, 1, testkit.Rounds(t, 50, 1000)} {
 		name := "n" + strconv.Itoa(slots)
 		var grants []dlock.Grant
 		for range max(slots, 1) {
-			one("acquire of one of "+name, func() { grants = append(grants, mustGet(t, n, request(name, slots, time.Minute))) })
+			one("acquire of one of "+name, func() { grants = append(grants, mustGet(t, n, request(name, slots, time.Hour))) })
 		}
 		for _, g := range grants {
 			if g.Slot < slots/2 {
 				release(g)
-				mustGet(t, other, request(name, slots/2, time.Minute))
+				mustGet(t, other, request(name, slots/2, time.Hour))
 			}
 		}
 		if slots > 1 {
-			one("refused, half held by another", func() { mustBeFull(t, n, request(name, slots, time.Minute)) })
+			one("refused, half held by another", func() { mustBeFull(t, n, request(name, slots, time.Hour)) })
 		}
 		one("extend", func() { extend(grants[slots/2:]...) })
 		one("release", func() { release(grants[slots/2:]...) })
-		one("acquire of the last of "+name, func() { mustGet(t, n, request(name, slots, time.Minute)) })
+		one("acquire of the last of "+name, func() { mustGet(t, n, request(name, slots, time.Hour)) })
 	}
 }
 
@@ -343,7 +344,17 @@ func TestLockTableFullAdvisory(t *testing.T) {
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10", "max_connections=20"}}))
 	n := s.open(t, nativelock.Options{})
 	first := mustGet(t, n, request("x", 0, time.Minute))
-	var err error
+	// Somebody else fills the table, as far as it goes: a statement that fails keeps the locks that it has got.
+	other, err := s.pool(t).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	_, err = other.ExecContext(t.Context(), "SELECT pg_advisory_lock(9, i) FROM generate_series(1, 100000) AS i")
+	if err == nil {
+		t.Fatal("there was room for 100,000 locks")
+	}
+	err = nil
 	for i := 0; err == nil && i < 50_000; i++ {
 		_, err = n.TryAcquire(t.Context(), request(strconv.Itoa(i), 0, time.Minute))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // overrideColumns are those that overrides came with.
@@ -39,7 +40,7 @@ func TestLimitsWhileGrantingMySQL(t *testing.T) {
 	long(t)
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
-	limitsWhileGranting(t, s.hosts(t), 60)
+	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 4, 60))
 }
 
 // Fails when the second look, which the transaction makes, is left out.
@@ -47,7 +48,7 @@ func TestLimitsWhileGrantingSQLite(t *testing.T) {
 	long(t)
 	brisk(t)
 	t.Parallel()
-	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 60)
+	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 60))
 }
 
 // firstUpdates has many use a name for the first time, all at once: some order, the others want a slot. None may fail, and nothing may be forgotten.

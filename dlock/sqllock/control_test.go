@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 var ann = dlock.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
@@ -177,7 +178,7 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	long(t)
 	t.Parallel()
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
-	limitsWhileGranting(t, s.hosts(t), 150)
+	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 6, 150))
 }
 
 // A limit that is set while a grant is being made comes after it.

@@ -60,7 +60,7 @@ func TestI7CutOffMySQL(t *testing.T) {
 						KILL it;
 					END LOOP;
 				END//`)
-			cutOff(t, s, "CALL cut_off()", 8*time.Second)
+			cutOff(t, s, "CALL cut_off()", 5)
 		})
 	}
 }

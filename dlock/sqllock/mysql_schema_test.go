@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Fails when a host takes it for a mistake that another one has just made a procedure.
@@ -187,7 +188,8 @@ func daysAgo(days int) string { return fmt.Sprintf("UTC_TIMESTAMP(6) - INTERVAL 
 func TestCleanupInUseMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
-	const names, slots = 40, 3
+	const slots = 3
+	names := testkit.Rounds(t, 10, 40)
 	stores := []*sqllock.Store{s.open(t, sqllock.Options{}), s.open(t, sqllock.Options{}), s.open(t, sqllock.Options{})}
 	fences := map[string]dlock.Fence{}
 	var mu sync.Mutex

@@ -14,6 +14,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
 // postgresWays are the ways to reach a Postgres. Each makes a subject on a database of the server.
@@ -139,6 +141,6 @@ func TestContentionPostgres(t *testing.T) {
 	// What is not on disk is lost by a crash only, of which there is none here.
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
 	for _, c := range contentions {
-		contend(t, s.hosts(t), c.slots, c.workers, c.attempts)
+		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 10))
 	}
 }

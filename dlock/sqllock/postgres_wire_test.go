@@ -20,6 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A counter is a pgx tracer that counts the statements that are sent.
@@ -102,7 +103,7 @@ func TestRoundTripsPostgres(t *testing.T) {
 		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "idle", Token: "t", TTL: time.Hour})
 		return err
 	})
-	for _, n := range []int{0, 1, 5, 500, 10000} {
+	for _, n := range []int{0, 1, 5, testkit.Rounds(t, 50, 500), 10000} {
 		var grants []dlock.Grant
 		acquire := func(token string, tick *dlock.Tick) func() error {
 			return func() error {
@@ -187,7 +188,7 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for round := range 200 {
+	for round := range testkit.Rounds(t, 30, 200) {
 		token := "token" + strconv.Itoa(round)
 		var mu sync.Mutex
 		got := map[dlock.Grant]bool{}

@@ -17,7 +17,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
+	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
 // sqliteDSN opens a file as the doc of sqllock.SQLite advises.
@@ -141,7 +143,7 @@ func TestContentionSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
 	for _, c := range contentions {
-		contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers, c.attempts/2)
+		crowd.Contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 10))
 	}
 }
 
@@ -151,6 +153,7 @@ func TestTimersSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{
+		Period: timersPeriod,
 		New: func(t testing.TB) timertest.Store {
 			path := sqlitePath(t)
 			s := sqliteOn(path).migrated(t)

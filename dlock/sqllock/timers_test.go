@@ -2,16 +2,22 @@ package sqllock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 )
+
+// timersPeriod is long enough for a database that has the timers of several suites at once, and half a processor.
+const timersPeriod = 200 * time.Millisecond
 
 // keepsTimers runs the invariants of timers on several hosts, I1 to I12. New makes a namespace for each of them.
 func keepsTimers(t *testing.T, fresh func(t testing.TB) subject) {
 	t.Helper()
 	timertest.Run(t, timertest.Harness{
+		Period: timersPeriod,
 		New: func(t testing.TB) timertest.Store {
 			s := fresh(t)
 			prefix := unique("timers")
@@ -32,6 +38,9 @@ func TestTimersPostgres(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			long(t)
+			if way.name == "simple protocol" || way.name == "database/sql" {
+				testkit.Long(t) // whom the conformance suite shows to do the same
+			}
 			keepsTimers(t, once(postgres(t, way.name).migrated(t).app(t)))
 		})
 	}

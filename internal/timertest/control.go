@@ -192,14 +192,24 @@ func triggers(s *suite, t *testing.T) {
 	away.link.Inject(dlocktest.Hang)
 	op := f.operator()
 	for i := range 2 {
-		at := op.triggers("a")
-		f.until("one host runs it", func() bool { return f.watch.runs("a", since(at)) > 0 })
+		before, at, ordered := f.watch.runs("a", all), op.triggers("a"), 1
+		f.until("one host runs it", func() bool {
+			if f.watch.runs("a", since(at)) > 0 {
+				return true
+			}
+			// At most one host tries, and once: if a busy machine made its call fail, it takes another trigger.
+			if failed := f.hosts[0].link.failed(at) + f.hosts[1].link.failed(at); failed > 0 && time.Since(at) > f.hears()+f.suite.TTL {
+				at = op.triggers("a")
+				ordered++
+			}
+			return false
+		})
 		if i == 0 {
 			away.link.Heal() // it hears of a trigger that is taken
 		}
 		f.until("every host has heard of it", func() bool { return time.Since(at) > f.hears()+f.suite.TTL/3 })
-		if n := f.watch.runs("a", all); n != i+1 {
-			t.Errorf("%d runs after %d triggers", n, i+1)
+		if n := f.watch.runs("a", all) - before; n < 1 || n > ordered {
+			t.Errorf("%d runs after %d triggers", n, ordered)
 		}
 	}
 	f.stop()

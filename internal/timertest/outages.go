@@ -120,16 +120,25 @@ func (o *outage) survives() {
 	o.t.Helper()
 	h := o.start(timer.Config{}, timer.Timer{Name: "alone", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
 	o.hosts = slices.DeleteFunc(o.hosts, func(other *host) bool { return other == h })
-	o.trigger(h, "alone")
-	o.until("it runs", func() bool { return o.watch.now("alone") != nil })
-	run, at := o.watch.now("alone"), time.Now()
-	h.link.InjectN(1, dlocktest.Error(errors.New("connection reset")), dlocktest.OpExtend)
-	o.until("a heartbeat fails", func() bool { return h.link.failed(at) > 0 || run.ctx.Err() != nil })
-	beaten := h.link.beat()
-	o.until("the next one", func() bool { return beaten() || run.ctx.Err() != nil })
-	if (!run.Valid() || run.ctx.Err() != nil) && o.suite.pulse.stood(at) < o.suite.TTL/8 {
-		o.t.Errorf("one heartbeat failed and the lease was lost: %v", context.Cause(run.ctx))
+	for range 3 {
+		o.trigger(h, "alone")
+		o.until("it runs", func() bool { return o.watch.now("alone") != nil })
+		run, at := o.watch.now("alone"), time.Now()
+		h.link.InjectN(1, dlocktest.Error(errors.New("connection reset")), dlocktest.OpExtend)
+		o.until("a heartbeat fails", func() bool { return h.link.failed(at) > 0 || run.ctx.Err() != nil })
+		beaten := h.link.beat()
+		o.until("the next one", func() bool { return beaten() || run.ctx.Err() != nil })
+		if run.Valid() && run.ctx.Err() == nil {
+			return
+		}
+		if o.suite.pulse.stood(at) < o.suite.TTL/8 && h.link.failed(at) <= 1 {
+			o.t.Errorf("one heartbeat failed and the lease was lost: %v", context.Cause(run.ctx))
+			return
+		}
+		// The machine was so busy that others failed, too.
+		o.until("the run that lost its lease ends", func() bool { return o.watch.now("alone") == nil })
 	}
+	o.t.Log("this machine was too busy to tell whether a heartbeat that fails costs a lease")
 }
 
 // goesOn shows what is to be while the store is away. A host tries one tick of a timer at a time: once it has skipped one because

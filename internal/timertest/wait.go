@@ -7,7 +7,7 @@ import (
 )
 
 // patience bounds every wait for something that takes no time on an idle machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // receive waits for a value.
 func receive[V any](t *testing.T, what string, from <-chan V) V {

@@ -40,8 +40,8 @@ func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, at
 	work := func(store dlock.DistributedLock) {
 		for {
 			mu.Lock()
-			left--
-			done := left < 0
+			left-- // they go on until there was contention
+			done := left < 0 && (workers <= slots || granted > 0 && refused > 0 || left < -20*attempts)
 			abandon := !done && mrand.IntN(200) == 0 && (workers > slots || abandoned < slots-workers)
 			mu.Unlock()
 			if done {
