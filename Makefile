@@ -1,17 +1,21 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test short bench bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed cluster-proof model mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test test-long short bench bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed cluster-proof model mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-test: ## run every test under -race; what was skipped is listed last
+test: ## run every test but the long proofs under -race: 5 minutes; what was skipped is listed last
 	@sh scripts/servers.sh
 	@echo 'allocations and bytes, without the race detector, which makes some of its own:'
 	@sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer
 	@sh scripts/test.sh -race -count=1 -p 1 -timeout 20m ./...
 	@cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...
+
+test-long: ## run the long proofs, which make test leaves out, under -race: 12 minutes
+	@sh scripts/servers.sh
+	@sh scripts/test-long.sh
 
 short: ## run the short tests of the core 20 times under -race
 	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 -timeout 60m ./dlock/... ./timer/... ./health/...
@@ -33,15 +37,15 @@ fuzz: ## run each fuzz target for 30s (FUZZTIME=5m for longer)
 	@sh scripts/fuzz.sh
 
 calendars: ## compare cron, daily times and blackouts with clocks on the wall, minute by minute for ten years
-	@sh scripts/named.sh ./schedule 'TestCron TestDaily TestBlackouts' -count=1 -v
+	@VERBOSE=1 sh scripts/test.sh -count=1 -run '^(TestCron|TestDaily|TestBlackouts)' ./schedule
 
 clocks: ## five hosts whose clocks differ, a thousand ticks of a second on Redis and Postgres: 19 minutes on a quiet machine
 	@sh scripts/servers.sh
-	go test ./timer -run '^TestClocksThatDifferOnServers$$' -clocks 1000 -timeout 40m -v
+	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 40m -run '^TestClocksThatDifferOnServers$$' ./timer -clocks 1000
 
 sentinel: ## three processes of examples/redis on Redis Sentinel, whose master stands still for 20 seconds: a minute and a half
 	@sh scripts/servers.sh
-	go test ./examples/redis -run '^TestMasterStandsStill$$' -count=1 -v -sentinel
+	@TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 -run '^TestMasterStandsStill$$' ./examples/redis
 
 torture-short: ## torture timers on a real Redis for half a minute
 	go run ./internal/torture/fleet -store redis -for 32s $${SEED:+-seed $$SEED}
@@ -56,7 +60,7 @@ torture-mixed: ## torture a fleet of which every second host runs an earlier com
 
 cluster-proof: ## 10,000 leases of one process on a Redis Cluster, of which a node hangs for half a minute: none is lost on the others
 	@sh scripts/servers.sh
-	go test ./dlock/redislock -count=1 -v -run '^TestHungNodeCostsOnlyItsOwnLeases$$' -cluster.leases=10000 -cluster.hang=30s -cluster.ttl=15s
+	@TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 -run '^TestHungNodeCostsOnlyItsOwnLeases$$' ./dlock/redislock
 
 model: ## have spin check the model of the lease protocol, and refute its mutants
 	@sh scripts/servers.sh
@@ -67,10 +71,10 @@ mutants: ## plant bugs, one at a time, and see each found by the layer that is m
 	go run ./internal/mutants
 
 scale: ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside docs/scale.md: a minute, 5 GB (SCALE=100x100)
-	go test ./internal/simulate -run '^TestScale$$' -count=1 -timeout 20m -v -scale $${SCALE:-1000x1000}
+	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 20m -run '^TestScale$$' ./internal/simulate -scale $${SCALE:-1000x1000}
 
 simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
-	go test ./internal/simulate -run '^TestSimulate$$' -count=1 -timeout 120m -v -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
+	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 120m -run '^TestSimulate$$' ./internal/simulate -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
 
 secrets: ## look for the test servers' password in all that the short tests print (make test does so, too)
 	@sh scripts/servers.sh

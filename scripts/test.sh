@@ -1,10 +1,14 @@
 #!/bin/sh
 # usage: scripts/test.sh [argument of go test]...
 #
-# Runs go test. Then it looks through all that the tests printed, passed or not, for the password that every server of theirs
+# Runs go test, and prints a line for each package, or everything with VERBOSE=1. Then it looks through all that the tests printed, passed or not, for the password that every server of theirs
 # asks for (servertest.Canary), and lists, last, the tests that skipped for want of something (they write a line each into the
-# file named by TICKSLOT_SKIPS). The exit code is that of go test, or 1 if the password was told.
+# file named by TICKSLOT_SKIPS). The exit code is that of go test, or 1 if the password was told, or if a name in -run, which
+# is '^(A|B|C)$' or 'A|B|C', is that of no test, or of none in one of the packages: whoever renames a test would not notice.
 set -u
+
+show='^(ok|FAIL|\?|panic:|--- FAIL|go: |# )'
+[ "${VERBOSE:-}" != 1 ] || show=
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tickslot-test.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -27,7 +31,7 @@ fi
 {
 	TICKSLOT_SKIPS=$dir/skips go test -v -gcflags=modernc.org/...=-race=false "$@" 2>&1
 	echo $? >"$dir/code"
-} | tee "$out" | grep -a --line-buffered -E '^(ok|FAIL|\?|panic:|--- FAIL|go: |# )'
+} | tee "$out" | grep -a --line-buffered -E "$show"
 code=$(cat "$dir/code")
 if [ "$code" -ne 0 ]; then
 	echo
@@ -41,6 +45,23 @@ printf '{"tests":%d,"lines":%d,"passwords_told":%d}\n' "$(grep -a -c '^ *--- PAS
 if [ "$hits" -ne 0 ]; then
 	grep -a -n -F "$canary" "$out" | cut -c 1-300 | head -n 20
 	[ "$code" -ne 0 ] || code=1
+fi
+
+run= next=
+for arg; do
+	[ -z "$next" ] || run=$arg
+	next=
+	case $arg in
+	-run) next=1 ;;
+	-run=*) run=${arg#-run=} ;;
+	esac
+done
+if [ -n "$run" ] && [ "$code" -eq 0 ]; then
+	for name in $(echo "$run" | sed 's/^^(\(.*\))\(\$*\)$/\1/; s/[|]/ /g'); do
+		name=${name#^}
+		grep -a -q "^=== RUN  *[A-Za-z0-9_]*$name" "$out" || { echo "test: there is no test $name"; code=1; }
+	done
+	grep -a 'no tests to run' "$out" | grep -a '^ok' && { echo "test: none of $run is in these packages"; code=1; }
 fi
 
 [ -z "$norace" ] || echo "$norace" >>"$dir/skips"

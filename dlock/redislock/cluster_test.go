@@ -3,7 +3,6 @@ package redislock_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // clusterOf starts a Cluster of three and opens a store on it that grants on every node.
@@ -132,12 +132,6 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 	}
 }
 
-var (
-	proofLeases = flag.Int("cluster.leases", 600, "leases of TestHungNodeCostsOnlyItsOwnLeases")
-	proofHang   = flag.Duration("cluster.hang", 4*time.Second, "how long its node hangs")
-	proofTTL    = flag.Duration("cluster.ttl", quarantineTTL, "the TTL of its leases")
-)
-
 // A node that hangs for several trust windows costs a process the leases that live on it, however many it has; the others are renewed, and acquires on the
 // other nodes are as fast as before. When the node is back it grants again, and what was given back meanwhile is free there.
 //
@@ -146,12 +140,13 @@ var (
 // Fails when runAll makes one pipeline for all nodes, and when the Session has one line of turns for all.
 func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	t.Parallel()
-	if *proofHang > 10*time.Second {
-		long(t)
+	count, hangs, ttl := testkit.Rounds(t, 600, 10_000), 4*time.Second, quarantineTTL
+	if count == 10_000 {
+		hangs, ttl = 30*time.Second, dlock.DefaultTTL
 	}
-	cluster, store := clusterOf(t, redislock.Options{QuarantineTTL: *proofTTL})
-	session := newSession(t, store, *proofTTL, min(*proofTTL/3, dlock.DefaultStoreTimeout))
-	leases := make([]*dlock.Lease, *proofLeases)
+	cluster, store := clusterOf(t, redislock.Options{QuarantineTTL: ttl})
+	session := newSession(t, store, ttl, min(ttl/3, dlock.DefaultStoreTimeout))
+	leases := make([]*dlock.Lease, count)
 	var all sync.WaitGroup
 	for from := range 16 {
 		all.Go(func() {
@@ -199,7 +194,7 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	meanwhile := measure(began.Add(*proofHang / 2))
+	meanwhile := measure(began.Add(hangs / 2))
 	// Release waits for StoreTimeout where the node hangs, and nowhere else.
 	given := map[*dlock.Lease]bool{}
 	for i := range 12 {
@@ -208,13 +203,13 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 		all.Go(func() {
 			began := time.Now()
 			err := lease.Release(t.Context())
-			if took := time.Since(began); !lives(lease.Name()) && (err != nil || took > *proofTTL/6) {
+			if took := time.Since(began); !lives(lease.Name()) && (err != nil || took > ttl/6) {
 				t.Errorf("%s, on a node that is well, was released after %v: %v", lease.Name(), took, err)
 			}
 		})
 	}
 	all.Wait()
-	meanwhile = append(meanwhile, measure(began.Add(*proofHang))...)
+	meanwhile = append(meanwhile, measure(began.Add(hangs))...)
 	slices.Sort(meanwhile)
 	lost, kept, hit := 0, 0, 0
 	var why error
@@ -223,7 +218,7 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 		case given[lease]:
 		case lives(lease.Name()):
 			if hit++; lease.Valid() {
-				t.Errorf("%s is valid, but its node hangs for %v", lease.Name(), *proofHang)
+				t.Errorf("%s is valid, but its node hangs for %v", lease.Name(), hangs)
 			}
 		case lease.Valid():
 			kept++
@@ -240,8 +235,8 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	}
 	p99 := func(took []time.Duration) time.Duration { return took[len(took)*99/100] }
 	t.Logf("%d leases lost and %d kept on the nodes that are well, %d lived on the one that hung for %v; p99 of an acquire: %v before, %v meanwhile",
-		lost, kept, hit, *proofHang, p99(before), p99(meanwhile))
-	ctx, cancel := context.WithTimeout(t.Context(), 3**proofTTL+10*time.Second)
+		lost, kept, hit, hangs, p99(before), p99(meanwhile))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*ttl+10*time.Second)
 	defer cancel()
 	for i := range leases {
 		if lease := leases[i]; given[lease] {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -21,9 +20,8 @@ import (
 
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
-
-var sentinel = flag.Bool("sentinel", false, "run TestMasterStandsStill, which takes two minutes")
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
@@ -37,9 +35,7 @@ const (
 // Three processes of this example on three sentinels and two Redis. The master stands still for 20 seconds and goes on: what it granted and what the new
 // master grants never exceed the limits together, the processes work again within failover and quarantine, and what they print fits a screen.
 func TestMasterStandsStill(t *testing.T) {
-	if !*sentinel {
-		t.Skip("two minutes: make sentinel")
-	}
+	testkit.Long(t) // a minute and a half
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	program := filepath.Join(t.TempDir(), "timers")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {

@@ -132,7 +132,7 @@ func (s *Server) Command(name string, args ...string) *exec.Cmd {
 func (s *Server) Run(cmd *exec.Cmd) (string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.WaitDelay = time.Second // for descendants that keep the pipes open
+	cmd.WaitDelay = 10 * time.Second // for descendants that keep the pipes open
 	p, err := spawn(cmd)
 	if err == nil {
 		if p.ends(limit) {

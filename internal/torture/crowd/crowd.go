@@ -22,7 +22,7 @@ const (
 	Slots = 3
 
 	// patience is for a busy machine; the failures that this is about take five to ten seconds.
-	patience = 500 * time.Millisecond
+	patience = 2500 * time.Millisecond
 )
 
 // A Crowd is hosts with four workers each, who take, hold and release slots for as long as the test lasts, now and then
