@@ -24,6 +24,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -215,7 +216,7 @@ func TestClocksThatDiffer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				store := memlock.New()
-				c := clockTest{period: time.Second, ticks: 1000, apart: clocks, open: func(host int) dlock.DistributedLock {
+				c := clockTest{period: time.Second, ticks: testkit.Rounds(t, 100, 1000), apart: clocks, open: func(host int) dlock.DistributedLock {
 					return &distant{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond, more: mathrand.New(mathrand.NewPCG(uint64(host), 1))}
 				}}
 				r := c.run(t, limits()...)
@@ -250,7 +251,7 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 			} {
 				t.Run(fleet.name, func(t *testing.T) {
 					t.Parallel()
-					c := clockTest{period: 200 * time.Millisecond, ticks: 50, apart: fleet.clocks, prefix: fleet.name + " ", open: func(int) dlock.DistributedLock { return open() }}
+					c := clockTest{period: 200 * time.Millisecond, ticks: testkit.Rounds(t, 25, 50), apart: fleet.clocks, prefix: fleet.name + " ", open: func(int) dlock.DistributedLock { return open() }}
 					if *fullClocks > 0 {
 						c.period, c.ticks, c.warm = time.Second, *fullClocks, 100*time.Second
 					}

@@ -229,7 +229,7 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), Run: f.handler(time.Second)}
-				f.start(timer.Config{}, job)
+				f.start(rarely, job)
 				control := timer.NewControl(f.store)
 				sleepUntil(at(2, 1, 30))
 				if err := control.SetMaxConcurrency(t.Context(), "job", 0, ann); err != nil {
@@ -244,7 +244,7 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 					t.Fatal(err)
 				}
 				sleepUntil(at(2, 2, 30))
-				f.start(timer.Config{}, job)
+				f.start(rarely, job)
 				time.Sleep(time.Minute)
 				f.wantRuns("after the deployment", "job", 1, at(1, 2, 0))
 				sleepUntil(at(3, 1, 0))

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 var (
 	hostsFlag = flag.Int("hosts", 8, "how many hosts")
-	daysFlag  = flag.Float64("days", 1, "how many days of virtual time")
+	daysFlag  = flag.Float64("days", 0, "how many days of virtual time; 0: eight hours, and in long proofs one day")
 	seedsFlag = flag.Int("seeds", 4, "how many simulations")
 	seedFlag  = flag.Uint64("seed", 1, "the first seed")
 	ttlFlag   = flag.Duration("ttl", 15*time.Second, "how long a lease lasts: the longer, the less there is to compute")
@@ -130,7 +132,7 @@ func (r *report) weak() {
 	}
 }
 
-// Eight hosts for a day, four times, which takes a few seconds; make simulate has fifty hosts for thirty days, twenty times.
+// Eight hosts for eight hours, four times, or for a day among the long proofs; make simulate has fifty hosts for thirty days, twenty times.
 //
 // Fails when renewAll counts trust from the reply, when open lets a window never close, when slots says N+1, when memlock keeps
 // leases for half the TTL, lets one start more have a tick, or begins its fences again at 1, when run releases before the handler
@@ -138,6 +140,9 @@ func (r *report) weak() {
 // trust from the reply, one seed in six finds it: that is for make simulate.
 func TestSimulate(t *testing.T) {
 	began := time.Now()
+	if *daysFlag == 0 {
+		*daysFlag = float64(testkit.Rounds(t, 8, 24)) / 24
+	}
 	total := report{Hosts: *hostsFlag, Faults: counts{}, Skips: counts{}}
 	var mu sync.Mutex
 	t.Run("seeds", func(t *testing.T) {
