@@ -86,7 +86,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 		}
 		// The hosts that ran the tick before stand back a few milliseconds into the blackout.
 		for range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3, Spread: timer.LeastRecent, Run: f.handler(0),
+			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3, LeastRecentFirst: true, Run: f.handler(0),
 				Blackouts: []schedule.Blackout{schedule.Between(at(30, 0).Add(time.Microsecond), at(40, 0))}})
 		}
 		time.Sleep(time.Until(at(35, 0)))

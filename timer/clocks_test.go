@@ -247,7 +247,7 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 			}{
 				{"apart", farApart, limits()},
 				{"close", nearby, limits()},
-				{"equal", agreeing, append(limits(), timer.Timer{Name: "first come"}, timer.Timer{Name: "least recent", Spread: timer.LeastRecent})},
+				{"equal", agreeing, append(limits(), timer.Timer{Name: "first come"}, timer.Timer{Name: "least recent", LeastRecentFirst: true})},
 			} {
 				t.Run(fleet.name, func(t *testing.T) {
 					t.Parallel()

@@ -137,29 +137,26 @@ func (t Timer) check(fleet bool) error {
 			fault(fmt.Sprintf("Blackouts[%d]", i), "%w", err)
 		}
 	}
-	if t.OnMissed > CatchUpOnce {
-		fault("OnMissed", "%d is not a policy: use timer.CatchUpOnce or timer.CatchUpSkip", t.OnMissed)
+	if t.CatchUp.Policy > CatchUpOnce {
+		fault("CatchUp.Policy", "%d is not a policy: use timer.CatchUpOnce or timer.CatchUpSkip", t.CatchUp.Policy)
 	}
-	if t.OnMissed == CatchUpOnce && t.Schedule == nil {
-		fault("OnMissed", "a timer without a Schedule misses nothing: take it out, or set a Schedule")
+	if t.CatchUp.Policy == CatchUpOnce && t.Schedule == nil {
+		fault("CatchUp.Policy", "a timer without a Schedule misses nothing: take it out, or set a Schedule")
 	}
-	if t.MissedWindow < 0 {
-		fault("MissedWindow", "%v is negative: use a positive duration, or 0 for %v", t.MissedWindow, DefaultCatchUpWindow)
+	if t.CatchUp.Window < 0 {
+		fault("CatchUp.Window", "%v is negative: use a positive duration, or 0 for %v", t.CatchUp.Window, DefaultCatchUpWindow)
 	}
-	if !(t.Jitter >= 0 && t.Jitter <= maxJitter) { // NaN, too
-		fault("Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Jitter, maxJitter)
+	if !(t.Delay.Jitter >= 0 && t.Delay.Jitter <= maxJitter) { // NaN, too
+		fault("Delay.Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Delay.Jitter, maxJitter)
 	}
-	if t.SpreadStart < 0 || t.SpreadStart > maxSpread {
-		fault("SpreadStart", "%v: use 0 to %v", t.SpreadStart, maxSpread)
+	if t.Delay.ByTimer < 0 || t.Delay.ByTimer > maxDelay {
+		fault("Delay.ByTimer", "%v: use 0 to %v", t.Delay.ByTimer, maxDelay)
 	}
-	if t.SpreadHosts < 0 || t.SpreadHosts > maxSpread {
-		fault("SpreadHosts", "%v: use 0 to %v", t.SpreadHosts, maxSpread)
+	if t.Delay.ByHost < 0 || t.Delay.ByHost > maxDelay {
+		fault("Delay.ByHost", "%v: use 0 to %v", t.Delay.ByHost, maxDelay)
 	}
-	if t.SpreadHosts > 0 && t.MaxPerTick != NoLimit {
-		fault("SpreadHosts", "it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to timer.NoLimit, or use SpreadStart")
-	}
-	if t.Spread > LeastRecent {
-		fault("Spread", "%d is not a policy: use timer.FirstCome or timer.LeastRecent", t.Spread)
+	if t.Delay.ByHost > 0 && t.MaxPerTick != NoLimit {
+		fault("Delay.ByHost", "it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to timer.NoLimit, or use ByTimer")
 	}
 	if t.OnStoreDown > StoreDownSkip {
 		fault("OnStoreDown", "%d is not a policy: use timer.StoreDownRunLocal or timer.StoreDownSkip", t.OnStoreDown)

@@ -39,8 +39,8 @@
 // # Schedules
 //
 // Package schedule makes them: Every is a grid of real time; Cron and Daily follow the clocks of a zone, also through the
-// nights in which these are changed; At is a list; Except takes ticks out; and anything with a Next method will do. OnMissed decides about ticks that came due while nobody was there, Retry about runs
-// that fail. SpreadStart, SpreadHosts and Jitter move the start of a tick, not the tick.
+// nights in which these are changed; At is a list; Except takes ticks out; and anything with a Next method will do. CatchUp decides about ticks that came due while nobody was there, Retry about runs
+// that fail. Delay moves the start of a tick, not the tick.
 //
 // # Orders
 //

@@ -10,13 +10,13 @@ import (
 )
 
 // Jitter delays each tick by up to half of the period here, by the same on every host. The tick is still the instant on the grid.
-func ExampleTimer_jitter() {
+func ExampleTimer_delayJitter() {
 	type start struct{ tick, at time.Time }
 	starts := make(chan start, 100)
 	timers, err := timer.New(timer.Config{}, timer.Timer{
 		Name:     "poll-suppliers",
 		Schedule: schedule.Every(40 * time.Millisecond).Offset(0),
-		Jitter:   0.5,
+		Delay:    timer.Delay{Jitter: 0.5},
 		Run: func(ctx context.Context) error {
 			run, _ := timer.RunFromContext(ctx)
 			starts <- start{run.Tick(), time.Now()}

@@ -183,7 +183,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		}
 	}
 	several := found != nil && found.through() != found.tick
-	w := wording{next: e.next, said: said(found), due: e.due, window: e.missedWindow(), shared: s.shared(e), timer: e.timer, perHost: e.hostLimit()}
+	w := wording{next: e.next, said: said(found), due: e.due, window: e.catchUpWindow(), shared: s.shared(e), timer: e.timer, perHost: e.hostLimit()}
 	s.unlock()
 	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without the lock
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
@@ -304,9 +304,9 @@ func (x *Explanation) why(w wording) string {
 	switch x.Reason {
 	case ReasonMissed:
 		if w.window == 0 {
-			return "this host came to it late, or a later one was due already, and OnMissed says to skip it"
+			return "this host came to it late, or a later one was due already, and CatchUp says to skip it"
 		}
-		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than MissedWindow (%v)", w.window)
+		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than CatchUp.Window (%v)", w.window)
 	case ReasonHostFull:
 		return fmt.Sprintf("as many runs went on here as may (MaxPerHost %d)", w.perHost)
 	case ReasonStoreDown:

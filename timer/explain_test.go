@@ -135,7 +135,7 @@ func TestExplainMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
 		time.Sleep(30 * time.Second)
-		run := timer.Timer{Name: "run", Schedule: minutely(), OnMissed: timer.CatchUpOnce, MissedWindow: time.Minute, Run: f.handler(0)}
+		run := timer.Timer{Name: "run", Schedule: minutely(), CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: time.Minute}, Run: f.handler(0)}
 		skip := timer.Timer{Name: "skip", Schedule: minutely(), Run: f.handler(0)}
 		h := f.start(named("me"), run, skip, s.timer())
 		time.Sleep(2 * time.Second)
@@ -147,11 +147,11 @@ func TestExplainMissedTicks(t *testing.T) {
 			says string
 		}{
 			{"run", minute(0), "tick_first: timer:run: not acquired: no tick of this schedule was claimed before, so none was missed"},
-			{"run", minute(1), "this host came to it late, and a later one was due already, or it was older than MissedWindow (1m0s)"},
+			{"run", minute(1), "this host came to it late, and a later one was due already, or it was older than CatchUp.Window (1m0s)"},
 			{"run", minute(9), "this host came to it late, and a later one was due already"},
 			{"run", minute(9).Add(time.Second), "not a tick of its schedule"},
 			{"run", minute(10), "tick_first"},
-			{"skip", minute(5), "or a later one was due already, and OnMissed says to skip it"},
+			{"skip", minute(5), "or a later one was due already, and CatchUp says to skip it"},
 			{"skip", minute(10), "this host came to it late, or"},
 			{"skip", minute(11), "ran here"},
 			{"skip", time.Time{}, "ran here"},
@@ -168,7 +168,7 @@ func TestExplainMissedTicks(t *testing.T) {
 		if _, err := h.Explain(t.Context(), "nobody", minute(1)); !errors.Is(err, timer.ErrUnknown) {
 			t.Errorf("an unknown timer: %v", err)
 		}
-		if err := h.Register(timer.Timer{Name: "manual", Run: nop}, timer.Timer{Name: "spread", Schedule: minutely(), SpreadStart: time.Hour, Run: nop}); err != nil {
+		if err := h.Register(timer.Timer{Name: "manual", Run: nop}, timer.Timer{Name: "spread", Schedule: minutely(), Delay: timer.Delay{ByTimer: time.Hour}, Run: nop}); err != nil {
 			t.Error(err)
 		}
 		for _, tick := range []time.Time{{}, minute(1)} {
@@ -230,7 +230,7 @@ func TestExplainRing(t *testing.T) {
 func TestExplainWhileTicksComeDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), MaxConcurrency: 3, Jitter: .5, Run: f.handler(2 * time.Millisecond)})
+		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), MaxConcurrency: 3, Delay: timer.Delay{Jitter: .5}, Run: f.handler(2 * time.Millisecond)})
 		var asking sync.WaitGroup
 		for i := range 4 {
 			asking.Go(func() {

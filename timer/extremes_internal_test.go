@@ -18,7 +18,7 @@ const longest = time.Duration(math.MaxInt64) // 292 years
 
 func nothing(context.Context) error { return nil }
 
-// A MissedWindow of any length is fine, also one beyond all ticks of the schedule, and the latest tick within it is found.
+// A CatchUp.Window of any length is fine, also one beyond all ticks of the schedule, and the latest tick within it is found.
 //
 // Fails when schedule.Latest multiplies how far it looks back without a bound: it overflows, and New never returns.
 func TestMissedWindowsOfAnyLength(t *testing.T) {
@@ -36,7 +36,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 			}
 			found := make(chan time.Time, 1)
 			go func() {
-				s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Schedule: schedule.At(at...), MissedWindow: window, Run: nothing})
+				s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Schedule: schedule.At(at...), CatchUp: CatchUp{Window: window}, Run: nothing})
 				if err != nil {
 					t.Error(err)
 				}
@@ -97,7 +97,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 	if got := e.interval(); got != time.Minute {
 		t.Errorf("interval %v", got)
 	}
-	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute), time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC)), Jitter: 0.5, Run: nothing})
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute), time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC)), Delay: Delay{Jitter: 0.5}, Run: nothing})
 	if err != nil {
 		t.Fatal(err)
 	}

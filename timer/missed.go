@@ -10,19 +10,19 @@ const (
 	// lateGrace is how late a host may come to a tick before that counts as missed. A step of the wall clock or a suspended machine
 	// costs maxSleep.
 	lateGrace = maxSleep + time.Second
-	// DefaultMissedWindow is how old a missed tick may be that CatchUpOnce still runs.
+	// DefaultCatchUpWindow is how old a missed tick may be that CatchUpOnce still runs.
 	DefaultCatchUpWindow = time.Hour
 )
 
-// A MissedPolicy is what a host does about ticks that it comes to more than eleven seconds late, or that came due while no host was there.
+// A CatchUpPolicy is what a host does about ticks that it comes to more than eleven seconds late, or that came due while no host was there.
 type CatchUpPolicy uint8
 
 const (
-	// MissedDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At, and Except of these), and CatchUpSkip for all other schedules.
+	// CatchUpDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At, and Except of these), and CatchUpSkip for all other schedules.
 	CatchUpDefault CatchUpPolicy = iota
 	// CatchUpSkip counts them and goes on with the next.
 	CatchUpSkip
-	// CatchUpOnce runs the latest of them, once in the fleet, if it is no older than MissedWindow. The store decides: it must know that an
+	// CatchUpOnce runs the latest of them, once in the fleet, if it is no older than CatchUp.Window. The store decides: it must know that an
 	// earlier tick of the same schedule was claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes
 	// up for what it slept through, and one that starts for nothing. A host that slept while others did not, and one that starts in a
 	// fleet that was there, find that the tick was claimed.
@@ -41,9 +41,9 @@ const (
 func (p CatchUpPolicy) String() string {
 	switch p {
 	case CatchUpSkip:
-		return "skip_missed"
+		return "skip"
 	case CatchUpOnce:
-		return "run_once"
+		return "once"
 	default:
 		return "default"
 	}
@@ -61,7 +61,7 @@ func (s *Scheduler) lastMissed(e *entry, now time.Time) dueTick {
 
 // lastCome returns the latest tick to which this host would have come by now; the zero time: none that is made up for.
 func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
-	window := e.missedWindow()
+	window := e.catchUpWindow()
 	if e.timer.Schedule == nil || window == 0 || s.session == nil || e.timer.LocalOnly || e.timer.MaxPerTick == NoLimit {
 		return time.Time{}
 	}
@@ -77,10 +77,10 @@ func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
 	return schedule.Latest(e.timer.Schedule, before, window)
 }
 
-// missedWindow is how old a tick may be that is still made up for; 0: none is.
-func (e *entry) missedWindow() time.Duration {
-	if e.timer.OnMissed != CatchUpOnce {
+// catchUpWindow is how old a tick may be that is still made up for; 0: none is.
+func (e *entry) catchUpWindow() time.Duration {
+	if e.timer.CatchUp.Policy != CatchUpOnce {
 		return 0
 	}
-	return e.timer.MissedWindow
+	return e.timer.CatchUp.Window
 }

@@ -54,7 +54,7 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				job := func(s schedule.Schedule) timer.Timer {
-					return timer.Timer{Name: "job", Schedule: s, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
+					return timer.Timer{Name: "job", Schedule: s, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
 				}
 				for range 2 {
 					f.start(rarely, job(c.old))
@@ -297,7 +297,7 @@ func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), SpreadStart: 10 * time.Hour, MissedWindow: 24 * time.Hour, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), Delay: timer.Delay{ByTimer: 10 * time.Hour}, CatchUp: timer.CatchUp{Window: 24 * time.Hour}, Run: f.handler(time.Second)}
 				h := f.start(timer.Config{}, job)
 				time.Sleep(23 * time.Hour)
 				st, _ := h.Status().Timer("job")

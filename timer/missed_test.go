@@ -81,7 +81,7 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 		t.Run(fmt.Sprintf("%d hosts, %d per tick, %d missed, %v apart", c.hosts, c.perTick, c.ticks, c.apart), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: c.perTick, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: c.perTick, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
 				up := func(apart time.Duration) {
 					for range c.hosts {
 						f.start(timer.Config{}, job)
@@ -142,16 +142,16 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 }
 
 // A timer that nobody has ever run did not miss what came before its first host; neither did one whose latest tick is older than
-// MissedWindow, and one that skips.
+// CatchUp.Window, and one that skips.
 //
-// Fails when memlock grants the claim of a missed tick of a name without a tick, when schedule.Latest looks back further than the window, or when missedWindow
-// looks at MissedWindow alone.
+// Fails when memlock grants the claim of a missed tick of a name without a tick, when schedule.Latest looks back further than the window, or when catchUpWindow
+// looks at CatchUp.Window alone.
 func TestNotMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		hourly := schedule.Every(time.Hour).Offset(0)
 		job := func(name string, window time.Duration, policy timer.CatchUpPolicy) timer.Timer {
-			return timer.Timer{Name: name, Schedule: hourly, OnMissed: policy, MissedWindow: window, Run: f.handler(time.Second)}
+			return timer.Timer{Name: name, Schedule: hourly, CatchUp: timer.CatchUp{Policy: policy, Window: window}, Run: f.handler(time.Second)}
 		}
 		old := []timer.Timer{job("narrow", 30*time.Minute, timer.CatchUpOnce), job("wide", 31*time.Minute, timer.CatchUpOnce), job("skip", 0, timer.CatchUpSkip)}
 		f.start(timer.Config{}, old...)
@@ -260,14 +260,14 @@ func TestMissedBySleeping(t *testing.T) {
 		asleep, hosts int
 		starts        int
 	}{
-		{"all", timer.Timer{OnMissed: timer.CatchUpOnce}, 3, 3, 1},
-		{"all, three per tick", timer.Timer{OnMissed: timer.CatchUpOnce, MaxConcurrency: 3}, 3, 3, 1},
+		{"all", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}}, 3, 3, 1},
+		{"all, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 3, 3, 1},
 		{"all, skip", timer.Timer{}, 3, 3, 0},
-		{"one", timer.Timer{OnMissed: timer.CatchUpOnce}, 1, 3, 1},
-		{"one, three per tick", timer.Timer{OnMissed: timer.CatchUpOnce, MaxConcurrency: 3}, 1, 3, 2},
-		{"all, and long ago", timer.Timer{OnMissed: timer.CatchUpOnce, MissedWindow: 4 * time.Minute}, 3, 3, 0},
-		{"all, without a limit per tick", timer.Timer{OnMissed: timer.CatchUpOnce, MaxConcurrency: 9, MaxPerTick: timer.NoLimit}, 3, 3, 3},
-		{"one alone", timer.Timer{OnMissed: timer.CatchUpOnce, LocalOnly: true}, 1, 1, 1},
+		{"one", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}}, 1, 3, 1},
+		{"one, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 1, 3, 2},
+		{"all, and long ago", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: 4 * time.Minute}}, 3, 3, 0},
+		{"all, without a limit per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 9, MaxPerTick: timer.NoLimit}, 3, 3, 3},
+		{"one alone", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, LocalOnly: true}, 1, 1, 1},
 		{"one alone, skip", timer.Timer{LocalOnly: true}, 1, 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		time.Sleep(15 * time.Minute)
-		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, LocalOnly: true, Run: f.handler(0)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, LocalOnly: true, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		if st, _ := h.Status().Timer("job"); st.Ticks != 0 || st.Started != 0 {
 			t.Errorf("%+v", st)
@@ -327,7 +327,7 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				job := c.job
-				job.Name, job.OnMissed, job.Run = "job", timer.CatchUpOnce, f.handler(time.Second)
+				job.Name, job.CatchUp.Policy, job.Run = "job", timer.CatchUpOnce, f.handler(time.Second)
 				if job.Schedule == nil {
 					job.Schedule = tenMinutes
 				}
@@ -372,7 +372,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 		t.Run(fmt.Sprintf("breaker open %v", open), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
 				f.start(timer.Config{}, job)
 				time.Sleep(15 * time.Minute)
 				f.ended()
@@ -414,7 +414,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 func TestMissedDuringQuarantine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
 		f.start(timer.Config{}, job)
 		time.Sleep(15 * time.Minute)
 		f.ended()
@@ -449,7 +449,7 @@ func TestManyMissedAtOnce(t *testing.T) {
 		f := newFleet(t)
 		timers := many(1000, tenMinutes, f.handler(time.Second))
 		for i := range timers {
-			timers[i].OnMissed, timers[i].MaxConcurrency = timer.CatchUpOnce, 1
+			timers[i].CatchUp.Policy, timers[i].MaxConcurrency = timer.CatchUpOnce, 1
 		}
 		f.start(timer.Config{}, timers...)
 		time.Sleep(15 * time.Minute)
@@ -480,8 +480,8 @@ func TestMissedAtRandom(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				chance := rand.New(rand.NewPCG(seed, 0))
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Second),
-					Jitter: []float64{0, .5}[seed%2], SpreadStart: []time.Duration{0, time.Hour}[seed/2%2]}
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Second),
+					Delay: timer.Delay{Jitter: []float64{0, .5}[seed%2], ByTimer: []time.Duration{0, time.Hour}[seed/2%2]}}
 				naps := map[*host]*sleeper{}
 				for range 500 {
 					time.Sleep(time.Duration(chance.IntN(300)) * time.Second)

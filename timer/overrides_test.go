@@ -521,7 +521,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 func TestPauseThatIsOverPausesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: tenMinutes, OnMissed: timer.CatchUpOnce, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "a", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
 		h := f.start(timer.Config{}, job)
 		time.Sleep(15 * time.Minute) // it has run at 0:10
 		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(10*time.Minute), ann); err != nil {

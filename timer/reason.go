@@ -10,7 +10,7 @@ import (
 type Reason string
 
 const (
-	ReasonMissed     Reason = "missed"      // this host was late, and OnMissed says not to run it, or a later tick is tried
+	ReasonMissed     Reason = "missed"      // this host was late, and CatchUp says not to run it, or a later tick is tried
 	ReasonBlackout   Reason = "blackout"    // it fell into a blackout of its timer or of the scheduler
 	ReasonHostFull   Reason = "host_full"   // MaxPerHost runs go on here
 	ReasonFull       Reason = "full"        // MaxConcurrency runs go on in the fleet

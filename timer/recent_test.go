@@ -50,23 +50,23 @@ func (f *fleet) shares(name string) (shares []float64, sum int) {
 	return shares, sum
 }
 
-// With LeastRecent five hosts share the ticks evenly, whichever is nearest to the store; it costs no tick. FirstCome lets the nearest win.
+// With LeastRecentFirst five hosts share the ticks evenly, whichever is nearest to the store; it costs no tick. Without it the nearest wins.
 //
 // Fails when standBack never does.
-func TestLeastRecentIsFair(t *testing.T) {
-	for _, spread := range []timer.SpreadPolicy{timer.FirstCome, timer.LeastRecent} {
+func TestLeastRecentFirstIsFair(t *testing.T) {
+	for _, leastRecent := range []bool{false, true} {
 		for _, perTick := range []int{1, 2} {
 			for period, name := range map[time.Duration]string{time.Second: "a second", 10 * time.Millisecond: "ten milliseconds"} {
-				t.Run(fmt.Sprintf("policy %d, %d per tick, every %s", spread, perTick, name), func(t *testing.T) {
+				t.Run(fmt.Sprintf("least recent first %t, %d per tick, every %s", leastRecent, perTick, name), func(t *testing.T) {
 					bubble(t, func(t *testing.T) {
 						f := newFleet(t)
 						for i := range 5 {
 							store := &distant{DistributedLock: f.store, away: time.Duration(i) * 200 * time.Microsecond, more: rand.New(rand.NewPCG(uint64(i), 0))}
 							f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick, Schedule: schedule.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
-								Spread: spread})
+								LeastRecentFirst: leastRecent})
 						}
 						time.Sleep(2 * time.Minute) // the hosts have been counted
-						job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick, Schedule: schedule.Every(period).Offset(0), Spread: spread, Run: f.handler(period / 10)}
+						job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick, Schedule: schedule.Every(period).Offset(0), LeastRecentFirst: leastRecent, Run: f.handler(period / 10)}
 						time.Sleep(period / 2)
 						for _, h := range f.hosts {
 							if err := h.Register(job); err != nil {
@@ -80,7 +80,7 @@ func TestLeastRecentIsFair(t *testing.T) {
 							t.Errorf("%d ticks ran, up to %d times, %d runs", ran, most, runs)
 						}
 						for i, s := range shares {
-							if spread == timer.LeastRecent && period == time.Second && (s < 12 || s > 30) {
+							if leastRecent && period == time.Second && (s < 12 || s > 30) {
 								t.Errorf("host %d has %.1f %%", i, s)
 							}
 						}
@@ -96,11 +96,11 @@ func TestLeastRecentIsFair(t *testing.T) {
 // While the store is down nobody stands back: hosts do not compete then.
 //
 // Fails when standBack does not look at the breaker.
-func TestLeastRecentDoesNotWaitWithoutTheStore(t *testing.T) {
+func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
 		for i := range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), Spread: timer.LeastRecent, Run: rec.handler(fmt.Sprint(i))})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), LeastRecentFirst: true, Run: rec.handler(fmt.Sprint(i))})
 		}
 		time.Sleep(10*time.Minute + 30*time.Second)
 		for _, h := range f.hosts {
@@ -147,7 +147,7 @@ func TestStandingBackIsAccountedFor(t *testing.T) {
 		for _, remove := range []bool{false, true} {
 			f := newFleet(t)
 			for range 5 {
-				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, Spread: timer.LeastRecent, Run: f.handler(0)})
+				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, LeastRecentFirst: true, Run: f.handler(0)})
 			}
 			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond) // all ran the tick before, and stand back
 			st, _ := f.hosts[0].Status().Timer("a")
@@ -182,7 +182,7 @@ func TestStoodBackThenQuarantined(t *testing.T) {
 		f := newFleet(t)
 		tick := time.Now().Truncate(time.Minute).Add(10 * time.Minute)
 		for range 5 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, Spread: timer.LeastRecent, Run: f.handler(0),
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, LeastRecentFirst: true, Run: f.handler(0),
 				Blackouts: []schedule.Blackout{schedule.Between(tick.Add(10*time.Second), tick.Add(50*time.Second))}})
 		}
 		time.Sleep(time.Until(tick) - time.Second)

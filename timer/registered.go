@@ -67,13 +67,13 @@ func (s *Scheduler) tellTogether(entries []*entry) {
 type resolved struct {
 	concurrency, perTick, perHost int
 	runTime                       time.Duration
-	missed                        CatchUpPolicy
+	catchUp                       CatchUpPolicy
 	shared                        bool
 	storeDown                     StoreDownPolicy // if it is
 }
 
 func (s *Scheduler) resolvedOf(t Timer) resolved {
-	r := resolved{concurrency: t.MaxConcurrency, perTick: t.MaxPerTick, perHost: t.MaxPerHost, runTime: t.MaxRunTime, missed: t.OnMissed}
+	r := resolved{concurrency: t.MaxConcurrency, perTick: t.MaxPerTick, perHost: t.MaxPerHost, runTime: t.MaxRunTime, catchUp: t.CatchUp.Policy}
 	if r.shared = s.session != nil && !t.LocalOnly; r.shared {
 		r.storeDown = t.OnStoreDown
 	}
@@ -87,7 +87,7 @@ func (r resolved) args() []any {
 	} else {
 		args = append(args, "shared", false)
 	}
-	return append(args, "on_missed", r.missed.String())
+	return append(args, "catch_up", r.catchUp.String())
 }
 
 func limitText(limit int) string {

@@ -426,7 +426,7 @@ func (s *Scheduler) due(e *entry, c *coming) {
 	switch {
 	case c.dark != nil:
 		s.skip(e, last, ReasonBlackout, c.dark)
-	case c.late > lateGrace && c.late > e.missedWindow():
+	case c.late > lateGrace && c.late > e.catchUpWindow():
 		s.skip(e, last, ReasonMissed, nil)
 	default:
 		t := dueTick{at: last}

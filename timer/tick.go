@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A tick is its scheduled instant, the same on every host. When a host comes to it is another matter: SpreadStart and Jitter
+// A tick is its scheduled instant, the same on every host. When a host comes to it is another matter: Delay
 // delay it, a host may have been asleep, or stand back for others.
 
 // A dueTick is a tick on its way through the doors.
@@ -66,7 +66,7 @@ func (s *Scheduler) comeDue(e *entry, tick, due, now time.Time) (c coming) {
 	}
 	c.due, c.late = due, now.Sub(due)
 	c.dark = s.blackout(e, due)
-	if c.dark == nil && c.late > lateGrace && c.late <= e.missedWindow() {
+	if c.dark == nil && c.late > lateGrace && c.late <= e.catchUpWindow() {
 		c.dark = s.blackout(e, now) // what is made up for starts now
 	}
 	c.next = s.planned(e, next)
@@ -90,11 +90,11 @@ func (s *Scheduler) first(e *entry, now, after time.Time) (plan, error) {
 
 // delayed returns the tick before next if its jitter still delays it, or the zero time.
 func (s *Scheduler) delayed(e *entry, now, next time.Time) time.Time {
-	if e.timer.Jitter == 0 || next.IsZero() {
+	if e.timer.Delay.Jitter == 0 || next.IsZero() {
 		return time.Time{}
 	}
 	reached := now.Add(-e.spread(s.config.Holder))
-	most := float64(next.Sub(reached)) * e.timer.Jitter / (1 - e.timer.Jitter) // how long ago it can have been
+	most := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter) // how long ago it can have been
 	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
 	if last.IsZero() || !s.comes(e, last).After(now) {
 		return time.Time{}

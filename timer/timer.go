@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// NoLimit turns a limit off. As a duration, for MaxRunTime and MissedWindow, it is 292 years where an int has 64 bits.
+// NoLimit turns a limit off. As a duration, for MaxRunTime and CatchUp.Window, it is 292 years where an int has 64 bits.
 const NoLimit = math.MaxInt
 
 const (
@@ -51,27 +51,16 @@ type Timer struct {
 	// not obey them. One that panics lets nothing start. Config.Blackouts come on top. Default none.
 	Blackouts []schedule.Blackout
 
-	// OnMissed decides about ticks that came due while this host, or the whole fleet, was not there. Default CatchUpOnce for calendars
-	// (Cron, Daily, At), CatchUpSkip for all other schedules.
-	OnMissed CatchUpPolicy
+	// CatchUp decides about ticks that came due while this host, or the whole fleet, was not there.
+	CatchUp CatchUp
 
-	// MissedWindow is how old a missed tick may be that CatchUpOnce still runs. Default 1 h.
-	MissedWindow time.Duration
+	// Delay moves the start of ticks, so that not all timers and hosts start at once. Default none.
+	Delay Delay
 
-	// Jitter delays every tick by a random part, up to this share, of the time to the next one; the same on every host, so that it stays
-	// one tick. 0 to 0.5. Default 0: none.
-	Jitter float64
-
-	// SpreadStart delays all ticks of the timer by a fixed part of this, which follows from its name, so that timers with the
-	// same schedule do not all start at once. At most 24 h. Default 0: none.
-	SpreadStart time.Duration
-
-	// SpreadHosts is the same, but the part follows from the name of the host, too: hosts that all run every tick (MaxPerTick NoLimit,
-	// which it needs) do not start at once. At most 24 h. Default 0: none.
-	SpreadHosts time.Duration
-
-	// Spread is which hosts get a tick first. Default FirstCome.
-	Spread SpreadPolicy
+	// LeastRecentFirst has a host that ran one of the latest ticks wait for some milliseconds, the longer the more recently
+	// it ran, so that the hosts whose turn it is ask first. It evens out the runs where clocks agree within milliseconds; it
+	// promises nothing. Default false: whoever asks first gets the tick, often the same host, whose clock is a little ahead.
+	LeastRecentFirst bool
 
 	// OnStoreDown decides what happens while the store does not answer. A store that answers that it is not set up right, or that something is wrong
 	// at a key of this timer (dlock.ErrSetup, dlock.ErrFault), is none that does not answer: then ticks are skipped. Default StoreDownRunLocal.
@@ -94,6 +83,30 @@ type Timer struct {
 	// takes too long; it does not end with the context of Scheduler.Run. An error or a panic is
 	// logged and counted, Retry permitting tried again, and the next tick comes as usual.
 	Run func(ctx context.Context) error
+}
+
+// A CatchUp says what is done about ticks that came due while this host, or the whole fleet, was not there.
+type CatchUp struct {
+	// Policy says which of them run. Default CatchUpOnce for calendars (Cron, Daily, At), CatchUpSkip for all other schedules.
+	Policy CatchUpPolicy
+
+	// Window is how old a missed tick may be that CatchUpOnce still runs. Default 1 h.
+	Window time.Duration
+}
+
+// A Delay moves the start of a tick, not the tick: that stays the same instant on every host. The parts add up.
+type Delay struct {
+	// ByTimer delays all ticks of the timer by a fixed part of this, which follows from its name, so that timers with the
+	// same schedule do not all start at once. At most 24 h. Default 0: none.
+	ByTimer time.Duration
+
+	// ByHost is the same, but the part follows from the name of the host, too: hosts that all run every tick (MaxPerTick
+	// NoLimit, which it needs) do not start at once. At most 24 h. Default 0: none.
+	ByHost time.Duration
+
+	// Jitter delays every tick by a random part, up to this share, of the time to the next one; the same on every host, so
+	// that it stays one tick. 0 to 0.5. Default 0: none.
+	Jitter float64
 }
 
 // A StoreDownPolicy is what a timer does while the store does not answer.
@@ -134,14 +147,14 @@ func (t Timer) withDefaults() Timer {
 	if t.AlarmAfter == 0 {
 		t.AlarmAfter = DefaultAlarmAfter
 	}
-	if t.OnMissed == CatchUpDefault {
-		t.OnMissed = CatchUpSkip
+	if t.CatchUp.Policy == CatchUpDefault {
+		t.CatchUp.Policy = CatchUpSkip
 		if t.Schedule != nil && schedule.IsCalendar(t.Schedule) {
-			t.OnMissed = CatchUpOnce
+			t.CatchUp.Policy = CatchUpOnce
 		}
 	}
-	if t.MissedWindow == 0 {
-		t.MissedWindow = DefaultCatchUpWindow
+	if t.CatchUp.Window == 0 {
+		t.CatchUp.Window = DefaultCatchUpWindow
 	}
 	if t.MaxRunTime == 0 {
 		t.MaxRunTime = DefaultMaxRunTime

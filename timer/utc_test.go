@@ -60,7 +60,7 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 		local := time.FixedZone("of this host", -5*3600)
 		run := f.handler(0)
 		h := f.start(timer.Config{Blackouts: []schedule.Blackout{never}},
-			timer.Timer{Name: "a", Schedule: minutely, Jitter: 0.2, OnMissed: timer.CatchUpOnce, Blackouts: []schedule.Blackout{never}, Run: run},
+			timer.Timer{Name: "a", Schedule: minutely, Delay: timer.Delay{Jitter: 0.2}, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Blackouts: []schedule.Blackout{never}, Run: run},
 			timer.Timer{Name: "b", Schedule: schedule.Except(minutely, never), Run: run})
 		time.Sleep(10 * time.Minute)
 		for _, name := range []string{"a", "b"} {

@@ -34,13 +34,13 @@ type fleet struct {
 
 // timers are T timers that are alike.
 type timers struct {
-	number  int           // T
-	every   time.Duration // I
-	slots   int           // N, MaxConcurrency
-	perTick int           // M, MaxPerTick; timer.NoLimit
-	perHost int           // P, MaxPerHost
-	work    time.Duration // R
-	spread  timer.SpreadPolicy
+	number      int           // T
+	every       time.Duration // I
+	slots       int           // N, MaxConcurrency
+	perTick     int           // M, MaxPerTick; timer.NoLimit
+	perHost     int           // P, MaxPerHost
+	work        time.Duration // R
+	leastRecent bool
 }
 
 // A load is what a fleet costs its store per second, when all is well and nothing is overridden.
@@ -157,7 +157,7 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 		for n := range k.number {
 			all = append(all, timer.Timer{
 				Name: fmt.Sprintf("kind-%d-%d", i, n), Schedule: schedule.Every(k.every), MaxConcurrency: k.slots, MaxPerTick: k.perTick, MaxPerHost: k.perHost,
-				Spread: k.spread, Run: func(ctx context.Context) error { wait(ctx, k.work); return nil },
+				LeastRecentFirst: k.leastRecent, Run: func(ctx context.Context) error { wait(ctx, k.work); return nil },
 			})
 		}
 	}
@@ -243,7 +243,7 @@ func TestScale(t *testing.T) {
 	each := n / 5
 	f := fleet{hosts: h, ttl: dlock.DefaultTTL, kinds: []timers{
 		{number: n - 4*each, every: every, slots: 1, perTick: 1, perHost: 1, work: 2 * time.Second},
-		{number: each, every: every, slots: 3, perTick: 3, perHost: 3, work: 20 * time.Second, spread: timer.LeastRecent},
+		{number: each, every: every, slots: 3, perTick: 3, perHost: 3, work: 20 * time.Second, leastRecent: true},
 		{number: each, every: every, slots: 4, perTick: 1, perHost: 1, work: every * 3 / 2},
 		{number: each, every: every, slots: 3, perTick: 3, perHost: 1, work: every * 3 / 2},
 		{number: each, every: every, slots: 2, perTick: timer.NoLimit, perHost: 2, work: 30 * time.Second},
@@ -318,7 +318,7 @@ func TestScaleOfPeaks(t *testing.T) {
 				var all []timer.Timer
 				for n := range number {
 					all = append(all, timer.Timer{
-						Name: fmt.Sprint("cron-", n), Schedule: schedule.Cron("30 * * * *", "UTC"), OnMissed: timer.CatchUpSkip, OnStoreDown: timer.StoreDownSkip,
+						Name: fmt.Sprint("cron-", n), Schedule: schedule.Cron("30 * * * *", "UTC"), CatchUp: timer.CatchUp{Policy: timer.CatchUpSkip}, OnStoreDown: timer.StoreDownSkip,
 						Run: func(context.Context) error { return nil },
 					})
 				}

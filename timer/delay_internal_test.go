@@ -15,13 +15,13 @@ func TestSpreadOfSimilarNames(t *testing.T) {
 	for _, bound := range []time.Duration{time.Second, time.Minute, 10 * time.Minute, time.Hour, 12 * time.Hour, 24 * time.Hour} {
 		var hosts, timers, nine [10]int
 		for i := range 300 {
-			e := &entry{timer: Timer{Name: "reload", SpreadHosts: bound}}
+			e := &entry{timer: Timer{Name: "reload", Delay: Delay{ByHost: bound}}}
 			d := e.spread(dlock.Holder{Host: fmt.Sprint("web-", i+1)})
 			hosts[d*10/bound]++
 			if i < 9 {
 				nine[d*10/bound]++
 			}
-			e = &entry{timer: Timer{Name: fmt.Sprint("job-", i), SpreadStart: bound}}
+			e = &entry{timer: Timer{Name: fmt.Sprint("job-", i), Delay: Delay{ByTimer: bound}}}
 			timers[e.spread(dlock.Holder{})*10/bound]++
 		}
 		used := 0

@@ -10,16 +10,16 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers that are due at the same instant start within SpreadStart of it, each after a delay that follows from its name: on every host, and
+// Timers that are due at the same instant start within Delay.ByTimer of it, each after a delay that follows from its name: on every host, and
 // after every restart.
-func ExampleTimer_spreadStart() {
+func ExampleTimer_delayByTimer() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))
 	nightly := func(name string) timer.Timer {
 		return timer.Timer{
-			Name:        name,
-			Schedule:    due,
-			SpreadStart: time.Second,
+			Name:     name,
+			Schedule: due,
+			Delay:    timer.Delay{ByTimer: time.Second},
 			Run: func(context.Context) error {
 				order <- name
 				return nil
@@ -42,8 +42,8 @@ func ExampleTimer_spreadStart() {
 	// backup
 }
 
-// What every host does for itself needs not start on all of them at once: SpreadHosts gives each a delay of its own.
-func ExampleTimer_spreadHosts() {
+// What every host does for itself needs not start on all of them at once: Delay.ByHost gives each a delay of its own.
+func ExampleTimer_delayByHost() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))
 	host := func(name string) *timer.Scheduler {
@@ -52,7 +52,7 @@ func ExampleTimer_spreadHosts() {
 			Schedule:       due,
 			MaxConcurrency: timer.NoLimit,
 			MaxPerTick:     timer.NoLimit,
-			SpreadHosts:    time.Second,
+			Delay:          timer.Delay{ByHost: time.Second},
 			Run: func(context.Context) error {
 				order <- name
 				return nil

@@ -11,17 +11,16 @@ import (
 )
 
 // All hosts are down when a tick comes due. Whichever comes back first makes up for it: once, whatever the number of hosts and of ticks.
-func ExampleMissedPolicy() {
+func ExampleTimer_catchUp() {
 	store := memlock.New()
 	first := time.Now().Add(50 * time.Millisecond)
 	second := first.Add(time.Second)
 	runs := make(chan time.Time, 10)
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
-			Name:         "close-the-books",
-			Schedule:     schedule.At(first, second),
-			OnMissed:     timer.CatchUpOnce, // the default for calendars
-			MissedWindow: 12 * time.Hour,
+			Name:     "close-the-books",
+			Schedule: schedule.At(first, second),
+			CatchUp:  timer.CatchUp{Policy: timer.CatchUpOnce, Window: 12 * time.Hour}, // the default for calendars
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				runs <- run.Tick()

@@ -11,14 +11,14 @@ import (
 )
 
 // A host that ran the latest tick stands back for some milliseconds, so that the others get the next. It costs no tick.
-func ExampleSpreadPolicy() {
+func ExampleTimer_leastRecentFirst() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 1000)
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
-			Name:     "import-feeds",
-			Schedule: schedule.Every(20 * time.Millisecond),
-			Spread:   timer.LeastRecent,
+			Name:             "import-feeds",
+			Schedule:         schedule.Every(20 * time.Millisecond),
+			LeastRecentFirst: true,
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				ticks <- run.Tick()

@@ -10,21 +10,10 @@ import (
 )
 
 const (
-	// maxSpread bounds SpreadStart and SpreadHosts.
-	maxSpread = 24 * time.Hour
-	// maxJitter bounds Jitter, so that ticks keep their order.
+	// maxDelay bounds Delay.ByTimer and Delay.ByHost.
+	maxDelay = 24 * time.Hour
+	// maxJitter bounds Delay.Jitter, so that ticks keep their order.
 	maxJitter = 0.5
-)
-
-// A SpreadPolicy is which hosts get a tick first.
-type SpreadPolicy uint8
-
-const (
-	// FirstCome gives a tick to whoever asks first: often the same host, whose clock is a little ahead.
-	FirstCome SpreadPolicy = iota
-	// LeastRecent has a host that ran one of the latest ticks stand back for some milliseconds, the longer the more recently it ran, so
-	// that those go first whose turn it is. It evens out the runs where clocks agree within milliseconds; it promises nothing.
-	LeastRecent
 )
 
 // standBackStep is how much longer a host stands back than the one that ran a tick earlier, maxStandBack the most.
@@ -35,18 +24,18 @@ const (
 
 // spread is the fixed part of a timer's delay on this host.
 func (e *entry) spread(host dlock.Holder) (d time.Duration) {
-	if e.timer.SpreadStart > 0 {
-		d = time.Duration(hashed(e.timer.Name, "") % uint64(e.timer.SpreadStart))
+	if e.timer.Delay.ByTimer > 0 {
+		d = time.Duration(hashed(e.timer.Name, "") % uint64(e.timer.Delay.ByTimer))
 	}
-	if e.timer.SpreadHosts > 0 {
-		d += time.Duration(hashed(e.timer.Name, host.Host) % uint64(e.timer.SpreadHosts))
+	if e.timer.Delay.ByHost > 0 {
+		d += time.Duration(hashed(e.timer.Name, host.Host) % uint64(e.timer.Delay.ByHost))
 	}
 	return d.Truncate(time.Microsecond)
 }
 
 // jitter is the part of the delay that differs from tick to tick; it is the same on every host. Called without mu.
 func (e *entry) jitter(tick time.Time) time.Duration {
-	if e.timer.Jitter == 0 {
+	if e.timer.Delay.Jitter == 0 {
 		return 0
 	}
 	next, err := schedule.Next(e.timer.Schedule, tick)
@@ -54,7 +43,7 @@ func (e *entry) jitter(tick time.Time) time.Duration {
 		return 0
 	}
 	chance := rand.New(rand.NewPCG(hashed(e.timer.Name, ""), uint64(tick.UnixMicro()))).Float64()
-	return time.Duration(chance * e.timer.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
+	return time.Duration(chance * e.timer.Delay.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
 }
 
 // hashed is the same in every process. FNV alone leaves names that differ in their last letter close to each other (by 2^40, which is 18 minutes
@@ -72,7 +61,7 @@ func hashed(a, b string) uint64 {
 
 // standBack has a tick wait a little if this host ran one of the latest, and reports whether it does. Called with mu held.
 func (s *Scheduler) standBack(e *entry, t dueTick) bool {
-	if e.timer.Spread != LeastRecent || t.stood || !s.shared(e) || s.before(e).open {
+	if !e.timer.LeastRecentFirst || t.stood || !s.shared(e) || s.before(e).open {
 		return false
 	}
 	d := e.state

@@ -54,9 +54,9 @@ func TestJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
 		for _, host := range []string{"a", "b", "c"} {
-			job := timer.Timer{Name: "job", Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Jitter: .3, Run: rec.handler(host)}
+			job := timer.Timer{Name: "job", Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Delay: timer.Delay{Jitter: .3}, Run: rec.handler(host)}
 			sharp := job
-			sharp.Name, sharp.Jitter, sharp.Run = "sharp", 0, rec.handler(host+" sharp")
+			sharp.Name, sharp.Delay.Jitter, sharp.Run = "sharp", 0, rec.handler(host+" sharp")
 			f.start(timer.Config{}, job, sharp)
 		}
 		const ticks, most = 1000, 18 * time.Second
@@ -99,7 +99,7 @@ func TestJitter(t *testing.T) {
 // Fails when first forgets what jitter delays (delayed), or asks for what comes after now (without the spread).
 func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
-		"jitter": {Jitter: .5}, "little jitter": {Jitter: .1}, "spread": {SpreadStart: time.Hour}, "both": {Jitter: .5, SpreadStart: 90 * time.Second},
+		"jitter": {Delay: timer.Delay{Jitter: .5}}, "little jitter": {Delay: timer.Delay{Jitter: .1}}, "spread": {Delay: timer.Delay{ByTimer: time.Hour}}, "both": {Delay: timer.Delay{Jitter: .5, ByTimer: 90 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 //
 // Fails when replan plans from now, or when first does not look for what jitter delays; and, by more, when replan plans from the latest tick.
 func TestClockSetBack(t *testing.T) {
-	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Jitter: .5}, "spread": {SpreadStart: 10 * time.Minute}} {
+	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Delay: timer.Delay{Jitter: .5}}, "spread": {Delay: timer.Delay{ByTimer: 10 * time.Minute}}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f, rec := newFleet(t), recorder{}
@@ -177,7 +177,7 @@ func TestClockSetBack(t *testing.T) {
 func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec, s := newFleet(t), recorder{}, &sleeper{}
-		job := timer.Timer{Name: "job", Schedule: schedule.Every(10 * time.Second).Offset(0), LocalOnly: true, Jitter: .5, Run: rec.handler("a")}
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(10 * time.Second).Offset(0), LocalOnly: true, Delay: timer.Delay{Jitter: .5}, Run: rec.handler("a")}
 		f.start(timer.Config{}, job, s.timer())
 		job.Run = rec.handler("b")
 		f.start(timer.Config{}, job)
@@ -205,7 +205,7 @@ func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
 	})
 }
 
-// SpreadStart gives each timer a delay of its own, the same on every host and after a restart; SpreadHosts each host, too. Both are bounded, even, and keep
+// Delay.ByTimer gives each timer a delay of its own, the same on every host and after a restart; Delay.ByHost each host, too. Both are bounded, even, and keep
 // every tick also when they are longer than the time between two.
 //
 // Fails when spread is not hashed by name, or by host; when it is not bounded; and when comeDue asks without the spread.
@@ -217,10 +217,10 @@ func TestSpread(t *testing.T) {
 			for _, host := range []string{"a", "b", "c"} {
 				var timers []timer.Timer
 				for i := range timersN {
-					job := timer.Timer{Name: fmt.Sprint("job", i), Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, SpreadStart: bound,
+					job := timer.Timer{Name: fmt.Sprint("job", i), Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Delay: timer.Delay{ByTimer: bound},
 						Run: rec.handler(fmt.Sprint(host, " job", i, round))}
 					both := job
-					both.Name, both.SpreadHosts, both.Run = fmt.Sprint("both", i), bound, rec.handler(fmt.Sprint(host, " both", i, round))
+					both.Name, both.Delay.ByHost, both.Run = fmt.Sprint("both", i), bound, rec.handler(fmt.Sprint(host, " both", i, round))
 					timers = append(timers, job, both)
 				}
 				f.start(timer.Config{Holder: dlock.Holder{Host: host, PID: 1, ID: host + round}}, timers...)
@@ -291,17 +291,16 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// SpreadHosts without NoLimit is refused, and so are values that make no sense; the fault says what to do.
+// Delay.ByHost without NoLimit is refused, and so are values that make no sense; the fault says what to do.
 func TestSpreadFaults(t *testing.T) {
 	for want, job := range map[string]timer.Timer{
-		"set MaxPerTick to timer.NoLimit": {SpreadHosts: time.Minute, MaxConcurrency: 5},
-		"SpreadStart: -1ns":               {SpreadStart: -1},
-		"SpreadHosts: 25h0m0s":            {SpreadHosts: 25 * time.Hour, MaxPerTick: timer.NoLimit},
-		"Jitter: 0.6: use 0 to 0.5":       {Jitter: .6},
-		"Spread: 7 is not a policy":       {Spread: 7},
-		"OnMissed: 9 is not a policy":     {OnMissed: 9},
-		"misses nothing":                  {OnMissed: timer.CatchUpOnce},
-		"MissedWindow: -1s is negative":   {MissedWindow: -time.Second},
+		"set MaxPerTick to timer.NoLimit":   {Delay: timer.Delay{ByHost: time.Minute}, MaxConcurrency: 5},
+		"Delay.ByTimer: -1ns":               {Delay: timer.Delay{ByTimer: -1}},
+		"Delay.ByHost: 25h0m0s":             {Delay: timer.Delay{ByHost: 25 * time.Hour}, MaxPerTick: timer.NoLimit},
+		"Delay.Jitter: 0.6: use 0 to 0.5":   {Delay: timer.Delay{Jitter: .6}},
+		"CatchUp.Policy: 9 is not a policy": {CatchUp: timer.CatchUp{Policy: 9}},
+		"misses nothing":                    {CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}},
+		"CatchUp.Window: -1s is negative":   {CatchUp: timer.CatchUp{Window: -time.Second}},
 	} {
 		job.Name, job.Run = "job", nop
 		if _, err := timer.New(timer.Config{}, job); err == nil || !strings.Contains(err.Error(), want) {
