@@ -97,6 +97,46 @@ func TestCommentsAreNarrow(t *testing.T) {
 	t.Logf("%d comment lines are wider than %d columns", wide, columns)
 }
 
+// Of two constants that are called Skip, or OK, nobody knows which is which where they are used. So a constant with a type of ours
+// begins with a word of the type's name: ReasonPaused, OutcomeOK, StoreDownSkip.
+//
+// Fails when a constant loses its prefix.
+func TestConstantsCarryTheirType(t *testing.T) {
+	t.Parallel()
+	exceptions := map[string]bool{"FirstCome": true, "LeastRecent": true} // to be taken out when they are renamed
+	words := regexp.MustCompile(`[A-Z][a-z]*`)
+	for path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "internal/") || strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "benchmarks/") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			group, ok := decl.(*ast.GenDecl)
+			if !ok || group.Tok != token.CONST {
+				continue
+			}
+			typ := "" // of a constant without one it is that of the one before
+			for _, spec := range group.Specs {
+				spec := spec.(*ast.ValueSpec)
+				if id, ok := spec.Type.(*ast.Ident); ok {
+					typ = id.Name
+				} else if len(spec.Values) > 0 {
+					typ = ""
+				}
+				for _, name := range spec.Names {
+					prefixed := slices.ContainsFunc(words.FindAllString(typ, -1), func(word string) bool { return strings.HasPrefix(name.Name, word) })
+					if name.IsExported() && ast.IsExported(typ) && !prefixed && !exceptions[name.Name] {
+						t.Errorf("%s: %s of type %s: begin its name with a word of its type's", path, name.Name, typ)
+					}
+				}
+			}
+		}
+	}
+}
+
 // Documents name exported things as pkg.Name, and pkg.Type.Member. One that is gone sends its reader looking for it.
 //
 // Fails when something is renamed and a document is not.
