@@ -137,6 +137,24 @@ func TestConstantsCarryTheirType(t *testing.T) {
 	}
 }
 
+// A decision that no longer holds misleads whoever reads it, so each says whether it does; and one that is not in the list is not found.
+func TestDecisionsHaveAStatus(t *testing.T) {
+	t.Parallel()
+	list := read(t, "docs/decisions/README.md")
+	pages, err := filepath.Glob("docs/decisions/0*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range pages {
+		if !regexp.MustCompile(`(?m)^\*\*Status:\*\* (accepted|superseded)`).MatchString(read(t, page)) {
+			t.Errorf("%s has no status", page)
+		}
+		if !strings.Contains(list, "("+filepath.Base(page)+")") {
+			t.Errorf("%s is not in docs/decisions/README.md", page)
+		}
+	}
+}
+
 // Documents name exported things as pkg.Name, and pkg.Type.Member. One that is gone sends its reader looking for it.
 //
 // Fails when something is renamed and a document is not.
