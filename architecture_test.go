@@ -11,7 +11,8 @@ import (
 
 const module = "github.com/tickslot/tickslot"
 
-// A rule says what the packages in a folder (and below, up to a more precise rule) may import besides the standard library.
+// A rule says what the packages in a folder (and below, up to a more precise rule) may import
+// besides the standard library.
 type rule struct {
 	folder string
 	may    []string // of this module: exact folders; of others: prefixes of import paths

@@ -58,7 +58,8 @@ func (o *told) String() string {
 func (o *told) Printf(_ context.Context, format string, v ...any) { fmt.Fprintf(o, format+"\n", v...) }
 func (o *told) Print(v ...any)                                    { fmt.Fprintln(o, v...) }
 
-// An opener makes a store that reaches the address with this password, and over TLS, which the servers do not speak.
+// An opener makes a store that reaches the address with this password, and over TLS, which the
+// servers do not speak.
 type opener func(addr, password string, tls bool) dlock.DistributedLock
 
 // secretStores are the ways to a server that asks for a password.
@@ -128,8 +129,8 @@ func secretSQL(t *testing.T, server *sqltest.Server, driver, settings string, st
 	return server.Addr(), open
 }
 
-// Neither a password nor a slot's token is in anything that is told: logs, errors, metrics, probes, Status, whatever is wrong
-// with the server.
+// Neither a password nor a slot's token is in anything that is told: logs, errors, metrics, probes,
+// Status, whatever is wrong with the server.
 //
 // Fails when a store quotes what its client was made of, or an error its request.
 func TestSecretsAreNotTold(t *testing.T) {
@@ -180,7 +181,8 @@ func TestSecretsAreNotTold(t *testing.T) {
 	secretless(t, "the drivers", drivers.String())
 }
 
-// secretless fails the test if a secret is in the text, or if there is too little of it to mean anything.
+// secretless fails the test if a secret is in the text, or if there is too little of it to mean
+// anything.
 func secretless(t *testing.T, what, text string) {
 	t.Helper()
 	for _, secret := range []string{servertest.Canary, tokenOf} {

@@ -20,7 +20,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// Heartbeats: each of N leases is renewed once in a window. The value is the CPU time (ms) that this takes per 10,000 renewals, of this process.
+// Heartbeats: each of N leases is renewed once in a window. The value is the CPU time (ms) that
+// this takes per 10,000 renewals, of this process.
 
 // beatTTL is the length of leases where a child holds them, in short.
 const beatTTL = 3 * time.Second
@@ -100,7 +101,8 @@ func parallel(n int, f func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// play lasts until every lease has been renewed, and for a window at least. Where it cuts a beat in two it has that much less to count, too.
+// play lasts until every lease has been renewed, and for a window at least. Where it cuts a beat in
+// two it has that much less to count, too.
 func (h *tickslotHeart) play(window time.Duration) (sample, error) {
 	h.store.goroutines.Store(0)
 	renewed, used, began := h.store.renewed.Load(), cpu(), time.Now()
@@ -131,8 +133,9 @@ func beatSample(used time.Duration, did float64, goroutines int) sample {
 	return sample{Value: used.Seconds() * 1e3 / did * 10_000, Did: did, Extra: map[string]float64{"goroutines": float64(goroutines)}}
 }
 
-// perLease has a goroutine per lease, that waits for its turn, as is usual: each renews its lease once per window, at a time of its own. To be told
-// to begin, and to tell that all is done, is the benchmark's affair and not counted.
+// perLease has a goroutine per lease, that waits for its turn, as is usual: each renews its lease
+// once per window, at a time of its own. To be told to begin, and to tell that all is done, is the
+// benchmark's affair and not counted.
 type perLease struct {
 	windows []chan time.Duration
 	errs    []error

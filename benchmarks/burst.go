@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A burst has all workers ask at the same moment, as timers that are due together. The value is how long it takes (ms) until each has
-// its answer; what they got is given back before the next burst, which is not counted.
+// A burst has all workers ask at the same moment, as timers that are due together. The value is how
+// long it takes (ms) until each has its answer; what they got is given back before the next burst,
+// which is not counted.
 type burst struct{ *cycles }
 
 func (b burst) play(window time.Duration) (sample, error) {
@@ -41,7 +42,8 @@ func (b burst) play(window time.Duration) (sample, error) {
 	return sample{Value: median(took), Did: float64(attempts)}, nil
 }
 
-// atOnce lets so many workers ask at the same moment, and tells how long it took until the last had his answer. Then it gives all back.
+// atOnce lets so many workers ask at the same moment, and tells how long it took until the last had
+// his answer. Then it gives all back.
 func (c *cycles) atOnce(workers int) (answered time.Duration, granted int, err error) {
 	releases, errs := make([]func() error, workers), make([]error, workers)
 	start := make(chan struct{})

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// What has to do with the CPU time or the memory of a process has a process of its own: this program again, with a spec instead of flags.
-// It sets itself up, prints a line, and then measures for as long as each line that it reads says. It ends with its standard input.
+// What has to do with the CPU time or the memory of a process has a process of its own: this
+// program again, with a spec instead of flags. It sets itself up, prints a line, and then measures
+// for as long as each line that it reads says. It ends with its standard input.
 
 // A spec says what a child is to do.
 type spec struct {
@@ -44,7 +45,8 @@ var kinds = map[string]func(spec) (player, error){
 
 const childFlag = "child"
 
-// profiles is where CPU profiles go; "": nowhere. Children get it as a variable of their environment.
+// profiles is where CPU profiles go; "": nowhere. Children get it as a variable of their
+// environment.
 const profilesEnv = "TICKSLOT_BENCH_PROFILES"
 
 // child is main in a child.

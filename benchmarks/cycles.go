@@ -139,8 +139,8 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	return s, nil
 }
 
-// warmUp has each worker take and release once before the first round, so that nobody is measured while he connects, or prepares his statements,
-// and one of them before the others.
+// warmUp has each worker take and release once before the first round, so that nobody is measured
+// while he connects, or prepares his statements, and one of them before the others.
 func (c *cycles) warmUp() error {
 	workers := c.workers
 	if c.warm {

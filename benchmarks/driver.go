@@ -74,7 +74,8 @@ const again = " (again)"
 // believable is how far the control of a group may be from 1.
 const believable = 1.25
 
-// leastOnTime is how much (%) of what is due has to fire. In a short window there may be a little less by chance.
+// leastOnTime is how much (%) of what is due has to fire. In a short window there may be a little
+// less by chance.
 const leastOnTime = 95
 
 // A Figure is a case's, over all rounds.

@@ -37,7 +37,8 @@ func scripted(name string, values ...float64) Case {
 	return Case{Name: name, Open: func() (player, error) { return &fake{values: slices.Clone(values), did: 1}, nil }}
 }
 
-// Fails when the middle of an even number is taken for one of the two, or the list is not sorted first (or is sorted in place).
+// Fails when the middle of an even number is taken for one of the two, or the list is not sorted
+// first (or is sorted in place).
 func TestMedian(t *testing.T) {
 	for _, c := range []struct {
 		list []float64
@@ -75,8 +76,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Fails when the ratio is that of the medians (here 3) instead of the median of the ratios within a round: a machine that is slow for a
-// round is slow for both.
+// Fails when the ratio is that of the medians (here 3) instead of the median of the ratios within a
+// round: a machine that is slow for a round is slow for both.
 func TestRatioIsWithinARound(t *testing.T) {
 	g := Group{Cases: []Case{scripted("ours", 100, 20, 30), scripted("theirs", 50, 10, 10)}, Claims: []Claim{{Peer: "theirs", Target: 2}}}
 	r, err := g.run(3, true)
@@ -91,7 +92,8 @@ func TestRatioIsWithinARound(t *testing.T) {
 	}
 }
 
-// Fails when less is taken for worse where it is better, or the other way round, or a bound is not one.
+// Fails when less is taken for worse where it is better, or the other way round, or a bound is not
+// one.
 func TestVerdicts(t *testing.T) {
 	cases := []Case{scripted("ours", 10), scripted("theirs", 80)}
 	for _, c := range []struct {
@@ -155,7 +157,8 @@ func TestNothingIsNoWin(t *testing.T) {
 	}
 }
 
-// Fails when cycles believe a case that its server knows nothing of, or that has no proof, or is granted what is full.
+// Fails when cycles believe a case that its server knows nothing of, or that has no proof, or is
+// granted what is full.
 func TestCyclesWantProof(t *testing.T) {
 	var commands float64
 	server := proof{count: func() (float64, error) { return commands, nil }, attempt: 1, grant: 1}
@@ -208,7 +211,8 @@ func TestCyclesWantProof(t *testing.T) {
 	}
 }
 
-// Fails when a worker meets the server for the first time while he is measured, or all are warmed up before each round.
+// Fails when a worker meets the server for the first time while he is measured, or all are warmed
+// up before each round.
 func TestEachWorkerIsWarmedUpOnce(t *testing.T) {
 	const workers = 5
 	var calls [workers]atomic.Int32
@@ -228,8 +232,8 @@ func TestEachWorkerIsWarmedUpOnce(t *testing.T) {
 	}
 }
 
-// Fails when a burst counts the time of the releases, or does not wait for the last answer, or believes who grants less than all, or whose server
-// knows of nothing.
+// Fails when a burst counts the time of the releases, or does not wait for the last answer, or
+// believes who grants less than all, or whose server knows of nothing.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 4
@@ -263,7 +267,8 @@ func TestBurst(t *testing.T) {
 	})
 }
 
-// Fails when cases that load the machine by being there are open at the same time, or stay open, or rounds do not take turns.
+// Fails when cases that load the machine by being there are open at the same time, or stay open, or
+// rounds do not take turns.
 func TestSharing(t *testing.T) {
 	const rounds = 3
 	for _, c := range []struct {

@@ -22,7 +22,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Every scheduler gets the same timers: periods between 1 and 10 s at random, to the millisecond, and a handler that counts.
+// Every scheduler gets the same timers: periods between 1 and 10 s at random, to the millisecond,
+// and a handler that counts.
 
 func periods(s spec) []time.Duration {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -36,7 +37,8 @@ func periods(s spec) []time.Duration {
 	return list
 }
 
-// onTime is how much of what had to fire in a window did. Who fires less saves time at the wrong end.
+// onTime is how much of what had to fire in a window did. Who fires less saves time at the wrong
+// end.
 const onTime = "fired %"
 
 // fires counts what a scheduler does, and how late.
@@ -178,8 +180,8 @@ func tickslotFires(s spec) (player, error) {
 	return f, nil
 }
 
-// bareWakes is what it costs to be awake as often: one time.Timer, and, with a Redis, two PINGs each time, for an acquire and a release. A scheduler
-// that is due that often cannot do with less.
+// bareWakes is what it costs to be awake as often: one time.Timer, and, with a Redis, two PINGs
+// each time, for an acquire and a release. A scheduler that is due that often cannot do with less.
 func bareWakes(s spec) (player, error) {
 	f := newFires(s, periods(s))
 	work := func() error { return nil }
@@ -202,7 +204,8 @@ func bareWakes(s spec) (player, error) {
 	return f, nil
 }
 
-// delay is robfig's constant delay, to the millisecond instead of the second. It sees how late the loop is that asks it.
+// delay is robfig's constant delay, to the millisecond instead of the second. It sees how late the
+// loop is that asks it.
 type delay struct {
 	period time.Duration
 	fires  *fires
@@ -232,7 +235,8 @@ func robfigFires(s spec) (player, error) {
 	return f, nil
 }
 
-// gocronFires has the defaults. Its jobs do not know when they were due, so how late they are is not measured.
+// gocronFires has the defaults. Its jobs do not know when they were due, so how late they are is
+// not measured.
 func gocronFires(s spec) (player, error) {
 	list := periods(s)
 	f := newFires(s, list)

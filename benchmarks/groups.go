@@ -61,7 +61,8 @@ const (
 	p50       = "µs (p50)"
 )
 
-// many is how many callers of a process make it worth their while to share round trips. They do so always, so there is but one figure for both targets.
+// many is how many callers of a process make it worth their while to share round trips. They do so
+// always, so there is but one figure for both targets.
 const many = 64
 
 func (l *lab) mutex(c int) Group {
@@ -236,7 +237,8 @@ func (l *lab) burst() Group {
 	}
 }
 
-// steady is about the same timers, each of which is due again as soon as it has given its slot back.
+// steady is about the same timers, each of which is due again as soon as it has given its slot
+// back.
 func (l *lab) steady() Group {
 	return Group{
 		Name: "64 timers again and again, N=50, 90 % held", Unit: perSecond, Window: l.window(60*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
@@ -270,8 +272,9 @@ func (l *lab) heartbeat() Group {
 	return g
 }
 
-// warm is how long schedulers run before they are measured: until each timer has fired once, and whatever is made then is there. In short there
-// is no time for that, so what it takes is part of the figure.
+// warm is how long schedulers run before they are measured: until each timer has fired once, and
+// whatever is made then is there. In short there is no time for that, so what it takes is part of
+// the figure.
 func (l *lab) warm() time.Duration { return l.window(1500*time.Millisecond, 11*time.Second) }
 
 func (l *lab) perFire(n int) Group {
@@ -342,7 +345,8 @@ func idleClaims(how string) []Claim {
 	}
 }
 
-// idle is what Every(time.Minute) does: the names spread the timers over the minute, so that the process wakes up 17 times a second.
+// idle is what Every(time.Minute) does: the names spread the timers over the minute, so that the
+// process wakes up 17 times a second.
 func (l *lab) idle() Group {
 	bare := idleTimers
 	bare.Kind = "wakes"
@@ -357,7 +361,8 @@ func (l *lab) idle() Group {
 	}
 }
 
-// idleAtOnce is what a cron expression does, or an Offset: all are due at the same instant, and the window has one of these.
+// idleAtOnce is what a cron expression does, or an Offset: all are due at the same instant, and the
+// window has one of these.
 func (l *lab) idleAtOnce() Group {
 	s := idleTimers
 	s.AtOnce = true

@@ -100,7 +100,8 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 	return errors.Join(failures...)
 }
 
-// profiled writes a profile of this process while it measures a group. Those who measure in processes of their own write theirs.
+// profiled writes a profile of this process while it measures a group. Those who measure in
+// processes of their own write theirs.
 func profiled(folder string, g Group, measure func() (Result, error)) (Result, error) {
 	if folder == "" || g.Sharing != inTurns {
 		return measure()

@@ -41,7 +41,8 @@ func (p *postgresServer) prepare(slots, held int) error {
 	return err
 }
 
-// oursOn: a store opens a pool of four connections, or of as many as the pool has that it is given, so there are four of them, as on four hosts.
+// oursOn: a store opens a pool of four connections, or of as many as the pool has that it is given,
+// so there are four of them, as on four hosts.
 func (p *postgresServer) oursOn(slots, workers int) (player, error) {
 	const stores = pgConnections / 4
 	pool, err := p.pool(pgConnections) // it never connects itself

@@ -13,7 +13,8 @@ import (
 
 // Both sides ask through as many connections: all workers are at the server at once.
 //
-// Fails when the stores are made from a pool of two connections: then each has two, and half of their workers wait for one.
+// Fails when the stores are made from a pool of two connections: then each has two, and half of
+// their workers wait for one.
 func TestConnectionsToPostgresAreEqual(t *testing.T) {
 	const slots, held = 4, 2
 	sqltest.RequirePostgres(t)

@@ -65,8 +65,8 @@ func bsmOn(r *redisServer, workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{client.Close}}, nil
 }
 
-// rueidisOn: one key instead of two of three (there is one server), NOLOOP as its documentation advises, and, because there is no next key,
-// a second before it would try that.
+// rueidisOn: one key instead of two of three (there is one server), NOLOOP as its documentation
+// advises, and, because there is no next key, a second before it would try that.
 func rueidisOn(r *redisServer, workers int) (*cycles, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{r.Addr()}, Password: servertest.Canary},
@@ -142,8 +142,8 @@ func setNX(r *redisServer, workers int) (*cycles, error) {
 
 var setAndCount = redis.NewScript(`if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end return 0`)
 
-// setAndFence is the floor of locks with a fence: a script of SET NX PX and INCR. It knows no holder, and an attempt whose reply was lost
-// cannot be repeated.
+// setAndFence is the floor of locks with a fence: a script of SET NX PX and INCR. It knows no
+// holder, and an attempt whose reply was lost cannot be repeated.
 func setAndFence(r *redisServer, workers int) (*cycles, error) {
 	client := r.client()
 	take := func(w int) (func() error, error) {
@@ -165,7 +165,8 @@ func twoPings(r *redisServer, workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{client.Close}}, nil
 }
 
-// naiveLoop asks for one slot after the other. Where others hold some, they hold the first ones, as it would itself.
+// naiveLoop asks for one slot after the other. Where others hold some, they hold the first ones, as
+// it would itself.
 type naiveLoop struct {
 	slots, held int
 	names       func(int) string
@@ -208,7 +209,8 @@ func (a asynqV8) MakeRedisClient() any {
 	return redisv8.NewClient(&redisv8.Options{Addr: a.addr, Password: servertest.Canary, PoolSize: peerPool})
 }
 
-// asynqOn: a semaphore takes a token for a task, so there is a real server, whose handlers lend their contexts for as long as the benchmark lasts.
+// asynqOn: a semaphore takes a token for a task, so there is a real server, whose handlers lend
+// their contexts for as long as the benchmark lasts.
 func asynqOn(r *redisServer, workers, slots int) (*cycles, error) {
 	option := asynq.RedisClientOpt{Addr: r.Addr(), Password: servertest.Canary, PoolSize: peerPool}
 	client := asynq.NewClient(option)
@@ -260,7 +262,8 @@ if redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
 end
 return 0`)
 
-// sortedSet does what asynq's semaphore does with the client that tickslot uses, in case that it is the older client which is slow.
+// sortedSet does what asynq's semaphore does with the client that tickslot uses, in case that it is
+// the older client which is slow.
 func sortedSet(r *redisServer, workers, slots int) (*cycles, error) {
 	client := r.client()
 	take := func(w int) (func() error, error) {

@@ -23,7 +23,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// peerPool is the size of every pool of connections to Redis: as many as there are workers at most, so that none waits for one.
+// peerPool is the size of every pool of connections to Redis: as many as there are workers at most,
+// so that none waits for one.
 const peerPool = 64
 
 var ctx = context.Background()
@@ -54,7 +55,8 @@ func newClient(addr string) *redis.Client {
 // flush takes everything out.
 func (r *redisServer) flush() error { return r.admin.FlushAll(ctx).Err() }
 
-// aged is flush, and waits until the server has been up for long enough to grant names that it has never seen for so long.
+// aged is flush, and waits until the server has been up for long enough to grant names that it has
+// never seen for so long.
 func (r *redisServer) aged(ttl time.Duration) func() error {
 	return func() error {
 		if err := r.flush(); err != nil {
@@ -99,8 +101,9 @@ func (r *redisServer) cpu() (float64, error) {
 	return user + sys, err
 }
 
-// longest is the longest lease of the benchmark's stores, for slots that are held all the time. A server grants a name that it has never seen
-// only when it has been up for so long, so each name is made known first, with a short one.
+// longest is the longest lease of the benchmark's stores, for slots that are held all the time. A
+// server grants a name that it has never seen only when it has been up for so long, so each name is
+// made known first, with a short one.
 const longest = 2 * time.Hour
 
 func (r *redisServer) store(opts redislock.Options) *redislock.Store {
@@ -176,7 +179,8 @@ func (p *postgresServer) pool(size int) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// wal proves what was done: a grant and its release each leave a record in the log, and a refusal leaves none.
+// wal proves what was done: a grant and its release each leave a record in the log, and a refusal
+// leaves none.
 func (p *postgresServer) wal() proof {
 	return proof{count: func() (bytes float64, err error) {
 		err = p.admin.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8").Scan(&bytes)

@@ -45,7 +45,8 @@ func expect(t *testing.T, w *httptest.ResponseRecorder, status int, state, body 
 
 func bad() error { return errors.New("it is bad") }
 
-// Fails when a check counts for another probe, a check that is not required makes a host unhealthy, or a required one does not.
+// Fails when a check counts for another probe, a check that is not required makes a host unhealthy,
+// or a required one does not.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -91,7 +92,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// Fails when an excluded check counts or is called, an unknown name is an error or passed over in silence, or a check of its own URL is not found.
+// Fails when an excluded check counts or is called, an unknown name is an error or passed over in
+// silence, or a check of its own URL is not found.
 func TestExcludeAndSingleChecks(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
@@ -141,7 +143,8 @@ func TestExcludeAndSingleChecks(t *testing.T) {
 	}
 }
 
-// Fails when another method is served, HEAD has a body or another status than GET, or a header is missing.
+// Fails when another method is served, HEAD has a body or another status than GET, or a header is
+// missing.
 func TestMethodsAndHeaders(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(health.New(health.Checks{Ready: bad}))
@@ -319,7 +322,8 @@ func TestAPanicIsAFailure(t *testing.T) {
 	}
 }
 
-// A check that hangs fails after Limit, costs one goroutine however often it is asked, and keeps nobody from seeing the others.
+// A check that hangs fails after Limit, costs one goroutine however often it is asked, and keeps
+// nobody from seeing the others.
 //
 // Fails when checks are called one after the other, or each probe calls the one that hangs again.
 func TestACheckThatHangs(t *testing.T) {
@@ -358,7 +362,8 @@ func TestACheckThatHangs(t *testing.T) {
 	})
 }
 
-// Fails when Debounce follows at once, never, or counts spells together, and when a panic gets past it.
+// Fails when Debounce follows at once, never, or counts spells together, and when a panic gets past
+// it.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -415,7 +420,8 @@ func TestSteady(t *testing.T) {
 	})
 }
 
-// A probe reads memory only: it costs the store nothing, is answered while the store hangs, and does not flap.
+// A probe reads memory only: it costs the store nothing, is answered while the store hangs, and
+// does not flap.
 //
 // Fails when Degraded asks the store.
 func TestI12ProbesCostTheStoreNothing(t *testing.T) {
@@ -514,9 +520,11 @@ func (s *sometimes) Next(t time.Time) time.Time {
 	return t.Add(10 * time.Second)
 }
 
-// Whatever a probe sends: the status is one of five, the type one of two, and 503 is exactly unhealthy.
+// Whatever a probe sends: the status is one of five, the type one of two, and 503 is exactly
+// unhealthy.
 //
-// Fails when a path, a query or an Accept header leads to a panic, to a JSON that is none, or to 200 while a required check fails that was neither excluded nor left aside.
+// Fails when a path, a query or an Accept header leads to a panic, to a JSON that is none, or to
+// 200 while a required check fails that was neither excluded nor left aside.
 func FuzzProbe(f *testing.F) {
 	f.Add("GET", "/readyz", "verbose&exclude=store", "application/health+json;q=0.5, */*;q=0.1")
 	f.Add("HEAD", "/readyz/store", "exclude=ready", "text/plain")

@@ -34,7 +34,8 @@ const (
 	stopped      = "stopped in good order"
 )
 
-// host is a process of the fleet, written as docs/load-balancers.md says. Every page but the probes is its process id.
+// host is a process of the fleet, written as docs/load-balancers.md says. Every page but the probes
+// is its process id.
 func host(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -72,12 +73,14 @@ func host(addr string) {
 	fmt.Println(stopped)
 }
 
-// Three hosts are restarted one after the other behind a real HAProxy and a real nginx, with the configurations of docs/load-balancers.md, while clients
-// send requests through both. Not one fails. HAProxy has taken each host out because of its /readyz, and nginx has asked another host when one
-// said 503: its clients ask for /readyz itself, too.
+// Three hosts are restarted one after the other behind a real HAProxy and a real nginx, with the
+// configurations of docs/load-balancers.md, while clients send requests through both. Not one
+// fails. HAProxy has taken each host out because of its /readyz, and nginx has asked another host
+// when one said 503: its clients ask for /readyz itself, too.
 //
-// Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port), when the server shuts down before the timers
-// have drained, when PreStopDelay is 0, and when the documentation of nginx turns proxy_next_upstream off, or lacks its http_503.
+// Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port),
+// when the server shuts down before the timers have drained, when PreStopDelay is 0, and when the
+// documentation of nginx turns proxy_next_upstream off, or lacks its http_503.
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a quarter of a minute, on real servers")
@@ -108,7 +111,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		before := s.Pid()
 		everywhere(t, crowds, before)
 		if i == hosts-1 {
-			// Only now: a 503 lets nginx leave the host early, and the others should have left while it was being asked.
+			// Only now: a 503 lets nginx leave the host early, and the others should have left
+			// while it was being asked.
 			asking = newCrowd(t, "nginx, /readyz", ngx.Addr(), "/readyz")
 			asking.until(t, "its first answer", func() bool { return asking.answers.Load() > 0 })
 		}
@@ -161,8 +165,9 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	}
 }
 
-// A crowd is some clients that send one request after the other to a load balancer: half of them on a new connection each time, as the others' http.Client
-// would hide a connection that is closed instead of an answer.
+// A crowd is some clients that send one request after the other to a load balancer: half of them on
+// a new connection each time, as the others' http.Client would hide a connection that is closed
+// instead of an answer.
 type crowd struct {
 	name    string
 	stop    context.CancelFunc
@@ -260,7 +265,8 @@ func (c *crowd) end(t *testing.T) {
 	t.Logf("%s: %d requests, %d failed", c.name, c.answers.Load(), len(c.failed))
 }
 
-// drains waits until a host that has got SIGTERM says that it is not ready. It must do so at once, and go on serving whoever has not heard of it.
+// drains waits until a host that has got SIGTERM says that it is not ready. It must do so at once,
+// and go on serving whoever has not heard of it.
 func drains(t *testing.T, s *servertest.Server, pid int) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
@@ -300,8 +306,8 @@ func find(t *testing.T, name string) string {
 	return path
 }
 
-// fill returns the block of the documentation in that language, with the addresses of the fleet. What it says of its own port becomes
-// PORT, with the words before it kept.
+// fill returns the block of the documentation in that language, with the addresses of the fleet.
+// What it says of its own port becomes PORT, with the words before it kept.
 func fill(t *testing.T, doc, language, listen string, fleet [hosts]*servertest.Server) string {
 	t.Helper()
 	_, block, ok := strings.Cut(doc, "\n```"+language+"\n")
@@ -362,13 +368,15 @@ func output(t *testing.T, s *servertest.Server) string {
 	return string(text)
 }
 
-// How nginx logs, in the format of nginxConfig, that one host refused the connection or said 503, and the next one answered.
+// How nginx logs, in the format of nginxConfig, that one host refused the connection or said 503,
+// and the next one answered.
 const (
 	retriedRefused = `" 502, 200 200`
 	retried503     = `" 503, 200 200`
 )
 
-// What surrounds the documentation's part of nginx's configuration: files in the temporary folder only, and a log of what the hosts said.
+// What surrounds the documentation's part of nginx's configuration: files in the temporary folder
+// only, and a log of what the hosts said.
 const nginxConfig = `daemon off;
 worker_processes 2;
 pid nginx.pid;

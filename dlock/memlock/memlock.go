@@ -1,5 +1,6 @@
-// Package memlock is a dlock store in the memory of one process: for services that run once, and for tests.
-// Several schedulers ("hosts") in one process share a Store and then keep their limits among them.
+// Package memlock is a dlock store in the memory of one process: for services that run once, and
+// for tests. Several schedulers ("hosts") in one process share a Store and then keep their limits
+// among them.
 //
 // Its clock is time.Now, so inside a testing/synctest bubble its leases age in virtual time.
 //
@@ -15,7 +16,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// idle is how long a name that nobody uses is remembered, longer than a month. Its fences go on from the time of day.
+// idle is how long a name that nobody uses is remembered, longer than a month. Its fences go on
+// from the time of day.
 const idle = 40 * 24 * time.Hour
 
 // Store implements dlock.DistributedLock. The zero value is ready to use.
@@ -81,8 +83,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		info.SinceSuccess = max(now.Sub(e.success), time.Microsecond)
 	}
 
-	// The same attempt asked again. Who asked trusts the lease for the whole TTL from now on, so it lasts for that long, also if it was
-	// revoked meanwhile: of that he is told with the next Extend.
+	// The same attempt asked again. Who asked trusts the lease for the whole TTL from now on, so it
+	// lasts for that long, also if it was revoked meanwhile: of that he is told with the next
+	// Extend.
 	if i := e.find(req.Token, now); i >= 0 {
 		e.slots[i].ends = now.Add(req.TTL)
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence, Info: info}, nil
@@ -165,7 +168,8 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	})
 }
 
-// each calls do with the slot of every grant that is still held by its token. What do returns has revoked it.
+// each calls do with the slot of every grant that is still held by its token. What do returns has
+// revoked it.
 func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, *slot, dlock.Grant, time.Time) *dlock.Origin) ([]dlock.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -26,7 +26,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The same promises hold on the real clock; this is also what shows that the suite itself works on one.
+// The same promises hold on the real clock; this is also what shows that the suite itself works on
+// one.
 func TestConformanceInRealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real")

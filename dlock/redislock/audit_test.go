@@ -58,7 +58,8 @@ func set(t *testing.T, server *redistest.Server, pairs ...string) {
 
 // A server as it is after its installation is fine; what endangers leases is told.
 //
-// Fails when Audit looks for another field, when it does not look at maxmemory, when it does not ask for snapshots.
+// Fails when Audit looks for another field, when it does not look at maxmemory, when it does not
+// ask for snapshots.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, usual)
@@ -77,7 +78,8 @@ func TestAudit(t *testing.T) {
 	audits(t, "a server of this process", storeAt(t, redistest.Shared(t), redislock.Options{Embedded: true}))
 }
 
-// Fails when the lag is not looked at, when min_slaves_good_slaves is not, when a replica is taken for a master.
+// Fails when the lag is not looked at, when min_slaves_good_slaves is not, when a replica is taken
+// for a master.
 func TestAuditOfReplicas(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -116,7 +118,8 @@ func TestAuditOfReplicas(t *testing.T) {
 	}
 }
 
-// A user with the rights that docs/redis.md lists is told in one line what could not be seen; one with fewer, which right it is that is missing.
+// A user with the rights that docs/redis.md lists is told in one line what could not be seen; one
+// with fewer, which right it is that is missing.
 //
 // Fails when a refusal is an error, or is not told.
 func TestAuditSaysWhatItMayNotSee(t *testing.T) {
@@ -142,7 +145,8 @@ func TestAuditSaysWhatItMayNotSee(t *testing.T) {
 	}
 }
 
-// Fails when the difference is taken the wrong way round, when the round trip is not allowed for, when the bound is on one side only.
+// Fails when the difference is taken the wrong way round, when the round trip is not allowed for,
+// when the bound is on one side only.
 func TestAuditOfTheClock(t *testing.T) {
 	t.Parallel()
 	store := storeAt(t, redistest.New(t, usual), redislock.Options{})
@@ -253,7 +257,8 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 
 // Whatever stands in the state, an age is told that can be one, or none.
 //
-// Fails when the number is believed; when a release into a state that somebody deleted makes one that stays for ever.
+// Fails when the number is believed; when a release into a state that somebody deleted makes one
+// that stays for ever.
 func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	prefix := unique("success")

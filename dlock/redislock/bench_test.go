@@ -15,8 +15,9 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// BenchmarkAcquire is an acquire, and its release if it got a slot, of one of N slots of which a share is held. The time
-// must not depend on N: compare within one run. p50-µs is the median of the acquire alone.
+// BenchmarkAcquire is an acquire, and its release if it got a slot, of one of N slots of which a
+// share is held. The time must not depend on N: compare within one run. p50-µs is the median of the
+// acquire alone.
 func BenchmarkAcquire(b *testing.B) {
 	server := redistest.Shared(b)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
@@ -36,7 +37,8 @@ func benchmarkAcquire(b *testing.B, client redis.UniversalClient, n, held int) {
 	request := func(token string, ttl time.Duration) dlock.Request {
 		return dlock.Request{Name: "timer:bench", Slots: n, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}, Token: token, TTL: ttl, Tick: tick}
 	}
-	// The first grant marks the server as known; then leases can be long at once, and the check of the quarantine is measured.
+	// The first grant marks the server as known; then leases can be long at once, and the check of
+	// the quarantine is measured.
 	prefix := unique("bench")
 	first := open(b, client, redislock.Options{Prefix: prefix})
 	awake(b, first)

@@ -24,12 +24,14 @@ func clocked(t *testing.T) (*redislock.Store, *redistest.Clock) {
 	return store, clock
 }
 
-// A server whose clock jumps ahead lets leases end before their holders stop to trust them: a second one is granted, and both are valid.
-// It is over with the next heartbeat of the first, or, if that does not come through, with its trust window: always within one TTL.
-// The later grant has the higher fence, also when the clock is set right again.
+// A server whose clock jumps ahead lets leases end before their holders stop to trust them: a
+// second one is granted, and both are valid. It is over with the next heartbeat of the first, or,
+// if that does not come through, with its trust window: always within one TTL. The later grant has
+// the higher fence, also when the clock is set right again.
 //
-// Fails when the timer of the trust window does not start and Valid does not look at the clock (two are valid for longer than a TTL),
-// when the heartbeat takes a lost lease for a renewed one, and when the script counts fences by the clock alone.
+// Fails when the timer of the trust window does not start and Valid does not look at the clock (two
+// are valid for longer than a TTL), when the heartbeat takes a lost lease for a renewed one, and
+// when the script counts fences by the clock alone.
 func TestServerClockAhead(t *testing.T) {
 	t.Parallel()
 	store, clock := clocked(t)
@@ -87,12 +89,14 @@ func TestServerClockAhead(t *testing.T) {
 	}
 }
 
-// A server whose clock jumps back grants nothing that is held: who renews goes on, who died keeps his slot for as much longer as the step
-// was. What is released can be granted at once, with a higher fence. A tick that now lies too far ahead is refused, as is, for QuarantineTTL, a
-// new name, because nobody knows any more how long the server has been up.
+// A server whose clock jumps back grants nothing that is held: who renews goes on, who died keeps
+// his slot for as much longer as the step was. What is released can be granted at once, with a
+// higher fence. A tick that now lies too far ahead is refused, as is, for QuarantineTTL, a new
+// name, because nobody knows any more how long the server has been up.
 //
-// Fails when the scripts count fences, or the time of a trigger, by the clock alone, and when acquire.lua cannot read the negative uptime of a
-// server whose clock is behind its start: then nothing is granted until the clock is where it was.
+// Fails when the scripts count fences, or the time of a trigger, by the clock alone, and when
+// acquire.lua cannot read the negative uptime of a server whose clock is behind its start: then
+// nothing is granted until the clock is where it was.
 func TestServerClockBack(t *testing.T) {
 	t.Parallel()
 	const step = time.Minute
@@ -128,7 +132,8 @@ func TestServerClockBack(t *testing.T) {
 	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err, dlock.ReasonTickAhead) {
 		t.Errorf("a tick that lies %v ahead of the server's clock: %v", step, err)
 	}
-	// The server says that it will start in a minute, so a name that it has never seen is in quarantine, for once.
+	// The server says that it will start in a minute, so a name that it has never seen is in
+	// quarantine, for once.
 	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, dlock.ReasonQuarantine) {
 		t.Errorf("a new name: %v, want quarantine", err)
 	}

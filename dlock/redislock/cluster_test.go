@@ -48,7 +48,8 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 	}
 }
 
-// A node that hangs costs what lives on it: a call for many names has the answers of the other nodes.
+// A node that hangs costs what lives on it: a call for many names has the answers of the other
+// nodes.
 //
 // Fails when runAll makes one pipeline for all nodes.
 func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
@@ -110,7 +111,8 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 	}, func(i int) bool { return results[i].Outcome != dlock.GrantUnknown })
 }
 
-// What go-redis wants to know of commands it would ask any node, also one that hangs, and with the rights that are documented for each acquire anew.
+// What go-redis wants to know of commands it would ask any node, also one that hangs, and with the
+// rights that are documented for each acquire anew.
 //
 // Fails when ownPool leaves go-redis' routing policies on.
 func TestAcquireAsksNoOtherNode(t *testing.T) {
@@ -132,12 +134,14 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 	}
 }
 
-// A node that hangs for several trust windows costs a process the leases that live on it, however many it has; the others are renewed, and acquires on the
-// other nodes are as fast as before. When the node is back it grants again, and what was given back meanwhile is free there.
+// A node that hangs for several trust windows costs a process the leases that live on it, however
+// many it has; the others are renewed, and acquires on the other nodes are as fast as before. When
+// the node is back it grants again, and what was given back meanwhile is free there.
 //
 // make cluster-proof has it with 10,000 leases and the default TTL for half a minute.
 //
-// Fails when runAll makes one pipeline for all nodes, and when the Session has one line of turns for all.
+// Fails when runAll makes one pipeline for all nodes, and when the Session has one line of turns
+// for all.
 func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	t.Parallel()
 	count, hangs, ttl := testkit.Rounds(t, 600, 10_000), 4*time.Second, quarantineTTL

@@ -17,12 +17,13 @@ import (
 
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true}
 
-// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a machine that has much else to do. It is also
-// how long a server that has just started is waited for.
+// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a machine that has
+// much else to do. It is also how long a server that has just started is waited for.
 const suiteTTL = 10 * time.Second
 
-// namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own for each host.
-// Data is lost to the owner, who may list keys: the user of the documentation may not.
+// namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own
+// for each host. Data is lost to the owner, who may list keys: the user of the documentation may
+// not.
 func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.UniversalClient, opts redislock.Options) func(testing.TB) dlocktest.Namespace {
 	return func(t testing.TB) dlocktest.Namespace {
 		opts := opts
@@ -76,7 +77,8 @@ func TestConformanceMiniredis(t *testing.T) {
 	})
 }
 
-// Round trips are counted at the wire, by a proxy that slows every call by three milliseconds: only where they are counted.
+// Round trips are counted at the wire, by a proxy that slows every call by three milliseconds: only
+// where they are counted.
 func TestConformanceSingle(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -100,7 +102,8 @@ func TestConformanceSingle(t *testing.T) {
 	})
 }
 
-// The keys of a name in braces, on a server that is no Cluster: what a client of a proxy in front of one would use.
+// The keys of a name in braces, on a server that is no Cluster: what a client of a proxy in front
+// of one would use.
 func TestConformanceSingleTagged(t *testing.T) {
 	t.Parallel()
 	long(t)

@@ -28,7 +28,8 @@ func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 
 // What a holder is called, or what an origin says, is never taken for a revocation or a fence.
 //
-// Fails when extend.lua looks for the word anywhere in the value; when the origin is put in as it is; when revoke.lua takes the last fence in the value.
+// Fails when extend.lua looks for the word anywhere in the value; when the origin is put in as it
+// is; when revoke.lua takes the last fence in the value.
 func TestTextsAreNoRevocation(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("texts"))
@@ -64,11 +65,11 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	}
 }
 
-// A limit that was lowered holds whatever happens to keys that are deleted by hand: that of a lease frees its place at once, and without the
-// index only slots below the limit are granted.
+// A limit that was lowered holds whatever happens to keys that are deleted by hand: that of a lease
+// frees its place at once, and without the index only slots below the limit are granted.
 //
-// Fails when the slot alone decides (one more is granted for each that is released below the limit), and when the index is believed (it is full
-// until the leases would have ended).
+// Fails when the slot alone decides (one more is granted for each that is released below the
+// limit), and when the index is believed (it is full until the leases would have ended).
 func TestLimitAndDeletedKeys(t *testing.T) {
 	t.Parallel()
 	for round := range 20 {
@@ -149,8 +150,8 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 
 // Overrides have no end, other than all else that belongs to a name.
 //
-// Fails when update.lua does not take the end of the state away, when acquire.lua, extend.lua or release.lua sets it again, and when acquire.lua leaves an
-// end there that somebody else has set.
+// Fails when update.lua does not take the end of the state away, when acquire.lua, extend.lua or
+// release.lua sets it again, and when acquire.lua leaves an end there that somebody else has set.
 func TestOverridesDoNotExpire(t *testing.T) {
 	t.Parallel()
 	prefix := unique("stay")
@@ -181,7 +182,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
 		t.Errorf("the overrides end in %v", ttl)
 	}
-	// A host of a version that knows of no overrides has the state expire, and then there is none of that version any more.
+	// A host of a version that knows of no overrides has the state expire, and then there is none
+	// of that version any more.
 	client.PExpire(ctx, prefix+"a:slot:state", time.Hour)
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "v", TTL: time.Second}); err != nil {
 		t.Fatal(err)
@@ -189,7 +191,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
 		t.Errorf("the overrides end in %v", ttl)
 	}
-	// Loss of everything else loses no override, and the version goes on even when the overrides are lost.
+	// Loss of everything else loses no override, and the version goes on even when the overrides
+	// are lost.
 	client.Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens", prefix+"a:slot:0")
 	first, err := store.Inspect(ctx, "a")
 	if err != nil || first[0].Limit == nil || first[0].Limit.Slots != 2 {
@@ -203,7 +206,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	}
 }
 
-// What stands at the key of the overrides and is none: a pause is one whoever set it, and what makes no sense is an error that says where.
+// What stands at the key of the overrides and is none: a pause is one whoever set it, and what
+// makes no sense is an error that says where.
 //
 // Fails when a pause counts only with its origin; when Inspect makes up origins.
 func TestForeignOverrides(t *testing.T) {
@@ -281,7 +285,8 @@ func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	}
 }
 
-// Overrides and leases survive what the settings of the server let survive; the quarantine does not hide a pause.
+// Overrides and leases survive what the settings of the server let survive; the quarantine does not
+// hide a pause.
 //
 // Fails when the quarantine comes before the overrides.
 func TestPausedWhileQuarantined(t *testing.T) {

@@ -24,7 +24,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// starvingEnv has the address of the server for a test binary that is to be a process without file descriptors.
+// starvingEnv has the address of the server for a test binary that is to be a process without file
+// descriptors.
 const starvingEnv = "TICKSLOT_TEST_STARVING"
 
 func init() {
@@ -33,7 +34,8 @@ func init() {
 	}
 }
 
-// starving runs two timers, and says so for each run. It does as it is told, line by line: starve, feed, store (say how it is); and answers with a line.
+// starving runs two timers, and says so for each run. It does as it is told, line by line: starve,
+// feed, store (say how it is); and answers with a line.
 func starving(addr string) {
 	redis.SetLogger(quiet{})
 	client := redis.NewClient(&redis.Options{Addr: addr, Password: canary})
@@ -75,10 +77,12 @@ func starving(addr string) {
 	os.Exit(0)
 }
 
-// A process whose connections break when it has no file descriptors left for new ones has a store that fails, and nothing worse: timers do as
-// their OnStoreDown says, and return by themselves when there are descriptors again.
+// A process whose connections break when it has no file descriptors left for new ones has a store
+// that fails, and nothing worse: timers do as their OnStoreDown says, and return by themselves when
+// there are descriptors again.
 //
-// Fails when the store takes an error of the connection for "not acquired" (nothing runs), and when the breaker does not close again.
+// Fails when the store takes an error of the connection for "not acquired" (nothing runs), and when
+// the breaker does not close again.
 func TestI7NoFileDescriptors(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

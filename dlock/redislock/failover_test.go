@@ -18,7 +18,8 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-// Rivals want the only slot of one name, each on a store of his own, and keep it as long as they can.
+// Rivals want the only slot of one name, each on a store of his own, and keep it as long as they
+// can.
 type rivals struct {
 	t       *testing.T
 	s       *redistest.Sentinel
@@ -148,9 +149,11 @@ func warm(t *testing.T, store *redislock.Store) {
 	all.Wait()
 }
 
-// The master dies, Sentinel promotes the replica, and the store goes on there, after the quarantine. Nobody runs over. One of the sentinels hangs meanwhile.
+// The master dies, Sentinel promotes the replica, and the store goes on there, after the
+// quarantine. Nobody runs over. One of the sentinels hangs meanwhile.
 //
-// Fails when the pool keeps to the address of the first master (nothing is granted any more), and when the first sentinel of the list has to answer.
+// Fails when the pool keeps to the address of the first master (nothing is granted any more), and
+// when the first sentinel of the list has to answer.
 func TestI1SentinelFailover(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -175,10 +178,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The sentinels and the replica lose sight of the master, all hosts reach everything, and one more sentinel sees nothing but the old master, which it goes on
-// naming. Every host goes to the new master, however it started.
+// The sentinels and the replica lose sight of the master, all hosts reach everything, and one more
+// sentinel sees nothing but the old master, which it goes on naming. Every host goes to the new
+// master, however it started.
 //
-// Fails with connections that stay with the old master (two valid leases, for as long as one looks), and when the first answer of a sentinel counts (the same).
+// Fails with connections that stay with the old master (two valid leases, for as long as one
+// looks), and when the first answer of a sentinel counts (the same).
 func TestMasterThatOnlyHostsReach(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -213,8 +218,9 @@ func wantHolder(t *testing.T, server *redistest.Server) {
 	})
 }
 
-// The master's machine stands still for longer than Sentinel waits, and goes on. Until Sentinel demotes it, which takes ten seconds, it takes itself for the
-// master. A host that was idle meanwhile has connections to it, and takes no lease there.
+// The master's machine stands still for longer than Sentinel waits, and goes on. Until Sentinel
+// demotes it, which takes ten seconds, it takes itself for the master. A host that was idle
+// meanwhile has connections to it, and takes no lease there.
 //
 // Fails when connections to the old master are used without asking (two valid leases for as long).
 func TestMasterThatStoodStill(t *testing.T) {
@@ -241,7 +247,8 @@ func TestMasterThatStoodStill(t *testing.T) {
 	}
 }
 
-// A host is cut off together with the old master and one of three sentinels. It stops: there is no majority on its side.
+// A host is cut off together with the old master and one of three sentinels. It stops: there is no
+// majority on its side.
 //
 // Fails when any sentinel that answers is believed (two valid leases, for as long as one looks).
 func TestHostsCutOffWithTheOldMaster(t *testing.T) {
@@ -275,8 +282,9 @@ func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	}
 }
 
-// The sentinels lose sight of a master for a long time and find it again when its successor stands still: they make it the master once more before they have told it
-// that it was none meanwhile. It has the same replid as before, and knows nothing of what its successor granted.
+// The sentinels lose sight of a master for a long time and find it again when its successor stands
+// still: they make it the master once more before they have told it that it was none meanwhile. It
+// has the same replid as before, and knows nothing of what its successor granted.
 //
 // Fails when the replid alone says that a server took over (two valid leases for a second or more).
 func TestMasterAgainWithoutKnowing(t *testing.T) {
@@ -365,7 +373,8 @@ func TestSentinelsAreAskedOnceASecond(t *testing.T) {
 	}
 }
 
-// Fails when a set-up that cannot work is found out only by the calls, or in words that do not help.
+// Fails when a set-up that cannot work is found out only by the calls, or in words that do not
+// help.
 func TestFailoverSetUpWrongly(t *testing.T) {
 	t.Parallel()
 	for want, opts := range map[string]*redis.FailoverOptions{

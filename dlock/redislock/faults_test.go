@@ -47,8 +47,9 @@ func rounds(n int) int {
 	return n
 }
 
-// A server that is frozen answers nobody: every call is back within StoreTimeout, and no lease is valid beyond its trust
-// window. When it goes on it carries out what was sent meanwhile; nobody runs over.
+// A server that is frozen answers nobody: every call is back within StoreTimeout, and no lease is
+// valid beyond its trust window. When it goes on it carries out what was sent meanwhile; nobody
+// runs over.
 //
 // Fails when the pool is the user's own with its default time-outs: calls take five seconds.
 func TestI2I7ServerFrozen(t *testing.T) {
@@ -74,7 +75,8 @@ func TestI2I7ServerFrozen(t *testing.T) {
 	c.Disperse()
 }
 
-// A server that is killed and comes back empty grants nothing until the leases that it has forgotten have ended.
+// A server that is killed and comes back empty grants nothing until the leases that it has
+// forgotten have ended.
 //
 // Fails without the quarantine: slots are granted twice.
 func TestI1I4ServerRestartedEmpty(t *testing.T) {
@@ -97,8 +99,8 @@ func TestI1I4ServerRestartedEmpty(t *testing.T) {
 	c.Disperse()
 }
 
-// The uptime that a server tells may be almost a second too long: the quarantine is not that much too short. The old holder's
-// heartbeat does not get through any more.
+// The uptime that a server tells may be almost a second too long: the quarantine is not that much
+// too short. The old holder's heartbeat does not get through any more.
 //
 // Fails when the uptime is taken as it is told.
 func TestI1QuarantineIsNotCutShort(t *testing.T) {
@@ -164,7 +166,8 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 	}
 }
 
-// The same with a snapshot that is older than the leases: its mark of the server's run is there, but is another's.
+// The same with a snapshot that is older than the leases: its mark of the server's run is there,
+// but is another's.
 //
 // Fails when the mark is not the server's master_replid.
 func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
@@ -222,8 +225,8 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	}
 }
 
-// A host that is cut off without a reset (packets vanish) is told within its trust window, and the other takes over. What it had
-// sent arrives late, when the network is mended.
+// A host that is cut off without a reset (packets vanish) is told within its trust window, and the
+// other takes over. What it had sent arrives late, when the network is mended.
 //
 // Fails when the trust window is closed by the heartbeat instead of a timer.
 func TestI2HostCutOffWithoutReset(t *testing.T) {
@@ -246,8 +249,9 @@ func TestI2HostCutOffWithoutReset(t *testing.T) {
 	c.Disperse()
 }
 
-// Connections that are reset again and again cost no lease as long as new ones can be made. This is about the driver as the
-// pool sets it up; that a heartbeat which failed is repeated is shown in package dlock.
+// Connections that are reset again and again cost no lease as long as new ones can be made. This is
+// about the driver as the pool sets it up; that a heartbeat which failed is repeated is shown in
+// package dlock.
 func TestConnectionResets(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -281,7 +285,8 @@ func TestConnectionResets(t *testing.T) {
 	}
 }
 
-// A server that goes down for good: every call of the session is back in time, and the store's Close, too.
+// A server that goes down for good: every call of the session is back in time, and the store's
+// Close, too.
 //
 // Fails when the timer of the trust window does not start: the lease is still held.
 func TestI7ServerGone(t *testing.T) {
@@ -358,7 +363,8 @@ func masterOf(t *testing.T, cluster *redistest.Cluster, key string) *redistest.S
 	return nil
 }
 
-// A tick from before the epoch is late, like any that is older than one that was claimed. What cannot be understood is not granted.
+// A tick from before the epoch is late, like any that is older than one that was claimed. What
+// cannot be understood is not granted.
 //
 // Fails when acquire.lua reads a claim without its sign.
 func TestTickBeforeTheEpoch(t *testing.T) {
@@ -395,8 +401,9 @@ func TestRevocationThatMakesNoSense(t *testing.T) {
 	}
 }
 
-// Attempts that share a run of the script are each asked which run of the server granted last: that one name is known to this run tells nothing of
-// another, whose leases may have been lost with the run before.
+// Attempts that share a run of the script are each asked which run of the server granted last: that
+// one name is known to this run tells nothing of another, whose leases may have been lost with the
+// run before.
 //
 // Fails when what was found out for the first name is taken for all.
 func TestQuarantineIsOfEachName(t *testing.T) {

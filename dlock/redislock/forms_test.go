@@ -16,7 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// On a Cluster of one shard both kinds of client work, each with its own form of the keys. Whoever comes second is told, and gets no lease.
+// On a Cluster of one shard both kinds of client work, each with its own form of the keys. Whoever
+// comes second is told, and gets no lease.
 //
 // Fails when a *redis.ClusterClient does not look at the plain form of the keys.
 func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
@@ -51,8 +52,9 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 	}
 }
 
-// The keys of a name in braces are for clients that do not know the nodes of the Cluster behind them, but lead to them: a proxy, or a client of somebody
-// else's that wraps a *redis.ClusterClient. All names can be used.
+// The keys of a name in braces are for clients that do not know the nodes of the Cluster behind
+// them, but lead to them: a proxy, or a client of somebody else's that wraps a
+// *redis.ClusterClient. All names can be used.
 //
 // Fails when a key in the other form, which is on another node, has to be there.
 func TestTaggedKeysThroughAProxy(t *testing.T) {
@@ -98,7 +100,8 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 	}
 }
 
-// proxy starts a server that passes every call on to a Cluster, to whichever node it belongs, and returns its address.
+// proxy starts a server that passes every call on to a Cluster, to whichever node it belongs, and
+// returns its address.
 func proxy(t *testing.T, cluster *redis.ClusterClient) string {
 	t.Helper()
 	p, err := server.NewServer("127.0.0.1:0")
@@ -144,7 +147,8 @@ func proxy(t *testing.T, cluster *redis.ClusterClient) string {
 	return p.Addr().String()
 }
 
-// What is wrong with one name is no affair of others, whatever it is called, also when they share a run of a script.
+// What is wrong with one name is no affair of others, whatever it is called, also when they share a
+// run of a script.
 //
 // Fails when READONLY, or NOPERM, is looked for anywhere in what a script says.
 func TestNamesThatSoundLikeErrors(t *testing.T) {
@@ -195,7 +199,8 @@ func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	}
 }
 
-// An attempt that is asked again finds its grant, also if a limit was set meanwhile that its slot is beyond.
+// An attempt that is asked again finds its grant, also if a limit was set meanwhile that its slot
+// is beyond.
 //
 // Fails when a slot beyond the limit is taken for nonsense.
 func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {

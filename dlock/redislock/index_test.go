@@ -25,8 +25,8 @@ func shared(t testing.TB, prefix string) (*redis.Client, *redislock.Store) {
 	return client, store
 }
 
-// lasting returns a store whose leases may be long, on a server that has just started: the first grant of a name by a store
-// with a short quarantine notes the server as known.
+// lasting returns a store whose leases may be long, on a server that has just started: the first
+// grant of a name by a store with a short quarantine notes the server as known.
 func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redislock.Store) {
 	t.Helper()
 	client, short := shared(t, prefix)
@@ -40,10 +40,11 @@ func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redi
 	return client, open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Hour})
 }
 
-// The index is a hint. Whatever happens to it, an acquire finds a free slot if there is one and never grants one twice.
+// The index is a hint. Whatever happens to it, an acquire finds a free slot if there is one and
+// never grants one twice.
 //
-// Fails when the SET is done without NX; when candidate believes an index that says full; when it removes slots beyond its
-// own N.
+// Fails when the SET is done without NX; when candidate believes an index that says full; when it
+// removes slots beyond its own N.
 func TestIndexIsOnlyAHint(t *testing.T) {
 	t.Parallel()
 	for round := range 30 {
@@ -95,7 +96,8 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 	}
 }
 
-// A slot that the index lacks is found although the index has as many others, which hosts with a larger number of slots have used.
+// A slot that the index lacks is found although the index has as many others, which hosts with a
+// larger number of slots have used.
 //
 // Fails when as many members of the index as there are slots are taken for all of them.
 func TestSlotThatTheIndexLacksIsFound(t *testing.T) {
@@ -164,7 +166,8 @@ func TestIndexIsRebuilt(t *testing.T) {
 	}
 }
 
-// What is not ours at one of our keys is an error of the store that names the key, and neither a panic nor a "no".
+// What is not ours at one of our keys is an error of the store that names the key, and neither a
+// panic nor a "no".
 //
 // Fails when get does not look at the type.
 func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
@@ -204,7 +207,8 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 			t.Errorf("%s: %v; want an error of the store", name, err)
 		}
 	}
-	// A string that is no lease is somebody's lock all the same: it is not taken, and nobody is named.
+	// A string that is no lease is somebody's lock all the same: it is not taken, and nobody is
+	// named.
 	client.Set(ctx, prefix+"text:slot:0", "hello", time.Minute)
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "text", Slots: 1, Token: "t", TTL: time.Second}); err == nil {
 		t.Error("took a key that holds something else")
@@ -246,8 +250,8 @@ func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 	}
 }
 
-// An index of which a part was lost is made good in time that grows with N, not with its square, which would stop the server.
-// (The bound is far above the one and far below the other.)
+// An index of which a part was lost is made good in time that grows with N, not with its square,
+// which would stop the server. (The bound is far above the one and far below the other.)
 //
 // Fails when candidate begins its search for gaps at 0 again and again.
 func TestIndexWithManyGaps(t *testing.T) {
@@ -278,7 +282,8 @@ func TestIndexWithManyGaps(t *testing.T) {
 	if size := client.ZCard(ctx, "gaps:a:slot:index").Val(); size != n {
 		t.Errorf("the index has %d of %d slots", size, n)
 	}
-	// Commands within the script, which do not depend on the machine: a square would be four and a half million.
+	// Commands within the script, which do not depend on the machine: a square would be four and a
+	// half million.
 	var calls int
 	for _, line := range strings.Split(client.Info(ctx, "commandstats").Val(), "\r\n") {
 		var c int
@@ -291,9 +296,11 @@ func TestIndexWithManyGaps(t *testing.T) {
 	}
 }
 
-// What others wrote into our keys neither stops the server, nor grants a slot twice, nor hides one for longer than a lease.
+// What others wrote into our keys neither stops the server, nor grants a slot twice, nor hides one
+// for longer than a lease.
 //
-// Fails when candidate takes members of the index as they come, when the state's numbers are believed.
+// Fails when candidate takes members of the index as they come, when the state's numbers are
+// believed.
 func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 	t.Parallel()
 	for i, spoil := range []func(ctx context.Context, client *redis.Client, base string){
@@ -353,10 +360,11 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 	}
 }
 
-// A mutex that its state calls released is not asked whose it is before it is taken. Whoever has it all the same, because the state was written by hand,
-// keeps it until it ends.
+// A mutex that its state calls released is not asked whose it is before it is taken. Whoever has it
+// all the same, because the state was written by hand, keeps it until it ends.
 //
-// Fails when the SET is done without NX; when the attempt goes on as that for a semaphore does after the SET was refused.
+// Fails when the SET is done without NX; when the attempt goes on as that for a semaphore does
+// after the SET was refused.
 func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	t.Parallel()
 	prefix := unique("released")
@@ -394,11 +402,14 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	}
 }
 
-// What seldom changes is written again when it does, also while no end is put off: how many slots are declared, and which run of the server granted
-// last. And the ends are put off every quarter of an hour. A name is forgotten when it was not used for about an hour, one with ticks after forty days.
+// What seldom changes is written again when it does, also while no end is put off: how many slots
+// are declared, and which run of the server granted last. And the ends are put off every quarter of
+// an hour. A name is forgotten when it was not used for about an hour, one with ticks after forty
+// days.
 //
-// Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when it puts off ends with every grant; when it waits for
-// a time at which the end was put off that is yet to come; when a grant without a tick shortens the memory of the ticks.
+// Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when
+// it puts off ends with every grant; when it waits for a time at which the end was put off that is
+// yet to come; when a grant without a tick shortens the memory of the ticks.
 func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	t.Parallel()
 	prefix := unique("seldom")
@@ -489,7 +500,8 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			t.Errorf("the run is %q, and was %q", now, run)
 		}
 	}
-	// A release that is the first to note a success does not shorten the memory of the ticks either.
+	// A release that is the first to note a success does not shorten the memory of the ticks
+	// either.
 	client.HDel(ctx, prefix+"ticks:slot:state", "success")
 	release(grant("ticks", 4, nil))
 	if ttl := client.PTTL(ctx, prefix+"ticks:slot:state").Val(); ttl < longer {
@@ -497,10 +509,12 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	}
 }
 
-// Whatever was deleted by hand, no key is made that stays for ever, but the one for all names with the prefix, and an attempt that is repeated finds its grant.
+// Whatever was deleted by hand, no key is made that stays for ever, but the one for all names with
+// the prefix, and an attempt that is repeated finds its grant.
 //
-// Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt makes which finds its grant or a slot that is
-// taken; when release.lua gives none to a state; when a mutex whose state does not say that it was released is not looked at.
+// Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt
+// makes which finds its grant or a slot that is taken; when release.lua gives none to a state; when
+// a mutex whose state does not say that it was released is not looked at.
 func TestEveryKeyHasAnEnd(t *testing.T) {
 	t.Parallel()
 	prefix := unique("ends")

@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// No key of one name is a key of another, whatever the names and the prefix are, and on a Cluster the keys of a name live on one
-// node.
+// No key of one name is a key of another, whatever the names and the prefix are, and on a Cluster
+// the keys of a name live on one node.
 //
 // Fails when CheckName lets ":slot:" pass.
 func FuzzKeys(f *testing.F) {
@@ -69,7 +69,8 @@ func hashTag(key string) string {
 	return key
 }
 
-// Whatever a server answers, it is taken as what it says or as an error, and never as more than it is.
+// Whatever a server answers, it is taken as what it says or as an error, and never as more than it
+// is.
 func FuzzAnswers(f *testing.F) {
 	f.Add("ok", int64(0), "1", "3", "")
 	f.Add("full", int64(3), "5", "9", `{"token":"t","host":"h","pid":1}`)

@@ -37,7 +37,8 @@ func (quiet) Printf(context.Context, string, ...any) {}
 const (
 	canary = servertest.Canary // everybody's password
 
-	// app is the user of docs/redis.md, as whom the conformance suite and the timers connect. It may use the prefix shop.
+	// app is the user of docs/redis.md, as whom the conformance suite and the timers connect. It
+	// may use the prefix shop.
 	app  = "tickslot"
 	shop = "shop:"
 )
@@ -47,7 +48,8 @@ const quarantineTTL = 1200 * time.Millisecond
 
 var prefixes atomic.Int64
 
-// unique makes a prefix that no other test has, nor the same test in another round of -count: they share a server.
+// unique makes a prefix that no other test has, nor the same test in another round of -count: they
+// share a server.
 func unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
 
 // open returns a store on the server with a prefix of its own, past the server's quarantine.
@@ -85,7 +87,8 @@ func awake(t testing.TB, s *redislock.Store) {
 	}
 }
 
-// forget has the server believe of itself that it has just begun, and of a name that another run granted it last.
+// forget has the server believe of itself that it has just begun, and of a name that another run
+// granted it last.
 func forget(t testing.TB, client *redis.Client, store *redislock.Store, state, run string) {
 	t.Helper()
 	now, err := client.Time(t.Context()).Result()
@@ -100,8 +103,8 @@ func forget(t testing.TB, client *redis.Client, store *redislock.Store, state, r
 	}
 }
 
-// ageing starts a miniredis whose time to live passes with real time, which it does not by itself (its TIME does): before
-// each script the keys are aged by what has passed since the last.
+// ageing starts a miniredis whose time to live passes with real time, which it does not by itself
+// (its TIME does): before each script the keys are aged by what has passed since the last.
 func ageing(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
 	m := miniredis.RunT(t)
@@ -130,7 +133,8 @@ func newSession(t testing.TB, store dlock.DistributedLock, ttl, timeout time.Dur
 	return s
 }
 
-// long marks a test that -short, which is meant to be repeated, leaves out. It is part of make test.
+// long marks a test that -short, which is meant to be repeated, leaves out. It is part of make
+// test.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -16,7 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A forgotten connection is one that a load balancer has forgotten after it was idle for a while: what is sent then vanishes, and nobody says so.
+// A forgotten connection is one that a load balancer has forgotten after it was idle for a while:
+// what is sent then vanishes, and nobody says so.
 type forgotten struct {
 	*net.TCPConn
 	after time.Duration
@@ -37,7 +38,8 @@ func (c *forgotten) Write(b []byte) (int, error) {
 
 // After a quiet time the first calls take no longer than others.
 //
-// Fails when connections may be idle for as long as go-redis allows: calls take until their deadline.
+// Fails when connections may be idle for as long as go-redis allows: calls take until their
+// deadline.
 func TestIdleConnectionsThatNATForgets(t *testing.T) {
 	t.Parallel()
 	const forgets = time.Second
@@ -78,7 +80,8 @@ func TestIdleConnectionsThatNATForgets(t *testing.T) {
 	}
 }
 
-// Fails when the settings of the caller's own connections decide how long ours may be idle, or take part in what is pushed to them.
+// Fails when the settings of the caller's own connections decide how long ours may be idle, or take
+// part in what is pushed to them.
 func TestOwnPool(t *testing.T) {
 	t.Parallel()
 	for callers, want := range map[time.Duration]time.Duration{0: redislock.MaxIdleTime, -1: redislock.MaxIdleTime, time.Hour: redislock.MaxIdleTime, time.Second: time.Second} {
@@ -109,7 +112,8 @@ func TestOwnPool(t *testing.T) {
 
 // While nothing comes through, handshakes hang. As soon as it does, calls do not wait for them.
 //
-// Fails with go-redis' own Dialer as it is, which does not look at its context in a handshake: each takes the place of a connection until the caller's DialTimeout.
+// Fails with go-redis' own Dialer as it is, which does not look at its context in a handshake: each
+// takes the place of a connection until the caller's DialTimeout.
 func TestHandshakesThatHang(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{TLS: true})

@@ -16,7 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// every calls each operation of a store, and returns the errors by what was called. The lease need not be there.
+// every calls each operation of a store, and returns the errors by what was called. The lease need
+// not be there.
 func every(ctx context.Context, store *redislock.Store) map[string]error {
 	errs := map[string]error{}
 	for kind, slots := range map[string]int{"mutex": 0, "semaphore": 3} {
@@ -36,8 +37,9 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 	return errs
 }
 
-// What a server refuses to everybody, until somebody mends it, is an error that says so and what to do: a command that it or its scripts lack, a
-// password that is wrong, a right that is missing, a database that there is not.
+// What a server refuses to everybody, until somebody mends it, is an error that says so and what to
+// do: a command that it or its scripts lack, a password that is wrong, a right that is missing, a
+// database that there is not.
 //
 // Fails when a refusal is taken for the fault of one name, or for a store that does not answer.
 func TestRefusedToEverybody(t *testing.T) {
@@ -107,7 +109,8 @@ func TestRefusedToEverybody(t *testing.T) {
 	}
 }
 
-// What passes by itself is an error of the store that answers for nobody, and no reason to mend anything.
+// What passes by itself is an error of the store that answers for nobody, and no reason to mend
+// anything.
 //
 // Fails when every answer that is an error is taken for a wrong set-up.
 func TestWhatPassesByItself(t *testing.T) {

@@ -9,9 +9,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// What a heartbeat allocates for one lease more is its key, and the place from which the driver sends it.
+// What a heartbeat allocates for one lease more is its key, and the place from which the driver
+// sends it.
 //
-// Fails when slot and token of each lease are arguments by themselves (extend.lua's ARGV[3] and following, in place of one text).
+// Fails when slot and token of each lease are arguments by themselves (extend.lua's ARGV[3] and
+// following, in place of one text).
 func TestAllocationsOfARenewal(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
@@ -40,7 +42,8 @@ func TestAllocationsOfARenewal(t *testing.T) {
 
 // Each lease of a run is renewed by its own slot and token, whatever stands beside it.
 //
-// Fails when extend.lua takes only digits for a slot ('(%d*) (%S+) ' finds slot 1 in "-1"), and when a mutex leaves out the blank before its token.
+// Fails when extend.lua takes only digits for a slot ('(%d*) (%S+) ' finds slot 1 in "-1"), and
+// when a mutex leaves out the blank before its token.
 func TestRunOfDifferentLeases(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("mixed"))
@@ -71,9 +74,11 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	}
 }
 
-// Something else in the place of a name's index costs no lease, of that name or of those that are renewed with it.
+// Something else in the place of a name's index costs no lease, of that name or of those that are
+// renewed with it.
 //
-// Fails when extend.lua lets an error of the ZADD end the run: then the leases behind it are not renewed.
+// Fails when extend.lua lets an error of the ZADD end the run: then the leases behind it are not
+// renewed.
 func TestForeignIndexCostsNoLease(t *testing.T) {
 	t.Parallel()
 	prefix := unique("badindex")
@@ -101,8 +106,9 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 	}
 }
 
-// A run may outlast the time after which an unused name is forgotten: its heartbeats put the ends of state and index off, once a day, and leave a state
-// without an end that has overrides. And the index learns when the lease ends.
+// A run may outlast the time after which an unused name is forgotten: its heartbeats put the ends
+// of state and index off, once a day, and leave a state without an end that has overrides. And the
+// index learns when the lease ends.
 //
 // Fails when extend.lua does none of these.
 func TestHeartbeatKeepsTheNameKnown(t *testing.T) {

@@ -16,10 +16,11 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-// A client that may read from replicas does that for the application. Our scripts go to masters all the same, on connections of the store's own and
-// on those of the client, and nobody runs over.
+// A client that may read from replicas does that for the application. Our scripts go to masters all
+// the same, on connections of the store's own and on those of the client, and nobody runs over.
 //
-// Fails when a script is called as one that only reads (EVALSHA_RO), and the settings of the client are left as they are: a replica is asked.
+// Fails when a script is called as one that only reads (EVALSHA_RO), and the settings of the client
+// are left as they are: a replica is asked.
 func TestClientThatReadsFromReplicas(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -81,8 +82,8 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	}
 }
 
-// A client that leads to a replica, whatever the way, gets no lease from it and loses none by it: what would change something is an error of the
-// store.
+// A client that leads to a replica, whatever the way, gets no lease from it and loses none by it:
+// what would change something is an error of the store.
 //
 // Fails when acquire.lua takes the error of its SET for a success, or for the fault of one name.
 func TestReplicaGrantsNothing(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// While a slot of the Cluster moves to another node, key by key, a name in it is granted to nobody else, whatever of its keys is where; its holder keeps its
-// lease, and renews it at the new node.
+// While a slot of the Cluster moves to another node, key by key, a name in it is granted to nobody
+// else, whatever of its keys is where; its holder keeps its lease, and renews it at the new node.
 //
 // Fails when a script takes a key that has not come over yet for one that is not there.
 func TestI1ReshardingUnderALease(t *testing.T) {

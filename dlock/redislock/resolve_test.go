@@ -16,10 +16,12 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A server whose name cannot be resolved is a store that fails, and nothing more: as soon as the name is known, the same session goes on. When it then
-// gets another address, the next connection goes there, because each looks the name up.
+// A server whose name cannot be resolved is a store that fails, and nothing more: as soon as the
+// name is known, the same session goes on. When it then gets another address, the next connection
+// goes there, because each looks the name up.
 //
-// Fails when the store's own connections do not use the client's Dialer, and when they keep to the address of the first.
+// Fails when the store's own connections do not use the client's Dialer, and when they keep to the
+// address of the first.
 func TestServerNameIsLookedUpAgain(t *testing.T) {
 	t.Parallel()
 	const name = "redis.example:6379"

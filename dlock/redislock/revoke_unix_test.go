@@ -21,7 +21,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// revokedEnv has the address of the server for a test binary that is to be a process whose lease is revoked while it is stopped.
+// revokedEnv has the address of the server for a test binary that is to be a process whose lease is
+// revoked while it is stopped.
 const revokedEnv = "TICKSLOT_TEST_CHILD_REVOKED"
 
 // revokedTTL is longer than the process is stopped for.
@@ -60,10 +61,11 @@ func revokedChild(addr string) {
 	os.Exit(0)
 }
 
-// A process that is stopped while its lease is revoked learns of it, by whom and why, with its first heartbeat when it goes on. Until it
-// gives the slot back nobody gets it.
+// A process that is stopped while its lease is revoked learns of it, by whom and why, with its
+// first heartbeat when it goes on. Until it gives the slot back nobody gets it.
 //
-// Fails when extend.lua extends what is revoked (it is never told), and when revoke.lua deletes the key (another gets in meanwhile).
+// Fails when extend.lua extends what is revoked (it is never told), and when revoke.lua deletes the
+// key (another gets in meanwhile).
 func TestRevokedWhileStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

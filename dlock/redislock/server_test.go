@@ -57,8 +57,8 @@ func cycle(t *testing.T, store *redislock.Store) {
 	}
 }
 
-// The user that docs/redis.md describes can do nothing else than what the store does. (That it can do all of that, the conformance suite and
-// the timers show, which connect as this user.)
+// The user that docs/redis.md describes can do nothing else than what the store does. (That it can
+// do all of that, the conformance suite and the timers show, which connect as this user.)
 //
 // Fails when the documentation gives a right too many: then all goes well without it.
 func TestLeastPrivilegeAsDocumented(t *testing.T) {
@@ -162,7 +162,8 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 				return err
 			}
 		}
-		// The index is only a hint: without it, every slot is looked at. And it may not know of a grant.
+		// The index is only a hint: without it, every slot is looked at. And it may not know of a
+		// grant.
 		if err := server.Client().Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens").Err(); err != nil {
 			return err
 		}

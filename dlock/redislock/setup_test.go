@@ -11,7 +11,8 @@ import (
 	"github.com/tickslot/tickslot/internal/timertest"
 )
 
-// No host runs a tick on a server that refuses what every lease needs, or the password: at the start it fails, later it skips.
+// No host runs a tick on a server that refuses what every lease needs, or the password: at the
+// start it fails, later it skips.
 //
 // Fails when such a refusal is taken for an outage.
 func TestI11NotSetUp(t *testing.T) {

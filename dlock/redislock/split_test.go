@@ -19,7 +19,8 @@ import (
 // pairTTL is also how long the servers of a pair, which have just started, are waited for.
 const pairTTL = time.Second
 
-// A pair is a master with a replica, and a store on each. What the replica gets passes through the link.
+// A pair is a master with a replica, and a store on each. What the replica gets passes through the
+// link.
 type pair struct {
 	t                 *testing.T
 	master, replica   *redistest.Server
@@ -108,12 +109,14 @@ func isReason(err error, want dlock.Reason) bool {
 	return ok && no.Reason == want
 }
 
-// Each side of a split keeps the limit for itself, so there are twice as many valid runs as it says, and never more. The leases of a slot, on
-// whichever side, have fences that differ, and one that is granted later has the higher one. When the old master is made a replica of the new, it ends, and
-// the side that stays notices nothing.
+// Each side of a split keeps the limit for itself, so there are twice as many valid runs as it
+// says, and never more. The leases of a slot, on whichever side, have fences that differ, and one
+// that is granted later has the higher one. When the old master is made a replica of the new, it
+// ends, and the side that stays notices nothing.
 //
-// Fails without the quarantine (the new master, which does not know of the old one's leases, grants at once), when a fence is the last one and one more without
-// regard to the clock (both sides give the same), and when the timer of the trust window does not start (the old side holds on).
+// Fails without the quarantine (the new master, which does not know of the old one's leases, grants
+// at once), when a fence is the last one and one more without regard to the clock (both sides give
+// the same), and when the timer of the trust window does not start (the old side holds on).
 func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	t.Parallel()
 	const slots = 2
@@ -174,8 +177,9 @@ func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	}
 }
 
-// With min-replicas-to-write 1 and min-replicas-max-lag 1 an old master whose replica is out of reach soon writes nothing any more. That is an error of the
-// store: its leases end with their trust window, and it grants none.
+// With min-replicas-to-write 1 and min-replicas-max-lag 1 an old master whose replica is out of
+// reach soon writes nothing any more. That is an error of the store: its leases end with their
+// trust window, and it grants none.
 //
 // Fails when extend.lua takes an error of the server for a renewal.
 func TestSplitEndsByMinReplicas(t *testing.T) {
@@ -218,7 +222,8 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 	}
 }
 
-// A master that stood still while its replica was promoted has no replica any more when it goes on. With min-replicas-to-write it grants nothing from then on, whoever calls it.
+// A master that stood still while its replica was promoted has no replica any more when it goes on.
+// With min-replicas-to-write it grants nothing from then on, whoever calls it.
 //
 // Fails without that setting: it grants.
 func TestMinReplicasAfterStandingStill(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/tickslot/tickslot/internal/timertest"
 )
 
-// stoppedEnv has what a test binary needs that is to be a host of its own: redis or cluster, a prefix, and addresses.
+// stoppedEnv has what a test binary needs that is to be a host of its own: redis or cluster, a
+// prefix, and addresses.
 const stoppedEnv = "TICKSLOT_TEST_CHILD_STOPPED"
 
 func init() {

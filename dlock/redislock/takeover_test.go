@@ -15,7 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// Servers take over from each other here, come back, and jump in time. What was granted before must have ended when something is granted.
+// Servers take over from each other here, come back, and jump in time. What was granted before must
+// have ended when something is granted.
 
 // forms are the forms of the keys, because it is noted at different keys when a server began.
 var forms = map[string]redislock.KeyForm{"plain": redislock.KeysPlain, "tagged": redislock.KeysTagged}
@@ -128,8 +129,9 @@ func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) dlock
 	}
 }
 
-// A replica that lacks even the first grant of a name does not grant it when it takes over, before that has ended: it is known of the whole server
-// that it took over. Also if it lacks what the master noted of itself.
+// A replica that lacks even the first grant of a name does not grant it when it takes over, before
+// that has ended: it is known of the whole server that it took over. Also if it lacks what the
+// master noted of itself.
 //
 // Fails when a name that the server does not know is granted by how long it has been up.
 func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
@@ -156,10 +158,11 @@ func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	}
 }
 
-// A restart is waited for once, and not by each name again. When it was long ago, nobody waits: the server tells that it has been a master for as long as
-// it runs.
+// A restart is waited for once, and not by each name again. When it was long ago, nobody waits: the
+// server tells that it has been a master for as long as it runs.
 //
-// Fails when each name notes for itself which run of the server granted it last, and nothing else is noted.
+// Fails when each name notes for itself which run of the server granted it last, and nothing else
+// is noted.
 func TestRestartIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
@@ -199,10 +202,12 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	}
 }
 
-// A server takes another replid when its first replica comes, too, and when none has been there for an hour. That is no restart, and it says so. But on a
-// Cluster, where keys may come from another node, each name is waited for.
+// A server takes another replid when its first replica comes, too, and when none has been there for
+// an hour. That is no restart, and it says so. But on a Cluster, where keys may come from another
+// node, each name is waited for.
 //
-// Fails when a server that has been a master from its start is waited for whenever its replid changes.
+// Fails when a server that has been a master from its start is waited for whenever its replid
+// changes.
 func TestFirstReplicaIsNoRestart(t *testing.T) {
 	t.Parallel()
 	for form, keys := range forms {
@@ -237,8 +242,9 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 	}
 }
 
-// Without a quarantine, for services that do not tell of restarts, a server that comes back empty grants what others hold. They find out with their next
-// heartbeat, or within their trust window. Everything else is as ever, though scripts may not call INFO.
+// Without a quarantine, for services that do not tell of restarts, a server that comes back empty
+// grants what others hold. They find out with their next heartbeat, or within their trust window.
+// Everything else is as ever, though scripts may not call INFO.
 //
 // Fails when a quarantine is kept, or when the old holder goes on for longer.
 func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
@@ -287,7 +293,8 @@ func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 	}
 }
 
-// A server that restarts while its clock is an hour ahead is waited for no longer than any other, once the clock is right.
+// A server that restarts while its clock is an hour ahead is waited for no longer than any other,
+// once the clock is right.
 //
 // Fails when it is noted until when to wait, and that is believed.
 func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {

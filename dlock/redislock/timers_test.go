@@ -34,8 +34,8 @@ func TestTimersCluster(t *testing.T) {
 	})
 }
 
-// Timers on several hosts keep I1 to I12 on a real Redis. For the outages of I7 the namespace is behind a proxy that swallows
-// everything.
+// Timers on several hosts keep I1 to I12 on a real Redis. For the outages of I7 the namespace is
+// behind a proxy that swallows everything.
 func TestTimers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -61,7 +61,8 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crossing has every lane of a store taken by an acquire that does not come back until the gate opens.
+// crossing has every lane of a store taken by an acquire that does not come back until the gate
+// opens.
 type crossing struct {
 	t      *testing.T
 	gate   *gate
@@ -117,10 +118,12 @@ func (c *crossing) waiting(n int) {
 	c.until(fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
 }
 
-// Calls that come while all lanes are taken share one round trip, in which all acquires are one run of their script and all releases another; each
-// caller gets his own answer. A heartbeat waits for nobody.
+// Calls that come while all lanes are taken share one round trip, in which all acquires are one run
+// of their script and all releases another; each caller gets his own answer. A heartbeat waits for
+// nobody.
 //
-// Fails when every call goes by itself, when together merges nothing, when it gives the answers out in another order, and when Extend waits for a lane.
+// Fails when every call goes by itself, when together merges nothing, when it gives the answers out
+// in another order, and when Extend waits for a lane.
 func TestCallsShareRoundTrips(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -164,7 +167,8 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	}
 }
 
-// Nobody waits for a lane longer than his context, and what he has asked for is then not sent any more.
+// Nobody waits for a lane longer than his context, and what he has asked for is then not sent any
+// more.
 //
 // Fails when do does not look at ctx, and when drive sends what nobody waits for.
 func TestNobodyWaitsForALane(t *testing.T) {

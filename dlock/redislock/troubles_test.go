@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A server without memory left takes no new leases, which is its failure and no refusal; what is held can be given back, and all is well
-// again when there is memory.
+// A server without memory left takes no new leases, which is its failure and no refusal; what is
+// held can be given back, and all is well again when there is memory.
 //
 // Fails when the error is taken for "not acquired".
 func TestServerOutOfMemory(t *testing.T) {
@@ -106,7 +106,8 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	}
 }
 
-// A name whose keys are moved to another node of the Cluster keeps its leases: calls follow. Half-way they may fail, which is no loss.
+// A name whose keys are moved to another node of the Cluster keeps its leases: calls follow.
+// Half-way they may fail, which is no loss.
 //
 // Fails when redirections are not followed.
 func TestClusterMovesASlot(t *testing.T) {
@@ -169,7 +170,8 @@ func TestClusterMovesASlot(t *testing.T) {
 		move = append(move, key)
 	}
 	do(from, move...)
-	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked again.
+	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked
+	// again.
 	if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err == nil && r[0].Outcome != dlock.GrantOK || err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)
 	}

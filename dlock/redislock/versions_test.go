@@ -12,8 +12,9 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A later version of this package keeps in the state of a name what this one would misread, and says so there. From then on this one grants nothing
-// of that name, and says why; the runs that it has may end.
+// A later version of this package keeps in the state of a name what this one would misread, and
+// says so there. From then on this one grants nothing of that name, and says why; the runs that it
+// has may end.
 //
 // Fails when an acquire does not look at the format.
 func TestTwoVersionsOfUs(t *testing.T) {

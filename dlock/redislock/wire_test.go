@@ -16,10 +16,12 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an update, the overrides of 40 names, or a revocation 1, a
-// heartbeat of 1,000 leases 2, whatever the number of slots and whatever the overrides.
+// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an
+// update, the overrides of 40 names, or a revocation 1, a heartbeat of 1,000 leases 2, whatever the
+// number of slots and whatever the overrides.
 //
-// Fails when acquire asks slot by slot, when each does not use one pipeline, when Inspect asks name by name.
+// Fails when acquire asks slot by slot, when each does not use one pipeline, when Inspect asks name
+// by name.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -40,7 +42,8 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %d round trips, want %d; commands %v", what, got, want, proxy.Commands())
 		}
 	}
-	// It takes a while to fill 10,000 slots: the lease is extended for longer than a server that has just started would grant.
+	// It takes a while to fill 10,000 slots: the lease is extended for longer than a server that
+	// has just started would grant.
 	patient := open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Minute})
 	// The first use of each script also sends its source, once in the life of a server.
 	warm := newSession(t, store, quarantineTTL, quarantineTTL/3)
@@ -131,9 +134,10 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// The driver sends nothing a second time of its own accord: of a call whose reply is lost nobody knows whether it was carried out, so it is an
-// error, and the session decides (an acquire: once more, with the same token). This is about a client of one server: that of a Cluster repeats as often as MaxRedirects
-// says, whatever MaxRetries is.
+// The driver sends nothing a second time of its own accord: of a call whose reply is lost nobody
+// knows whether it was carried out, so it is an error, and the session decides (an acquire: once
+// more, with the same token). This is about a client of one server: that of a Cluster repeats as
+// often as MaxRedirects says, whatever MaxRetries is.
 //
 // Fails when MaxRetries of the pool is 0, which stands for the driver's three, or more.
 func TestDriverRepeatsNothing(t *testing.T) {

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	servertest.Main(m, func() error {
-		// A pool of go-redis whose server is gone tries again every second, also once after it is closed.
+		// A pool of go-redis whose server is gone tries again every second, also once after it is
+		// closed.
 		return servertest.Poll(5*time.Second, "no goroutine is left", func(context.Context) error { return goleak.Find() })
 	})
 }

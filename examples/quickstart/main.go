@@ -2,9 +2,10 @@
 //
 //	go run ./examples/quickstart
 //
-// Three hosts run two timers on a store in memory. Once a second a line shows who has which slot. Half-way one host is cut off
-// while it holds a slot, as if its plug had been pulled; when its lease of two seconds has ended, another host runs in that
-// slot. The program fails if the fleet ever exceeded a limit. Example stores plays the same on a real store.
+// Three hosts run two timers on a store in memory. Once a second a line shows who has which slot.
+// Half-way one host is cut off while it holds a slot, as if its plug had been pulled; when its
+// lease of two seconds has ended, another host runs in that slot. The program fails if the fleet
+// ever exceeded a limit. Example stores plays the same on a real store.
 //
 // What you would write is in examples/internal/demo/timers.go and host.go.
 package main

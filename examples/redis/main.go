@@ -6,8 +6,8 @@
 //	/tmp/timers -addr :8082 &
 //	/tmp/timers -addr :8083 &
 //
-// Each copy prints what it runs. Together they never run more than two "resize-images" at once, and "send-digest" once per
-// tick. Things to try:
+// Each copy prints what it runs. Together they never run more than two "resize-images" at once, and
+// "send-digest" once per tick. Things to try:
 //
 //   - kill -9 one of them while it runs something: its slot is free for the others within 15 seconds, the length of a
 //     lease. After kill without -9, or Ctrl-C, it finishes its runs first, and the slot is free at once.

@@ -28,12 +28,15 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 const (
 	screen     = 60 // lines
 	standstill = 20 * time.Second
-	// backWithin is down-after and the failover, the quarantine and the second that is added to it, the tick after that, and a busy machine.
+	// backWithin is down-after and the failover, the quarantine and the second that is added to it,
+	// the tick after that, and a busy machine.
 	backWithin = 5*time.Second + 31*time.Second + 5*time.Second + 10*time.Second
 )
 
-// Three processes of this example on three sentinels and two Redis. The master stands still for 20 seconds and goes on: what it granted and what the new
-// master grants never exceed the limits together, the processes work again within failover and quarantine, and what they print fits a screen.
+// Three processes of this example on three sentinels and two Redis. The master stands still for 20
+// seconds and goes on: what it granted and what the new master grants never exceed the limits
+// together, the processes work again within failover and quarantine, and what they print fits a
+// screen.
 func TestMasterStandsStill(t *testing.T) {
 	testkit.Long(t) // a minute and a half
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})

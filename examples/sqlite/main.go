@@ -1,9 +1,11 @@
-// Command sqlite is a small program with one timer, made to be started several times on one machine, in several terminals:
+// Command sqlite is a small program with one timer, made to be started several times on one
+// machine, in several terminals:
 //
 //	go build -o /tmp/timers ./examples/sqlite
 //	/tmp/timers -db /tmp/locks.db
 //
-// There is no server: the copies meet in the file, and together never run more than two "resize-images" at once. Things to try:
+// There is no server: the copies meet in the file, and together never run more than two
+// "resize-images" at once. Things to try:
 //
 //   - Start three copies. Each line says who runs what, in which of the two slots; one copy always has to wait.
 //   - kill -9 one of them while it runs something: its slot is free for the others within 15 seconds, the length of a lease (-ttl).
@@ -12,8 +14,9 @@
 //     as soon as it goes on.
 //   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows who has, or had, which slot.
 //
-// The file has to be on a disk of this machine: see the documentation of sqllock.SQLite for what it does not promise. In containers mount the folder
-// that it is in (docker run -v /srv/locks:/data), never the file itself, which is refused.
+// The file has to be on a disk of this machine: see the documentation of sqllock.SQLite for what it
+// does not promise. In containers mount the folder that it is in (docker run -v /srv/locks:/data),
+// never the file itself, which is refused.
 package main
 
 import (
@@ -89,8 +92,9 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 	return timers.Run(ctx) // drains when ctx ends
 }
 
-// open does not touch the file yet. A handful of connections is enough, and synchronous=normal is as safe here as full, and faster: what the machine
-// forgets when it crashes are leases whose holders have died with it.
+// open does not touch the file yet. A handful of connections is enough, and synchronous=normal is
+// as safe here as full, and faster: what the machine forgets when it crashes are leases whose
+// holders have died with it.
 func open(path string) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("say in which file the copies are to meet: -db FILE")

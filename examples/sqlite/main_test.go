@@ -73,7 +73,8 @@ type line struct {
 
 // Three copies never run more than two at once, and the slot of one that is killed comes back.
 //
-// Fails when each copy has a database of its own (three at once), and with MaxConcurrency: 3 (nobody waits for the slot).
+// Fails when each copy has a database of its own (three at once), and with MaxConcurrency: 3
+// (nobody waits for the slot).
 func TestThreeCopies(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "with space, ? and %41.db")

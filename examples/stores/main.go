@@ -5,8 +5,8 @@
 //	go run ./examples/stores -store mysql://user:password@localhost:3306/database
 //	go run ./examples/stores -store sqlite:/tmp/locks.db
 //
-// On a database it creates the table distributed_locks, and leaves a few rows there; on Redis a few keys, which go by
-// themselves within 40 days. How a store is opened is in stores.go.
+// On a database it creates the table distributed_locks, and leaves a few rows there; on Redis a few
+// keys, which go by themselves within 40 days. How a store is opened is in stores.go.
 package main
 
 import (

@@ -22,8 +22,8 @@ import (
 	"github.com/tickslot/tickslot/examples/internal/demo"
 )
 
-// kinds are the stores by the scheme of their URL. What they return never repeats the URL, nor an error that may quote from it: there may
-// be a password inside.
+// kinds are the stores by the scheme of their URL. What they return never repeats the URL, nor an
+// error that may quote from it: there may be a password inside.
 var kinds = map[string]struct {
 	like string
 	open func(ctx context.Context, url string) (*demo.Store, error)
@@ -74,8 +74,8 @@ func redisStore(ctx context.Context, url string) (*demo.Store, error) {
 	}
 	return redisAt(options, redislock.Options{
 		Prefix: prefix(),
-		// A Redis that has just restarted grants nothing for so long, because leases may be out that it has
-		// forgotten. It must be no shorter than the leases.
+		// A Redis that has just restarted grants nothing for so long, because leases may be out
+		// that it has forgotten. It must be no shorter than the leases.
 		QuarantineTTL: demo.LeaseTTL,
 	}, func() {}), nil
 }

@@ -1,5 +1,5 @@
-// Package billing stands for your own code: it has two timers. What it is here for are its tests, which show how to test
-// timers of yours.
+// Package billing stands for your own code: it has two timers. What it is here for are its tests,
+// which show how to test timers of yours.
 //
 //   - memory_test.go: with a store in memory and virtual time, in which a week passes in milliseconds. Start there.
 //   - outage_test.go: what your code does when the store is down.
@@ -27,8 +27,8 @@ const (
 	refreshRates = "refresh-rates"
 )
 
-// Timers returns the timers of this package, not yet running. That the caller passes the store is what makes them
-// testable: main passes redislock, a test memlock.
+// Timers returns the timers of this package, not yet running. That the caller passes the store is
+// what makes them testable: main passes redislock, a test memlock.
 func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Scheduler, error) {
 	return timer.New(timer.Config{Lock: lock, Logger: log},
 		timer.Timer{

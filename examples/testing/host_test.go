@@ -31,7 +31,8 @@ func startHost(t *testing.T, lock dlock.DistributedLock, jobs Jobs) *timer.Sched
 	return timers
 }
 
-// statusOf is what a host knows of one timer. Status comes from memory, so ask as often as you like.
+// statusOf is what a host knows of one timer. Status comes from memory, so ask as often as you
+// like.
 func statusOf(t *testing.T, timers *timer.Scheduler, name string) timer.TimerStatus {
 	t.Helper()
 	all := timers.Status().Timers

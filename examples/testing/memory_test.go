@@ -15,9 +15,9 @@ import (
 
 const day = 24 * time.Hour
 
-// Inside synctest.Test all time is virtual: time.Sleep returns as soon as every goroutine of the test is waiting, and
-// the clock has then moved on. tickslot has no clock of its own to fake, and memlock's leases age with the
-// same clock. The bubble begins at midnight, 1 January 2000 UTC.
+// Inside synctest.Test all time is virtual: time.Sleep returns as soon as every goroutine of the
+// test is waiting, and the clock has then moved on. tickslot has no clock of its own to fake, and
+// memlock's leases age with the same clock. The bubble begins at midnight, 1 January 2000 UTC.
 func TestOneInvoiceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out outbox
@@ -47,7 +47,8 @@ func TestTwoHostsSendOnce(t *testing.T) {
 		if got := out.sent(); len(got) != 7 || len(slices.Compact(got)) != 7 {
 			t.Errorf("sent on %v, want each of seven days once", got)
 		}
-		// Who ran what is left to chance. That each tick was run here or skipped for a reason is not.
+		// Who ran what is left to chance. That each tick was run here or skipped for a reason is
+		// not.
 		sa, sb := statusOf(t, a, sendInvoices), statusOf(t, b, sendInvoices)
 		if sa.Ticks != 7 || sb.Ticks != 7 {
 			t.Errorf("%d and %d ticks came due, want 7 on each host", sa.Ticks, sb.Ticks)
@@ -113,7 +114,8 @@ func TestSlowRatesDoNotOverlap(t *testing.T) {
 		if n := sa.Started + sb.Started; n != 3 {
 			t.Errorf("%d of 6 ticks ran, want every other one", n)
 		}
-		// The host that runs it knows by itself that there is no room; the other one is told by the store.
+		// The host that runs it knows by itself that there is no room; the other one is told by the
+		// store.
 		if n := sa.Skipped[timer.ReasonHostFull] + sb.Skipped[timer.ReasonHostFull]; n != 3 {
 			t.Errorf("%d ticks were skipped because of the run on the same host, want 3", n)
 		}

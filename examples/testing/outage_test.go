@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// dlocktest.Faulty stands between a host and its store and makes calls go wrong. One Faulty per host, so that each can be
-// cut off by itself.
+// dlocktest.Faulty stands between a host and its store and makes calls go wrong. One Faulty per
+// host, so that each can be cut off by itself.
 func TestHostThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out outbox
@@ -54,8 +54,9 @@ func TestHostThatIsCutOff(t *testing.T) {
 	})
 }
 
-// The store goes away in the middle of a run. With timer.StoreDownSkip the run's context ends before the store could give the slot
-// to another host. Make sure that your handlers look at their context.
+// The store goes away in the middle of a run. With timer.StoreDownSkip the run's context ends
+// before the store could give the slot to another host. Make sure that your handlers look at their
+// context.
 func TestInvoicesStopWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := make(chan struct{}, 1)

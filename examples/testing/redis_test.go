@@ -16,9 +16,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// miniredis is a Redis inside the test: a real connection, real commands, no server to install. Real connections and
-// synctest do not go together (a goroutine that waits for the network keeps virtual time from moving on), so
-// here time is real, runs are started by Trigger instead of by the clock, and leases age by FastForward.
+// miniredis is a Redis inside the test: a real connection, real commands, no server to install.
+// Real connections and synctest do not go together (a goroutine that waits for the network keeps
+// virtual time from moving on), so here time is real, runs are started by Trigger instead of by the
+// clock, and leases age by FastForward.
 func openRedis(t *testing.T) (*miniredis.Miniredis, *redislock.Store) {
 	t.Helper()
 	mini := miniredis.RunT(t)
@@ -96,7 +97,8 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// Whoever forgets Embedded is told at once: miniredis cannot tell when it was started, which a server that outlives this process has to.
+// Whoever forgets Embedded is told at once: miniredis cannot tell when it was started, which a
+// server that outlives this process has to.
 //
 // Fails when timers go on without a store that they cannot use.
 func TestMiniredisThatIsNotSaidToBeEmbedded(t *testing.T) {

@@ -114,7 +114,8 @@ func run(t *testing.T, s *grpchealth.Server) (stop func()) {
 	return stop
 }
 
-// Fails when Check answers from memory, a name has another function than its own, or an unknown name has a status.
+// Fails when Check answers from memory, a name has another function than its own, or an unknown
+// name has a status.
 func TestCheckAsksAtThatMoment(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
@@ -177,8 +178,8 @@ func TestWatchIsTold(t *testing.T) {
 	}
 }
 
-// Fails when the end of Run's context is not told at once (here Run is kept waiting by a function, and Ready goes on saying yes), when it is
-// taken back, or when liveness goes with it.
+// Fails when the end of Run's context is not told at once (here Run is kept waiting by a function,
+// and Ready goes on saying yes), when it is taken back, or when liveness goes with it.
 func TestDrainingIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	var ready, live answer

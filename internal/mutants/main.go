@@ -1,14 +1,17 @@
-// Command mutants plants bugs, one at a time, and looks whether the layer of checks that is meant to find each does.
+// Command mutants plants bugs, one at a time, and looks whether the layer of checks that is meant
+// to find each does.
 //
 //	go run ./internal/mutants                   all of them
 //	go run ./internal/mutants 'naive DEL' N+1   these
 //
-// The bugs are in table.go and nowhere else: the compiler is given patched copies of the files (go build -overlay). First every
-// layer has to pass without a bug, or at least to raise no alarm, because one that fails anyway proves nothing. A mutant is killed if its layer says that the promise
-// is broken which the bug breaks; one that does not compile, crashes or takes too long is not. The last line is "10/10", or
-// the exit status is 1.
+// The bugs are in table.go and nowhere else: the compiler is given patched copies of the files (go
+// build -overlay). First every layer has to pass without a bug, or at least to raise no alarm,
+// because one that fails anyway proves nothing. A mutant is killed if its layer says that the
+// promise is broken which the bug breaks; one that does not compile, crashes or takes too long is
+// not. The last line is "10/10", or the exit status is 1.
 //
-// What it does not promise: that there are no other bugs which nothing would find. A layer that finds by chance (torture) may miss.
+// What it does not promise: that there are no other bugs which nothing would find. A layer that
+// finds by chance (torture) may miss.
 package main
 
 import (
@@ -150,7 +153,8 @@ func (g gate) baseline(ctx context.Context, chosen []mutant) error {
 	return nil
 }
 
-// weak reports whether a layer only failed because too little happened: it raised no alarm, which is what a bug is to be told by.
+// weak reports whether a layer only failed because too little happened: it raised no alarm, which
+// is what a bug is to be told by.
 func (l layer) weak(out string, err error) bool {
 	_, failed := errors.AsType[*exec.ExitError](err)
 	return failed && l.alarm != "" && !strings.Contains(out, l.alarm) && !crashed(out)
@@ -266,7 +270,8 @@ func (g gate) start(ctx context.Context, l layer, program string) (string, error
 	return string(out), err
 }
 
-// verdict returns the line with which a layer that was run on a mutant tells of its bug, or an error if it does not.
+// verdict returns the line with which a layer that was run on a mutant tells of its bug, or an
+// error if it does not.
 func verdict(m mutant, out string, err error) (line string, _ error) {
 	exit, failed := errors.AsType[*exec.ExitError](err)
 	switch {

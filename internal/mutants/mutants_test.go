@@ -12,9 +12,11 @@ import (
 	"testing"
 )
 
-// The table fits the sources, so that a change of a line that a mutant replaces is seen at once and not when the gate runs.
+// The table fits the sources, so that a change of a line that a mutant replaces is seen at once and
+// not when the gate runs.
 //
-// Fails when a text to be replaced is not in its file, or is there twice; when a patch is no Go; when a layer's folder is gone.
+// Fails when a text to be replaced is not in its file, or is there twice; when a patch is no Go;
+// when a layer's folder is gone.
 func TestTableFitsTheSources(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutants {
@@ -66,7 +68,8 @@ func TestPatchWantsItsTextOnce(t *testing.T) {
 
 // What is a kill, and what is not.
 //
-// Fails when a crash, a time-out, a layer that passes or one that fails with other words is taken for a kill.
+// Fails when a crash, a time-out, a layer that passes or one that fails with other words is taken
+// for a kill.
 func TestVerdict(t *testing.T) {
 	failed := exec.Command("sh", "-c", "exit 1").Run()
 	if _, ok := errors.AsType[*exec.ExitError](failed); !ok {
@@ -97,7 +100,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// A layer that failed without an alarm was too weak, and one that crashed or raised the alarm was not.
+// A layer that failed without an alarm was too weak, and one that crashed or raised the alarm was
+// not.
 //
 // Fails when the words are not looked at.
 func TestWeak(t *testing.T) {

@@ -7,8 +7,8 @@ type mutant struct {
 	name  string
 	edits []edit
 	layer layer
-	// says is a regular expression for the words with which the layer tells of the promise that the bug breaks. Anything
-	// else that goes wrong does not count.
+	// says is a regular expression for the words with which the layer tells of the promise that the
+	// bug breaks. Anything else that goes wrong does not count.
 	says string
 }
 
@@ -20,8 +20,9 @@ type layer struct {
 	pkg  string   // from the top of the repository, without "./"
 	test string   // what to -run; "": the package is a program
 	args []string // of the test, or of the program
-	// alarm is what it says when it has found something. Without that it may fail because too little happened to tell, on a machine that
-	// has much else to do. "": whatever fails is an alarm.
+	// alarm is what it says when it has found something. Without that it may fail because too
+	// little happened to tell, on a machine that has much else to do. "": whatever fails is an
+	// alarm.
 	alarm string
 }
 

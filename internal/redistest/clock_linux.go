@@ -25,8 +25,8 @@ type Clock struct {
 	file string
 }
 
-// NewWithClock is New for a server whose wall clock can be set: libfaketime stands between it and the C library. Clocks that
-// measure how much time has passed are left alone.
+// NewWithClock is New for a server whose wall clock can be set: libfaketime stands between it and
+// the C library. Clocks that measure how much time has passed are left alone.
 func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	t.Helper()
 	Require(t)
@@ -40,7 +40,8 @@ func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	c := &Clock{t, filepath.Join(t.TempDir(), "clock")}
 	c.Set(0)
 	opts.Env = append(opts.Env,
-		// It asks the allocator for memory, and jemalloc asks it for the time. So the server gets the C library's allocator.
+		// It asks the allocator for memory, and jemalloc asks it for the time. So the server gets
+		// the C library's allocator.
 		"LD_PRELOAD="+library+" libc.so.6",
 		"FAKETIME_TIMESTAMP_FILE="+c.file,
 		"FAKETIME_NO_CACHE=1",

@@ -400,8 +400,9 @@ func TestProxyDropAndDelay(t *testing.T) {
 	}
 }
 
-// Fails when a reply comes back while replies are lost, on a connection that has lost one, or the request does not arrive; when Reset
-// leaves a connection as it is, or refuses new ones; and when a delay is outside of its bounds, or one of replies alone holds a request up.
+// Fails when a reply comes back while replies are lost, on a connection that has lost one, or the
+// request does not arrive; when Reset leaves a connection as it is, or refuses new ones; and when a
+// delay is outside of its bounds, or one of replies alone holds a request up.
 func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -81,9 +81,10 @@ func (p *Proxy) BlackHole(on bool) {
 	}
 }
 
-// Strand has the connections to the server fall silent for good, in both directions: not even their end is told.
-// It is what a firewall does that has lost its table, or a host that came back with another address. New
-// connections are well, and so are those that a BlackHole kept from reaching the server.
+// Strand has the connections to the server fall silent for good, in both directions: not even their
+// end is told. It is what a firewall does that has lost its table, or a host that came back with
+// another address. New connections are well, and so are those that a BlackHole kept from reaching
+// the server.
 func (p *Proxy) Strand() {
 	p.flow.Lock()
 	defer p.flow.Unlock()

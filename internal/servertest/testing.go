@@ -127,8 +127,8 @@ var atEnd struct {
 // TestMain needs. If the tests have passed, the checks run last, when nothing of
 // this package is running any more: goroutine leaks can be looked for there.
 //
-// It lets sixteen parallel tests run at once instead of one per processor, unless -parallel says otherwise: tests of
-// leases wait most of the time.
+// It lets sixteen parallel tests run at once instead of one per processor, unless -parallel says
+// otherwise: tests of leases wait most of the time.
 func Main(m *testing.M, checks ...func() error) {
 	flag.Parse()
 	chosen := false

@@ -71,7 +71,8 @@ func StartMariaDB(opts Options) (*Server, error) {
 				"--socket=socket",
 				"--pid-file=" + filepath.Join(base.Dir(), "pid"),
 				"--innodb-flush-log-at-trx-commit=1",
-				// Every commit is handed to the system, which outlives a server that is killed, but not waited for on the disk.
+				// Every commit is handed to the system, which outlives a server that is killed, but
+				// not waited for on the disk.
 				"--innodb-flush-method=nosync",
 				"--loose-debug-no-sync",
 				"--max-connections=200",

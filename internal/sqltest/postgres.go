@@ -32,7 +32,8 @@ func StartPostgres(opts Options) (*Server, error) {
 			if err != nil {
 				return err
 			}
-			// Not scram-sha-256: under the race detector the thousands of hashes of each new connection take longer than the faults allow.
+			// Not scram-sha-256: under the race detector the thousands of hashes of each new
+			// connection take longer than the faults allow.
 			_, err = base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "md5",
 				"--pwfile=password", "-E", "UTF8", "--no-locale", "--no-sync"))
 			return err

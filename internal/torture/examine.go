@@ -50,7 +50,8 @@ func (f Figures) Violations() int {
 // Rules are what an examination has to know besides the logs.
 type Rules struct {
 	TTL time.Duration
-	// Settled is the instant by which all faults had ended long enough for every timer to have to run again. 0: there is none.
+	// Settled is the instant by which all faults had ended long enough for every timer to have to
+	// run again. 0: there is none.
 	Settled int64
 	// Bound is within how much time awake a tick is accounted for. Default: a second.
 	Bound time.Duration
@@ -59,7 +60,8 @@ type Rules struct {
 const (
 	// sampling is how often it is looked whether all of a timer's slots are taken.
 	sampling = 20 * int64(time.Millisecond)
-	// nap is the longest time between two status lines that counts as being awake: they come every 100 ms.
+	// nap is the longest time between two status lines that counts as being awake: they come every
+	// 100 ms.
 	nap = 300 * int64(time.Millisecond)
 )
 
@@ -143,7 +145,8 @@ func (e *examiner) readLives() {
 	}
 }
 
-// limit is the largest number that a process declared which may have been alive at that instant: hosts that disagree keep to it together.
+// limit is the largest number that a process declared which may have been alive at that instant:
+// hosts that disagree keep to it together.
 func (e *examiner) limit(timer string, at int64, of func(TimerLine) int) (most int) {
 	for _, l := range e.lives {
 		if t, ok := l.limits[timer]; ok && l.born <= at && at <= l.dead {
@@ -155,7 +158,8 @@ func (e *examiner) limit(timer string, at int64, of func(TimerLine) int) (most i
 
 func limitOf(t TimerLine) int { return t.Limit }
 
-// failingOver reports whether at an instant leases may be forgotten: until two TTLs after the end of a failover.
+// failingOver reports whether at an instant leases may be forgotten: until two TTLs after the end
+// of a failover.
 func (e *examiner) failingOver(at int64) bool {
 	return slices.ContainsFunc(e.windows, func(w Line) bool { return w.First <= at && at <= w.Last+2*int64(e.rules.TTL) })
 }
@@ -235,7 +239,8 @@ func (e *examiner) runs() {
 	e.NReachedShare = float64(full) / float64(max(samples, 1))
 }
 
-// sweep walks along time, counts how many runs of a timer are valid, and looks now and then whether that is all there may be.
+// sweep walks along time, counts how many runs of a timer are valid, and looks now and then whether
+// that is all there may be.
 func (e *examiner) sweep(timer string, all []stint) (samples, full int) {
 	type edge struct {
 		at    int64
@@ -312,7 +317,8 @@ func (e *examiner) order(timer string, number int, slot []stint) {
 	e.Runs += len(fences)
 }
 
-// starts counts how often each tick was started. A store that forgot what it knew may start one again.
+// starts counts how often each tick was started. A store that forgot what it knew may start one
+// again.
 func (e *examiner) starts(timer string, all []stint) {
 	type run struct {
 		slot  int
@@ -385,9 +391,10 @@ func (e *examiner) degraded() {
 	}
 }
 
-// books looks whether every tick of one process is accounted for. Two things are held against each other: the ticks that the
-// scheduler says came due, a while ago, against those it accounts for now; and, because it may say too little, the ticks that a
-// grid of that period has in that time. A process that is stopped accounts for nothing, so what counts is the time that it was awake.
+// books looks whether every tick of one process is accounted for. Two things are held against each
+// other: the ticks that the scheduler says came due, a while ago, against those it accounts for
+// now; and, because it may say too little, the ticks that a grid of that period has in that time. A
+// process that is stopped accounts for nothing, so what counts is the time that it was awake.
 func (e *examiner) books(host string, lines []Line) {
 	var timers []TimerLine
 	var points []point
@@ -424,8 +431,8 @@ func (e *examiner) books(host string, lines []Line) {
 			e.example("%s: %s", host, last.Stuck)
 		}
 	}
-	// The latest point whose ticks must be accounted for by the end; and, because nothing comes due any more while it drains, the latest whose
-	// ticks must have come due before that.
+	// The latest point whose ticks must be accounted for by the end; and, because nothing comes due
+	// any more while it drains, the latest whose ticks must have come due before that.
 	before := func(end point) int {
 		return slices.IndexFunc(points, func(p point) bool { return end.awake-p.awake < int64(e.rules.Bound) }) - 1
 	}

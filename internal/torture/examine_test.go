@@ -73,7 +73,8 @@ func TestExamineRuns(t *testing.T) {
 	}
 }
 
-// statuses is a host that says every 100 ms for three seconds how its one timer stands, whose period that is.
+// statuses is a host that says every 100 ms for three seconds how its one timer stands, whose
+// period that is.
 func statuses(change func(i int, l *Line)) []Line {
 	lines := append(born(), Line{Kind: Begin, Host: "h", Timers: born()[0].Timers})
 	for i := range 31 {
@@ -86,8 +87,9 @@ func statuses(change func(i int, l *Line)) []Line {
 	return lines
 }
 
-// Fails when a tick that was neither started nor skipped is not missed, when one that never came due is not, and when a
-// host is blamed for the time in which it was stopped, or draining, or that a jump of its clock took away.
+// Fails when a tick that was neither started nor skipped is not missed, when one that never came
+// due is not, and when a host is blamed for the time in which it was stopped, or draining, or that
+// a jump of its clock took away.
 func TestExamineBooks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -161,8 +163,8 @@ func TestExamineBooks(t *testing.T) {
 	}
 }
 
-// Fails when what a host leaves behind is not counted, a timer that stays silent after all was well again is not, or N that is
-// not reached is.
+// Fails when what a host leaves behind is not counted, a timer that stays silent after all was well
+// again is not, or N that is not reached is.
 func TestExamineTheRest(t *testing.T) {
 	lines := statuses(func(i int, l *Line) {
 		if i == 30 {
@@ -183,7 +185,8 @@ func TestExamineTheRest(t *testing.T) {
 	}
 }
 
-// Fails when what a killed process wrote last is taken for a whole line, or a whole line is not read.
+// Fails when what a killed process wrote last is taken for a whole line, or a whole line is not
+// read.
 func TestReadLogs(t *testing.T) {
 	dir := t.TempDir()
 	log, err := OpenLog(dir, "h", func() int64 { return 5 })

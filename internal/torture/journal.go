@@ -1,9 +1,11 @@
-// Package torture checks what many hosts did against what they were promised. Handlers write down the stretches
-// of time in which their own run said that it was valid, into a Journal within one process, into a Log each if there are several; Examine knows
-// nothing else, least of all from the library.
+// Package torture checks what many hosts did against what they were promised. Handlers write down
+// the stretches of time in which their own run said that it was valid, into a Journal within one
+// process, into a Log each if there are several; Examine knows nothing else, least of all from the
+// library.
 //
-// What it cannot see: an overlap shorter than the time between two looks of a handler, a run that does not look while it works, and
-// anything that a process would have written in the 50 ms before it was killed.
+// What it cannot see: an overlap shorter than the time between two looks of a handler, a run that
+// does not look while it works, and anything that a process would have written in the 50 ms before
+// it was killed.
 package torture
 
 import (
@@ -12,8 +14,8 @@ import (
 	"time"
 )
 
-// A Stretch is a time in which one run was valid, as its handler saw it: it asked at First and at Last, and often in
-// between.
+// A Stretch is a time in which one run was valid, as its handler saw it: it asked at First and at
+// Last, and often in between.
 type Stretch struct {
 	Timer string
 	Slot  int
@@ -43,8 +45,8 @@ func (j *Journal) All() []Stretch {
 	return slices.Clone(j.stretches)
 }
 
-// maxGap is how long a handler may be out of sight and its stretch still be one: longer, and nobody knows whether it was
-// valid in between.
+// maxGap is how long a handler may be out of sight and its stretch still be one: longer, and nobody
+// knows whether it was valid in between.
 const maxGap = 60 * time.Millisecond
 
 // Witness follows a run as long as it is valid and watching is true, and writes its stretches down.

@@ -10,8 +10,9 @@ import (
 	"path/filepath"
 )
 
-// A Line is one entry of a log. Every process has a log of its own and appends each line with one write, so that what it wrote
-// outlives a kill -9. Its instants are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+// A Line is one entry of a log. Every process has a log of its own and appends each line with one
+// write, so that what it wrote outlives a kill -9. Its instants are nanoseconds of CLOCK_MONOTONIC,
+// which all processes of a machine share.
 type Line struct {
 	Kind string `json:"k"`
 	Host string `json:"host"` // one life of one process
@@ -20,7 +21,8 @@ type Line struct {
 	// Begin, and Born for the limits.
 	Timers []TimerLine `json:"timers,omitempty"`
 
-	// Seen: the run's own check was true at First, at Last, and now and then in between. Degraded: the same for a run that said it was.
+	// Seen: the run's own check was true at First, at Last, and now and then in between. Degraded:
+	// the same for a run that said it was.
 	Timer string `json:"timer,omitempty"`
 	Slot  int    `json:"slot,omitempty"`
 	Fence int64  `json:"fence,omitempty"`

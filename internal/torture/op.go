@@ -13,6 +13,7 @@ type Op struct {
 	Call   int64  `json:"call"`
 	Return int64  `json:"return"`
 
-	// Until, of a call whose result is unknown, is when it cannot be carried out any more. 0: that is not known.
+	// Until, of a call whose result is unknown, is when it cannot be carried out any more. 0: that
+	// is not known.
 	Until int64 `json:"-"`
 }

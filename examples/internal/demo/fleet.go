@@ -60,7 +60,8 @@ type cutOff struct {
 	recovered time.Duration // until another host ran in that slot; 0: none did
 }
 
-// cutOneOff waits for a run to begin, cuts its host off, and waits for a run of another host in the same slot.
+// cutOneOff waits for a run to begin, cuts its host off, and waits for a run of another host in the
+// same slot.
 func (f *fleet) cutOneOff(ctx context.Context) (cutOff, error) {
 	victim, err := f.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
 	if err != nil {

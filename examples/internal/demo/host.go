@@ -16,7 +16,8 @@ const (
 	StoreTimeout = 500 * time.Millisecond
 )
 
-// A host is what one process of yours would be. It shares nothing with the other hosts but the store.
+// A host is what one process of yours would be. It shares nothing with the other hosts but the
+// store.
 type host struct {
 	wire       *wire
 	disconnect func() error

@@ -43,7 +43,8 @@ func (r *recorder) heading() {
 	fmt.Fprintf(r.out, "%s\n%s\n", strings.TrimRight(names, " "), strings.TrimRight(slots, " "))
 }
 
-// line prints who is in each slot, or was since the line before. A host that was cut off is in brackets.
+// line prints who is in each slot, or was since the line before. A host that was cut off is in
+// brackets.
 func (r *recorder) line() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

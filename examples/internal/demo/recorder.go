@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A recorder sees what the handlers see: each of them reports to it when it begins and when it has returned. It asks
-// tickslot for nothing but which slot and which tick a run has.
+// A recorder sees what the handlers see: each of them reports to it when it begins and when it has
+// returned. It asks tickslot for nothing but which slot and which tick a run has.
 type recorder struct {
 	began time.Time
 	out   io.Writer
@@ -67,8 +67,8 @@ func newRecorder(out io.Writer) *recorder {
 	return r
 }
 
-// watched makes a handler report. Its run counts as running until it has returned, whatever became of its lease: a host
-// that is cut off counts for as long as it really works.
+// watched makes a handler report. Its run counts as running until it has returned, whatever became
+// of its lease: a host that is cut off counts for as long as it really works.
 func (r *recorder) watched(host string, handler func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)

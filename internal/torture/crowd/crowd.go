@@ -1,5 +1,5 @@
-// Package crowd lets several hosts of one process fight for the slots of one name while a test breaks the store under them, and
-// watches what they were promised.
+// Package crowd lets several hosts of one process fight for the slots of one name while a test
+// breaks the store under them, and watches what they were promised.
 package crowd
 
 import (
@@ -25,8 +25,8 @@ const (
 	patience = 2500 * time.Millisecond
 )
 
-// A Crowd is hosts with four workers each, who take, hold and release slots for as long as the test lasts, now and then
-// for longer than their lease.
+// A Crowd is hosts with four workers each, who take, hold and release slots for as long as the test
+// lasts, now and then for longer than their lease.
 type Crowd struct {
 	t       *testing.T
 	opts    dlock.SessionOptions
@@ -143,7 +143,8 @@ func (c *Crowd) ValidAfter(acquired, seen time.Time) (n int) {
 	return n
 }
 
-// HeldThrough counts the stretches of a host that began before the instant and went on after its trust window.
+// HeldThrough counts the stretches of a host that began before the instant and went on after its
+// trust window.
 func (c *Crowd) HeldThrough(host string, cut time.Time) (n int) {
 	for _, s := range c.journal.All() {
 		if s.Host == host && s.First.Before(cut) && s.Last.After(cut.Add(c.TrustOf()+5*time.Millisecond)) {
@@ -153,8 +154,8 @@ func (c *Crowd) HeldThrough(host string, cut time.Time) (n int) {
 	return n
 }
 
-// Disperse ends the crowd and fails the test if there were ever more valid holders than slots, two in one slot, a fence that did not
-// grow, or a call that took longer than StoreTimeout.
+// Disperse ends the crowd and fails the test if there were ever more valid holders than slots, two
+// in one slot, a fence that did not grow, or a call that took longer than StoreTimeout.
 func (c *Crowd) Disperse() {
 	c.t.Helper()
 	close(c.stop)

@@ -26,7 +26,8 @@ const (
 	round = 2 * time.Second
 )
 
-// A client calls the store itself, with leases so short that it often has them no more, and writes down what it was told.
+// A client calls the store itself, with leases so short that it often has them no more, and writes
+// down what it was told.
 type client struct {
 	number int
 	door   *door
@@ -99,14 +100,16 @@ func (c *client) turn() {
 	}
 }
 
-// giveUp releases what the store may have granted, and lets some time pass: a network that is down answers at once, and each call of which
-// nobody knows whether it was carried out doubles what there is to check.
+// giveUp releases what the store may have granted, and lets some time pass: a network that is down
+// answers at once, and each call of which nobody knows whether it was carried out doubles what
+// there is to check.
 func (c *client) giveUp(g dlock.Grant) {
 	c.release(g)
 	sleep(300*time.Millisecond, 600*time.Millisecond)
 }
 
-// hold works for a while, now and then for longer than the lease lasts: nothing else shows whether a store looks at tokens.
+// hold works for a while, now and then for longer than the lease lasts: nothing else shows whether
+// a store looks at tokens.
 func (c *client) hold() {
 	if mrand.IntN(5) == 0 {
 		sleep(clientTTL, clientTTL*3/2)

@@ -11,7 +11,8 @@ import (
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
-// Fails when a plan depends on anything but its seed, or half an hour of it leaves out a fault or names one that nobody knows how to do.
+// Fails when a plan depends on anything but its seed, or half an hour of it leaves out a fault or
+// names one that nobody knows how to do.
 func TestPlan(t *testing.T) {
 	all := map[string]bool{}
 	for kind, faults := range storeFaults {
@@ -44,7 +45,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Fails when a torture that did next to nothing passes, or one that did enough does not, or a violation does.
+// Fails when a torture that did next to nothing passes, or one that did enough does not, or a
+// violation does.
 func TestTooWeak(t *testing.T) {
 	weak := report{}
 	weak.judge(nil, torture.Rules{TTL: time.Second})
@@ -80,7 +82,8 @@ func TestTooWeak(t *testing.T) {
 	}
 }
 
-// Fails when an unknown call is given up before a fault that may hold it has ended, or for the faults of others.
+// Fails when an unknown call is given up before a fault that may hold it has ended, or for the
+// faults of others.
 func TestCarriedOut(t *testing.T) {
 	s := int64(time.Second)
 	fault := func(target string, from, to int64) torture.Line {

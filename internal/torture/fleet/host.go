@@ -23,11 +23,12 @@ import (
 )
 
 const (
-	// look is how often a handler asks whether its run is valid, and piece how often it writes that down: what is not written
-	// when it is killed is lost.
+	// look is how often a handler asks whether its run is valid, and piece how often it writes that
+	// down: what is not written when it is killed is lost.
 	look  = 5 * time.Millisecond
 	piece = 50 * time.Millisecond
-	// gap is how long a handler may be out of sight: longer, and nobody knows whether it was valid in between.
+	// gap is how long a handler may be out of sight: longer, and nobody knows whether it was valid
+	// in between.
 	gap = 60 * time.Millisecond
 	// statusEvery is how often a host says how its ticks stand.
 	statusEvery = 100 * time.Millisecond
@@ -235,7 +236,8 @@ type witness struct {
 	accused bool
 }
 
-// look asks once. What it learns holds for the moment before it asked: a run that is valid has been so since it began.
+// look asks once. What it learns holds for the moment before it asked: a run that is valid has been
+// so since it began.
 func (w *witness) look() {
 	lost := w.ctx.Err() != nil && errors.Is(context.Cause(w.ctx), dlock.ErrLost)
 	if fence := int64(w.r.Fence()); fence != w.line.Fence { // it went on without the store, and now has a slot, for which it claimed no tick
@@ -268,7 +270,8 @@ func (w *witness) look() {
 	}
 }
 
-// suspect counts how long the run has not been told. Time in which this process was stopped does not count.
+// suspect counts how long the run has not been told. Time in which this process was stopped does
+// not count.
 func (w *witness) suspect(untold bool, now int64) {
 	passed := min(time.Duration(now-w.looked), gap)
 	w.looked = now

@@ -319,8 +319,8 @@ func (r *report) linear(lines []torture.Line, rules torture.Rules) (examples []s
 // underWay is how long a request may be under way although nothing holds it up.
 const underWay = 2 * time.Second
 
-// carriedOut returns a function that says until when a call whose result is unknown may be carried out: a proxy or a store that was stopped delivers
-// later what it had.
+// carriedOut returns a function that says until when a call whose result is unknown may be carried
+// out: a proxy or a store that was stopped delivers later what it had.
 func carriedOut(lines []torture.Line) func(torture.Op) int64 {
 	var faults []torture.Line
 	for _, l := range lines {

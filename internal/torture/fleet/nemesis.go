@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// onTheWay is how long what a killed host had sent may take to reach the store and be carried out.
+	// onTheWay is how long what a killed host had sent may take to reach the store and be carried
+	// out.
 	onTheWay = 250 * time.Millisecond
-	// drainTime is how long a host may take to stop: its handlers may ignore everything for as long as MaxRunTime and a TTL.
+	// drainTime is how long a host may take to stop: its handlers may ignore everything for as long
+	// as MaxRunTime and a TTL.
 	drainTime = 20 * time.Second
 )
 
@@ -213,8 +215,8 @@ func (t *tormentor) restart(m *member) error {
 	return errors.Join(err, t.begin(m))
 }
 
-// setUp passes an error on, unless it is that the host found the store set up wrongly when it began: then it is to
-// end at once, and whoever watches over it starts it again.
+// setUp passes an error on, unless it is that the host found the store set up wrongly when it
+// began: then it is to end at once, and whoever watches over it starts it again.
 func setUp(err error) error {
 	if err != nil && strings.Contains(err.Error(), "can serve no timer") {
 		return nil
@@ -277,8 +279,8 @@ func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
 	return nil
 }
 
-// freed looks whether the slots of a host that was killed are free one TTL later. A store that was hurt meanwhile may have got
-// what the host had sent later than that.
+// freed looks whether the slots of a host that was killed are free one TTL later. A store that was
+// hurt meanwhile may have got what the host had sent later than that.
 func (t *tormentor) freed(holder string, killed time.Time) {
 	since := mono()
 	time.Sleep(time.Until(killed.Add(t.timing.TTL + onTheWay)))
@@ -392,7 +394,8 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment does what is planned, and then leaves everybody in peace for as long as it takes until all timers must run again. It returns when that was.
+// torment does what is planned, and then leaves everybody in peace for as long as it takes until
+// all timers must run again. It returns when that was.
 func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Duration) (settled int64) {
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(length))

@@ -17,7 +17,8 @@ import (
 // watched is how many leases look on while a node hangs.
 const watched = 60
 
-// nodeStop has a master and its replica hang, so that nobody takes over, and looks whether leases on the other nodes were lost by it.
+// nodeStop has a master and its replica hang, so that nobody takes over, and looks whether leases
+// on the other nodes were lost by it.
 func (s *clusterStore) nodeStop(master *redistest.Server, length time.Duration) (err error) {
 	d, err := open(s.spec(nil), s.timing())
 	if err != nil {

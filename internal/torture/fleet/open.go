@@ -49,7 +49,8 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 func open(spec StoreSpec, timing Timing) (*door, error) {
-	// Servers have just started: the quarantine is as short as the leases, or the first half minute would be idle.
+	// Servers have just started: the quarantine is as short as the leases, or the first half minute
+	// would be idle.
 	opts := redislock.Options{QuarantineTTL: max(timing.TTL, clientTTL)}
 	switch spec.Kind {
 	case "redis":

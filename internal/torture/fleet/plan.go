@@ -23,8 +23,8 @@ func (f fault) String() string {
 	return fmt.Sprintf("%8s  %-10s %-20s %v", f.At.Round(time.Millisecond), f.Target, f.Kind, f.For.Round(time.Millisecond))
 }
 
-// What can be done to a host, to its network, and to each kind of store: first comes what endangers leases most, so that it is done
-// however short the torture is.
+// What can be done to a host, to its network, and to each kind of store: first comes what endangers
+// leases most, so that it is done however short the torture is.
 var (
 	hostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain", "wall_clock_jump", "handler_panic", "handler_hang", "handler_ignore"}
 	netFaults  = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_fading", "net_fading", "net_stranded", "net_replies_lost", "pool_exhausted"}

@@ -13,8 +13,9 @@ import (
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
-// Three sentinels, two servers. After a failover the old master is alive and takes itself for the master for about ten seconds, or for as long as the sentinels
-// cannot reach it. No run may be valid beyond the limit all the same; a tick may start again.
+// Three sentinels, two servers. After a failover the old master is alive and takes itself for the
+// master for about ten seconds, or for as long as the sentinels cannot reach it. No run may be
+// valid beyond the limit all the same; a tick may start again.
 type sentinelStore struct{ *redistest.Sentinel }
 
 func (s *sentinelStore) timing() Timing {

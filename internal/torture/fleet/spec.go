@@ -72,7 +72,8 @@ func timers(timing Timing, small bool) []torture.TimerLine {
 // local says which timers run without the store, too.
 func local(i int) bool { return i%4 == 3 }
 
-// mono reads CLOCK_MONOTONIC, which all processes of a machine share. Go's own readings are relative to the start of a process.
+// mono reads CLOCK_MONOTONIC, which all processes of a machine share. Go's own readings are
+// relative to the start of a process.
 func mono() int64 {
 	const clockMonotonic = 1
 	var ts syscall.Timespec

@@ -23,9 +23,11 @@ type store interface {
 	timing() Timing
 	// targets are the addresses that proxies are to be put in front of.
 	targets() []string
-	// spec says how to get there, through proxies in the order of targets, or directly if there are none.
+	// spec says how to get there, through proxies in the order of targets, or directly if there are
+	// none.
 	spec(via []string) StoreSpec
-	// hurt does one of storeFaults and returns when it is over. mark tells from when until when leases may have been forgotten.
+	// hurt does one of storeFaults and returns when it is over. mark tells from when until when
+	// leases may have been forgotten.
 	hurt(f fault, mark func(kind string, from int64)) error
 	close()
 }
@@ -123,8 +125,8 @@ func stopped(s *servertest.Server, length time.Duration) error {
 	return s.Resume()
 }
 
-// A Redis Cluster: its replication is asynchronous, so that a failover may forget what was granted last, and a master that was stopped
-// goes on granting for a moment when it is resumed.
+// A Redis Cluster: its replication is asynchronous, so that a failover may forget what was granted
+// last, and a master that was stopped goes on granting for a moment when it is resumed.
 type clusterStore struct{ *redistest.Cluster }
 
 func (s *clusterStore) timing() Timing {

@@ -15,9 +15,10 @@ import (
 	"unsafe"
 )
 
-// A wallClock lets this process, and no other, see a wall clock that was set. Go asks the kernel's vDSO for the time and never the C
-// library, so that libfaketime cannot do it, and a time namespace has no wall clock of its own. What is left is the vDSO itself,
-// of which every process has a copy once it writes to it: here its clock_gettime becomes a jump to a system call whose answer for
+// A wallClock lets this process, and no other, see a wall clock that was set. Go asks the kernel's
+// vDSO for the time and never the C library, so that libfaketime cannot do it, and a time namespace
+// has no wall clock of its own. What is left is the vDSO itself, of which every process has a copy
+// once it writes to it: here its clock_gettime becomes a jump to a system call whose answer for
 // CLOCK_REALTIME is moved. Other clocks are left alone.
 type wallClock struct{ offset *atomic.Int64 } // seconds
 

@@ -1,7 +1,9 @@
-// Package linear checks, with porcupine, that what clients saw of a lock can be explained by one order of all their calls,
-// with leases that end when they must and not before. It looks at one name at a time.
+// Package linear checks, with porcupine, that what clients saw of a lock can be explained by one
+// order of all their calls, with leases that end when they must and not before. It looks at one
+// name at a time.
 //
-// It does not know who waited for whom: a store that refuses although a slot is free is found only if nothing else explains it.
+// It does not know who waited for whom: a store that refuses although a slot is free is found only
+// if nothing else explains it.
 package linear
 
 import (
@@ -23,7 +25,8 @@ const (
 	forget = "forget" // everything
 )
 
-// How far a store's clock may be from ours in what it measures, and how late it may find out that a lease has ended.
+// How far a store's clock may be from ours in what it measures, and how late it may find out that a
+// lease has ended.
 const (
 	early = 2 * time.Millisecond
 	late  = 60 * time.Millisecond
@@ -61,7 +64,8 @@ var model = porcupine.NondeterministicModel{
 	},
 }
 
-// step returns the states that a call with that result can lead to; none, if there is no such result.
+// step returns the states that a call with that result can lead to; none, if there is no such
+// result.
 func step(s state, op torture.Op) []state {
 	held := s.find(op.Token)
 	me := slot{op.Token, op.ID}
@@ -137,8 +141,8 @@ type Span struct{ From, To int64 }
 // Verdict is "ok", "illegal", or "unknown" if the time did not suffice to tell.
 type Verdict string
 
-// Check looks at the calls to one name, whose leases last ttl. A call whose result is unknown may have been carried out at any time
-// until its Until, or never.
+// Check looks at the calls to one name, whose leases last ttl. A call whose result is unknown may
+// have been carried out at any time until its Until, or never.
 func Check(ops []torture.Op, ttl time.Duration, forgets []Span, patience time.Duration) Verdict {
 	var history []porcupine.Operation
 	add := func(op torture.Op, from, to int64) {

@@ -14,7 +14,8 @@ func op(id int64, what, token, result string, from, to int64) torture.Op {
 	return torture.Op{ID: id, Client: int(id), Op: what, Name: "a", Slots: 1, Token: token, Result: result, Call: from * ms, Return: to * ms}
 }
 
-// Fails when any of the rules of step is left out, or an unknown call is taken for one that was not carried out.
+// Fails when any of the rules of step is left out, or an unknown call is taken for one that was not
+// carried out.
 func TestCheck(t *testing.T) {
 	const ttl = 100 * time.Millisecond
 	for _, c := range []struct {

@@ -28,8 +28,8 @@ type output struct {
 	SlotRecoveredMS int64 `json:"slot_recovered_ms"`
 }
 
-// Check plays the demonstration, and checks what it says of itself: the limits were reached and kept, and the slot of the host
-// that was cut off came back.
+// Check plays the demonstration, and checks what it says of itself: the limits were reached and
+// kept, and the slot of the host that was cut off came back.
 func Check(t *testing.T, run func(ctx context.Context, args []string, stdout, stderr io.Writer) int, hosts int, args ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
