@@ -1,7 +1,7 @@
 // Package billing stands for your own code: it has two timers. What it is here for are its tests,
 // which show how to test timers of yours.
 //
-//   - memory_test.go: with a store in memory and virtual time, in which a week passes in milliseconds. Start there.
+//   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment. Start there.
 //   - outage_test.go: what your code does when the store is down.
 //   - redis_test.go: with a Redis inside the test, for what depends on the store that you use.
 package billing
