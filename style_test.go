@@ -108,7 +108,6 @@ func TestCommentsAreNarrow(t *testing.T) {
 // Fails when a constant loses its prefix.
 func TestConstantsCarryTheirType(t *testing.T) {
 	t.Parallel()
-	exceptions := map[string]bool{"FirstCome": true, "LeastRecent": true} // to be taken out when they are renamed
 	words := regexp.MustCompile(`[A-Z][a-z]*`)
 	for path := range goFiles(t) {
 		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "internal/") || strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "benchmarks/") {
@@ -133,7 +132,7 @@ func TestConstantsCarryTheirType(t *testing.T) {
 				}
 				for _, name := range spec.Names {
 					prefixed := slices.ContainsFunc(words.FindAllString(typ, -1), func(word string) bool { return strings.HasPrefix(name.Name, word) })
-					if name.IsExported() && ast.IsExported(typ) && !prefixed && !exceptions[name.Name] {
+					if name.IsExported() && ast.IsExported(typ) && !prefixed {
 						t.Errorf("%s: %s of type %s: begin its name with a word of its type's", path, name.Name, typ)
 					}
 				}

@@ -140,7 +140,7 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	degraded = e.timer.OnStoreDown == StoreDownRunLocal
 	if degraded && !d.storeDown {
 		s.say(slog.LevelDebug, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
-			"timer", e.timer.Name, "max_per_host", e.timer.MaxPerHost, "err", err)
+			"timer", e.timer.Name, "max_per_host", limitText(e.timer.MaxPerHost), "err", err)
 	}
 	d.storeDown = true
 	return degraded

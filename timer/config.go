@@ -122,14 +122,14 @@ func (t Timer) check(fleet bool) error {
 	}
 	inFleet, onHost := limit("MaxConcurrency", t.MaxConcurrency), limit("MaxPerHost", t.MaxPerHost)
 	limit("MaxPerTick", t.MaxPerTick)
-	if concurrency := max(t.MaxConcurrency, 1); inFleet && onHost && t.MaxPerHost > concurrency && t.MaxPerHost != NoLimit {
+	if concurrency := max(limitOf(t.MaxConcurrency), 1); inFleet && onHost && t.MaxPerHost > concurrency && t.MaxPerHost != NoLimit {
 		fault("MaxPerHost", "%d is more than MaxConcurrency (%d), which one host cannot exceed either: lower it, or raise MaxConcurrency", t.MaxPerHost, concurrency)
 	}
-	if t.MaxRunTime < 0 {
-		fault("MaxRunTime", "%v is negative: use a positive duration, or 0 for %v", t.MaxRunTime, DefaultMaxRunTime)
+	if t.MaxRunTime < 0 && t.MaxRunTime != NoLimit {
+		fault("MaxRunTime", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.MaxRunTime, DefaultMaxRunTime)
 	}
-	t.Retry.check(t.MaxRunTime, fault)
-	if t.AlarmAfter < 0 {
+	t.Retry.check(timeOf(t.MaxRunTime), fault)
+	if t.AlarmAfter < 0 && t.AlarmAfter != NoLimit {
 		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter, DefaultAlarmAfter)
 	}
 	for i, b := range t.Blackouts {
@@ -143,8 +143,8 @@ func (t Timer) check(fleet bool) error {
 	if t.CatchUp.Policy == CatchUpOnce && t.Schedule == nil {
 		fault("CatchUp.Policy", "a timer without a Schedule misses nothing: take it out, or set a Schedule")
 	}
-	if t.CatchUp.Window < 0 {
-		fault("CatchUp.Window", "%v is negative: use a positive duration, or 0 for %v", t.CatchUp.Window, DefaultCatchUpWindow)
+	if t.CatchUp.Window < 0 && t.CatchUp.Window != NoLimit {
+		fault("CatchUp.Window", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.CatchUp.Window, DefaultCatchUpWindow)
 	}
 	if !(t.Delay.Jitter >= 0 && t.Delay.Jitter <= maxJitter) { // NaN, too
 		fault("Delay.Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Delay.Jitter, maxJitter)

@@ -108,12 +108,12 @@ func ExampleScheduler_Trigger() {
 // All faults come back at once, in words that say how to mend each.
 func ExampleNew_faults() {
 	_, err := timer.New(timer.Config{},
-		timer.Timer{Name: "a", MaxConcurrency: -1, Run: func(context.Context) error { return nil }},
+		timer.Timer{Name: "a", MaxConcurrency: -2, Run: func(context.Context) error { return nil }},
 		timer.Timer{Name: "b", Schedule: schedule.Every(0)},
 	)
 	fmt.Println(err)
 	// Output:
-	// timer "a": MaxConcurrency: -1 is negative: use 1 to 10000, 0 for the default, or timer.NoLimit
+	// timer "a": MaxConcurrency: -2 is negative: use 1 to 10000, 0 for the default, or timer.NoLimit
 	// timer "b": Run: it is nil: set the function that does the work
 	// timer "b": Schedule: Every(0s): the period must be at least 1ms
 }

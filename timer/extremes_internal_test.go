@@ -24,13 +24,13 @@ func nothing(context.Context) error { return nil }
 func TestMissedWindowsOfAnyLength(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	for _, window := range []time.Duration{1, time.Second, 4 * time.Second, 136 * 365 * 24 * time.Hour, longest / 4, longest/4 + 1, longest - 1, NoLimit} {
+	for _, window := range []time.Duration{1, time.Second, 4 * time.Second, 136 * 365 * 24 * time.Hour, longest / 4, longest/4 + 1, longest - 1, longest, NoLimit} {
 		for _, past := range []time.Duration{0, time.Minute, 100 * 365 * 24 * time.Hour} {
 			at := []time.Time{now.Add(24 * time.Hour)}
 			want := time.Time{}
 			if past > 0 {
 				at = append(at, now.Add(-past))
-				if past <= window {
+				if past <= timeOf(window) {
 					want = schedule.RoundUp(now.Add(-past))
 				}
 			}
@@ -58,7 +58,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 //
 // Fails when MaxRunTime is multiplied.
 func TestMaxRunTimesOfAnyLength(t *testing.T) {
-	for _, most := range []time.Duration{time.Hour, longest / 3 * 2, longest/3*2 + 2, longest - 1, NoLimit} {
+	for _, most := range []time.Duration{time.Hour, longest / 3 * 2, longest/3*2 + 2, longest - 1, longest, NoLimit} {
 		synctest.Test(t, func(t *testing.T) {
 			var log strings.Builder
 			store := memlock.New()
@@ -68,7 +68,7 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := s.entries["a"]
-			for _, since := range []time.Duration{0, time.Minute, min(most, longest/3*2)} {
+			for _, since := range []time.Duration{0, time.Minute, min(timeOf(most), longest/3*2)} {
 				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
 			}
 			if most == time.Hour {

@@ -19,7 +19,7 @@ func (e *entry) limit() int {
 
 // claim is the claim of a tick, as the store is asked for it. ok is false if none is to be claimed.
 func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
-	if t.at == 0 || e.timer.MaxPerTick == NoLimit {
+	if t.at == 0 || e.timer.MaxPerTick == unlimited {
 		return tick, false
 	}
 	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: e.timer.MaxPerTick, Schedule: e.id}
@@ -39,11 +39,13 @@ func (e *entry) hostLimit() int {
 
 // shared reports whether a timer's limits are kept in the store.
 func (s *Scheduler) shared(e *entry) bool {
-	return s.session != nil && !e.timer.LocalOnly && !(e.timer.unlimited() && e.limit() == NoLimit)
+	return s.session != nil && !e.timer.LocalOnly && !(e.timer.limitsNothing() && e.limit() == unlimited)
 }
 
 // slots is how many the timer has in the store.
 func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }
 
-// unlimited: there is nothing that the store could keep.
-func (t Timer) unlimited() bool { return t.MaxConcurrency == NoLimit && t.MaxPerTick == NoLimit }
+// limitsNothing: there is nothing that the store could keep.
+func (t Timer) limitsNothing() bool {
+	return t.MaxConcurrency == unlimited && t.MaxPerTick == unlimited
+}

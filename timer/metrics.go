@@ -240,7 +240,7 @@ func (w *series) send(ch chan<- prometheus.Metric) {
 
 // boundValue is above every limit where there is none, or it is not known: an alert that compares the two goes off.
 func boundValue(bound int) float64 {
-	if bound == NoLimit || bound == 0 {
+	if bound == unlimited || bound == 0 {
 		return math.Inf(1)
 	}
 	return float64(bound)

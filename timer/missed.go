@@ -62,7 +62,7 @@ func (s *Scheduler) lastMissed(e *entry, now time.Time) dueTick {
 // lastCome returns the latest tick to which this host would have come by now; the zero time: none that is made up for.
 func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
 	window := e.catchUpWindow()
-	if e.timer.Schedule == nil || window == 0 || s.session == nil || e.timer.LocalOnly || e.timer.MaxPerTick == NoLimit {
+	if e.timer.Schedule == nil || window == 0 || s.session == nil || e.timer.LocalOnly || e.timer.MaxPerTick == unlimited {
 		return time.Time{}
 	}
 	reached := now.Add(-e.spread(s.config.Holder))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +82,7 @@ func (s *Scheduler) resolvedOf(t Timer) resolved {
 }
 
 func (r resolved) args() []any {
-	args := []any{"max_concurrency", limitText(r.concurrency), "max_per_tick", limitText(r.perTick), "max_per_host", limitText(r.perHost), "max_run_time", r.runTime}
+	args := []any{"max_concurrency", limitText(r.concurrency), "max_per_tick", limitText(r.perTick), "max_per_host", limitText(r.perHost), "max_run_time", timeText(r.runTime)}
 	if r.shared {
 		args = append(args, "on_store_down", r.storeDown.String())
 	} else {
@@ -91,8 +92,15 @@ func (r resolved) args() []any {
 }
 
 func limitText(limit int) string {
-	if limit == NoLimit {
+	if limit == unlimited {
 		return "none"
 	}
 	return strconv.Itoa(limit)
+}
+
+func timeText(limit time.Duration) string {
+	if limit == math.MaxInt64 {
+		return "none"
+	}
+	return limit.String()
 }

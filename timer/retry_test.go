@@ -621,7 +621,7 @@ func TestI11RetryFaults(t *testing.T) {
 		`timer "a": Retry.MaxAttempts: it is not set`:                                    {Retry: timer.Retry{FirstWait: time.Second}},
 		`timer "a": Retry.FirstWait: -2ns is negative`:                                   {Retry: timer.Retry{MaxAttempts: 2, FirstWait: -2}},
 		`timer "a": Retry.MaxWait: -3ns is negative`:                                     {Retry: timer.Retry{MaxAttempts: 2, MaxWait: -3}},
-		`timer "a": Retry.MaxWait: 2562047h47m16.854775807s is more than 24h0m0s`:        {Retry: timer.Retry{MaxAttempts: 2, MaxWait: timer.NoLimit}},
+		`timer "a": Retry.MaxWait: 2562047h47m16.854775807s is more than 24h0m0s`:        {Retry: timer.Retry{MaxAttempts: 2, MaxWait: 1<<63 - 1}},
 		`timer "a": Retry.MaxWait: 1s is less than FirstWait (2s)`:                       {Retry: timer.Retry{MaxAttempts: 2, FirstWait: 2 * time.Second, MaxWait: time.Second}},
 		`timer "a": Retry.FirstWait: 1s is not shorter than MaxRunTime (1s)`:             {Retry: timer.Retry{MaxAttempts: 2}, MaxRunTime: time.Second},
 		`timer "a": Retry.FirstWait: 1h0m0s is not shorter than MaxRunTime (1h0m0s)`:     {Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Hour}},

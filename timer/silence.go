@@ -71,7 +71,7 @@ func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
 
 // says returns what there is to complain about, or nil.
 func (q *silence) says(t Timer, failed Outcome, holder dlock.Holder) error {
-	if t.AlarmAfter == NoLimit || int(q.ticks) < t.AlarmAfter {
+	if t.AlarmAfter == unlimited || int(q.ticks) < t.AlarmAfter {
 		return nil
 	}
 	last := "ever, as far as this host knows"

@@ -52,7 +52,7 @@ type TimerStatus struct {
 	Running           []RunStatus       // by start
 	Last              *RunResult        // the run that ended last; nil: none
 	Degraded          bool              // it runs, or would run, without the store
-	MaxConcurrency    int               // as it is in force: the override, or as in the code, defaults filled in
+	MaxConcurrency    int               // as it is in force: the override, or as in the code, defaults filled in; NoLimit: none, as below
 	MaxPerTick        int
 	MaxPerHost        int
 	EffectiveLimit    int          // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback; 0: not known, as Hosts
@@ -113,7 +113,7 @@ func (s *Scheduler) Status() Status {
 		for _, e := range batch {
 			if s.named(e.timer.Name) == e { // still
 				t := e.status()
-				t.EffectiveLimit = s.bound(e)
+				t.EffectiveLimit = shown(s.bound(e))
 				st.Timers = append(st.Timers, t)
 			}
 		}
@@ -124,7 +124,8 @@ func (s *Scheduler) Status() Status {
 }
 
 func (e *entry) status() TimerStatus {
-	t := TimerStatus{Name: e.timer.Name, Removed: e.gone, MaxConcurrency: e.limit(), MaxPerTick: e.timer.MaxPerTick, MaxPerHost: e.hostLimit()}
+	t := TimerStatus{Name: e.timer.Name, Removed: e.gone, MaxConcurrency: shown(e.limit()),
+		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
 	if e.next != 0 {
 		t.Next = time.UnixMicro(e.next)
 	}
@@ -162,8 +163,8 @@ func (s *Scheduler) bound(e *entry) int {
 	switch {
 	case s.session == nil || !e.fallback() && !e.timer.LocalOnly:
 		return e.limit()
-	case limit == NoLimit:
-		return NoLimit
+	case limit == unlimited:
+		return unlimited
 	default:
 		return s.hosts * limit // 0: not known
 	}

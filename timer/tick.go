@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A tick is its scheduled instant, the same on every host. When a host comes to it is another matter: Delay
-// delay it, a host may have been asleep, or stand back for others.
+// A tick is its scheduled instant, the same on every host. When a host comes to it is another matter: Delay moves
+// it, a host may have been asleep, or stand back for others.
 
 // A dueTick is a tick on its way through the doors.
 type dueTick struct {

@@ -9,8 +9,36 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// NoLimit turns a limit off. As a duration, for MaxRunTime and CatchUp.Window, it is 292 years where an int has 64 bits.
-const NoLimit = math.MaxInt
+// NoLimit turns a limit off: a number of runs, MaxRunTime, CatchUp.Window, or AlarmAfter.
+const NoLimit = -1
+
+// unlimited is what NoLimit becomes once the settings were checked, so that limits can be compared. What is shown to others
+// says NoLimit again: see shown.
+const unlimited = math.MaxInt
+
+// limitOf is a limit of the settings as the scheduler reckons with it.
+func limitOf(setting int) int {
+	if setting == NoLimit {
+		return unlimited
+	}
+	return setting
+}
+
+// shown is a limit as Status tells it.
+func shown(limit int) int {
+	if limit == unlimited {
+		return NoLimit
+	}
+	return limit
+}
+
+// timeOf is the same for a limit of time.
+func timeOf(setting time.Duration) time.Duration {
+	if setting == NoLimit {
+		return math.MaxInt64
+	}
+	return setting
+}
 
 const (
 	// MaxNameLen is the longest Name of a timer, in bytes.
@@ -44,7 +72,7 @@ type Timer struct {
 	MaxPerHost int
 
 	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its slot is no longer
-	// renewed. It has nothing to do with how fast the slot of a dead host comes back, which is Config.TTL. Default 1 h.
+	// renewed. It has nothing to do with how fast the slot of a dead host comes back, which is Config.TTL. NoLimit: as long as it takes. Default 1 h.
 	MaxRunTime time.Duration
 
 	// Blackouts are times in which the timer starts nothing by its schedule: ticks that this host comes to in one are skipped. Trigger does
@@ -90,7 +118,7 @@ type CatchUp struct {
 	// Policy says which of them run. Default CatchUpOnce for calendars (Cron, Daily, At), CatchUpSkip for all other schedules.
 	Policy CatchUpPolicy
 
-	// Window is how old a missed tick may be that CatchUpOnce still runs. Default 1 h.
+	// Window is how old a missed tick may be that CatchUpOnce still runs. NoLimit: however old. Default 1 h.
 	Window time.Duration
 }
 
@@ -133,8 +161,10 @@ func (p StoreDownPolicy) String() string {
 	}
 }
 
-// withDefaults fills in what is not set. The fields must have been checked.
+// withDefaults fills in what is not set, and puts unlimited for NoLimit. The fields must have been checked.
 func (t Timer) withDefaults() Timer {
+	t.MaxConcurrency, t.MaxPerTick, t.MaxPerHost = limitOf(t.MaxConcurrency), limitOf(t.MaxPerTick), limitOf(t.MaxPerHost)
+	t.AlarmAfter, t.MaxRunTime, t.CatchUp.Window = limitOf(t.AlarmAfter), timeOf(t.MaxRunTime), timeOf(t.CatchUp.Window)
 	if t.MaxConcurrency == 0 {
 		t.MaxConcurrency = 1
 	}

@@ -65,6 +65,9 @@ func (f fleet) load() (l load) {
 	running := 0.0
 	for _, k := range f.kinds {
 		T, I, N, M, P, R := float64(k.number), k.every.Seconds(), float64(k.slots), float64(k.perTick), float64(k.perHost), k.work.Seconds()
+		if k.perTick == timer.NoLimit {
+			M = math.Inf(1)
+		}
 		K := max(1, math.Ceil(R/I))   // ticks of which a run keeps its slot from the others
 		G := min(M, H, min(N, H*P)/K) // runs that a tick starts
 		B := 0.0                      // hosts that do not ask, as they have P runs: not more than this

@@ -1,0 +1,35 @@
+package timer_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// NoLimit is what people see where there is no limit: no number that looks like one.
+//
+// Fails when Status, or the line that tells of a new timer, shows the number that stands for NoLimit inside.
+func TestNoLimitIsShownAsSuch(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	job := timer.Timer{
+		Name: "a", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, MaxPerHost: timer.NoLimit,
+		MaxRunTime: timer.NoLimit, AlarmAfter: timer.NoLimit, Run: nop,
+	}
+	s, err := timer.New(timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts, _ := s.Status().Timer("a")
+	if ts.MaxConcurrency != timer.NoLimit || ts.MaxPerTick != timer.NoLimit || ts.MaxPerHost != timer.NoLimit || ts.EffectiveLimit != timer.NoLimit {
+		t.Errorf("%+v: want NoLimit", ts)
+	}
+	for _, want := range []string{"max_concurrency=none", "max_per_tick=none", "max_per_host=none", "max_run_time=none"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("want %s in %s", want, log.String())
+		}
+	}
+}
