@@ -96,7 +96,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "driver retries on",
-		edits: []edit{{"dlock/redislock/pool.go",
+		edits: []edit{{"internal/rediskit/pool.go",
 			"o.MaxRetries = -1   // a",
 			"o.MaxRetries = 3 // a"}},
 		layer: redis("^TestDriverRepeatsNothing$"),
@@ -158,7 +158,7 @@ var mutants = []mutant{
 	{
 		name: "rejoin without adopting",
 		edits: []edit{{"timer/rejoin.go",
-			"if r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil && (",
+			"if r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil && (",
 			"if false && ("}},
 		layer: timers("^TestI1RejoinWithoutOverrun$"),
 		says:  "while another of its own goes on without a slot",
@@ -166,21 +166,21 @@ var mutants = []mutant{
 	{
 		name: "release before return",
 		edits: []edit{{"timer/run.go",
-			"\terr, panicked = call(&r.ctx, e.timer.Run)\n",
+			"\terr, panicked = call(r.ctx, e.timer.Run)\n",
 			`	type end struct {
 		err      error
 		panicked bool
 	}
 	returned := make(chan end, 1)
 	go func() {
-		err, panicked := call(&r.ctx, e.timer.Run)
+		err, panicked := call(r.ctx, e.timer.Run)
 		returned <- end{err, panicked}
 	}()
 	select {
 	case end := <-returned:
 		err, panicked = end.err, end.panicked
 	case <-r.ctx.Done():
-		err = context.Cause(&r.ctx)
+		err = context.Cause(r.ctx)
 	}
 `}},
 		layer: timers("^TestI8StuckHandlerIsNamedAndItsSlotExpires$"),
