@@ -9,36 +9,11 @@ import (
 	"unicode/utf16"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 )
 
-// A change is a dlock.Update as a database takes it.
-type updateRow struct {
-	resource string
-	pause    *int64 // µs from now; 0: resume; nil: as it is
-	paused   string // who did it, and why: see originText
-	limit    *int   // slots; -1: as requests declare; nil: as it is
-	limited  string
-	trigger  string // ask for a run; "": do not
-}
-
-// ordersJSON is what a database tells of a name, if it knows it. Times are microseconds.
-type controlRow struct {
-	Resource  string `json:"n"`
-	Version   int64  `json:"version"` // 0: nothing was ever ordered
-	PauseLeft int64  `json:"left"`    // 0 or less: not paused
-	Paused    string `json:"paused"`  // who did it, and why: see originText
-	Limit     *int   `json:"limit"`   // null: as requests declare
-	Limited   string `json:"limited"`
-	At        *int64 `json:"at"`  // of the trigger, since 1970; null: there was none
-	Ago       int64  `json:"ago"` // how long ago that was
-	Trigger   string `json:"trigger"`
-	Tick      *int64 `json:"tick"` // the latest one claimed, since 1970; null: none
-	Host      string `json:"host"` // who claimed it last
-	PID       int    `json:"pid"`
-	ID        string `json:"id"`
-}
-
-// orderText is an order as the table keeps it: JSON in ASCII, which no character set of a connection can change.
+// originText is an origin as the table keeps it: JSON in ASCII, which no character set of a
+// connection can change.
 func originText(o dlock.Origin) string {
 	text, _ := json.Marshal(o) // two strings: nothing can be wrong with them
 	var b strings.Builder
@@ -54,7 +29,8 @@ func originText(o dlock.Origin) string {
 	return b.String()
 }
 
-// readOrder is the order in a text of orderText, or in one that somebody wrote into the table by hand: that is an order, too.
+// readOrigin is the origin in a text of originText, or in one that somebody wrote into the table by
+// hand: that is one, too.
 func readOrigin(text string) (o dlock.Origin) {
 	if json.Unmarshal([]byte(text), &o) != nil {
 		return dlock.Origin{By: text}
@@ -68,25 +44,25 @@ func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
 	if err != nil {
 		return err
 	}
-	row := updateRow{resource: resource}
+	row := dialect.Update{Resource: resource}
 	if c.Pause != nil {
 		left := micros(max(0, c.Pause.For))
-		row.pause, row.paused = &left, originText(c.Pause.Origin)
+		row.Pause, row.Paused = &left, originText(c.Pause.Origin)
 	}
 	if c.Limit != nil {
 		slots := max(-1, c.Limit.Slots)
-		row.limit, row.limited = &slots, originText(c.Limit.Origin)
+		row.Limit, row.Limited = &slots, originText(c.Limit.Origin)
 	}
 	if c.Trigger != nil {
-		row.trigger = originText(*c.Trigger)
+		row.Trigger = originText(*c.Trigger)
 	}
-	if err := s.db.update(ctx, row); err != nil {
+	if err := s.db.Update(ctx, row); err != nil {
 		return explain(err)
 	}
 	return nil
 }
 
-// ordered returns the resource that orders for a name are kept with: its semaphore's.
+// controlled returns the resource that overrides for a name are kept with: its semaphore's.
 func (s *Store) controlled(ctx context.Context, name string, err error) (string, error) {
 	if err == nil {
 		err = s.Check()
@@ -118,26 +94,27 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 			return nil, err
 		}
 	}
-	answer, err := s.db.inspect(ctx, asJSON(resources))
+	answer, err := s.db.Inspect(ctx, dialect.AsJSON(resources))
 	if err != nil {
 		return nil, explain(err)
 	}
-	var rows []controlRow
+	var rows []dialect.Control
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return nil, fmt.Errorf("%w: %w", errAnswer, err)
+		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
 	}
-	known := make(map[string]controlRow, len(rows))
+	known := make(map[string]dialect.Control, len(rows))
 	for _, r := range rows {
 		known[r.Resource] = r
 	}
 	list := make([]dlock.ControlState, len(names))
 	for i, name := range names {
-		list[i] = known[resources[i]].state(name)
+		list[i] = stateOf(known[resources[i]], name)
 	}
 	return list, nil
 }
 
-func (r controlRow) state(name string) dlock.ControlState {
+// stateOf is what the row of a name means.
+func stateOf(r dialect.Control, name string) dlock.ControlState {
 	o := dlock.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {
 		o.Pause = &dlock.Pause{Origin: readOrigin(r.Paused), For: duration(r.PauseLeft)}
@@ -163,7 +140,7 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 	if slot < 0 || slot >= dlock.MaxSlots {
 		return dlock.ErrNotHeld
 	}
-	held, err := s.db.revoke(ctx, resource, slot, int64(fence), originText(by))
+	held, err := s.db.Revoke(ctx, resource, slot, int64(fence), originText(by))
 	switch {
 	case err != nil:
 		return explain(err)

@@ -1,19 +1,17 @@
 package sqllock
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 )
 
 // DefaultTableName is the table of a store whose Options name none.
@@ -45,86 +43,15 @@ type Options struct {
 
 // Store implements dlock.DistributedLock, and dlock.Controller, on a table of an SQL database.
 type Store struct {
-	db        database
+	db        dialect.Database
 	prefix    string
 	retention time.Duration
 	fault     error
 	hostClock func() time.Time // nil: time.Now
 }
 
-// A database is what differs between them. Times cross it as microseconds.
-type database interface {
-	// String is "postgres", "mysql" …
-	String() string
-	// acquire takes a slot, and a start of a tick if there is one, in one atomic step.
-	acquire(ctx context.Context, a claim) (verdict, error)
-	// extend and release take the grants as JSON and answer for each: see grantJSON and answerJSON.
-	extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
-	release(ctx context.Context, grants string) (answers string, err error)
-	// list answers with the leases that have not ended, as JSON: see heldJSON.
-	list(ctx context.Context, resource string) (held string, err error)
-
-	// update changes the overrides of a name, in one atomic step.
-	update(ctx context.Context, c updateRow) error
-	// inspect takes a JSON list of resources, and answers about those it knows, as JSON: see controlRow.
-	inspect(ctx context.Context, resources string) (answers string, err error)
-	// revoke marks the lease of a slot, unless it is marked. It returns false if no lease with that fence is held.
-	revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error)
-
-	// schema is what Migrate executes, statement by statement.
-	schema() []string
-	migrate(ctx context.Context) error
-	// verify tells whether the tables are there as schema would have made them.
-	verify(ctx context.Context) error
-	// audit tells what endangers leases. now is this host's clock.
-	audit(ctx context.Context, now func() time.Time) (warnings []string, err error)
-	// cleanup looks at the limit rows that follow the row after, and deletes those that have been idle for longer than retention.
-	cleanup(ctx context.Context, retention int64, after row, limit int) (page, error)
-	close() error
-}
-
-// A claim is a dlock.Request as a database takes it.
-type claim struct {
-	resource string
-	slots    int // as requested; 0: mutex
-	token    string
-	ttl      int64
-	tick     *int64
-	max      int
-	missed   *int64 // when the tick came due, if it is claimed as one that nobody was there for
-	schedule int64  // of the tick
-	holder   dlock.Holder
-	wait     int64 // in milliseconds: no lock in the database is waited for any longer, see patience
-}
-
-// A verdict is the database's answer to a claim.
-type verdict struct {
-	reason   string // "ok", or a dlock.Reason
-	slot     int    // ok
-	fence    int64  // ok
-	declared int    // slots, as the latest grant declared them
-	success  int64  // µs since a grant was last released as succeeded; 0: unknown
-	// full: who has the lease that ends first. tick_taken: who claimed the tick last
-	holder dlock.Holder
-	since  int64 // µs: how long the holder has had it
-	ends   int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
-	// ok: whoever had the slot before did not release it
-	abandoned bool
-	version   int64  // of the overrides; 0: nothing ever was
-	limit     int    // slots, of the override; 0: there is none
-	origin    string // paused: who did it, and why, see originText
-}
-
-// scan returns where the fourteen columns of a verdict go.
-func (v *verdict) scan() []any {
-	return []any{
-		&v.reason, &v.slot, &v.fence, &v.declared, &v.success, &v.holder.Host, &v.holder.PID, &v.holder.ID, &v.since, &v.ends, &v.abandoned,
-		&v.version, &v.limit, &v.origin,
-	}
-}
-
 // newStore checks what all databases have in common.
-func newStore(opts Options, db func(Options) (database, error)) *Store {
+func newStore(opts Options, db func(dialect.Table) (dialect.Database, error)) *Store {
 	s := &Store{prefix: opts.Prefix, retention: opts.Retention}
 	if s.retention == 0 {
 		s.retention = DefaultRetention
@@ -148,7 +75,7 @@ func newStore(opts Options, db func(Options) (database, error)) *Store {
 	check(strings.Contains(opts.Schema, "$tickslot$"), "Schema %q: choose one without $tickslot$", opts.Schema)
 	check(!text(opts.Schema) || len(opts.Schema) > 63, "Schema %q: use text without control characters, at most 63 bytes", opts.Schema)
 	check(s.retention < dlock.MaxTTL, "Retention %v: at least %v, the longest lease", opts.Retention, dlock.MaxTTL)
-	d, err := db(opts)
+	d, err := db(dialect.Table{Schema: opts.Schema, Name: opts.TableName})
 	if err != nil {
 		faults = append(faults, err)
 	}
@@ -161,7 +88,7 @@ func (s *Store) Close() error {
 	if s == nil || s.db == nil {
 		return nil
 	}
-	return s.db.close()
+	return s.db.Close()
 }
 
 // Check implements dlock.Checker: it returns the faults of the options.
@@ -210,87 +137,63 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return dlock.Grant{}, err
 	}
 	holder := dlock.Holder{Host: storable(req.Holder.Host), PID: req.Holder.PID, ID: storable(req.Holder.ID)}
-	c := claim{resource: resource, slots: req.Slots, token: req.Token, ttl: micros(req.TTL), holder: holder, wait: patience(ctx)}
+	c := dialect.Claim{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL), Holder: holder, Wait: dialect.Patience(ctx)}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
-		c.tick, c.max, c.schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
+		c.Tick, c.Max, c.Schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
 		if !req.Tick.Missed.IsZero() {
 			due := req.Tick.Missed.UnixMicro()
-			c.missed = &due
+			c.Missed = &due
 		}
 	}
-	v, err := s.db.acquire(ctx, c)
+	v, err := s.db.Acquire(ctx, c)
 	if err != nil {
 		return dlock.Grant{}, explain(err)
 	}
-	return v.grant(req)
+	return grantOf(v, req)
 }
 
-// grant checks the answer like any input: nonsense is an error of the store.
-func (v verdict) grant(req dlock.Request) (dlock.Grant, error) {
-	info := dlock.Info{DeclaredSlots: v.declared, SinceSuccess: duration(v.success), Version: v.version, SlotLimit: v.limit}
-	switch reason := dlock.Reason(v.reason); reason {
+// grantOf checks the answer like any input: nonsense is an error of the store.
+func grantOf(v dialect.Verdict, req dlock.Request) (dlock.Grant, error) {
+	info := dlock.Info{DeclaredSlots: v.Declared, SinceSuccess: duration(v.Success), Version: v.Version, SlotLimit: v.Limit}
+	switch reason := dlock.Reason(v.Reason); reason {
 	case "ok":
 		n := max(req.Slots, 1)
-		if v.version > 0 { // the limit may be larger, or have been when the reply was lost
+		if v.Version > 0 { // the limit may be larger, or have been when the reply was lost
 			n = dlock.MaxSlots
 		}
-		if v.slot < 0 || v.slot >= n || v.fence <= 0 {
-			return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
+		if v.Slot < 0 || v.Slot >= n || v.Fence <= 0 {
+			return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
 		}
 		return dlock.Grant{
-			Name: req.Name, Slots: req.Slots, Slot: v.slot, Token: req.Token, Fence: dlock.Fence(v.fence), Info: info, PreviousExpired: v.abandoned,
+			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: dlock.Fence(v.Fence), Info: info, PreviousExpired: v.PreviousExpired,
 		}, nil
 	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	case dlock.ReasonTickTaken:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, Info: info}
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, Info: info}
 	case dlock.ReasonPaused:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.ends), PausedBy: readOrigin(v.origin), Info: info,
+			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.Ends), PausedBy: readOrigin(v.Origin), Info: info,
 		}
 	case dlock.ReasonFull:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.holder, HeldFor: duration(v.since), ExpiresIn: duration(v.ends), Info: info,
+			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, HeldFor: duration(v.Since), ExpiresIn: duration(v.Ends), Info: info,
 		}
 	}
-	return dlock.Grant{}, fmt.Errorf("%w: %+v", errAnswer, v)
+	return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
 }
 
-// grantJSON is a grant as extend and release take it.
-type grantJSON struct {
-	Index    int    `json:"i"`
-	Resource string `json:"n"`
-	Slot     int    `json:"s"` // -1: any
-	Token    string `json:"t"`
-	Well     int    `json:"w"` // release: 1 if the work ended well
-}
-
-// answerJSON is their answer: [index, 1 if it is held, slots declared, version of the overrides, who revoked it]. Release leaves out
-// the last two. A held of -1 says that somebody else has the row locked, so that nothing was done.
-type answerJSON struct {
-	index, held, declared int
-	version               int64
-	revoked               *string // who did it, and why, see originText
-}
-
-func (a *answerJSON) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[]any{&a.index, &a.held, &a.declared, &a.version, &a.revoked})
-}
-
-func (a answerJSON) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{a.index, a.held, a.declared, a.version, a.revoked})
-}
-
-func (a answerJSON) result() dlock.Result {
-	r := dlock.Result{Outcome: dlock.GrantLost, Info: dlock.Info{DeclaredSlots: a.declared, Version: a.version}}
+// resultOf is what an answer to Extend or Release means.
+func resultOf(a dialect.Answer) dlock.Result {
+	r := dlock.Result{Outcome: dlock.GrantLost, Info: dlock.Info{DeclaredSlots: a.Declared, Version: a.Version}}
 	switch {
-	case a.held == 1:
+	case a.Held == 1:
 		r.Outcome = dlock.GrantOK
-	case a.held < 0:
+	case a.Held < 0:
 		r.Outcome, r.Err = dlock.GrantUnknown, errRowLocked
-	case a.revoked != nil:
-		by := readOrigin(*a.revoked)
+	case a.Revoked != nil:
+		by := readOrigin(*a.Revoked)
 		r.RevokedBy = &by
 	}
 	return r
@@ -301,12 +204,12 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	if ttl < time.Millisecond || ttl > dlock.MaxTTL {
 		return nil, fmt.Errorf("sqllock: a TTL of %v: must be 1ms to %v", ttl, dlock.MaxTTL)
 	}
-	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.extend(ctx, micros(ttl), list) })
+	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.Extend(ctx, micros(ttl), list) })
 }
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.release(ctx, list) })
+	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.Release(ctx, list) })
 }
 
 // each makes one call for all grants and puts the answers in their order.
@@ -320,7 +223,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 	if len(grants) == 0 {
 		return nil, nil
 	}
-	list := make([]grantJSON, len(grants))
+	list := make([]dialect.Grant, len(grants))
 	for i, g := range grants {
 		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}).Validate(); err != nil {
 			return nil, err
@@ -329,60 +232,28 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 		if err != nil {
 			return nil, err
 		}
-		list[i] = grantJSON{Index: i, Resource: resource, Slot: g.Slot, Token: g.Token}
+		list[i] = dialect.Grant{Index: i, Resource: resource, Slot: g.Slot, Token: g.Token}
 		if g.Succeeded {
 			list[i].Well = 1
 		}
 	}
-	answer, err := call(ctx, asJSON(list))
+	answer, err := call(ctx, dialect.AsJSON(list))
 	if err != nil {
 		return nil, explain(err)
 	}
-	var answers []answerJSON
+	var answers []dialect.Answer
 	if err := json.Unmarshal([]byte(answer), &answers); err != nil || len(answers) != len(grants) {
-		return nil, fmt.Errorf("%w: %d answers for %d leases: %v", errAnswer, len(answers), len(grants), err)
+		return nil, fmt.Errorf("%w: %d answers for %d leases: %v", dialect.ErrAnswer, len(answers), len(grants), err)
 	}
 	results := make([]dlock.Result, len(grants))
 	answered := make([]bool, len(grants))
 	for _, a := range answers {
-		if a.index < 0 || a.index >= len(results) || answered[a.index] {
-			return nil, fmt.Errorf("%w: an answer about lease %d of %d", errAnswer, a.index, len(grants))
+		if a.Index < 0 || a.Index >= len(results) || answered[a.Index] {
+			return nil, fmt.Errorf("%w: an answer about lease %d of %d", dialect.ErrAnswer, a.Index, len(grants))
 		}
-		results[a.index], answered[a.index] = a.result(), true
+		results[a.Index], answered[a.Index] = resultOf(a), true
 	}
 	return results, nil
-}
-
-// asJSON is a list of text and numbers, in which every character that need not be escaped is itself: a database without an encoding has no
-// idea of what character an escape stands for.
-func asJSON(list any) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(list) // nothing can be wrong with such a list
-	return separators.ReplaceAllStringFunc(strings.TrimSpace(b.String()), func(escape string) string {
-		switch escape {
-		case `\u2028`:
-			return "\u2028"
-		case `\u2029`:
-			return "\u2029"
-		}
-		return escape
-	})
-}
-
-// separators finds every escape: the two that encoding/json writes without need are to be told from a backslash before the same letters.
-var separators = regexp.MustCompile(`\\(u2028|u2029|.)`)
-
-// heldJSON is a lease as list answers. Durations are microseconds.
-type heldJSON struct {
-	Slot  int    `json:"slot"`
-	Host  string `json:"host"`
-	PID   int    `json:"pid"`
-	ID    string `json:"id"`
-	Fence int64  `json:"fence"`
-	Since int64  `json:"since"`
-	Ends  int64  `json:"ends"`
 }
 
 // List implements dlock.Lister.
@@ -400,13 +271,13 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	answer, err := s.db.list(ctx, resource)
+	answer, err := s.db.List(ctx, resource)
 	if err != nil {
 		return nil, explain(err)
 	}
-	var rows []heldJSON
+	var rows []dialect.Lease
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return nil, fmt.Errorf("%w: %w", errAnswer, err)
+		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
 	}
 	held := make([]dlock.LeaseInfo, len(rows))
 	for i, r := range rows {
@@ -431,14 +302,4 @@ func duration(micros int64) time.Duration {
 // storable is text as every database can keep it. A holder is for people to read, so it need not be exact.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-// patience is how long a lock in the database may be waited for, in milliseconds: nine tenths of the time that the caller has, so that the
-// answer that it is locked still reaches him.
-func patience(ctx context.Context) int64 {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return sqlkit.LastResort.Milliseconds()
-	}
-	return max(1, min(time.Until(deadline)*9/10, dlock.MaxTTL).Milliseconds())
 }

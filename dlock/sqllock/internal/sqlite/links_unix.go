@@ -1,6 +1,6 @@
 //go:build unix
 
-package sqllock
+package sqlite
 
 import (
 	"os"

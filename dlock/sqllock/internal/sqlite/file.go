@@ -1,4 +1,4 @@
-package sqllock
+package sqlite
 
 import (
 	"cmp"
@@ -16,15 +16,18 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A sqliteFile executes statements on a SQLite database. A connection never goes back to the pool within a transaction.
-type sqliteFile struct {
-	db sqlDB
+// A file executes statements on a SQLite database. A connection never goes back to the pool within
+// a transaction.
+type file struct {
+	db dialect.Pool
 
-	// turn is held by the one call of this store that writes. The others wait here, in order and without asking again and again: SQLite lets
-	// one write at a time, and it is whoever asks when the lock happens to be free.
+	// turn is held by the one call of this store that writes. The others wait here, in order and
+	// without asking again and again: SQLite lets one write at a time, and it is whoever asks when
+	// the lock happens to be free.
 	turn chan struct{}
 
 	mu     sync.Mutex
@@ -34,12 +37,13 @@ type sqliteFile struct {
 	mount  string           // what was found: see mountedFile
 }
 
-func newSQLiteFile(db sqlDB) *sqliteFile {
-	return &sqliteFile{db: db, turn: make(chan struct{}, 1), open: map[any]openFile{}}
+func newFile(db dialect.Pool) *file {
+	return &file{db: db, turn: make(chan struct{}, 1), open: map[any]openFile{}}
 }
 
-// inTime makes a call that is back when ctx ends, even if the disk hangs: what it did then is unknown. It goes on no longer than until it looks at
-// its own context the next time, which ends a little earlier, so that it can still say what it was waiting for.
+// inTime makes a call that is back when ctx ends, even if the disk hangs: what it did then is
+// unknown. It goes on no longer than until it looks at its own context the next time, which ends a
+// little earlier, so that it can still say what it was waiting for.
 func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (none A, _ error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -60,18 +64,19 @@ func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (
 	}()
 	select {
 	case got := <-done:
-		return got.a, sqliteAdvice(got.err)
+		return got.a, advise(got.err)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
 }
 
-// local is the context of all statements. SQLite works in this process: what may take time is its locks, and these are waited for here. A
-// statement that is interrupted would only be one more thing to get right.
+// local is the context of all statements. SQLite works in this process: what may take time is its
+// locks, and these are waited for here. A statement that is interrupted would only be one more
+// thing to get right.
 var local = context.Background()
 
 // read executes a statement that only reads, and returns its one row.
-func read[R any](ctx context.Context, f *sqliteFile, query string, args []any, dest func(*R) []any) (row R, err error) {
+func read[R any](ctx context.Context, f *file, query string, args []any, dest func(*R) []any) (row R, err error) {
 	err = f.with(ctx, func(conn *sql.Conn) error {
 		row, err = one(scan(dest)(conn.QueryContext(local, query, args...)))
 		return err
@@ -110,9 +115,10 @@ func one[R any](rows []R, err error) (row R, _ error) {
 // turnTime is how long a call waits for its turn, which is a matter of fairness, not of safety.
 const turnTime = 100 * time.Millisecond
 
-// write calls do within a transaction that has the lock for writing, and undoes it if do returns an error or ctx has ended. A statement is prepared
-// for do before the transaction begins: that takes longer than to execute it, and nobody else can write meanwhile.
-func (f *sqliteFile) write(ctx context.Context, query string, do func(*sql.Conn, *sql.Stmt) error) error {
+// write calls do within a transaction that has the lock for writing, and undoes it if do returns an
+// error or ctx has ended. A statement is prepared for do before the transaction begins: that takes
+// longer than to execute it, and nobody else can write meanwhile.
+func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.Stmt) error) error {
 	select {
 	case f.turn <- struct{}{}:
 		defer func() { <-f.turn }()
@@ -124,7 +130,8 @@ func (f *sqliteFile) write(ctx context.Context, query string, do func(*sql.Conn,
 			_, err := conn.ExecContext(local, statement)
 			return err
 		}
-		// SQLite's own way to wait knows nothing of ctx, and sleeps longer and longer while others, who come later, take the lock.
+		// SQLite's own way to wait knows nothing of ctx, and sleeps longer and longer while others,
+		// who come later, take the lock.
 		var own int
 		if err := conn.QueryRowContext(local, "PRAGMA busy_timeout").Scan(&own); err != nil {
 			return err
@@ -140,7 +147,8 @@ func (f *sqliteFile) write(ctx context.Context, query string, do func(*sql.Conn,
 			return err
 		}
 		defer prepared.Close()
-		// It fails in a transaction that somebody else has left open, with which our rows would be undone.
+		// It fails in a transaction that somebody else has left open, with which our rows would be
+		// undone.
 		if err := patiently(ctx, func() error { return exec("BEGIN IMMEDIATE") }); err != nil {
 			return err
 		}
@@ -150,7 +158,7 @@ func (f *sqliteFile) write(ctx context.Context, query string, do func(*sql.Conn,
 				return
 			}
 			if err := exec("ROLLBACK"); err != nil && !strings.Contains(err.Error(), "no transaction is active") {
-				discard(conn)
+				dialect.Discard(conn)
 			}
 		}()
 		if err := do(conn, prepared); err != nil {
@@ -162,10 +170,8 @@ func (f *sqliteFile) write(ctx context.Context, query string, do func(*sql.Conn,
 	})
 }
 
-// discard takes a connection out of the pool.
-func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
-
-// pollEvery is how often it is tried to get a lock of the file, on average. All who wait ask equally often, so that none is passed over for long.
+// pollEvery is how often it is tried to get a lock of the file, on average. All who wait ask
+// equally often, so that none is passed over for long.
 const pollEvery = time.Millisecond
 
 // patiently tries again until ctx ends for as long as the file is locked.
@@ -187,8 +193,9 @@ func patiently(ctx context.Context, try func() error) error {
 	}
 }
 
-// with calls do, again while it fails because of a lock, with a connection that has the file open which is at its path now.
-func (f *sqliteFile) with(ctx context.Context, do func(*sql.Conn) error) error {
+// with calls do, again while it fails because of a lock, with a connection that has the file open
+// which is at its path now.
+func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
 	guarded := func(conn *sql.Conn) (err error) {
 		defer func() {
 			if p := recover(); p != nil { // the caller, who is another goroutine, could not catch it
@@ -200,23 +207,25 @@ func (f *sqliteFile) with(ctx context.Context, do func(*sql.Conn) error) error {
 			return err
 		}
 		if moved {
-			discard(conn)
+			dialect.Discard(conn)
 			return driver.ErrBadConn // the next one, please
 		}
 		return do(conn)
 	}
-	return patiently(ctx, func() error { return f.db.with(ctx, guarded) })
+	return patiently(ctx, func() error { return f.db.With(ctx, guarded) })
 }
 
-// An openFile is the file that a connection has open, as it was found at its path when the connection was first used.
+// An openFile is the file that a connection has open, as it was found at its path when the
+// connection was first used.
 type openFile struct {
 	path string
 	info os.FileInfo // nil: not a file
 }
 
-// moved tells whether the file that conn has open is not at its path any more: it was deleted, replaced or renamed. SQLite goes on with it as if
-// nothing had happened, while those who open the path now see another, without the leases of this one.
-func (f *sqliteFile) moved(conn *sql.Conn) (bool, error) {
+// moved tells whether the file that conn has open is not at its path any more: it was deleted,
+// replaced or renamed. SQLite goes on with it as if nothing had happened, while those who open the
+// path now see another, without the leases of this one.
+func (f *file) moved(conn *sql.Conn) (bool, error) {
 	var key any
 	err := conn.Raw(func(c any) error {
 		key = c
@@ -229,7 +238,7 @@ func (f *sqliteFile) moved(conn *sql.Conn) (bool, error) {
 	file, known := f.open[key]
 	f.mu.Unlock()
 	if !known {
-		if file.path, err = sqlitePath(conn); err != nil {
+		if file.path, err = pathOf(conn); err != nil {
 			return false, err
 		}
 		if file.path != "" {
@@ -240,7 +249,7 @@ func (f *sqliteFile) moved(conn *sql.Conn) (bool, error) {
 		if f.path != file.path {
 			f.path, f.looked = file.path, time.Time{}
 		}
-		if len(f.open) > 2*f.db.db.Stats().OpenConnections+16 {
+		if len(f.open) > 2*f.db.DB.Stats().OpenConnections+16 {
 			clear(f.open) // most are closed
 		}
 		f.open[key] = file
@@ -262,9 +271,10 @@ func (f *sqliteFile) moved(conn *sql.Conn) (bool, error) {
 // mountsEvery is how often it is looked at what is mounted. Links are counted at each call.
 const mountsEvery = 10 * time.Second
 
-// onePath returns an error if others may reach the file by a path that has another folder or name: a hard link, or a mount of the file itself. SQLite
-// makes the names of the log and of the shared memory from the path, so each path has its own, and neither sees what the other commits.
-func (f *sqliteFile) onePath() error {
+// onePath returns an error if others may reach the file by a path that has another folder or name:
+// a hard link, or a mount of the file itself. SQLite makes the names of the log and of the shared
+// memory from the path, so each path has its own, and neither sees what the other commits.
+func (f *file) onePath() error {
 	f.mu.Lock()
 	path, mount, look := f.path, f.mount, time.Since(f.looked) > mountsEvery
 	f.mu.Unlock()
@@ -289,8 +299,9 @@ func (f *sqliteFile) onePath() error {
 	return nil
 }
 
-// sqlitePath returns the path of the file that conn has open, "" if it is a database in memory, or a temporary one: they have none.
-func sqlitePath(conn *sql.Conn) (string, error) {
+// pathOf returns the path of the file that conn has open, "" if it is a database in memory, or a
+// temporary one: they have none.
+func pathOf(conn *sql.Conn) (string, error) {
 	type file struct {
 		number int
 		schema string
@@ -305,14 +316,14 @@ func sqlitePath(conn *sql.Conn) (string, error) {
 	return "", err
 }
 
-// shared returns an error if the connections of the pool are, or will be, each in a database of its own. exists tells whether there is something
-// that is in the database already.
-func (f *sqliteFile) shared(ctx context.Context, exists string, args ...any) error {
-	if f.db.db.Stats().MaxOpenConnections == 1 {
+// shared returns an error if the connections of the pool are, or will be, each in a database of its
+// own. exists tells whether there is something that is in the database already.
+func (f *file) shared(ctx context.Context, exists string, args ...any) error {
+	if f.db.DB.Stats().MaxOpenConnections == 1 {
 		return nil
 	}
 	return f.with(ctx, func(one *sql.Conn) error {
-		if path, err := sqlitePath(one); path != "" || err != nil {
+		if path, err := pathOf(one); path != "" || err != nil {
 			return err
 		}
 		return f.with(ctx, func(other *sql.Conn) error {

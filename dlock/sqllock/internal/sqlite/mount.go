@@ -1,4 +1,4 @@
-package sqllock
+package sqlite
 
 import (
 	"os"
@@ -8,16 +8,18 @@ import (
 	"strings"
 )
 
-// remoteKinds are the file systems over a network, or shared with another kernel, on which SQLite's locks do not work, or whose shared memory is not.
+// remoteKinds are the file systems over a network, or shared with another kernel, on which SQLite's
+// locks do not work, or whose shared memory is not.
 var remoteKinds = []string{
 	"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "prl_fs", "afs", "ceph", "lustre", "gfs2", "ocfs2", "davfs",
 	"glusterfs", "gpfs", "beegfs", "fakeowner", "osxfs",
 	"fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.vmhgfs-fuse", "fuse.grpcfuse", "fuse.rclone", "fuse.osxfs", "fuse.gcsfuse", "fuse.juicefs",
 }
 
-// remoteKind returns the kind of file system on which a file is if it is one of remoteKinds, else "", as where the system does not tell.
+// remoteKind returns the kind of file system on which a file is if it is one of remoteKinds, else
+// "", as where the system does not tell.
 func remoteKind(path string) string {
-	if _, kind := mountOf(realPath(path), mounts()); slices.Contains(remoteKinds, kind) {
+	if _, kind := MountOf(realPath(path), mounts()); slices.Contains(remoteKinds, kind) {
 		return kind
 	}
 	return ""
@@ -40,9 +42,9 @@ func realPath(path string) string {
 	return path
 }
 
-// mountOf finds where the file system of a path is mounted, and its kind, in the list of what is mounted, see proc(5): the deepest mount point above
-// it, and of several the last.
-func mountOf(path, mounts string) (at, kind string) {
+// MountOf finds where the file system of a path is mounted, and its kind, in the list of what is
+// mounted, see proc(5): the deepest mount point above it, and of several the last.
+func MountOf(path, mounts string) (at, kind string) {
 	for line := range strings.Lines(mounts) {
 		left, right, ok := strings.Cut(line, " - ")
 		fields, types := strings.Fields(left), strings.Fields(right)
@@ -60,12 +62,13 @@ func mountOf(path, mounts string) (at, kind string) {
 	return at, kind
 }
 
-// mountedFile returns the one of a database file, its log and its shared memory that is mounted as a file, or "".
+// mountedFile returns the one of a database file, its log and its shared memory that is mounted as
+// a file, or "".
 func mountedFile(path string) string {
 	list := mounts()
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
 		file := realPath(path) + suffix
-		if at, _ := mountOf(file, list); at == file {
+		if at, _ := MountOf(file, list); at == file {
 			return file
 		}
 	}

@@ -1,4 +1,4 @@
-package sqllock
+package sqlite
 
 import (
 	"errors"
@@ -14,18 +14,18 @@ var (
 	errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 )
 
-// isLocked tells whether a lock of the file was in the way: SQLITE_BUSY and SQLITE_LOCKED, in the words of SQLite itself, which are
-// the same with every driver. Nothing was done then.
+// isLocked tells whether a lock of the file was in the way: SQLITE_BUSY and SQLITE_LOCKED, in the
+// words of SQLite itself, which are the same with every driver. Nothing was done then.
 func isLocked(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "database is locked") || strings.Contains(err.Error(), "database table is locked"))
 }
 
-// sqliteAdvice adds to an error of SQLite what to do about it.
-func sqliteAdvice(err error) error {
+// advise adds to an error of SQLite what to do about it.
+func advise(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, a := range sqliteAdvices {
+	for _, a := range advices {
 		for _, words := range a.words {
 			if strings.Contains(err.Error(), words) {
 				if a.meaning != nil {
@@ -38,8 +38,8 @@ func sqliteAdvice(err error) error {
 	return err
 }
 
-// sqliteAdvices know the words of SQLite, which no driver changes.
-var sqliteAdvices = []struct {
+// advices know the words of SQLite, which no driver changes.
+var advices = []struct {
 	words   []string
 	advice  string
 	meaning error // dlock.ErrSetup or dlock.ErrFault if the database is well, but refuses what we ask

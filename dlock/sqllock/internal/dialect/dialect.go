@@ -1,0 +1,173 @@
+// Package dialect is what a store on a table asks of a database, in the same words of each: see
+// Database. It links no driver of a database. The folders beside it have one database each, with
+// its Go and its SQL.
+package dialect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Database is what differs between them. Times cross it as microseconds.
+type Database interface {
+	// String is "postgres", "mysql" …
+	String() string
+	// Acquire takes a slot, and a start of a tick if there is one, in one atomic step.
+	Acquire(ctx context.Context, c Claim) (Verdict, error)
+	// Extend and Release take the grants as JSON and answer for each: see Grant and Answer.
+	Extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
+	Release(ctx context.Context, grants string) (answers string, err error)
+	// List answers with the leases that have not ended, as JSON: see Lease.
+	List(ctx context.Context, resource string) (held string, err error)
+
+	// Update changes the overrides of a name, in one atomic step.
+	Update(ctx context.Context, u Update) error
+	// Inspect takes a JSON list of resources, and answers about those it knows, as JSON: see
+	// Control.
+	Inspect(ctx context.Context, resources string) (answers string, err error)
+	// Revoke marks the lease of a slot, unless it is marked. It returns false if no lease with that
+	// fence is held.
+	Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error)
+
+	// Schema is what Migrate executes, statement by statement.
+	Schema() []string
+	Migrate(ctx context.Context) error
+	// Verify tells whether the tables are there as Schema would have made them.
+	Verify(ctx context.Context) error
+	// Audit tells what endangers leases. now is this host's clock.
+	Audit(ctx context.Context, now func() time.Time) (warnings []string, err error)
+	// Cleanup looks at the limit rows that follow the row after, and deletes those that have been
+	// idle for longer than retention.
+	Cleanup(ctx context.Context, retention int64, after Row, limit int) (Page, error)
+	// Close closes the connections that the database opened itself.
+	Close() error
+}
+
+// A Claim is a dlock.Request as a database takes it.
+type Claim struct {
+	Resource string
+	Slots    int // as requested; 0: mutex
+	Token    string
+	TTL      int64
+	Tick     *int64
+	Max      int
+	Missed   *int64 // when the tick came due, if it is claimed as one that nobody was there for
+	Schedule int64  // of the tick
+	Holder   dlock.Holder
+	Wait     int64 // in milliseconds: no lock in the database is waited for any longer, see Patience
+}
+
+// A Verdict is the database's answer to a claim.
+type Verdict struct {
+	Reason   string // "ok", or a dlock.Reason
+	Slot     int    // ok
+	Fence    int64  // ok
+	Declared int    // slots, as the latest grant declared them
+	Success  int64  // µs since a grant was last released as succeeded; 0: unknown
+	// full: who has the lease that ends first. tick_taken: who claimed the tick last
+	Holder dlock.Holder
+	Since  int64 // µs: how long the holder has had it
+	Ends   int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
+	// ok: whoever had the slot before did not release it
+	PreviousExpired bool
+	Version         int64  // of the overrides; 0: nothing ever was
+	Limit           int    // slots, of the override; 0: there is none
+	Origin          string // paused: who did it, and why, as JSON
+}
+
+// Columns returns where the fourteen columns of a verdict go.
+func (v *Verdict) Columns() []any {
+	return []any{
+		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.Success, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID, &v.Since, &v.Ends,
+		&v.PreviousExpired, &v.Version, &v.Limit, &v.Origin,
+	}
+}
+
+// A Grant is one as Extend and Release take it.
+type Grant struct {
+	Index    int    `json:"i"`
+	Resource string `json:"n"`
+	Slot     int    `json:"s"` // -1: any
+	Token    string `json:"t"`
+	Well     int    `json:"w"` // Release: 1 if the work ended well
+}
+
+// An Answer is what they say of one: [index, 1 if it is held, slots declared, version of the
+// overrides, who revoked it]. Release leaves out the last two. A Held of -1 says that somebody else
+// has the row locked, so that nothing was done.
+type Answer struct {
+	Index, Held, Declared int
+	Version               int64
+	Revoked               *string // who did it, and why, as JSON
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *Answer) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&a.Index, &a.Held, &a.Declared, &a.Version, &a.Revoked})
+}
+
+// MarshalJSON implements json.Marshaler.
+func (a Answer) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{a.Index, a.Held, a.Declared, a.Version, a.Revoked})
+}
+
+// A Lease is one as List answers. Durations are microseconds.
+type Lease struct {
+	Slot  int    `json:"slot"`
+	Host  string `json:"host"`
+	PID   int    `json:"pid"`
+	ID    string `json:"id"`
+	Fence int64  `json:"fence"`
+	Since int64  `json:"since"`
+	Ends  int64  `json:"ends"`
+}
+
+// An Update is a dlock.Update as a database takes it.
+type Update struct {
+	Resource string
+	Pause    *int64 // µs from now; 0: resume; nil: as it is
+	Paused   string // who did it, and why, as JSON
+	Limit    *int   // slots; -1: as requests declare; nil: as it is
+	Limited  string
+	Trigger  string // ask for a run; "": do not
+}
+
+// A Control is what a database tells of a name, if it knows it. Times are microseconds.
+type Control struct {
+	Resource  string `json:"n"`
+	Version   int64  `json:"version"` // 0: nothing was ever overridden
+	PauseLeft int64  `json:"left"`    // 0 or less: not paused
+	Paused    string `json:"paused"`  // who did it, and why, as JSON
+	Limit     *int   `json:"limit"`   // null: as requests declare
+	Limited   string `json:"limited"`
+	At        *int64 `json:"at"`  // of the trigger, since 1970; null: there was none
+	Ago       int64  `json:"ago"` // how long ago that was
+	Trigger   string `json:"trigger"`
+	Tick      *int64 `json:"tick"` // the latest one claimed, since 1970; null: none
+	Host      string `json:"host"` // who claimed it last
+	PID       int    `json:"pid"`
+	ID        string `json:"id"`
+}
+
+// A Row is the primary key of one. The zero Row stands before all others: resource_name is never
+// empty.
+type Row struct {
+	Resource string
+	Slot     int
+}
+
+// Compare orders rows as the primary key does.
+func (r Row) Compare(other Row) int {
+	return cmp.Or(cmp.Compare(r.Resource, other.Resource), cmp.Compare(r.Slot, other.Slot))
+}
+
+// A Page is what one batch of Cleanup did.
+type Page struct {
+	Seen    int // rows looked at
+	Deleted int
+	Last    Row // the last one looked at
+}

@@ -1,0 +1,79 @@
+package dialect
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// A Driver executes the statements of a store. It is database/sql, except for Postgres, where
+// package pgxlock has one for pgx.
+type Driver interface {
+	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
+	// returns when ctx ends, whatever the server does.
+	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
+	// Exec executes statements without arguments. On Postgres there may be several, which are then
+	// one transaction.
+	Exec(ctx context.Context, statements string) error
+	// Close closes the connections that the driver opened itself.
+	Close() error
+}
+
+// Pool is the Driver for database/sql.
+type Pool struct{ DB *sql.DB }
+
+var errNoDB = errors.New("sqllock: no *sql.DB: pass one")
+
+// NewPool returns an error if there is none.
+func NewPool(db *sql.DB) (Pool, error) {
+	if db == nil {
+		return Pool{}, errNoDB
+	}
+	return Pool{db}, nil
+}
+
+// QueryRow implements Driver.
+func (p Pool) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	return p.With(ctx, func(conn *sql.Conn) error { return conn.QueryRowContext(ctx, query, args...).Scan(dest...) })
+}
+
+// Exec implements Driver.
+func (p Pool) Exec(ctx context.Context, statements string) error {
+	return p.With(ctx, func(conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, statements)
+		return err
+	})
+}
+
+// Close leaves the *sql.DB alone: it is the caller's.
+func (p Pool) Close() error { return nil }
+
+// With calls do with a connection. One that was closed while it lay idle is replaced, as
+// database/sql would do; one to a server that has become read-only is not used again, so that the
+// next call can reach its successor.
+func (p Pool) With(ctx context.Context, do func(*sql.Conn) error) error {
+	for tries := 0; ; tries++ {
+		conn, err := p.DB.Conn(ctx)
+		if err != nil {
+			if s := p.DB.Stats(); ctx.Err() != nil && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+				return fmt.Errorf("all %d connections of the pool are in use: give the store a *sql.DB of its own: %w", s.InUse, err)
+			}
+			return err
+		}
+		err = do(conn)
+		if sqlkit.State(err) == sqlkit.ReadOnly {
+			Discard(conn)
+		}
+		_ = conn.Close()
+		if !errors.Is(err, driver.ErrBadConn) || tries == sqlkit.MaxStale {
+			return err
+		}
+	}
+}
+
+// Discard takes a connection out of the pool.
+func Discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }

@@ -1,0 +1,398 @@
+// Package mysql is the dialect of MySQL and MariaDB: what sqllock executes there, and the
+// procedures that Migrate makes.
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// CheckNames tells what is wrong with the names of a table, which the server would refuse only
+// later.
+func CheckNames(t dialect.Table) error {
+	return errors.Join(checkName("TableName", t.Name), checkName("Schema", t.Schema))
+}
+
+// checkName tells what is wrong with the name of a table or a database, which the server would
+// refuse only later.
+func checkName(what, name string) error {
+	switch {
+	case strings.HasSuffix(name, " "):
+		return fmt.Errorf("sqllock: %s %q: MySQL has no names that end with a space", what, name)
+	case strings.ContainsFunc(name, func(r rune) bool { return r > 0xFFFF }):
+		return fmt.Errorf("sqllock: %s %q: MySQL has no names with characters beyond U+FFFF", what, name)
+	}
+	return nil
+}
+
+//go:embed *.sql
+var files embed.FS
+
+// version is part of the names of the procedures: hosts of two versions of this package can then
+// share a table while they are replaced, each with procedures of its own.
+const version = "_v3"
+
+// DB is a dialect.Database.
+type DB struct {
+	dialect.Pool
+	of       dialect.Table
+	names    map[string]string
+	acquires string
+	extends  string
+	releases string
+	decrees  string
+	revokes  string
+	reads    string
+	cleans   string
+	lists    string
+	verifies string
+}
+
+// routines are the procedures; each has a file.
+var routines = []string{"acquire", "extend", "release", "cleanup", "order", "revoke"}
+
+// parts are what several procedures begin with: how long they wait, and how they begin a
+// transaction and repeat it. SQL cannot include.
+var parts = []string{"bounded", "transaction"}
+
+// New returns the database of a table. It does not call the server.
+func New(d dialect.Pool, t dialect.Table) *DB {
+	in := func(suffix string) string {
+		return dialect.Qualified(t.Schema, t.Name+suffix, func(name string) string { return dialect.Quote("`", "`", name) })
+	}
+	m := &DB{Pool: d, of: t, names: map[string]string{"table": in("")}}
+	for _, routine := range routines {
+		m.names[routine] = in("_" + routine + version)
+	}
+	for _, part := range parts {
+		m.names[part] = m.file(part)
+	}
+	m.acquires = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.extends = dialect.Fill("CALL {extend}(?, ?, ?)", m.names)
+	m.releases = dialect.Fill("CALL {release}(?, ?)", m.names)
+	m.cleans = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
+	m.decrees = dialect.Fill("CALL {order}(?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.revokes = dialect.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
+	m.lists, m.reads, m.verifies = m.file("list"), m.file("orders"), m.file("verify")
+	return m
+}
+
+func (m *DB) file(name string) string {
+	text, err := files.ReadFile(name + ".sql")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.TrimSpace(dialect.Fill(string(text), m.names))
+}
+
+func (m *DB) String() string { return "mysql" }
+
+// call calls a procedure. After an error its connection is not used again. Its settings may not
+// have been set back, and where a KILL QUERY or the like ends a procedure without asking its
+// handlers, its session is in the middle of a transaction.
+func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) error {
+	return m.With(ctx, func(conn *sql.Conn) error {
+		err := conn.QueryRowContext(ctx, query, args...).Scan(dest...)
+		if err != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+		return err
+	})
+}
+
+// Text is passed as bytes: what the server would make of it depends on the character set of the
+// connection.
+func (m *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, err error) {
+	err = m.call(ctx, m.acquires, []any{
+		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(),
+		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait),
+	}, v.Columns()...)
+	return v, err
+}
+
+// cut makes text fit into a column of 255 characters.
+func cut(text string) []byte {
+	text = strings.ToValidUTF8(text, string(utf8.RuneError))
+	n := 0
+	for end := range text {
+		if n == maxText {
+			return []byte(text[:end])
+		}
+		n++
+	}
+	return []byte(text)
+}
+
+const maxText = 255
+
+// Extend implements dialect.Database.
+func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	list, err := grantsOf(grants)
+	if err == nil {
+		err = m.call(ctx, m.extends, []any{ttl, list, min(dialect.Patience(ctx), dialect.LongestWait)}, &answers)
+	}
+	return answers, err
+}
+
+// Release implements dialect.Database.
+func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+	list, err := grantsOf(grants)
+	if err == nil {
+		err = m.call(ctx, m.releases, []any{list, min(dialect.Patience(ctx), dialect.LongestWait)}, &answers)
+	}
+	return answers, err
+}
+
+// grantsOf writes grants as the procedures take them. Names are in hex, so that no character set
+// can change them.
+func grantsOf(text string) (string, error) {
+	var list []dialect.Grant
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for i, g := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `[%d,"%x",%d,"%s",%d]`, g.Index, g.Resource, g.Slot, g.Token, g.Well)
+	}
+	return "[" + b.String() + "]", nil
+}
+
+// List reads row by row: MariaDB cuts what its functions put together after group_concat_max_len
+// bytes.
+func (m *DB) List(ctx context.Context, resource string) (string, error) {
+	held := []dialect.Lease{}
+	err := m.read(ctx, m.lists, []any{[]byte(resource)}, func(rows *sql.Rows) error {
+		var h dialect.Lease
+		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.Since, &h.Ends)
+		held = append(held, h)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(held)
+	return string(text), err
+}
+
+// read calls row for each row of a query. It is in a transaction that ends, so that it sees the
+// present: with autocommit = 0 one that was begun by an earlier query would go on, and with
+// completion_type = CHAIN one that the last left behind.
+func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
+	const end = "ROLLBACK AND NO CHAIN NO RELEASE"
+	return m.With(ctx, func(conn *sql.Conn) (err error) {
+		for _, statement := range []string{end, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"} {
+			if _, err := conn.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+		defer func() {
+			if _, failed := conn.ExecContext(ctx, end); failed != nil {
+				dialect.Discard(conn)
+			}
+		}()
+		rows, err := conn.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := row(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// Update implements dialect.Database.
+func (m *DB) Update(ctx context.Context, c dialect.Update) error {
+	var done int
+	return m.call(ctx, m.decrees, []any{
+		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), min(dialect.Patience(ctx), dialect.LongestWait),
+	}, &done)
+}
+
+// Inspect implements dialect.Database.
+func (m *DB) Inspect(ctx context.Context, resources string) (string, error) {
+	names, err := dialect.HexNames(resources)
+	if err != nil {
+		return "", err
+	}
+	known := []dialect.Control{}
+	err = m.read(ctx, m.reads, []any{names}, func(rows *sql.Rows) error {
+		var o dialect.Control
+		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Ago, &o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
+		known = append(known, o)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(known)
+	return string(text), err
+}
+
+// Revoke implements dialect.Database.
+func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
+	err = m.call(ctx, m.revokes, []any{[]byte(resource), slot, fence, by, min(dialect.Patience(ctx), dialect.LongestWait)}, &held)
+	return held, err
+}
+
+// Cleanup implements dialect.Database.
+func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
+	err = m.call(ctx, m.cleans, []any{[]byte(after.Resource), after.Slot, limit, retention, min(dialect.Patience(ctx), dialect.LongestWait)},
+		&p.Seen, &p.Deleted, &p.Last.Resource, &p.Last.Slot)
+	return p, err
+}
+
+// Schema implements dialect.Database.
+func (m *DB) Schema() []string {
+	list := []string{m.file("schema")}
+	for _, routine := range routines {
+		list = append(list, m.file(routine))
+	}
+	return list
+}
+
+// Migrate is safe when several do it at once: a procedure is there or not, and that it is there
+// already is no mistake. (Not every MySQL 8.0 knows IF NOT EXISTS for procedures.)
+func (m *DB) Migrate(ctx context.Context) error {
+	return m.With(ctx, func(conn *sql.Conn) error {
+		// A procedure keeps the sql_mode of the session that made it. Some change what '' or "x"
+		// means.
+		var mode string
+		if err := conn.QueryRowContext(ctx, "SELECT @@SESSION.sql_mode").Scan(&mode); err != nil {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"); err != nil {
+			return err
+		}
+		var err error
+		for _, statement := range m.Schema() {
+			if _, err = conn.ExecContext(ctx, statement); err != nil && sqlkit.MySQLNumber(err) != alreadyExists {
+				break
+			}
+			err = nil
+		}
+		_, back := conn.ExecContext(ctx, "SET SESSION sql_mode = '"+mode+"'")
+		return cmp.Or(err, back)
+	})
+}
+
+var wantedColumns = []dialect.Column{
+	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
+	{"acquired_at", "datetime(6)"}, {"expires_at", "datetime(6)"}, {"released_at", "datetime(6)"},
+	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"}, {"revoked", "text utf8mb4"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime(6)"},
+	{"orders_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_order", "text utf8mb4"}, {"slot_limit", "int"}, {"limit_order", "text utf8mb4"},
+	{"triggered_at", "bigint"}, {"trigger_order", "text utf8mb4"},
+}
+
+// indexes are those that the procedures name, and what they have to begin with.
+var indexes = []struct{ name, columns string }{
+	{"PRIMARY", "resource_name,slot"}, {"ends", "resource_name,expires_at,slot"}, {"holders", "lock_id"},
+}
+
+// displayWidth is what MariaDB puts behind the name of an integer type, and MySQL did: it means
+// nothing.
+var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
+
+// Verify implements dialect.Database.
+func (m *DB) Verify(ctx context.Context) error {
+	var schema any
+	if m.of.Schema != "" {
+		schema = m.of.Schema
+	}
+	var args []any
+	for range 3 {
+		args = append(args, schema, m.of.Name, []byte(m.of.Name))
+	}
+	args = append(args, schema)
+	var exact []any
+	for _, routine := range routines {
+		name := m.of.Name + "_" + routine + version
+		args, exact = append(args, name), append(exact, []byte(name))
+	}
+	args = append(args, exact...)
+	has := map[string]map[string]string{"engine": {}, "column": {}, "index": {}, "routine": {}}
+	err := m.read(ctx, m.verifies, args, func(rows *sql.Rows) error {
+		var kind, name, value string
+		err := rows.Scan(&kind, &name, &value)
+		if has[kind] != nil {
+			has[kind][name] = displayWidth.ReplaceAllString(value, "$1")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	table := m.names["table"]
+	if len(has["engine"]) == 0 {
+		return dialect.WrongSchema(fmt.Errorf("there is no table %s", table))
+	}
+	errs := dialect.CheckColumns(table, has["column"], wantedColumns)
+	for _, engine := range has["engine"] {
+		if !strings.EqualFold(engine, "InnoDB") {
+			errs = append(errs, fmt.Errorf("%s has engine %s, and has to have InnoDB", table, engine))
+		}
+	}
+	for _, index := range indexes {
+		var list []string
+		for seq := 1; has["index"][fmt.Sprint(index.name, " ", seq)] != ""; seq++ {
+			list = append(list, has["index"][fmt.Sprint(index.name, " ", seq)])
+		}
+		if columns := strings.Join(list, ","); columns != index.columns {
+			errs = append(errs, fmt.Errorf("index %s of %s is on (%s), and has to be on (%s)", index.name, table, columns, index.columns))
+		}
+	}
+	if len(has["routine"]) < len(routines) {
+		errs = append(errs, fmt.Errorf("of the %d procedures of this version this user sees %d: he may lack EXECUTE on them, or another table,"+
+			" whose name differs by case or accents only, has them", len(routines), len(has["routine"])))
+	}
+	return dialect.WrongSchema(errs...)
+}
+
+// Audit implements dialect.Database.
+func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+	var clock int64
+	var flush, binlog, sync int
+	var readOnly string
+	sent := now()
+	err = m.QueryRow(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog, CONCAT(@@GLOBAL.read_only)", nil,
+		&clock, &flush, &binlog, &sync, &readOnly)
+	if err != nil {
+		return nil, err
+	}
+	warnings = dialect.ClockWarnings(sent, now(), clock)
+	const lost = ": leases may be lost when the server's machine crashes, and then be granted twice; set it to 1"
+	if flush == 0 || flush == 2 {
+		warnings = append(warnings, fmt.Sprintf("innodb_flush_log_at_trx_commit is %d%s", flush, lost))
+	}
+	if binlog != 0 && sync != 1 { // after a crash InnoDB undoes what did not reach the binary log
+		warnings = append(warnings, fmt.Sprintf("there is a binary log, and sync_binlog is %d%s", sync, lost))
+	}
+	if readOnly != "0" && !strings.EqualFold(readOnly, "OFF") {
+		warnings = append(warnings, "this server is read-only, a replica perhaps, and grants nothing: connect to the primary")
+	}
+	return warnings, nil
+}
+
+// alreadyExists is the number of the error that a procedure with this name exists.
+const alreadyExists = "1304"

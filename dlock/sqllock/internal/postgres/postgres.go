@@ -1,0 +1,322 @@
+// Package postgres is the dialect of Postgres: what sqllock executes there, and the functions that
+// Migrate makes.
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// functions are the functions; each has a file. The name of each ends with a hash of its text:
+// hosts of two versions of this package can then share a table while they are replaced, each with
+// functions of its own.
+var functions = []string{"acquire", "extend", "release", "list", "order", "orders", "revoke", "cleanup"}
+
+// defaultSchema is the schema of Options that name none. It is not where the connection looks
+// first: behind a pooler that shares connections somebody else may have said where that is.
+const defaultSchema = "public"
+
+// oldTransaction is how long a transaction may be open before Audit warns of it.
+const oldTransaction = 5 * time.Minute
+
+// manyDead old versions of rows, and manyTimes as many as there are rows, are more than a VACUUM
+// that works leaves.
+const (
+	manyDead  = 50_000
+	manyTimes = 20
+)
+
+// DB is a dialect.Database.
+type DB struct {
+	dialect.Driver
+	names    map[string]string
+	Old      time.Duration // see oldTransaction
+	acquires string
+	extends  string
+	releases string
+	decrees  string
+	revokes  string
+	reads    string
+	lists    string
+	cleans   string
+	verifies string
+	audits   string
+	lacks    string
+	vacuums  string
+}
+
+// New returns the database of a table. It does not call the server.
+func New(d dialect.Driver, t dialect.Table) *DB {
+	quoted := func(name string) string { return dialect.Quote(`"`, `"`, name) }
+	schema := cmp.Or(t.Schema, defaultSchema)
+	in := func(suffix string) string { return dialect.Qualified(schema, t.Name+suffix, quoted) }
+	p := &DB{Driver: d, Old: oldTransaction, names: map[string]string{
+		"table": in(""), "ends": quoted(t.Name + "_ends"), "holders": quoted(t.Name + "_holders"),
+		"ends_in": in("_ends"), "holders_in": in("_holders"), "settings": strings.TrimSpace(read("settings")),
+	}}
+	for _, function := range functions {
+		hash := sha256.Sum256([]byte(dialect.Fill(read(function), map[string]string{"settings": p.names["settings"]})))
+		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
+	}
+	p.acquires = dialect.Fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
+		" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint)", p.names)
+	p.extends = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
+	p.releases = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
+	p.lists = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
+	p.decrees = dialect.Fill("SELECT {order}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
+	p.reads = dialect.Fill("SELECT {orders}($1::text, $2::bigint)", p.names)
+	p.revokes = dialect.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
+	p.cleans = dialect.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
+	p.verifies, p.audits, p.lacks, p.vacuums = p.file("verify"), p.file("audit"), p.file("rights"), p.file("vacuum")
+	return p
+}
+
+func (p *DB) file(name string) string { return dialect.Fill(read(name), p.names) }
+
+func read(name string) string {
+	text, err := files.ReadFile(name + ".sql")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(text)
+}
+
+func (p *DB) String() string { return "postgres" }
+
+// Acquire implements dialect.Database.
+func (p *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, err error) {
+	err = p.QueryRow(ctx, p.acquires, []any{
+		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID,
+		c.Wait,
+	}, v.Columns()...)
+	return v, err
+}
+
+// Extend implements dialect.Database.
+func (p *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	err = p.QueryRow(ctx, p.extends, []any{ttl, grants, dialect.Patience(ctx)}, &answers)
+	return answers, err
+}
+
+// Release implements dialect.Database.
+func (p *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+	err = p.QueryRow(ctx, p.releases, []any{grants, dialect.Patience(ctx)}, &answers)
+	return answers, err
+}
+
+// List implements dialect.Database.
+func (p *DB) List(ctx context.Context, resource string) (held string, err error) {
+	err = p.QueryRow(ctx, p.lists, []any{resource, dialect.Patience(ctx)}, &held)
+	return held, err
+}
+
+// Update implements dialect.Database.
+func (p *DB) Update(ctx context.Context, c dialect.Update) error {
+	var version int64
+	return p.QueryRow(ctx, p.decrees, []any{
+		c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), dialect.Patience(ctx),
+	}, &version)
+}
+
+// Inspect implements dialect.Database.
+func (p *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
+	err = p.QueryRow(ctx, p.reads, []any{resources, dialect.Patience(ctx)}, &answers)
+	return answers, err
+}
+
+// Revoke implements dialect.Database.
+func (p *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
+	err = p.QueryRow(ctx, p.revokes, []any{resource, slot, fence, by, dialect.Patience(ctx)}, &held)
+	return held, err
+}
+
+// Cleanup implements dialect.Database.
+func (p *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (pg dialect.Page, err error) {
+	pg.Last.Slot = dlock.MaxSlots // it looks at all slots of a name
+	err = p.QueryRow(ctx, p.cleans, []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted, &pg.Last.Resource)
+	return pg, err
+}
+
+// Schema implements dialect.Database.
+func (p *DB) Schema() []string {
+	list := dialect.Statements(p.file("schema"))
+	for _, function := range functions {
+		list = append(list, strings.TrimSpace(p.file(function)))
+	}
+	return list
+}
+
+// Migrate executes all in one transaction. Postgres' own IF NOT EXISTS and OR REPLACE are not safe
+// when several do it at once. It does not wait for the table for long: all who want to use it would
+// wait behind it.
+func (p *DB) Migrate(ctx context.Context) error {
+	var script strings.Builder
+	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot schema'::text, 0::bigint));\n")
+	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n", min(dialect.Patience(ctx), sqlkit.LastResort.Milliseconds()))
+	for _, statement := range p.Schema() {
+		script.WriteString(strings.TrimSuffix(statement, ";") + ";\n")
+	}
+	return p.Exec(ctx, script.String())
+}
+
+// wantedColumns have the names of types that pg_type has.
+var wantedColumns = []dialect.Column{
+	{"resource_name", "text"}, {"slot", "int4"}, {"lock_id", "text"}, {"fence", "int8"},
+	{"acquired_at", "timestamptz"}, {"expires_at", "timestamptz"}, {"released_at", "timestamptz"},
+	{"host_name", "text"}, {"process_id", "int8"}, {"process_tag", "text"}, {"revoked", "text"},
+	{"tick", "int8"}, {"tick_starts", "int4"}, {"tick_schedule", "int8"}, {"slots", "int4"}, {"succeeded_at", "timestamptz"},
+	{"orders_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_order", "text"}, {"slot_limit", "int4"}, {"limit_order", "text"},
+	{"triggered_at", "int8"}, {"trigger_order", "text"},
+}
+
+// Verify implements dialect.Database.
+func (p *DB) Verify(ctx context.Context) error {
+	var kind, columns, key, version string
+	var indexes, missing int
+	n := p.names
+	args := []any{n["table"], n["ends_in"], n["holders_in"], p.functions()}
+	if err := p.QueryRow(ctx, p.verifies, args, &kind, &columns, &key, &indexes, &missing, &version); err != nil {
+		return err
+	}
+	if !isPostgres(version) {
+		return fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that limits would not be kept", dlock.ErrSetup, version)
+	}
+	if kind == "" {
+		return dialect.WrongSchema(fmt.Errorf("there is no table %s", n["table"]))
+	}
+	has := map[string]string{}
+	if err := json.Unmarshal([]byte(columns), &has); err != nil {
+		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	}
+	errs := dialect.CheckColumns(n["table"], has, wantedColumns)
+	if kind != "p" {
+		errs = append(errs, fmt.Errorf("%s is unlogged or temporary: a crash of the server would empty it", n["table"]))
+	}
+	if key != "resource_name,slot" {
+		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", n["table"], key))
+	}
+	if indexes != 2 {
+		errs = append(errs, fmt.Errorf("an index is missing, %s or %s, or something else has that name", n["ends_in"], n["holders_in"]))
+	}
+	if missing > 0 {
+		errs = append(errs, fmt.Errorf("%d functions of this version are missing", missing))
+	}
+	return dialect.WrongSchema(errs...)
+}
+
+// isPostgres tells Postgres from what takes its clients, but has advisory locks that keep nobody
+// out, or another isolation than it says.
+func isPostgres(version string) bool {
+	for _, other := range []string{"-YB-", "Redshift", "Greenplum", "Materialize", "QuestDB", "Cockroach"} {
+		if strings.Contains(version, other) {
+			return false
+		}
+	}
+	return strings.HasPrefix(version, "PostgreSQL ") || strings.HasPrefix(version, "EnterpriseDB ")
+}
+
+// Audit implements dialect.Database.
+func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+	var clock int64
+	var fsync, isolation, role string
+	var replica, readOnly, super bool
+	sent := now()
+	if err := p.QueryRow(ctx, p.audits, nil, &clock, &fsync, &replica, &readOnly, &isolation, &role, &super); err != nil {
+		return nil, err
+	}
+	warnings = dialect.ClockWarnings(sent, now(), clock)
+	if fsync != "on" { // synchronous_commit = off does no harm: the functions commit with it on
+		warnings = append(warnings, "fsync is off: leases may be lost when the server's machine crashes, and then be granted twice; set it to on")
+	}
+	switch {
+	case replica:
+		warnings = append(warnings, "this server is a replica, which grants nothing: connect to the primary")
+	case readOnly:
+		warnings = append(warnings, fmt.Sprintf("transactions are read-only here, so nothing is granted: ALTER ROLE %s SET default_transaction_read_only = off", role))
+	}
+	if isolation != "read committed" {
+		warnings = append(warnings, fmt.Sprintf("transactions are %s here, with which every acquire is refused: ALTER ROLE %s SET default_transaction_isolation = 'read committed'", isolation, role))
+	}
+	old, err := p.vacuum(ctx)
+	warnings = append(warnings, old...)
+	if super || err != nil {
+		if super {
+			warnings = append(warnings, fmt.Sprintf("%s is a superuser, which leases do not need: use a role with the rights that docs/sql.md lists", role))
+		}
+		return warnings, err
+	}
+	missing, err := p.rights(ctx, role)
+	return append(warnings, missing...), err
+}
+
+// vacuum tells what makes every operation slower: old versions of rows that VACUUM may not remove.
+func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
+	var old string
+	var dead, live int64
+	err = p.QueryRow(ctx, p.vacuums, []any{p.names["table"], p.Old.Seconds()}, &old, &dead, &live)
+	if sqlkit.State(err) == insufficientPrivilege { // rights tells
+		return nil, nil
+	}
+	const why = "while one is open, VACUUM removes nothing that is newer, and every operation becomes slower: end it," +
+		" set idle_in_transaction_session_timeout, or give the locks a database of their own"
+	if old != "" {
+		warnings = append(warnings, fmt.Sprintf("a transaction in this database is old: %s; %s", old, why))
+	}
+	if dead > manyDead && dead > manyTimes*live {
+		warnings = append(warnings, fmt.Sprintf("%s has %d old versions of %d rows, which VACUUM has not removed: look for autovacuum = off, and for old transactions"+
+			" (pg_stat_activity, pg_prepared_xacts, pg_replication_slots): %s", p.names["table"], dead, live, why))
+	}
+	return warnings, err
+}
+
+// functions are their names, as JSON.
+func (p *DB) functions() string {
+	var list []string
+	for _, function := range functions {
+		list = append(list, p.names[function])
+	}
+	return dialect.AsJSON(list)
+}
+
+// rights tells what the role lacks.
+func (p *DB) rights(ctx context.Context, role string) (warnings []string, err error) {
+	n := p.names
+	var table, functions string
+	err = p.QueryRow(ctx, p.lacks, []any{n["table"], p.functions()}, &table, &functions)
+	if sqlkit.State(err) == insufficientPrivilege {
+		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA … TO %s", role, n["table"], role)}, nil
+	}
+	if table != "" {
+		fails := "nothing is granted, or not renewed"
+		if table == "DELETE" {
+			fails = "Cleanup fails"
+		}
+		warnings = append(warnings, fmt.Sprintf("%s lacks %s on %s, so %s: GRANT %s ON %s TO %s", role, table, n["table"], fails, table, n["table"], role))
+	}
+	if functions != "" {
+		warnings = append(warnings, fmt.Sprintf("%s may not execute %s, so nothing is granted, or not renewed: GRANT EXECUTE ON FUNCTION %s TO %s", role, functions, functions, role))
+	}
+	return warnings, err
+}
+
+// insufficientPrivilege is the SQLSTATE of a right that is missing.
+const insufficientPrivilege = "42501"
+
+// FunctionName is what one of the functions is called, without its schema.
+func (p *DB) FunctionName(function string) string {
+	name := p.names[function]
+	return name[strings.LastIndex(name, ".")+1:]
+}

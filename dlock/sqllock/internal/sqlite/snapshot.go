@@ -1,0 +1,180 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"math/rand/v2"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+)
+
+// A snapshot is one look, on one snapshot, at all that decides about a claim: see look.sql.
+type snapshot struct {
+	now      int64
+	tick     sql.Null[int64] // the latest one claimed
+	starts   sql.Null[int]   // of it
+	schedule int64           // that it belongs to
+	slots    sql.Null[int]   // as the latest grant declared them
+	success  sql.Null[int64] // when a grant was last released as succeeded
+	claimer  dlock.Holder    // of the tick, the last
+
+	version    int64         // of the overrides
+	paused     int64         // until when; it stays when that is over
+	pauseOrder string        // who did it, and why
+	limit      sql.Null[int] // the limit of slots
+	limitOrder string
+
+	first   sql.Null[int] // the slot whose lease ends, or ended, before all others
+	ends    int64         // when that is
+	left    int64         // when the first lease ends of those that are held
+	since   int64         // when that one began
+	holder  dlock.Holder  // who has it
+	held    int           // leases of all slots, if there is a limit override
+	last    sql.Null[int] // the highest slot that has a row
+	present int           // rows in the window
+	again   bool          // the token has a slot
+
+	format   int64 // of the table: see tableFormat
+	lastHeld int64 // until when a lease was held, or is, if it was asked for
+}
+
+func (l *snapshot) dest() []any {
+	return []any{
+		&l.now, &l.tick, &l.starts, &l.schedule, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
+		&l.version, &l.paused, &l.pauseOrder, &l.limit, &l.limitOrder,
+		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present, &l.lastHeld, &l.again, &l.format,
+	}
+}
+
+// successAge is how long ago the last success was, 0 if none is known.
+func (l snapshot) successAge() int64 {
+	if !l.success.Valid {
+		return 0
+	}
+	return max(1, l.now-l.success.V)
+}
+
+// n is the number of slots.
+func (l snapshot) n(c dialect.Claim) int {
+	if l.limit.V > 0 {
+		return l.limit.V
+	}
+	return max(c.Slots, 1)
+}
+
+// gap stands for the first slot in the window that has no row, because somebody deleted it.
+const gap = -1
+
+// decide returns the verdict if it is a refusal. If not, the token has a slot already, or else the
+// slot returned is free.
+func (l snapshot) decide(c dialect.Claim, window window) (v dialect.Verdict, free int) {
+	v = l.info()
+	before, last := window.of(l.n(c))
+	switch {
+	case l.again: // the same attempt, asked again because its reply was lost
+	case l.paused >= l.now:
+		v.Reason, v.Ends, v.Origin = string(dlock.ReasonPaused), max(1, l.paused-l.now), l.pauseOrder
+	case l.limit.Valid && l.limit.V == 0:
+		v.Reason, v.Origin = string(dlock.ReasonPaused), l.limitOrder
+	case c.Missed != nil && *c.Missed < l.paused:
+		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrder
+	case c.Tick != nil && *c.Tick > l.now+dlock.MaxTickAhead.Microseconds():
+		v.Reason = string(dlock.ReasonTickAhead)
+	case c.Tick != nil && l.tick.Valid && *c.Tick < l.tick.V:
+		v.Reason = string(dlock.ReasonTickLate)
+	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && (l.starts.V >= c.Max || c.Missed != nil):
+		v.Reason, v.Holder = string(dlock.ReasonTickTaken), l.claimer
+	case c.Missed != nil && (!l.tick.Valid || l.schedule != c.Schedule):
+		v.Reason = string(dlock.ReasonTickFirst)
+	case c.Missed != nil && *c.Missed < l.lastHeld: // whoever held a lease then was there
+		v.Reason = string(dlock.ReasonTickHeld)
+	case l.limit.V > 0 && l.held >= l.limit.V: // of any slot: when it was lowered, there may be more than it allows
+		v.Reason, v.Holder, v.Since, v.Ends = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
+	case !l.first.Valid: // nobody has ever had one
+	case l.ends < l.now:
+		free = l.first.V
+	case l.last.V < l.n(c)-1:
+		free = l.last.V + 1
+	case l.present < last-before:
+		free = gap
+	default:
+		v.Reason, v.Holder, v.Since, v.Ends = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
+	}
+	return v, free
+}
+
+// info is what every answer tells.
+func (l snapshot) info() dialect.Verdict {
+	return dialect.Verdict{Declared: l.slots.V, Success: l.successAge(), Version: l.version, Limit: max(0, l.limit.V)}
+}
+
+// windowSize is the number of slots among which one attempt, if all that have a row are held,
+// notices those that have none.
+const windowSize = 64
+
+// A window is the number of one, modulo how many there are.
+type window int
+
+// of returns the slot before the window, and its last one.
+func (w window) of(n int) (before, last int) {
+	before = int(w)%((n+windowSize-1)/windowSize)*windowSize - 1
+	return before, min(before+windowSize, n-1)
+}
+
+// Acquire looks without a lock first, so that a refusal is one statement. If a slot is free it
+// looks again when it has the lock.
+func (s *DB) Acquire(ctx context.Context, c dialect.Claim) (dialect.Verdict, error) {
+	return inTime(ctx, func(ctx context.Context) (v dialect.Verdict, err error) {
+		in := window(rand.IntN(1 << 30))
+		args := []any{c.Resource, max(c.Slots, 1), c.Token, int(in), windowSize, c.Missed != nil}
+		look, err := read(ctx, s.file, s.looks, args, (*snapshot).dest)
+		if err := cmp.Or(s.onePath(), err, dialect.CheckFormat(look.format)); err != nil {
+			return v, err
+		}
+		if v, _ = look.decide(c, in); v.Reason != "" {
+			return v, nil
+		}
+		err = s.write(ctx, s.looks, func(conn *sql.Conn, statement *sql.Stmt) error {
+			look, err := one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
+			if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
+				return err
+			}
+			var free int
+			if v, free = look.decide(c, in); v.Reason != "" {
+				return nil
+			}
+			if free == gap {
+				before, last := in.of(look.n(c))
+				if err := conn.QueryRowContext(local, s.gaps, c.Resource, before, last).Scan(&free); err != nil {
+					return err
+				}
+			}
+			v, err = s.grant(conn, look, c, free)
+			return err
+		})
+		return v, err
+	})
+}
+
+// grant gives a slot that is free to the token, or makes the one last that it has. The transaction
+// has the lock.
+func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.Claim, free int) (dialect.Verdict, error) {
+	granted := scan(func(v *dialect.Verdict) []any {
+		*v = look.info()
+		v.Reason = "ok"
+		return []any{&v.Slot, &v.Fence}
+	})
+	if look.again {
+		return one(granted(conn.QueryContext(local, s.repeats, c.Resource, c.Token, roundTTL(c.TTL))))
+	}
+	v, err := one(granted(conn.QueryContext(local, s.takes, c.Resource, free, c.Token, roundTTL(c.TTL), c.Holder.Host, c.Holder.PID, c.Holder.ID)))
+	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted
+	// that.
+	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
+	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {
+		_, err = conn.ExecContext(local, s.heads, c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Schedule)
+	}
+	return v, err
+}

@@ -1,0 +1,329 @@
+// Package sqlite is the dialect of SQLite: what sqllock executes on a file, and how it finds that a
+// file cannot be relied on.
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// now is SQLite's clock, which is that of the machine, in µs, exact to the millisecond. It stands
+// still within a statement, and is read when that has its lock. julianday is the oldest function
+// that knows milliseconds; what a float64 cannot hold is rounded away.
+const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+
+// DB is a dialect.Database.
+type DB struct {
+	*file
+	name, ends, holders string
+	table               string                   // the name as statements use it
+	RemoteKind          func(path string) string // see remoteKind; tests have one of their own
+	creates             []string
+
+	looks, takes, gaps, repeats, heads, extends, releases, succeeds, decrees, reads, revokes, lists, pages, cleans, verifies string
+}
+
+// CheckNames tells what SQLite would refuse only later.
+func CheckNames(t dialect.Table) error {
+	switch {
+	case t.Schema != "":
+		return fmt.Errorf("sqllock: Schema %q: SQLite has none", t.Schema)
+	case strings.HasPrefix(strings.ToLower(t.Name), "sqlite_"):
+		return fmt.Errorf("sqllock: TableName %q: SQLite keeps names that begin with sqlite_ to itself", t.Name)
+	}
+	return nil
+}
+
+// New returns the database of a table. It does not open the file.
+func New(db dialect.Pool, t dialect.Table) *DB {
+	quoted := func(name string) string { return dialect.Quote(`"`, `"`, name) }
+	in := func(name string) string { return dialect.Qualified("main", name, quoted) } // not a temporary table of that name
+	s := &DB{file: newFile(db), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders", RemoteKind: remoteKind}
+	s.table = in(s.name)
+	names := map[string]string{"table": s.table, "name": quoted(s.name), "ends_in": in(s.ends), "holders_in": in(s.holders), "now": now,
+		"n": "(CASE WHEN head.slot_limit > 0 THEN head.slot_limit ELSE ?2 END)"}
+	file := func(name string) string {
+		text, err := files.ReadFile(name + ".sql")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		return strings.TrimSpace(dialect.Fill(string(text), names))
+	}
+	s.creates = dialect.Statements(file("schema"))
+	s.looks, s.takes, s.gaps, s.repeats, s.heads = file("look"), file("take"), file("gap"), file("again"), file("head")
+	s.extends, s.releases, s.succeeds, s.lists = file("extend"), file("release"), file("succeed"), file("list")
+	s.decrees, s.reads, s.revokes = file("order"), file("orders"), file("revoke")
+	s.pages, s.cleans, s.verifies = file("page"), file("cleanup"), file("verify")
+	return s
+}
+
+func (s *DB) String() string { return "sqlite" }
+
+// Close leaves the *sql.DB alone: it is the caller's.
+func (s *DB) Close() error { return nil }
+
+// roundTTL rounds up to the milliseconds of SQLite's clock. A lease has ended when the clock shows
+// more than what it showed at the beginning plus this, so that none is shorter than its holder
+// trusts it.
+func roundTTL(micros int64) int64 { return (micros + 999) / 1000 * 1000 }
+
+// Extend implements dialect.Database.
+func (s *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	return s.each(ctx, s.extends, grants, roundTTL(ttl), grants)
+}
+
+// Release implements dialect.Database.
+func (s *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+	return s.each(ctx, s.releases, grants, grants)
+}
+
+// each executes a statement that returns those of the grants that were held, and answers for all.
+func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answers string, err error) {
+	type key struct{ resource, token string }
+	type row struct {
+		key
+		declared int
+		version  int64
+		revoked  *string
+	}
+	var wanted []dialect.Grant
+	if err := json.Unmarshal([]byte(grants), &wanted); err != nil {
+		return "", err
+	}
+	held, err := inTime(ctx, func(ctx context.Context) (held map[key]row, err error) {
+		err = s.write(ctx, query, func(conn *sql.Conn, statement *sql.Stmt) error {
+			rows, err := scan(func(r *row) []any { return []any{&r.resource, &r.token, &r.declared, &r.version, &r.revoked} })(statement.QueryContext(local, args...))
+			if err != nil {
+				return err
+			}
+			held = make(map[key]row, len(rows))
+			for _, r := range rows {
+				held[r.key] = r
+			}
+			noted := map[string]bool{}
+			for _, w := range wanted {
+				if _, ok := held[key{w.Resource, w.Token}]; !ok || w.Well != 1 || noted[w.Resource] {
+					continue
+				}
+				noted[w.Resource] = true
+				if _, err := conn.ExecContext(local, s.succeeds, w.Resource); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return held, err
+	})
+	if err != nil {
+		return "", err
+	}
+	list := make([]dialect.Answer, len(wanted))
+	for i, w := range wanted {
+		list[i] = dialect.Answer{Index: w.Index}
+		if r, ok := held[key{w.Resource, w.Token}]; ok {
+			list[i] = dialect.Answer{Index: w.Index, Declared: r.declared, Version: r.version, Revoked: r.revoked}
+			if r.revoked == nil {
+				list[i].Held = 1
+			}
+		}
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+// List implements dialect.Database.
+func (s *DB) List(ctx context.Context, resource string) (held string, err error) {
+	return inTime(ctx, func(ctx context.Context) (string, error) {
+		return read(ctx, s.file, s.lists, []any{resource}, func(held *string) []any { return []any{held} })
+	})
+}
+
+// Update implements dialect.Database.
+func (s *DB) Update(ctx context.Context, c dialect.Update) error {
+	if c.Pause != nil {
+		left := roundTTL(*c.Pause)
+		c.Pause = &left
+	}
+	_, err := s.change(ctx, s.decrees, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger))
+	return err
+}
+
+// Inspect implements dialect.Database.
+func (s *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
+	return inTime(ctx, func(ctx context.Context) (string, error) {
+		return read(ctx, s.file, s.reads, []any{resources}, func(answers *string) []any { return []any{answers} })
+	})
+}
+
+// Revoke implements dialect.Database.
+func (s *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
+	rows, err := s.change(ctx, s.revokes, resource, slot, fence, by)
+	return rows > 0, err
+}
+
+// change executes a statement that writes, and returns how many rows it wrote.
+func (s *DB) change(ctx context.Context, query string, args ...any) (int64, error) {
+	return inTime(ctx, func(ctx context.Context) (rows int64, err error) {
+		err = s.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
+			result, err := statement.ExecContext(local, args...)
+			if err != nil {
+				return err
+			}
+			rows, err = result.RowsAffected()
+			return err
+		})
+		return rows, err
+	})
+}
+
+// Cleanup implements dialect.Database.
+func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (dialect.Page, error) {
+	return inTime(ctx, func(ctx context.Context) (dialect.Page, error) {
+		p, err := read(ctx, s.file, s.pages, []any{after.Resource, after.Slot, limit}, func(p *dialect.Page) []any {
+			return []any{&p.Seen, &p.Last.Resource, &p.Last.Slot}
+		})
+		if err != nil || p.Seen == 0 {
+			return p, err
+		}
+		err = s.write(ctx, s.cleans, func(_ *sql.Conn, statement *sql.Stmt) error {
+			result, err := statement.ExecContext(local, after.Resource, after.Slot, p.Last.Resource, retention)
+			if err != nil {
+				return err
+			}
+			n, err := result.RowsAffected()
+			p.Deleted = int(n)
+			return err
+		})
+		return p, err
+	})
+}
+
+// Schema leaves out journal_mode, which cannot be changed within a transaction, where many who
+// apply their own migrations would execute it.
+func (s *DB) Schema() []string { return s.creates }
+
+// Migrate implements dialect.Database.
+func (s *DB) Migrate(ctx context.Context) error {
+	_, err := inTime(ctx, func(ctx context.Context) (mode string, err error) {
+		mode, err = read(ctx, s.file, "PRAGMA main.journal_mode = wal", nil, func(mode *string) []any { return []any{mode} })
+		if err != nil {
+			return mode, err
+		}
+		return mode, s.write(ctx, s.creates[0], func(conn *sql.Conn, _ *sql.Stmt) error {
+			for _, statement := range s.creates {
+				if _, err := conn.ExecContext(local, statement); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	return err
+}
+
+var wantedColumns = []dialect.Column{
+	{"resource_name", "TEXT"}, {"slot", "INTEGER"}, {"lock_id", "TEXT"}, {"fence", "INTEGER"},
+	{"acquired_at", "INTEGER"}, {"expires_at", "INTEGER"}, {"released_at", "INTEGER"},
+	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"}, {"revoked", "TEXT"},
+	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"tick_schedule", "INTEGER"}, {"slots", "INTEGER"}, {"succeeded_at", "INTEGER"},
+	{"orders_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_order", "TEXT"}, {"slot_limit", "INTEGER"}, {"limit_order", "TEXT"},
+	{"triggered_at", "INTEGER"}, {"trigger_order", "TEXT"},
+}
+
+// Verify implements dialect.Database.
+func (s *DB) Verify(ctx context.Context) error {
+	type table struct {
+		kind, columns, key string
+		indexes            int
+	}
+	t, err := inTime(ctx, func(ctx context.Context) (table, error) {
+		if err := s.shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)", s.name); err != nil {
+			return table{}, err
+		}
+		t, err := read(ctx, s.file, s.verifies, []any{s.name, s.ends, s.holders}, func(t *table) []any {
+			return []any{&t.kind, &t.columns, &t.key, &t.indexes}
+		})
+		return t, cmp.Or(s.onePath(), err)
+	})
+	if err != nil {
+		return err
+	}
+	if t.kind != "table" {
+		return dialect.WrongSchema(fmt.Errorf("there is no table %s", s.table))
+	}
+	has := map[string]string{}
+	if err := json.Unmarshal([]byte(t.columns), &has); err != nil {
+		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	}
+	errs := dialect.CheckColumns(s.table, has, wantedColumns)
+	const key = "resource_name BINARY, slot BINARY"
+	if t.key != key {
+		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (%s)", s.table, t.key, key))
+	}
+	if t.indexes != 2 {
+		errs = append(errs, errors.New("an index is missing"))
+	}
+	if len(errs) > 0 {
+		return dialect.WrongSchema(errs...)
+	}
+	return s.writable(ctx)
+}
+
+// writable tells when a program starts what would otherwise be found out by its first acquire, and
+// then be taken for an outage.
+func (s *DB) writable(ctx context.Context) error {
+	_, err := inTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
+		return none, s.with(ctx, func(conn *sql.Conn) error {
+			_, err := conn.ExecContext(local, "UPDATE "+s.table+" SET slot = slot WHERE resource_name = ''") // of which there is none
+			if isLocked(err) {
+				return nil // somebody else writes, so it can be done
+			}
+			return err
+		})
+	})
+	return err
+}
+
+// Audit does not compare clocks: SQLite's is that of the host.
+func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
+	return inTime(ctx, func(ctx context.Context) (warnings []string, _ error) {
+		var journal, path string
+		var synchronous, tables int
+		err := s.with(ctx, func(conn *sql.Conn) (err error) {
+			if path, err = pathOf(conn); err != nil {
+				return err
+			}
+			ask := func(query string, value any) error { return conn.QueryRowContext(local, query).Scan(value) }
+			return cmp.Or(
+				ask("SELECT count(*) FROM main.sqlite_master", &tables), // the journal mode is known when something has been read
+				ask("PRAGMA main.journal_mode", &journal),
+				ask("PRAGMA main.synchronous", &synchronous))
+		})
+		if err != nil {
+			return nil, err
+		}
+		if journal != "wal" && journal != "memory" { // in memory there is no other
+			warnings = append(warnings, fmt.Sprintf("journal_mode is %s: those who read and those who write wait for each other; execute PRAGMA journal_mode = wal", journal))
+		}
+		if synchronous == 0 && journal != "memory" {
+			warnings = append(warnings, "synchronous is off: a crash of the machine may destroy the file; set it to normal")
+		}
+		if kind := s.RemoteKind(path); kind != "" {
+			warnings = append(warnings, fmt.Sprintf("the file is on %s, a file system over a network or shared with another kernel: locks do not work there, and two may hold one slot; "+
+				"put it on a disk of this machine", kind))
+		}
+		return warnings, nil
+	})
+}

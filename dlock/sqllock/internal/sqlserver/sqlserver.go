@@ -1,0 +1,202 @@
+// Package sqlserver is the dialect of SQL Server. It is experimental: it has not been run against a
+// server.
+package sqlserver
+
+import (
+	"context"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// DB is a dialect.Database.
+type DB struct {
+	dialect.Pool
+	names map[string]string
+}
+
+// New returns the database of a table. It does not call the server.
+func New(d dialect.Pool, t dialect.Table) *DB {
+	table := dialect.Qualified(t.Schema, t.Name, func(name string) string { return dialect.Quote("[", "]", name) })
+	return &DB{Pool: d, names: map[string]string{"table": table, "table_text": dialect.Quote("N'", "'", table)}}
+}
+
+// file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
+func (m *DB) file(name string, wait int64) string {
+	text, err := files.ReadFile(name + ".sql")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.TrimSpace(dialect.Fill(string(text), map[string]string{
+		"table": m.names["table"], "table_text": m.names["table_text"], "wait": strconv.FormatInt(wait, 10)}))
+}
+
+func (m *DB) String() string { return "sqlserver" }
+
+// Acquire implements dialect.Database.
+func (m *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, err error) {
+	err = m.QueryRow(ctx, m.file("acquire", c.Wait), []any{
+		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, dlock.MaxTickAhead.Microseconds(),
+		c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
+	}, v.Columns()...)
+	return v, err
+}
+
+// Extend implements dialect.Database.
+func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	list, err := grantsOf(grants)
+	if err == nil {
+		err = m.QueryRow(ctx, m.file("extend", dialect.Patience(ctx)), []any{ttl, list}, &answers)
+	}
+	return answers, err
+}
+
+// Release implements dialect.Database.
+func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+	list, err := grantsOf(grants)
+	if err == nil {
+		err = m.QueryRow(ctx, m.file("release", dialect.Patience(ctx)), []any{list}, &answers)
+	}
+	return answers, err
+}
+
+// grantsOf writes grants as the statements take them: [index, name in hex, slot, token in hex, 1 if
+// the work ended well], which no collation can change.
+func grantsOf(text string) (string, error) {
+	var list []dialect.Grant
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return "", err
+	}
+	rows := make([][5]any, len(list))
+	for i, g := range list {
+		rows[i] = [5]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token)), g.Well}
+	}
+	out, err := json.Marshal(rows)
+	return string(out), err
+}
+
+// List implements dialect.Database.
+func (m *DB) List(ctx context.Context, resource string) (held string, err error) {
+	err = m.QueryRow(ctx, m.file("list", 0), []any{[]byte(resource)}, &held)
+	return held, err
+}
+
+// Update implements dialect.Database.
+func (m *DB) Update(ctx context.Context, c dialect.Update) error {
+	wait, done := dialect.Patience(ctx), 0
+	return m.QueryRow(ctx, m.file("order", wait), []any{
+		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), wait,
+	}, &done)
+}
+
+// Inspect implements dialect.Database.
+func (m *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
+	names, err := dialect.HexNames(resources)
+	if err != nil {
+		return "", err
+	}
+	if err := m.QueryRow(ctx, m.file("orders", 0), []any{names}, &answers); err != nil {
+		return "", err
+	}
+	var known []dialect.Control
+	if err := json.Unmarshal([]byte(answers), &known); err != nil {
+		return "", fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	}
+	for i := range known {
+		name, err := hex.DecodeString(known[i].Resource)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+		}
+		known[i].Resource = string(name)
+	}
+	text, err := json.Marshal(known)
+	return string(text), err
+}
+
+// Revoke implements dialect.Database.
+func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
+	rows := 0
+	err := m.QueryRow(ctx, m.file("revoke", dialect.Patience(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
+	return rows > 0, err
+}
+
+// Cleanup implements dialect.Database.
+func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
+	var last []byte
+	err = m.QueryRow(ctx, m.file("cleanup", min(dialect.Patience(ctx), dialect.LongestWait)), []any{[]byte(after.Resource), after.Slot, limit, retention}, &p.Seen, &p.Deleted, &last, &p.Last.Slot)
+	p.Last.Resource = string(last)
+	return p, err
+}
+
+// Schema implements dialect.Database.
+func (m *DB) Schema() []string { return []string{m.file("schema", 0)} }
+
+// Migrate lets one host after the other create the table.
+func (m *DB) Migrate(ctx context.Context) error {
+	return m.Exec(ctx, "SET XACT_ABORT ON;\nBEGIN TRANSACTION;\n"+
+		"EXEC sp_getapplock @Resource = N'tickslot schema', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = "+
+		strconv.FormatInt(dialect.Patience(ctx), 10)+";\n"+m.file("schema", 0)+";\nCOMMIT TRANSACTION;")
+}
+
+var wantedColumns = []dialect.Column{
+	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
+	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
+	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"}, {"revoked", "nvarchar(4000)"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime2(6)"},
+	{"orders_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_order", "nvarchar(4000)"}, {"slot_limit", "int"}, {"limit_order", "nvarchar(4000)"},
+	{"triggered_at", "bigint"}, {"trigger_order", "nvarchar(4000)"},
+}
+
+// Verify implements dialect.Database.
+func (m *DB) Verify(ctx context.Context) error {
+	var text, key string
+	var indexes int
+	if err := m.QueryRow(ctx, m.file("verify", 0), []any{m.names["table"]}, &text, &key, &indexes); err != nil {
+		return err
+	}
+	var columns []struct{ Name, Type string }
+	if err := json.Unmarshal([]byte(text), &columns); err != nil {
+		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	}
+	if len(columns) == 0 {
+		return dialect.WrongSchema(fmt.Errorf("there is no table %s", m.names["table"]))
+	}
+	has := map[string]string{}
+	for _, c := range columns {
+		has[c.Name] = c.Type
+	}
+	errs := dialect.CheckColumns(m.names["table"], has, wantedColumns)
+	if key != "resource_name,slot" {
+		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", m.names["table"], key))
+	}
+	if indexes != 2 {
+		errs = append(errs, errors.New("an index is missing"))
+	}
+	return dialect.WrongSchema(errs...)
+}
+
+// Audit implements dialect.Database.
+func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+	var clock int64
+	var delayed int
+	sent := now()
+	if err := m.QueryRow(ctx, "SELECT DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()), delayed_durability FROM sys.databases WHERE database_id = DB_ID()", nil, &clock, &delayed); err != nil {
+		return nil, err
+	}
+	warnings = dialect.ClockWarnings(sent, now(), clock)
+	if delayed == 2 {
+		warnings = append(warnings, "DELAYED_DURABILITY is FORCED: leases may be lost when the server crashes, and then be granted twice; set it to ALLOWED or DISABLED")
+	}
+	return warnings, nil
+}
