@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// A Blackout is when nothing is to start.
+// A Blackout is a time in which nothing starts.
 //
-// Until returns the zero time if t does not lie in the blackout, else when it ends, at the
-// earliest: a later instant, which is no longer in it or the next one worth asking about. As with a
-// Schedule, every host must get the same answer, so t is always in UTC, and it must not block.
+// Until returns the zero time if t is not in the blackout. Otherwise it returns the earliest
+// instant at which the blackout may end: a later instant that is no longer in it, or at which to
+// ask again. As with a Schedule, every host must get the same answer, so t is always in UTC, and
+// Until must not block.
 //
-// A Blackout may also be a Checker, and a fmt.Stringer, which is how people get to see it.
+// A Blackout may also implement Checker, and fmt.Stringer, whose text is shown to people.
 type Blackout interface {
 	Until(t time.Time) time.Time
 }
 
-// DailyWindow is a blackout of every day, from one time of day to another, as the clocks of the
-// zone show them: DailyWindow("22:00", "06:00", "Europe/Berlin"). It goes over midnight if to is
-// earlier than from. The end is not in it. In the nights in which clocks are changed it lasts as
-// long as they show a time that lies in it, so a time that they show twice is in it twice.
+// DailyWindow is a blackout on every day, from one time of day to another on the clocks of the
+// zone: DailyWindow("22:00", "06:00", "Europe/Berlin"). It spans midnight if to is earlier than
+// from. The end is exclusive. On days on which clocks change, it covers exactly the instants at
+// which the clocks show a time in the window, so an hour that is shown twice is covered twice.
 func DailyWindow(from, to, zone string) Blackout {
 	start, startErr := parseClock("DailyWindow", from)
 	end, endErr := parseClock("DailyWindow", to)
@@ -31,7 +32,7 @@ func DailyWindow(from, to, zone string) Blackout {
 	w.loc, w.err = loc, errors.Join(startErr, endErr, zoneErr)
 	if startErr == nil && endErr == nil && start == end {
 		w.err = errors.Join(w.err, fault("DailyWindow", from+" to "+to, len(from+" to "),
-			"it ends when it begins, so it is the whole day or nothing: use another time, or leave it out"))
+			"it ends when it begins, which is either the whole day or nothing: change one of the times, or remove it"))
 	}
 	w.end = func(wall time.Time) time.Time {
 		midnight := wall.Truncate(24 * time.Hour)
@@ -56,7 +57,7 @@ func (w dailyWindow) String() string {
 	return fmt.Sprintf("daily %s to %s in %s", w.from, w.to, zoneName(w.zone))
 }
 
-// Weekdays is a blackout of these days of every week, from midnight to midnight in the zone.
+// Weekdays is a blackout on these days of every week, from midnight to midnight in the zone.
 func Weekdays(zone string, days ...time.Weekday) Blackout {
 	w := weekdays{wallBlackout: wallBlackout{zone: zone}}
 	loc, err := loadZone(zone)
@@ -64,7 +65,8 @@ func Weekdays(zone string, days ...time.Weekday) Blackout {
 	var in [7]bool
 	for _, d := range days {
 		if d < time.Sunday || d > time.Saturday {
-			err = errors.Join(err, fmt.Errorf("Weekdays: %d is no day of the week: use time.Sunday to time.Saturday", int(d)))
+			err = errors.Join(err, fmt.Errorf("Weekdays: %d is not a day of the week: use time.Sunday to time.Saturday",
+				int(d)))
 			continue
 		}
 		if !in[d] {
@@ -76,7 +78,8 @@ func Weekdays(zone string, days ...time.Weekday) Blackout {
 	case 0:
 		err = errors.Join(err, errors.New("Weekdays: it has no day: give it one, or leave it out"))
 	case 7:
-		err = errors.Join(err, errors.New("Weekdays: it has every day of the week, so nothing would ever run: take one out"))
+		err = errors.Join(err,
+			errors.New("Weekdays: it has every day of the week, so nothing would ever run: take one out"))
 	}
 	w.err = err
 	w.end = wholeDays(func(day time.Time) bool { return in[day.Weekday()] })
@@ -96,7 +99,7 @@ func (w weekdays) String() string {
 	return fmt.Sprintf("%s in %s", strings.Join(names, ", "), zoneName(w.zone))
 }
 
-// Dates is a blackout of these days, from midnight to midnight in the zone: Dates("Europe/Berlin",
+// Dates is a blackout on these days, from midnight to midnight in the zone: Dates("Europe/Berlin",
 // "2026-12-25", "2026-12-26").
 func Dates(zone string, days ...string) Blackout {
 	d := dates{days: slices.Clone(days), wallBlackout: wallBlackout{zone: zone}}
@@ -133,7 +136,7 @@ func (d dates) String() string {
 	return fmt.Sprintf("%s in %s", s, zoneName(d.zone))
 }
 
-// parseDate reads a day, 2026-12-25.
+// parseDate parses a day, 2026-12-25.
 func parseDate(text string) (time.Time, error) {
 	const layout = "0000-00-00"
 	for i, c := range []byte(text) {
@@ -157,7 +160,7 @@ func parseDate(text string) (time.Time, error) {
 	return day, nil
 }
 
-// Between is a blackout from one instant to another, which is not in it.
+// Between is a blackout from one instant to another. The end is exclusive.
 func Between(from, to time.Time) Blackout { return between{from.Round(0), to.Round(0)} }
 
 type between struct{ from, to time.Time }
@@ -185,9 +188,10 @@ func (b between) String() string {
 	return fmt.Sprintf("between %s and %s", b.from.Format(time.RFC3339Nano), b.to.Format(time.RFC3339Nano))
 }
 
-// A BlackoutFunc says whether an instant lies in the blackout. When it ends is not known, so it is
-// asked again for the next minute (of UTC). So Except takes a tick for blacked out, without asking,
-// that comes in the same minute as one that is.
+// A BlackoutFunc reports whether an instant is in the blackout. It does not tell when the blackout
+// ends, so Until returns the next full minute (of UTC), at which it is asked again. Except
+// therefore drops a tick without asking if it falls in the same minute as a tick that is blacked
+// out.
 type BlackoutFunc func(time.Time) bool
 
 // Check implements Checker.
@@ -212,14 +216,14 @@ func (f BlackoutFunc) String() string { return "when a func says so" }
 type wallBlackout struct {
 	zone string
 	loc  *time.Location
-	end  func(wall time.Time) time.Time // when the clock shows that it is over, if it is never changed; zero: not in it
+	end  func(wall time.Time) time.Time // wall time at which it ends if no clock changes; zero: not in it
 	err  error
 }
 
 // Check implements Checker.
 func (b wallBlackout) Check() error { return b.err }
 
-// Until implements Blackout. When the clock is changed it looks again.
+// Until implements Blackout. It asks again at each clock change.
 func (b wallBlackout) Until(t time.Time) time.Time {
 	if b.err != nil {
 		return time.Time{}
@@ -240,7 +244,7 @@ func (b wallBlackout) Until(t time.Time) time.Time {
 	return until
 }
 
-// wholeDays returns the end of the days in a row for which in is true.
+// wholeDays returns a function that returns the end of a day for which in is true.
 func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
 	return func(wall time.Time) time.Time {
 		day := wall.Truncate(24 * time.Hour)
@@ -251,9 +255,9 @@ func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
 	}
 }
 
-// BlackedOut returns until when at least one of the blackouts lasts in which t lies, and which of
-// them, or the zero time if it lies in none. Of several, it is the one that ends last. It asks them
-// in UTC. A panic, and an end that is not later, are errors.
+// BlackedOut returns the latest end of the blackouts that contain t, and the blackout with that
+// end, or the zero time if none contains it. It asks in UTC. A panic and an end that is not later
+// are errors.
 func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err error) {
 	for _, b := range bs {
 		end, err := askBlackout(b, t)
@@ -267,8 +271,8 @@ func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err e
 	return until, by, nil
 }
 
-// askBlackout asks a blackout, in UTC as Next does, and turns a panic and an end that is not later
-// into an error.
+// askBlackout calls Until in UTC, as Next does, and turns a panic and an end that is not later into
+// an error.
 func askBlackout(b Blackout, t time.Time) (until time.Time, err error) {
 	t = t.Round(0).UTC()
 	defer func() {
@@ -278,7 +282,8 @@ func askBlackout(b Blackout, t time.Time) (until time.Time, err error) {
 	}()
 	until = b.Until(t)
 	if !until.IsZero() && !until.After(t) {
-		return time.Time{}, fmt.Errorf("blackout %s: its Until(%v) returned %v, which is not later", Describe(b), t.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano))
+		return time.Time{}, fmt.Errorf("blackout %s: its Until(%v) returned %v, which is not later", Describe(b),
+			t.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano))
 	}
 	return until, nil
 }

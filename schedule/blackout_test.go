@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Minute by minute over the nights in which clocks are changed, an instant is in a blackout if the
-// clock on the wall shows a time or a day that is, and it lasts until the first minute that is not.
+// Over days with clock changes, minute by minute: an instant is in a blackout if the wall clock
+// shows a time or day that is, and the blackout lasts until the first minute that is not.
 //
 // Fails when a window ends by the offset with which it began, when the second pass of an hour is
-// left out, or when the window over midnight ends at midnight.
+// left out, or when a window over midnight ends at midnight.
 func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 	clock := func(from, to int) func(time.Time) bool { // minutes of the day
 		return func(wall time.Time) bool {
@@ -21,7 +21,8 @@ func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 			return m >= from || m < to
 		}
 	}
-	days := map[string]bool{"2011-12-29": true, "2011-12-30": true, "2012-03-25": true, "2012-03-26": true, "2012-04-01": true, "2012-10-28": true, "2012-03-11": true, "2012-11-04": true}
+	days := map[string]bool{"2011-12-29": true, "2011-12-30": true, "2012-03-25": true, "2012-03-26": true,
+		"2012-04-01": true, "2012-10-28": true, "2012-03-11": true, "2012-11-04": true}
 	var dates []string
 	for d := range days {
 		dates = append(dates, d)
@@ -47,8 +48,14 @@ func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 			{DailyWindow("23:30", "00:30", zone), clock(23*60+30, 30)},
 			{DailyWindow("03:00", "02:30", zone), clock(180, 150)},
 			{DailyWindow("18:00", "00:00", zone), clock(18*60, 0)},
-			{Weekdays(zone, time.Saturday, time.Sunday), func(w time.Time) bool { return w.Weekday() == time.Sunday || w.Weekday() == time.Saturday }},
-			{Weekdays(zone, time.Sunday, time.Wednesday), func(w time.Time) bool { return w.Weekday() == time.Sunday || w.Weekday() == time.Wednesday }},
+			{Weekdays(zone, time.Saturday, time.Sunday), func(w time.Time) bool {
+				return w.Weekday() == time.Sunday ||
+					w.Weekday() == time.Saturday
+			}},
+			{Weekdays(zone, time.Sunday, time.Wednesday), func(w time.Time) bool {
+				return w.Weekday() == time.Sunday ||
+					w.Weekday() == time.Wednesday
+			}},
 			{Dates(zone, dates...), func(w time.Time) bool { return days[w.Format(time.DateOnly)] }},
 		}
 		for change := time.Date(2011, 1, 1, 0, 0, 0, 0, time.UTC); ; {
@@ -106,7 +113,7 @@ func TestWindowsAreExact(t *testing.T) {
 	}
 }
 
-// The last days of leap years by rule: there the library of Go says that a year ends a day early.
+// The last days of leap years beyond the zone table, where Go's ZoneBounds ends a year a day early.
 //
 // Fails when segment trusts ZoneBounds.
 func TestLeapYearsByRule(t *testing.T) {
@@ -137,26 +144,32 @@ func TestBlackoutsRefuse(t *testing.T) {
 	}{
 		{DailyWindow("22", "06:00", ""), "DailyWindow \"22\": " + two + "\n\t22\n\t  ^"},
 		{DailyWindow("22:00", "30:00", ""), "DailyWindow \"30:00\": the hour is 00 to 23\n\t30:00\n\t^"},
-		{DailyWindow("22:00", "22:00:00", ""), "DailyWindow \"22:00 to 22:00:00\": it ends when it begins, so it is the whole day or nothing: use another time, or leave it out\n\t22:00 to 22:00:00\n\t         ^"},
+		{DailyWindow("22:00", "22:00:00", ""),
+			"DailyWindow \"22:00 to 22:00:00\": it ends when it begins, which is either the whole day or nothing: change one of the times, or remove it\n\t22:00 to 22:00:00\n\t         ^"},
 		{Weekdays(""), "Weekdays: it has no day: give it one, or leave it out"},
-		{Weekdays("", 7), "Weekdays: 7 is no day of the week: use time.Sunday to time.Saturday\nWeekdays: it has no day: give it one, or leave it out"},
-		{Weekdays("", 0, 1, 2, 3, 4, 5, 6), "Weekdays: it has every day of the week, so nothing would ever run: take one out"},
+		{Weekdays("", 7), "Weekdays: 7 is not a day of the week: use time.Sunday to time.Saturday\nWeekdays: it has no day: give it one, or leave it out"},
+		{Weekdays("", 0, 1, 2, 3, 4, 5, 6),
+			"Weekdays: it has every day of the week, so nothing would ever run: take one out"},
 		{Dates(""), "Dates: it has no day: give it one, or leave it out"},
 		{Dates("", "25.12.2026"), "Dates \"25.12.2026\": write the day as \"2026-12-25\"\n\t25.12.2026\n\t  ^"},
-		{Dates("", "2026-12-25", "2026-2-3"), "Dates \"2026-2-3\": write the day as \"2026-12-25\"\n\t2026-2-3\n\t      ^"},
+		{Dates("", "2026-12-25", "2026-2-3"),
+			"Dates \"2026-2-3\": write the day as \"2026-12-25\"\n\t2026-2-3\n\t      ^"},
 		{Dates("", "2026-12"), "Dates \"2026-12\": write the day as \"2026-12-25\"\n\t2026-12\n\t       ^"},
-		{Dates("", "2026-12-25T00:00"), "Dates \"2026-12-25T00:00\": something follows the day: write it as \"2026-12-25\"\n\t2026-12-25T00:00\n\t          ^"},
+		{Dates("", "2026-12-25T00:00"),
+			"Dates \"2026-12-25T00:00\": something follows the day: write it as \"2026-12-25\"\n\t2026-12-25T00:00\n\t          ^"},
 		{Dates("", "2026-13-01"), "Dates \"2026-13-01\": the month is 01 to 12\n\t2026-13-01\n\t     ^"},
 		{Dates("", "2026-02-29"), "Dates \"2026-02-29\": this month has no such day\n\t2026-02-29\n\t        ^"},
 		{Between(now, now), "between 2027-05-03T09:00:00Z and 2027-05-03T09:00:00Z: it ends before it has begun: swap the two"},
-		{Between(now, time.Time{}), "between 2027-05-03T09:00:00Z and 0001-01-01T00:00:00Z: one of its instants is the zero time: set both"},
+		{Between(now, time.Time{}),
+			"between 2027-05-03T09:00:00Z and 0001-01-01T00:00:00Z: one of its instants is the zero time: set both"},
 		{BlackoutFunc(nil), "BlackoutFunc: it is nil: give it a function"},
 	} {
 		err := c.b.(Checker).Check()
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%v\nwant\n%s", err, c.want)
 		}
-		if _, isWall := c.b.(interface{ Until(time.Time) time.Time }); isWall && err != nil && c.want[0] != 'b' && c.want[0] != 'B' {
+		if _, isWall := c.b.(interface{ Until(time.Time) time.Time }); isWall && err != nil && c.want[0] != 'b' &&
+			c.want[0] != 'B' {
 			if until := c.b.Until(now); !until.IsZero() {
 				t.Errorf("%v is refused, and in force until %v", c.b, until)
 			}
@@ -164,8 +177,8 @@ func TestBlackoutsRefuse(t *testing.T) {
 	}
 }
 
-// A blackout of a stranger that panics, or ends before it has begun, is an error and nothing worse;
-// of several the last end counts.
+// A user-defined blackout that panics, or ends before it has begun, is an error and nothing worse.
+// Of several blackouts the latest end counts.
 //
 // Fails when BlackedOut does not recover.
 func TestBlackedOut(t *testing.T) {
@@ -180,8 +193,10 @@ func TestBlackedOut(t *testing.T) {
 		{nil, time.Time{}, nil, ""},
 		{[]Blackout{Weekdays("", time.Sunday)}, time.Time{}, nil, ""},
 		{[]Blackout{short, Weekdays("", time.Sunday), long, short}, now.Add(time.Hour), long, ""},
-		{[]Blackout{short, BlackoutFunc(func(time.Time) bool { panic("no") })}, time.Time{}, nil, "blackout when a func says so: its Until panicked: no"},
-		{[]Blackout{stuckBlackout{}}, time.Time{}, nil, "blackout schedule.stuckBlackout: its Until(2027-05-03T09:00:00Z) returned 2027-05-03T09:00:00Z, which is not later"},
+		{[]Blackout{short, BlackoutFunc(func(time.Time) bool { panic("no") })}, time.Time{}, nil,
+			"blackout when a func says so: its Until panicked: no"},
+		{[]Blackout{stuckBlackout{}}, time.Time{}, nil,
+			"blackout schedule.stuckBlackout: its Until(2027-05-03T09:00:00Z) returned 2027-05-03T09:00:00Z, which is not later"},
 	} {
 		until, by, err := BlackedOut(c.bs, now)
 		if !until.Equal(c.want) || by != c.by || err == nil && c.err != "" || err != nil && err.Error() != c.err {
@@ -193,7 +208,8 @@ func TestBlackedOut(t *testing.T) {
 		want string
 	}{
 		{nil, "it is nil"}, {stuckBlackout{}, "which is not later"}, {badChecker{}, "its Check panicked: no"},
-		{BlackoutFunc(nil), "give it a function"}, {BlackoutFunc(func(time.Time) bool { panic("no") }), "its Until panicked: no"},
+		{BlackoutFunc(nil), "give it a function"}, {BlackoutFunc(func(time.Time) bool { panic("no") }),
+			"its Until panicked: no"},
 	} {
 		if faults := CheckBlackout(c.b); len(faults) != 1 || !strings.Contains(faults[0].Error(), c.want) {
 			t.Errorf("%v, want %s", faults, c.want)

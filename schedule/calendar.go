@@ -11,8 +11,8 @@ import (
 )
 
 // Daily is due once a day, when the clocks of the zone show that time of day: Daily("02:30",
-// "Europe/Berlin"), or with seconds, Daily("02:30:15", ""). The zone, and the nights in which
-// clocks are changed, are as in Cron.
+// "Europe/Berlin"), or with seconds, Daily("02:30:15", ""). The zone and the days on which clocks
+// change are treated as in Cron.
 func Daily(clock, zone string) Schedule {
 	d := daily{clock: clock, calendar: calendar{zone: zone}}
 	at, clockErr := parseClock("Daily", clock)
@@ -29,7 +29,7 @@ type daily struct {
 
 func (d daily) String() string { return fmt.Sprintf("daily at %s in %s", d.clock, zoneName(d.zone)) }
 
-// onceADay is due at that time after midnight, on clocks that are never changed.
+// onceADay is due at that time after midnight, on clocks that never change.
 type onceADay time.Duration
 
 func (d onceADay) Next(t time.Time) time.Time {
@@ -40,12 +40,12 @@ func (d onceADay) Next(t time.Time) time.Time {
 	return next
 }
 
-// At is due at each of these instants and never again. Instants that have passed are no fault: a
-// program that is started after the last one must start all the same.
+// At is due at each of these instants and never again. Instants in the past are not a fault,
+// because a program that is started after the last one must still start.
 func At(times ...time.Time) Schedule {
 	in := make(instants, 0, len(times))
 	for _, t := range times {
-		in = append(in, t.Round(0)) // takes the monotonic clock off: an instant is what all hosts call so
+		in = append(in, t.Round(0)) // drops the monotonic clock reading, which only this host has
 	}
 	slices.SortFunc(in, time.Time.Compare)
 	return in
@@ -91,9 +91,9 @@ func (in instants) String() string {
 }
 
 // IsCalendar reports whether a schedule is a calendar: a Cron, a Daily, an At, or an Except of one
-// of these. Its next tick may be a day or a year away, so one that was missed is worth a late run;
-// the next tick of an interval does as well. Of a schedule of your own that is not known: it is
-// none.
+// of these. The next tick of a calendar may be a day or a year away, so a missed tick is worth a
+// late run; for an interval the next tick makes up for it. User-defined schedules are not
+// calendars.
 func IsCalendar(s Schedule) bool {
 	switch s := s.(type) {
 	case crontab, daily, instants:
@@ -104,15 +104,13 @@ func IsCalendar(s Schedule) bool {
 	return false
 }
 
-// A calendar is a schedule in the wall time of a zone. Below it is a schedule that knows no zones
-// and takes the wall time for UTC; what happens when clocks are changed is decided here, once for
-// all:
+// A calendar is a schedule in the wall time of a zone. Its wall schedule knows no zones and treats
+// wall time as UTC. The behaviour at clock changes is decided here, for all calendars:
 //
-//   - a time that does not exist is due at the first instant after the gap, once, however many such
-//     times there are;
+//   - a time that does not exist is due at the first instant after the gap, once for the whole gap;
 //   - a time that the clock shows twice is due the first time;
-//   - unless it is hourly: then it is due whenever the clock shows its time, and a gap of whole
-//     hours takes nothing from it.
+//   - an hourly calendar is due whenever the clock shows its time, and a gap of whole hours adds no
+//     tick.
 type calendar struct {
 	zone   string
 	loc    *time.Location
@@ -124,11 +122,12 @@ type calendar struct {
 // Check implements Checker.
 func (c calendar) Check() error { return c.err }
 
-// maxSegments bounds the walk; clocks that are changed once a month have fewer in 80 years.
+// maxSegments bounds the walk over clock changes. Clocks that change once a month change fewer
+// times in 80 years.
 const maxSegments = 1000
 
-// Next implements Schedule. It walks from one change of the clocks to the next; between two of them
-// an instant is wall time minus offset.
+// Next implements Schedule. It walks from one clock change to the next; between two changes an
+// instant is wall time minus offset.
 func (c calendar) Next(t time.Time) time.Time {
 	if c.err != nil || t.Year() > lastYear {
 		return time.Time{}
@@ -137,9 +136,10 @@ func (c calendar) Next(t time.Time) time.Time {
 	offset := offsetAt(t, c.loc)
 	from := shown(t, offset)
 	if !c.hourly && !start.IsZero() {
-		from = later(from, justBefore(start, offsetAt(start.Add(-1), c.loc))) // what was shown before the clock was set back is done
+		// times shown before the clock was set back are done
+		from = later(from, justBefore(start, offsetAt(start.Add(-1), c.loc)))
 	}
-	asked, w := from, c.wall.Next(from) // nothing is due in wall time between these two
+	asked, w := from, c.wall.Next(from) // no wall time between these two is due
 	for range maxSegments {
 		if w.IsZero() {
 			return w
@@ -164,10 +164,10 @@ func (c calendar) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// segment returns since when and until when, at the least, the clocks of the zone have the offset
-// that they have at t; the zero time is always. Where a zone has no table for the year of t but a
-// rule, Go (1.26) says that a leap year ends on 31 December at 00:00, and on that day it would not
-// get any further.
+// segment returns a period around t in which the clocks of the zone keep the offset that they have
+// at t; a zero time is unbounded. For a year after the end of the zone's table, Go (1.26) says that
+// a leap year ends on 31 December at 00:00. Without the correction the walk would not advance on
+// that day.
 func segment(t time.Time, loc *time.Location) (start, end time.Time) {
 	start, end = t.In(loc).ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -176,16 +176,16 @@ func segment(t time.Time, loc *time.Location) (start, end time.Time) {
 	return start, end
 }
 
-// offsetAt is how far the clocks of the zone are ahead of UTC at t.
+// offsetAt is the zone's offset from UTC at t.
 func offsetAt(t time.Time, loc *time.Location) time.Duration {
 	_, seconds := t.In(loc).Zone()
 	return time.Duration(seconds) * time.Second
 }
 
-// shown is what a clock with that offset shows at t: wall time, as if it were UTC.
+// shown is the wall time at t on a clock with that offset, represented as UTC.
 func shown(t time.Time, offset time.Duration) time.Time { return t.Add(offset).UTC().Round(0) }
 
-// justBefore is the wall time whose next one is what a clock with that offset shows at t.
+// justBefore is the last wall time before the one that shown returns.
 func justBefore(t time.Time, offset time.Duration) time.Time { return shown(t, offset).Add(-1) }
 
 func later(a, b time.Time) time.Time {
@@ -195,18 +195,21 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// loadZone returns the zone of that name. The empty name is UTC.
+// loadZone returns the zone with that name. The empty name is UTC.
 func loadZone(zone string) (*time.Location, error) {
 	if strings.EqualFold(zone, "local") || zone == "localtime" {
-		return time.UTC, fault("zone", zone, 0, `hosts differ in their local time, and must agree on every tick: name a zone, such as "Europe/Berlin", or "" for UTC`)
+		return time.UTC, fault("zone", zone, 0,
+			`hosts differ in their local time, and must agree on every tick: name a zone, such as "Europe/Berlin", or "" for UTC`)
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil {
 		at := strings.IndexFunc(zone, func(r rune) bool {
-			return !strings.ContainsRune("/_-+", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+			return !strings.ContainsRune("/_-+", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') &&
+				(r < 'a' || r > 'z')
 		})
-		return time.UTC, fault("zone", zone, max(at, 0), `there is no such time zone here: use a name of the IANA database, such as "Europe/Berlin"; `+
-			`on systems without zone files, import _ "time/tzdata"`)
+		return time.UTC, fault("zone", zone, max(at, 0),
+			`there is no such time zone here: use a name of the IANA database, such as "Europe/Berlin"; `+
+				`on systems without zone files, import _ "time/tzdata"`)
 	}
 	return loc, nil
 }

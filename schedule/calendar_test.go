@@ -24,7 +24,8 @@ func TestDailyIsCron(t *testing.T) {
 		zones = []string{"Europe/Berlin", "America/Havana", "Pacific/Apia"}
 	}
 	for _, zone := range zones {
-		for _, c := range []struct{ clock, spec string }{{"00:00", "0 0 * * *"}, {"00:30", "30 0 * * *"}, {"02:30", "30 2 * * *"}, {"01:15:10", "10 15 1 * * *"}, {"23:59:59", "59 59 23 * * *"}} {
+		for _, c := range []struct{ clock, spec string }{{"00:00", "0 0 * * *"}, {"00:30", "30 0 * * *"},
+			{"02:30", "30 2 * * *"}, {"01:15:10", "10 15 1 * * *"}, {"23:59:59", "59 59 23 * * *"}} {
 			daily, cron := Daily(c.clock, zone), Cron(c.spec, zone)
 			at := time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC)
 			for range 3653 {
@@ -41,7 +42,7 @@ func TestDailyIsCron(t *testing.T) {
 	}
 }
 
-// The nights that the documentation speaks of, written out.
+// The clock changes that the documentation describes, written out.
 //
 // Fails when one of the two directions is decided otherwise.
 func TestTheNightsOfTheChange(t *testing.T) {
@@ -51,13 +52,17 @@ func TestTheNightsOfTheChange(t *testing.T) {
 	}{
 		{"gap", "30 2 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", "03-28 03:00 CEST"},
 		{"gap, several times", "*/20 2 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", "03-28 03:00 CEST"},
-		{"gap, and due after it anyway", "0,30 2,3 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", "03-28 03:00 CEST, 03-28 03:30 CEST"},
+		{"gap, and due after it anyway", "0,30 2,3 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z",
+			"03-28 03:00 CEST, 03-28 03:30 CEST"},
 		{"gap at midnight", "0 0 * * *", "America/Havana", "2027-03-13T12:00:00Z", "03-14 01:00 CDT"},
-		{"gap, hourly", "0 * * * *", "Europe/Berlin", "2027-03-27T23:30:00Z", "03-28 01:00 CET, 03-28 03:00 CEST, 03-28 04:00 CEST"},
-		{"gap of half an hour, hourly", "15 * * * *", "Australia/Lord_Howe", "2027-10-02T14:00:00Z", "10-03 01:15 +1030, 10-03 02:30 +11, 10-03 03:15 +11"},
+		{"gap, hourly", "0 * * * *", "Europe/Berlin", "2027-03-27T23:30:00Z",
+			"03-28 01:00 CET, 03-28 03:00 CEST, 03-28 04:00 CEST"},
+		{"gap of half an hour, hourly", "15 * * * *", "Australia/Lord_Howe", "2027-10-02T14:00:00Z",
+			"10-03 01:15 +1030, 10-03 02:30 +11, 10-03 03:15 +11"},
 		{"overlap", "30 2 * * *", "Europe/Berlin", "2027-10-30T12:00:00Z", "10-31 02:30 CEST"},
 		{"overlap at midnight", "30 0 * * *", "America/Havana", "2027-11-06T12:00:00Z", "11-07 00:30 CDT"},
-		{"overlap, hourly", "30 * * * *", "Europe/Berlin", "2027-10-30T23:45:00Z", "10-31 02:30 CEST, 10-31 02:30 CET, 10-31 03:30 CET"},
+		{"overlap, hourly", "30 * * * *", "Europe/Berlin", "2027-10-30T23:45:00Z",
+			"10-31 02:30 CEST, 10-31 02:30 CET, 10-31 03:30 CET"},
 		{"a day that is none", "0 12 30 12 *", "Pacific/Apia", "2011-12-30T00:00:00Z", "12-31 00:00 +14"},
 	} {
 		from, err := time.Parse(time.RFC3339, c.from)
@@ -77,9 +82,9 @@ func TestTheNightsOfTheChange(t *testing.T) {
 	}
 }
 
-// At gives each instant once, in order, whatever the order and the zones it was given them in.
+// At is due at each instant once and in order, whatever their order and zones.
 //
-// Fails when At forgets to sort, or gives an instant that it was asked for.
+// Fails when At does not sort, or returns the instant that it was asked with.
 func TestAt(t *testing.T) {
 	a := time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC)
 	b, c := a.Add(time.Hour), a.Add(48*time.Hour)
@@ -99,9 +104,9 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// What is malformed in Daily and At is refused with the place.
+// Malformed Daily and At are refused with the place of the fault.
 //
-// Fails when the check of the clock lets a single digit or a 24th hour pass.
+// Fails when the check of the clock accepts a single digit or a 24th hour.
 func TestCalendarsRefuse(t *testing.T) {
 	const two = `write the time as "02:30" or "02:30:15", with two digits each`
 	for _, c := range []struct {
@@ -113,15 +118,19 @@ func TestCalendarsRefuse(t *testing.T) {
 		{Daily("02.30", ""), "Daily \"02.30\": " + two + "\n\t02.30\n\t  ^"},
 		{Daily("02:3", ""), "Daily \"02:3\": " + two + "\n\t02:3\n\t    ^"},
 		{Daily("02:30:", ""), "Daily \"02:30:\": " + two + "\n\t02:30:\n\t      ^"},
-		{Daily("02:30:15.5", ""), "Daily \"02:30:15.5\": something follows the time: write it as \"02:30\" or \"02:30:15\"\n\t02:30:15.5\n\t        ^"},
+		{Daily("02:30:15.5", ""),
+			"Daily \"02:30:15.5\": something follows the time: write it as \"02:30\" or \"02:30:15\"\n\t02:30:15.5\n\t        ^"},
 		{Daily("24:00", ""), "Daily \"24:00\": the hour is 00 to 23\n\t24:00\n\t^"},
 		{Daily("02:60", ""), "Daily \"02:60\": the minute is 00 to 59\n\t02:60\n\t   ^"},
 		{Daily("02:30:60", ""), "Daily \"02:30:60\": the second is 00 to 59\n\t02:30:60\n\t      ^"},
 		{At(), "At(): it never fires: give it an instant"},
-		{At(time.Now(), time.Time{}), "At: one of its instants is the zero time, which is no instant: set it, or take it out"},
+		{At(time.Now(), time.Time{}),
+			"At: one of its instants is the zero time, which is no instant: set it, or take it out"},
 		{Every(0), "Every(0s): the period must be at least 1ms"},
-		{Every(time.Hour).From(time.Time{}), "every 1h0m0s from 0001-01-01T00:00:00Z: the grid must begin between the years 1800 and 2200"},
-		{Every(0).From(time.Time{}), "Every(0s): the period must be at least 1ms\nevery 0s from 0001-01-01T00:00:00Z: the grid must begin between the years 1800 and 2200"},
+		{Every(time.Hour).From(time.Time{}),
+			"every 1h0m0s from 0001-01-01T00:00:00Z: the grid must begin between the years 1800 and 2200"},
+		{Every(0).From(time.Time{}),
+			"Every(0s): the period must be at least 1ms\nevery 0s from 0001-01-01T00:00:00Z: the grid must begin between the years 1800 and 2200"},
 	} {
 		if err := c.s.(Checker).Check(); err == nil || err.Error() != c.want {
 			t.Errorf("%v\nwant\n%s", err, c.want)
@@ -132,9 +141,10 @@ func TestCalendarsRefuse(t *testing.T) {
 	}
 }
 
-// From begins the grid, Offset moves it, and neither is shifted by the name any more.
+// From starts the grid, Offset moves it, and the name shifts neither any more.
 //
-// Fails when of shifts an interval that was placed, or when the grid has a tick before it begins.
+// Fails when of shifts an interval that has an anchor or offset, or when the grid has a tick before
+// it begins.
 func TestIntervalsArePlaced(t *testing.T) {
 	three := Every(24 * time.Hour).Offset(3 * time.Hour).of("x")
 	now := time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -157,15 +167,17 @@ func TestIntervalsArePlaced(t *testing.T) {
 	if other := Every(time.Hour).Offset(5 * time.Minute).From(monday); other != both {
 		t.Errorf("%v is not %v", other, both)
 	}
-	if last, missed := both.skip(both.Next(monday), monday.Add(5*time.Hour)); missed != 4 || !last.Equal(monday.Add(4*time.Hour+5*time.Minute)) {
+	if last, missed := both.skip(both.Next(monday), monday.Add(5*time.Hour)); missed != 4 ||
+		!last.Equal(monday.Add(4*time.Hour+5*time.Minute)) {
 		t.Error(last, missed)
 	}
-	if !Every(time.Hour).of("a").Next(now).Equal(Every(time.Hour).of("a").Next(now)) || Every(time.Hour).of("a").Next(now).Equal(Every(time.Hour).of("b").Next(now)) {
+	if !Every(time.Hour).of("a").Next(now).Equal(Every(time.Hour).of("a").Next(now)) ||
+		Every(time.Hour).of("a").Next(now).Equal(Every(time.Hour).of("b").Next(now)) {
 		t.Error("an interval without a place is spread by name")
 	}
 }
 
-// Who sees a schedule can tell it from others.
+// The text of a schedule distinguishes it from others.
 func TestSchedulesDescribeThemselves(t *testing.T) {
 	monday := time.Date(2027, 5, 3, 9, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -180,11 +192,13 @@ func TestSchedulesDescribeThemselves(t *testing.T) {
 		{Cron("@daily", ""), `cron "@daily" in UTC`},
 		{Daily("02:30", "Europe/Berlin"), "daily at 02:30 in Europe/Berlin"},
 		{At(monday), "at 2027-05-03T09:00:00Z"},
-		{Except(Daily("08:00", ""), Weekdays("", time.Saturday, time.Sunday, time.Sunday), Dates("", "2027-12-24", "2027-12-25"), DailyWindow("22:00", "06:00", "Europe/Berlin"),
+		{Except(Daily("08:00", ""), Weekdays("", time.Saturday, time.Sunday, time.Sunday),
+			Dates("", "2027-12-24", "2027-12-25"), DailyWindow("22:00", "06:00", "Europe/Berlin"),
 			Between(monday, monday.Add(time.Hour)), BlackoutFunc(func(time.Time) bool { return false })),
 			"daily at 08:00 in UTC, except Saturday, Sunday in UTC, 2027-12-24, 2027-12-25 in UTC, daily 22:00 to 06:00 in Europe/Berlin, " +
 				"between 2027-05-03T09:00:00Z and 2027-05-03T10:00:00Z, when a func says so"},
-		{Except(generic{Every(time.Hour)}, Dates("", "2027-01-01", "2027-01-02", "2027-01-03", "2027-01-04")), "schedule.generic, except 2027-01-01, 2027-01-02, 2027-01-03 and 1 more in UTC"},
+		{Except(generic{Every(time.Hour)}, Dates("", "2027-01-01", "2027-01-02", "2027-01-03", "2027-01-04")),
+			"schedule.generic, except 2027-01-01, 2027-01-02, 2027-01-03 and 1 more in UTC"},
 	} {
 		if got := Describe(c.s); got != c.want {
 			t.Errorf("%s\nwant\n%s", got, c.want)
@@ -192,7 +206,7 @@ func TestSchedulesDescribeThemselves(t *testing.T) {
 	}
 }
 
-// Calendars catch up, intervals and strangers do not.
+// Calendars catch up; intervals and user-defined schedules do not.
 //
 // Fails when a calendar is left out.
 func TestCatchesUp(t *testing.T) {
@@ -201,9 +215,11 @@ func TestCatchesUp(t *testing.T) {
 		s    Schedule
 		want bool
 	}{
-		{nil, false}, {Every(time.Hour), false}, {Every(24 * time.Hour).Offset(time.Hour), false}, {generic{Daily("02:30", "")}, false},
+		{nil, false}, {Every(time.Hour), false}, {Every(24 * time.Hour).Offset(time.Hour), false},
+		{generic{Daily("02:30", "")}, false},
 		{Cron("0 2 * * *", ""), true}, {Daily("02:30", ""), true}, {At(time.Now()), true},
-		{Except(Daily("02:30", ""), never), true}, {Except(Except(At(time.Now()), never), never), true}, {Except(Every(time.Hour), never), false},
+		{Except(Daily("02:30", ""), never), true}, {Except(Except(At(time.Now()), never), never), true},
+		{Except(Every(time.Hour), never), false},
 	} {
 		if got := IsCalendar(c.s); got != c.want {
 			t.Errorf("%v: %v", c.s, got)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Check returns every fault of a schedule, each with how to mend it: what its own Check and those
-// of its parts say, and otherwise that it never fires, or that its Next panics or returns a time
-// that is not later. Only an At, or an Except of one, may have no tick left: a program that is
-// started after the last one must start all the same.
+// Check returns every fault of a schedule, each with how to fix it: those that its own Check and
+// those of its parts report, or else that it never fires, that its Next panics, or that Next
+// returns a time that is not later. Only an At, or an Except of one, may have no tick left, because
+// a program that is started after the last tick must still start.
 func Check(s Schedule) []error {
 	if s == nil {
 		return []error{errors.New("it is nil: set one")}
@@ -24,24 +24,25 @@ func Check(s Schedule) []error {
 	next, err := Next(s, from)
 	switch {
 	case err != nil:
-		return []error{fmt.Errorf("%v: %w: mend the schedule", Describe(s), err)}
+		return []error{fmt.Errorf("%v: %w: fix the schedule", Describe(s), err)}
 	case next.IsZero():
 		return []error{fmt.Errorf("%v never fires: its Next(now) is the zero time; use a schedule that does, or none for what is only triggered", Describe(s))}
 	}
 	return nil
 }
 
-// CheckShared returns an error if the next tick of a schedule is another when it is asked a little
-// later, as that of an interval from now on is: then every host has ticks of its own, and hosts
-// that are to share each tick would all run theirs. Schedules made by this package are never
-// refused, not even Every(d).From(time.Now()), of which it cannot be told.
+// CheckShared returns an error if the next tick of a schedule changes when it is asked a little
+// later, as for an interval that counts from now. Every host then has ticks of its own, and hosts
+// that should share each tick would all run theirs. Schedules of this package always pass, even
+// Every(d).From(time.Now()), which cannot be told from a fixed anchor.
 func CheckShared(s Schedule) error {
 	if common(s) {
 		return nil
 	}
 	from := time.Now()
 	next, err := Next(s, from)
-	if err != nil || next.Sub(from) < 4*time.Microsecond { // Check says so; or it was rounded
+	// Check reports the error; a tick this close may have been rounded
+	if err != nil || next.Sub(from) < 4*time.Microsecond {
 		return nil
 	}
 	asked := from.Add(next.Sub(from) / 2)
@@ -51,10 +52,11 @@ func CheckShared(s Schedule) error {
 	}
 	return fmt.Errorf("%v: its next tick is another when it is asked %v later (%v, and %v), so every host would have ticks of its own and run them all: "+
 		"use schedule.Every or schedule.Cron, whose ticks are the same on all hosts",
-		Describe(s), asked.Sub(from).Round(time.Millisecond), next.UTC().Format(time.RFC3339Nano), again.UTC().Format(time.RFC3339Nano))
+		Describe(s), asked.Sub(from).Round(time.Millisecond), next.UTC().Format(time.RFC3339Nano),
+		again.UTC().Format(time.RFC3339Nano))
 }
 
-// ends reports whether a schedule may have come to its end, and is well made all the same.
+// ends reports whether a well-formed schedule may have no tick left.
 func ends(s Schedule) bool {
 	switch s := s.(type) {
 	case instants:
@@ -65,7 +67,7 @@ func ends(s Schedule) bool {
 	return false
 }
 
-// common reports whether a schedule is one of ours, whose ticks all hosts have in common.
+// common reports whether a schedule is made by this package, so that all hosts have the same ticks.
 func common(s Schedule) bool {
 	switch s := s.(type) {
 	case Interval, crontab, daily, instants:
@@ -76,8 +78,8 @@ func common(s Schedule) bool {
 	return false
 }
 
-// CheckBlackout returns every fault of a blackout, each with how to mend it: what its own Check
-// says, and otherwise that its Until panics or returns an end that is not later.
+// CheckBlackout returns every fault of a blackout, each with how to fix it: those that its own
+// Check reports, or else that its Until panics or returns an end that is not later.
 func CheckBlackout(b Blackout) []error {
 	if b == nil {
 		return []error{errors.New("blackout: it is nil: take it out")}
@@ -91,7 +93,7 @@ func CheckBlackout(b Blackout) []error {
 	return faults
 }
 
-// checkParts returns what the Check of a schedule or a blackout says, each fault by itself.
+// checkParts calls the Check method of a schedule or a blackout and returns its faults one by one.
 func checkParts(v any) (faults []error) {
 	c, ok := v.(Checker)
 	if !ok {
@@ -105,7 +107,7 @@ func checkParts(v any) (faults []error) {
 	return split(c.Check())
 }
 
-// split takes apart what errors.Join has joined.
+// split flattens what errors.Join has joined.
 func split(err error) []error {
 	if err == nil {
 		return nil

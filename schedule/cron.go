@@ -11,23 +11,24 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// Cron is due when the clocks of the zone show what the expression says: Cron("0 2 * * *",
-// "Europe/Berlin"). The empty zone is UTC; all hosts need the same zone data. Check returns its
-// faults.
+// Cron is due when the clocks of the zone match the expression: Cron("0 2 * * *", "Europe/Berlin").
+// The empty zone is UTC. All hosts need the same zone data. Check returns the faults of the
+// expression and the zone.
 //
-// The fields are minute, hour, day of month, month and day of week; a sixth one, in front, is the
-// second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15, 9-17/2).
-// Months and days of the week have names, in any case; * and ? are any value. 7 is Sunday, as is 0.
-// Days of the month may be L (the last), L-2 (two days before it), 15W (the weekday next to the
-// 15th) and LW (the last weekday), days of the week fri#2 (the second Friday) and fri#L (the last
-// one). Where both kinds of days are restricted, one of them is enough, as ever in cron. @yearly,
-// @annually, @monthly, @weekly, @daily, @midnight and @hourly are words for the usual ones.
+// The fields are minute, hour, day of month, month and day of week; an optional sixth field, in
+// front, is the second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15,
+// 9-17/2). Months and days of the week have names, in any case; * and ? match any value. Both 0 and
+// 7 are Sunday. Days of the month may be L (the last), L-2 (two days before the last), 15W (the
+// weekday nearest to the 15th) and LW (the last weekday). Days of the week may be fri#2 (the second
+// Friday) and fri#L (the last Friday). If both the day of month and the day of week are restricted,
+// a day that matches either is due, as in every cron. @yearly, @annually, @monthly, @weekly,
+// @daily, @midnight and @hourly are accepted.
 //
-// When clocks are set forward, a time that they do not show is due at the first instant after the
-// gap, once. When they are set back, a time that they show twice is due the first time. An
-// expression whose hours are all 24 follows real time instead: it is due whenever the clocks show
-// one of its minutes, also for the second time, and a gap of an hour takes nothing from it; only
-// after a gap that is no whole number of hours the times that were not shown are due, once.
+// When clocks are set forward, a skipped time is due once, at the first instant after the gap. When
+// they are set back, a time that is shown twice is due the first time only. An expression that
+// allows all 24 hours follows elapsed time instead: it is due whenever the clocks show one of its
+// minutes, so also the second time, and a gap of whole hours adds no tick. Only a gap that is not a
+// whole number of hours makes the skipped times due, once, after it.
 func Cron(spec, zone string) Schedule {
 	c := crontab{spec: spec, calendar: calendar{zone: zone}}
 	loc, zoneErr := loadZone(zone)
@@ -52,20 +53,21 @@ func (c crontab) String() string {
 	return fmt.Sprintf("cron %s in %s", quote(c.spec), zoneName(c.zone))
 }
 
-// wholeMinutes spares the library to step through the seconds of a minute in which nothing is due
-// any more.
+// wholeMinutes keeps the library from stepping through the remaining seconds of a minute, in which
+// nothing can be due any more.
 type wholeMinutes struct{ cron.Schedule }
 
 func (m wholeMinutes) Next(t time.Time) time.Time {
 	return m.Schedule.Next(t.Truncate(time.Minute).Add(time.Minute - 1))
 }
 
-// The parser's day of month and day of week are both needed unless it is told that one of them is
-// enough. It looks for 5 years, but the fifth Friday in a February may be 40 years away.
+// By default the parser requires both the day of month and the day of week to match; DowOrDom makes
+// either one enough. It searches 5 years, but the next fifth Friday in a February may be 40 years
+// away.
 var cronParser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.Extended | cron.DowOrDom).WithMaxSearchYears(50)
 
-// The fields in their order, and what each takes.
+// The fields in order, and the values that each one allows.
 var cronFields = [...]struct{ name, takes string }{
 	{"second", "0 to 59"},
 	{"minute", "0 to 59"},
@@ -77,15 +79,16 @@ var cronFields = [...]struct{ name, takes string }{
 
 const dayOfWeek = 5
 
-// A cronText is an expression while its faults are looked for.
+// A cronText is an expression that is being checked.
 type cronText string
 
 func (t cronText) fault(at int, format string, args ...any) error {
 	return fault("cron", string(t), at, format, args...)
 }
 
-// parseCron does what the library leaves undone: it finds the place of a fault, and refuses what
-// the library lets pass although it means nothing, or something else than it says.
+// parseCron adds two things to the library's parser: it finds the place of a fault, and it rejects
+// expressions that the library accepts although they mean nothing, or something other than they
+// say.
 func parseCron(spec string) (*cron.SpecSchedule, error) {
 	t := cronText(spec)
 	fields, err := t.fields()
@@ -108,19 +111,19 @@ func parseCron(spec string) (*cron.SpecSchedule, error) {
 		if len(fields) > 1 {
 			at = fields[len(fields)-3].at
 		}
-		return nil, t.fault(at, "it never fires, because there is no such date: mend the day of month or the month")
+		return nil, t.fault(at, "it never fires, because there is no such date: change the day of month or the month")
 	}
 	return s, nil
 }
 
-// askLibrary parses. It is where a panic of the library would end.
+// askLibrary calls the parser and turns a panic of the library into an error.
 func askLibrary(spec string) (s *cron.SpecSchedule, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the parser panicked: %v", p)
 		}
 	}()
-	parsed, err := cronParser.Parse(strings.ToLower(spec)) // names and words in any case
+	parsed, err := cronParser.Parse(strings.ToLower(spec)) // names and macros in any case
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +131,11 @@ func askLibrary(spec string) (s *cron.SpecSchedule, err error) {
 	if !ok {
 		return nil, fmt.Errorf("it is not a calendar, but a %T", parsed)
 	}
-	s.Location = time.UTC // it gets wall time, and knows nothing of zones
+	s.Location = time.UTC // it is given wall time; calendar applies the zone
 	return s, nil
 }
 
-// A piece is a part of an expression and where it stands.
+// A piece is a part of an expression and its offset.
 type piece struct {
 	at   int
 	text string
@@ -151,7 +154,7 @@ func (p piece) split(separator string) []piece {
 
 const cronBlanks = " \t\r\n"
 
-// fields returns the fields, and the faults that have nothing to do with one of them.
+// fields splits the expression into fields and returns the faults that concern the whole of it.
 func (t cronText) fields() ([]piece, error) {
 	spec := string(t)
 	if len(spec) > cron.MaxSpecLength {
@@ -164,7 +167,8 @@ func (t cronText) fields() ([]piece, error) {
 		}
 	}
 	if len(fields) == 0 {
-		return nil, t.fault(0, `it is empty: use five fields (minute, hour, day of month, month, day of week), as in "30 2 * * *"`)
+		return nil, t.fault(0,
+			`it is empty: use five fields (minute, hour, day of month, month, day of week), as in "30 2 * * *"`)
 	}
 	first := fields[0]
 	switch name, _, zoned := strings.Cut(strings.ToUpper(first.text), "="); {
@@ -174,7 +178,8 @@ func (t cronText) fields() ([]piece, error) {
 		return fields, t.checkWord(fields)
 	}
 	if i := strings.IndexFunc(spec, func(r rune) bool {
-		return !strings.ContainsRune(cronBlanks+"*?,-/#", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+		return !strings.ContainsRune(cronBlanks+"*?,-/#", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') &&
+			(r < 'a' || r > 'z')
 	}); i >= 0 {
 		return nil, t.fault(i, "a cron expression has no such character")
 	}
@@ -201,15 +206,16 @@ func (t cronText) checkWord(fields []piece) error {
 	for _, w := range cronWords {
 		if w == word {
 			if len(fields) > 1 {
-				return t.fault(fields[1].at, "%s stands alone", w)
+				return t.fault(fields[1].at, "%s takes no further field", w)
 			}
 			return nil
 		}
 	}
-	return t.fault(fields[0].at, "there is no such word: use one of %s", strings.Join(cronWords, ", "))
+	return t.fault(fields[0].at, "there is no such macro: use one of %s", strings.Join(cronWords, ", "))
 }
 
-// checkField finds the first fault of a field: it asks the library about ever smaller pieces of it.
+// checkField finds the first fault of a field by asking the library about ever smaller pieces of
+// it.
 func (t cronText) checkField(field int, f piece) error {
 	kind := cronFields[field]
 	for _, element := range f.split(",") {
@@ -224,13 +230,15 @@ func (t cronText) checkField(field int, f piece) error {
 			case end.text == "":
 				return t.fault(end.at, "%s: a value is missing: use %s", kind.name, kind.takes)
 			case err != nil:
-				return t.fault(end.at, "%s: %s is not one of its values: use %s", kind.name, quote(end.text), kind.takes)
+				return t.fault(end.at, "%s: %s is not one of its values: use %s", kind.name, quote(end.text),
+					kind.takes)
 			case len(ends) > 1 && strings.Trim(end.text, "*?") == "":
-				return t.fault(end.at, "%s: %s has no place in a range", kind.name, end.text) // the library ignores what follows it
+				// the library ignores what follows it
+				return t.fault(end.at, "%s: %s is not allowed in a range", kind.name, end.text)
 			}
 		}
 		if _, err := askField(field, span.text); err != nil {
-			return t.fault(ends[len(ends)-1].at, "%s: %s is not understood: a range is written as 1-5", kind.name, quote(span.text))
+			return t.fault(ends[len(ends)-1].at, "%s: %s is not a range: write one as 1-5", kind.name, quote(span.text))
 		}
 		if len(stepped) == 1 {
 			continue
@@ -240,16 +248,18 @@ func (t cronText) checkField(field int, f piece) error {
 			return t.fault(step.at+len(step.text), "%s: there is more than one step", kind.name)
 		}
 		if _, err := askField(field, element.text); err != nil {
-			return t.fault(step.at, "%s: %s is not a step here: use a number from 1 that is less than the number of values in the range", kind.name, quote(step.text))
+			return t.fault(step.at,
+				"%s: %s is not a step here: use a number from 1 that is less than the number of values in the range",
+				kind.name, quote(step.text))
 		}
 		if field == dayOfWeek && len(ends) > 1 && !stepsRight(ends[0], span, step) {
-			return t.fault(element.at, "%s: steps over the end of a week are not understood: list the days", kind.name)
+			return t.fault(element.at, "%s: steps over the end of a week are not supported: list the days", kind.name)
 		}
 	}
 	return nil
 }
 
-// askField asks the library about one field.
+// askField lets the library parse a single field.
 func askField(field int, text string) (*cron.SpecSchedule, error) {
 	if strings.ContainsAny(text, "+"+cronBlanks) {
 		return nil, errors.New("no value")
@@ -259,9 +269,9 @@ func askField(field int, text string) (*cron.SpecSchedule, error) {
 	return askLibrary(strings.Join(all[:], " "))
 }
 
-// stepsRight says whether the library steps through a range of days of the week as a person does.
-// It does not where a range goes from one week into the next, because it counts Sunday twice there,
-// as 7 and as 0.
+// stepsRight reports whether the library steps through a range of weekdays as a reader would
+// expect. It does not if the range crosses the end of the week: it then counts Sunday twice, as 7
+// and as 0.
 func stepsRight(first, span, step piece) bool {
 	days := func(text string) uint64 {
 		s, err := askField(dayOfWeek, text)

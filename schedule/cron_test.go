@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// What is no cron expression is refused with words that say how to mend it and with a caret under
-// the place.
+// A malformed expression is refused with words that say how to fix it and a caret under the place.
 //
-// Fails when the library's word is taken for it: it takes *-5 for *, 61-2 for 1-2 and 100-5 for
-// nothing at all, does not see a value that is missing in a list, and counts Sunday twice in a step
-// over the end of a week.
+// Fails when the library alone decides: it reads *-5 as *, 61-2 as 1-2 and 100-5 as nothing, does
+// not notice a missing value in a list, and counts Sunday twice in a step over the end of a week.
 func TestCronRefuses(t *testing.T) {
 	const fiveOrSix = "use five fields (minute, hour, day of month, month, day of week), or six with the second in front"
 	for _, c := range []struct{ spec, want string }{
 		{"", "cron \"\": it is empty: use five fields (minute, hour, day of month, month, day of week), as in \"30 2 * * *\"\n\t\n\t^"},
 		{" \t", "cron \" \\t\": it is empty: use five fields (minute, hour, day of month, month, day of week), as in \"30 2 * * *\"\n\t  \n\t^"},
 		{"* * * *", "cron \"* * * *\": it ends after 4 of 5 fields: " + fiveOrSix + "\n\t* * * *\n\t       ^"},
-		{"0 0 2 * * * 2027", "cron \"0 0 2 * * * 2027\": it has 7 fields: " + fiveOrSix + "\n\t0 0 2 * * * 2027\n\t            ^"},
+		{"0 0 2 * * * 2027", "cron \"0 0 2 * * * 2027\": it has 7 fields: " + fiveOrSix +
+			"\n\t0 0 2 * * * 2027\n\t            ^"},
 		{"61 2 * * *", "cron \"61 2 * * *\": minute: \"61\" is not one of its values: use 0 to 59\n\t61 2 * * *\n\t^"},
 		{"60 0 2 * * *", "cron \"60 0 2 * * *\": second: \"60\" is not one of its values: use 0 to 59\n\t60 0 2 * * *\n\t^"},
 		{"0 24 * * *", "cron \"0 24 * * *\": hour: \"24\" is not one of its values: use 0 to 23\n\t0 24 * * *\n\t  ^"},
 		{"0 2 0 * *", "cron \"0 2 0 * *\": day of month: \"0\" is not one of its values: use 1 to 31, L, L-2, 15W or LW\n\t0 2 0 * *\n\t    ^"},
 		{"0 2 * foo *", "cron \"0 2 * foo *\": month: \"foo\" is not one of its values: use 1 to 12 or jan to dec\n\t0 2 * foo *\n\t      ^"},
-		{"0 2 * * mon,fri#6", "cron \"0 2 * * mon,fri#6\": day of week: \"fri#6\" is not one of its values: use 0 to 7 (both are Sunday), sun to sat, fri#2 or fri#L\n\t0 2 * * mon,fri#6\n\t            ^"},
+		{"0 2 * * mon,fri#6",
+			"cron \"0 2 * * mon,fri#6\": day of week: \"fri#6\" is not one of its values: use 0 to 7 (both are Sunday), sun to sat, fri#2 or fri#L\n\t0 2 * * mon,fri#6\n\t            ^"},
 		{"0 2 * * 5L", "cron \"0 2 * * 5L\": day of week: \"5L\" is not one of its values: use 0 to 7 (both are Sunday), sun to sat, fri#2 or fri#L\n\t0 2 * * 5L\n\t        ^"},
-		{"*-5 * * * *", "cron \"*-5 * * * *\": minute: * has no place in a range\n\t*-5 * * * *\n\t^"},
+		{"*-5 * * * *", "cron \"*-5 * * * *\": minute: * is not allowed in a range\n\t*-5 * * * *\n\t^"},
 		{"61-2 * * * *", "cron \"61-2 * * * *\": minute: \"61\" is not one of its values: use 0 to 59\n\t61-2 * * * *\n\t^"},
 		{"0 9-100 * * *", "cron \"0 9-100 * * *\": hour: \"100\" is not one of its values: use 0 to 23\n\t0 9-100 * * *\n\t    ^"},
 		{"0 100-5 * * *", "cron \"0 100-5 * * *\": hour: \"100\" is not one of its values: use 0 to 23\n\t0 100-5 * * *\n\t  ^"},
-		{"1-2-3 * * * *", "cron \"1-2-3 * * * *\": minute: \"1-2-3\" is not understood: a range is written as 1-5\n\t1-2-3 * * * *\n\t    ^"},
+		{"1-2-3 * * * *", "cron \"1-2-3 * * * *\": minute: \"1-2-3\" is not a range: write one as 1-5\n\t1-2-3 * * * *\n\t    ^"},
 		{"5- * * * *", "cron \"5- * * * *\": minute: a value is missing: use 0 to 59\n\t5- * * * *\n\t  ^"},
 		{"-5 * * * *", "cron \"-5 * * * *\": minute: a value is missing: use 0 to 59\n\t-5 * * * *\n\t^"},
 		{"1,,2 * * * *", "cron \"1,,2 * * * *\": minute: a value is missing in the list\n\t1,,2 * * * *\n\t  ^"},
@@ -39,26 +39,31 @@ func TestCronRefuses(t *testing.T) {
 		{"*/0 * * * *", "cron \"*/0 * * * *\": minute: \"0\" is not a step here: use a number from 1 that is less than the number of values in the range\n\t*/0 * * * *\n\t  ^"},
 		{"*/ * * * *", "cron \"*/ * * * *\": minute: \"\" is not a step here: use a number from 1 that is less than the number of values in the range\n\t*/ * * * *\n\t  ^"},
 		{"*/5/2 * * * *", "cron \"*/5/2 * * * *\": minute: there is more than one step\n\t*/5/2 * * * *\n\t   ^"},
-		{"0 2 * * fri-mon/2", "cron \"0 2 * * fri-mon/2\": day of week: steps over the end of a week are not understood: list the days\n\t0 2 * * fri-mon/2\n\t        ^"},
-		{"0 2 * * 7-3/2", "cron \"0 2 * * 7-3/2\": day of week: steps over the end of a week are not understood: list the days\n\t0 2 * * 7-3/2\n\t        ^"},
-		{"0 2 L-31 * *", "cron \"0 2 L-31 * *\": day of month: \"L-31\" is not understood: a range is written as 1-5\n\t0 2 L-31 * *\n\t      ^"},
+		{"0 2 * * fri-mon/2",
+			"cron \"0 2 * * fri-mon/2\": day of week: steps over the end of a week are not supported: list the days\n\t0 2 * * fri-mon/2\n\t        ^"},
+		{"0 2 * * 7-3/2", "cron \"0 2 * * 7-3/2\": day of week: steps over the end of a week are not supported: list the days\n\t0 2 * * 7-3/2\n\t        ^"},
+		{"0 2 L-31 * *", "cron \"0 2 L-31 * *\": day of month: \"L-31\" is not a range: write one as 1-5\n\t0 2 L-31 * *\n\t      ^"},
 		{"+5 * * * *", "cron \"+5 * * * *\": a cron expression has no such character\n\t+5 * * * *\n\t^"},
 		{"0 2 * * *;", "cron \"0 2 * * *;\": a cron expression has no such character\n\t0 2 * * *;\n\t         ^"},
 		{"0\u00a02 * * *", "cron \"0\\u00a02 * * *\": a cron expression has no such character\n\t0 2 * * *\n\t ^"},
 		{"0 2 \xff * *", "cron \"0 2 \\xff * *\": a cron expression has no such character\n\t0 2 ? * *\n\t    ^"},
 		{"H * * * *", "cron \"H * * * *\": minute: \"H\" is not one of its values: use 0 to 59\n\tH * * * *\n\t^"},
-		{"0 2 30 2 *", "cron \"0 2 30 2 *\": it never fires, because there is no such date: mend the day of month or the month\n\t0 2 30 2 *\n\t    ^"},
-		{"0 0 2 31 4,6,9,nov *", "cron \"0 0 2 31 4,6,9,nov *\": it never fires, because there is no such date: mend the day of month or the month\n\t0 0 2 31 4,6,9,nov *\n\t      ^"},
-		{"TZ=Europe/Berlin 0 2 * * *", "cron \"TZ=Europe/Berlin 0 2 * * *\": the time zone is the second argument of Cron: take it out here\n\tTZ=Europe/Berlin 0 2 * * *\n\t^"},
+		{"0 2 30 2 *", "cron \"0 2 30 2 *\": it never fires, because there is no such date: change the day of month or the month\n\t0 2 30 2 *\n\t    ^"},
+		{"0 0 2 31 4,6,9,nov *",
+			"cron \"0 0 2 31 4,6,9,nov *\": it never fires, because there is no such date: change the day of month or the month\n\t0 0 2 31 4,6,9,nov *\n\t      ^"},
+		{"TZ=Europe/Berlin 0 2 * * *",
+			"cron \"TZ=Europe/Berlin 0 2 * * *\": the time zone is the second argument of Cron: take it out here\n\tTZ=Europe/Berlin 0 2 * * *\n\t^"},
 		{" CRON_TZ=UTC", "cron \" CRON_TZ=UTC\": the time zone is the second argument of Cron: take it out here\n\t CRON_TZ=UTC\n\t ^"},
 		{"TZ=0", "cron \"TZ=0\": the time zone is the second argument of Cron: take it out here\n\tTZ=0\n\t^"},
 		{"@every 5m", "cron \"@every 5m\": an interval is not cron: use schedule.Every\n\t@every 5m\n\t^"},
 		{"@reboot", "cron \"@reboot\": a fleet has no start that all hosts agree on: call Trigger, or do it before Run\n\t@reboot\n\t^"},
-		{"@manual", "cron \"@manual\": there is no such word: use one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly\n\t@manual\n\t^"},
-		{"@daily 5", "cron \"@daily 5\": @daily stands alone\n\t@daily 5\n\t       ^"},
-		{strings.Repeat("0,", 400) + "0 x * * *", "cron \"" + strings.Repeat("0,", 30) + "\"…: hour: \"x\" is not one of its values: use 0 to 23\n\t…" +
+		{"@manual", "cron \"@manual\": there is no such macro: use one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly\n\t@manual\n\t^"},
+		{"@daily 5", "cron \"@daily 5\": @daily takes no further field\n\t@daily 5\n\t       ^"},
+		{strings.Repeat("0,", 400) + "0 x * * *", "cron \"" + strings.Repeat("0,", 30) +
+			"\"…: hour: \"x\" is not one of its values: use 0 to 23\n\t…" +
 			strings.Repeat("0,", 24) + "0 x * * *\n\t" + strings.Repeat(" ", 51) + "^"},
-		{strings.Repeat("0", 2000), "cron \"" + strings.Repeat("0", 60) + "\"…: it is 2000 bytes long: use at most 1024\n\t…" +
+		{strings.Repeat("0", 2000), "cron \"" + strings.Repeat("0", 60) +
+			"\"…: it is 2000 bytes long: use at most 1024\n\t…" +
 			strings.Repeat("0", 90) + "…\n\t" + strings.Repeat(" ", 51) + "^"},
 	} {
 		s := Cron(c.spec, "")
@@ -72,9 +77,9 @@ func TestCronRefuses(t *testing.T) {
 	}
 }
 
-// A zone that does not exist, and the zone of the host, are refused.
+// An unknown zone, and the zone of the host, are refused.
 //
-// Fails when Local passes: then every host has ticks of its own.
+// Fails when Local is accepted: every host would then have ticks of its own.
 func TestZonesRefused(t *testing.T) {
 	const local = `hosts differ in their local time, and must agree on every tick: name a zone, such as "Europe/Berlin", or "" for UTC`
 	const unknown = `there is no such time zone here: use a name of the IANA database, such as "Europe/Berlin"; on systems without zone files, import _ "time/tzdata"`
@@ -86,7 +91,8 @@ func TestZonesRefused(t *testing.T) {
 		{"Europe Berlin", "zone \"Europe Berlin\": " + unknown + "\n\tEurope Berlin\n\t      ^"},
 		{"../../etc/passwd", "zone \"../../etc/passwd\": " + unknown + "\n\t../../etc/passwd\n\t^"},
 	} {
-		for _, v := range []any{Cron("* * * * *", c.zone), Daily("02:30", c.zone), DailyWindow("22:00", "06:00", c.zone), Weekdays(c.zone, time.Sunday), Dates(c.zone, "2026-12-25")} {
+		for _, v := range []any{Cron("* * * * *", c.zone), Daily("02:30", c.zone),
+			DailyWindow("22:00", "06:00", c.zone), Weekdays(c.zone, time.Sunday), Dates(c.zone, "2026-12-25")} {
 			if err := v.(Checker).Check(); err == nil || err.Error() != c.want {
 				t.Errorf("%v\nwant\n%s", err, c.want)
 			}
@@ -143,24 +149,27 @@ func TestCronForms(t *testing.T) {
 	}
 }
 
-// Before and after all that people count in, there are ticks, or none.
+// Instants far outside of the usual years give ticks or none, and no panic.
 func TestCronAtTheEndsOfTime(t *testing.T) {
 	s := Cron("0 2 * * *", "Europe/Berlin")
-	for _, at := range []time.Time{{}, time.Unix(-1<<62, 0), time.Unix(1<<62, 0), time.Date(-400, 1, 1, 0, 0, 0, 0, time.UTC)} {
+	for _, at := range []time.Time{{}, time.Unix(-1<<62, 0), time.Unix(1<<62, 0),
+		time.Date(-400, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		if next := s.Next(at); !next.IsZero() && !next.After(at) {
 			t.Errorf("Next(%v) = %v", at, next)
 		}
 	}
 }
 
-// Any text in any zone is refused, or is a schedule whose ticks come one after the other and do not
+// Any text in any zone is either refused or is a schedule whose ticks follow each other and do not
 // depend on when it is asked.
 func FuzzCron(f *testing.F) {
 	for _, spec := range dstSpecs {
 		f.Add(spec, "America/New_York", int64(1_700_000_000), int64(3600))
 	}
-	for _, spec := range []string{"TZ=0", "CRON_TZ=UTC", "@every 1s", "*-5 * * * *", "100-5 * * * *", "1,,2 * * * *", "H H * * *", "0 0 30 2 *", "0 0 ? 2 fri#5",
-		"0 0 L-30,31W,LW * *", "59 59 23 31 12 *", "\x00", "é * * * *", "* * * * 7-3/2", "99999999999999999999 * * * *", "0 0 1-31/30 * *"} {
+	for _, spec := range []string{"TZ=0", "CRON_TZ=UTC", "@every 1s", "*-5 * * * *", "100-5 * * * *", "1,,2 * * * *",
+		"H H * * *", "0 0 30 2 *", "0 0 ? 2 fri#5",
+		"0 0 L-30,31W,LW * *", "59 59 23 31 12 *", "\x00", "é * * * *", "* * * * 7-3/2", "99999999999999999999 * * * *",
+		"0 0 1-31/30 * *"} {
 		f.Add(spec, "Pacific/Apia", int64(1_325_239_200), int64(86400))
 	}
 	f.Add("0 0 31 12 *", "", int64(1<<40), int64(1))

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Every is due once per period, on a grid that all hosts share: it begins at the Unix epoch and is
-// shifted by a hash of the timer's name (see ForName), by less than a minute, so that timers with
-// the same period are not all due at the same instant. So Every(24*time.Hour) is not midnight; that
-// takes an Offset, or a calendar. The shortest period is a millisecond.
+// Every is due once per period, on a grid that all hosts share. The grid begins at the Unix epoch
+// and is shifted by a hash of the timer's name (see ForName), by less than a minute, so that timers
+// with the same period are not all due at the same instant. Every(24*time.Hour) is therefore not
+// midnight: use Offset or a calendar for that. The shortest period is a millisecond.
 func Every(period time.Duration) Interval { return Interval{period: period} }
 
 const (
@@ -23,23 +23,23 @@ const (
 // An Interval is the schedule that Every makes.
 type Interval struct {
 	period   time.Duration
-	shift    time.Duration // of the grid, from where it begins
+	shift    time.Duration // of the grid, from its beginning
 	anchor   time.Time
 	anchored bool // else the grid begins at the epoch and has no first tick
 	placed   bool // by From or Offset: the name does not shift it
 }
 
-// From lets the grid begin at the anchor: the first tick is the anchor itself, and the others
-// follow it, so Every(14*24*time.Hour).From(monday) is every second Monday. The name of the timer
-// no longer shifts it. From(time.Now()) gives each host a grid of its own, so that each runs ticks
-// of its own, which nobody notices: the anchor must be the same on all hosts.
+// From starts the grid at the anchor: the first tick is the anchor itself, so
+// Every(14*24*time.Hour).From(monday) is every second Monday. The timer's name no longer shifts the
+// grid. The anchor must be the same on all hosts. From(time.Now()) gives each host a grid of its
+// own, so every host runs ticks of its own, and no check detects it.
 func (iv Interval) From(anchor time.Time) Interval {
 	iv.anchor, iv.anchored, iv.placed = anchor.Round(0), true, true
 	return iv
 }
 
-// Offset moves the grid: Every(24*time.Hour).Offset(3*time.Hour) is 03:00 UTC. The name of the
-// timer no longer shifts it.
+// Offset moves the grid: Every(24*time.Hour).Offset(3*time.Hour) is 03:00 UTC. The timer's name no
+// longer shifts the grid.
 func (iv Interval) Offset(d time.Duration) Interval {
 	switch sum := iv.shift + d; {
 	case d > 0 && sum < iv.shift:
@@ -71,7 +71,7 @@ func (iv Interval) Check() error {
 	return errors.Join(errs...)
 }
 
-// of returns the schedule of what has that name.
+// of returns the schedule for a timer with that name.
 func (iv Interval) of(name string) Interval {
 	if iv.placed {
 		return iv
@@ -102,8 +102,8 @@ func (iv Interval) Next(t time.Time) time.Time {
 	return iv.in(t.Add(iv.period - iv.into(t)))
 }
 
-// into is how long ago the grid had its latest tick up to t. A Duration ends after 292 years, and t
-// may be further away from where the grid begins.
+// into is the time since the latest tick up to t. A Duration ends after 292 years, and t may be
+// further than that from the beginning of the grid.
 func (iv Interval) into(t time.Time) time.Duration {
 	begin, period := iv.begin(), iv.period
 	seconds, nanos := t.Unix()-begin.Unix(), time.Duration(t.Nanosecond()-begin.Nanosecond())%period
@@ -115,13 +115,13 @@ func (iv Interval) into(t time.Time) time.Duration {
 	if nanos < 0 {
 		nanos += period
 	}
-	if rest >= period-nanos { // the sum may be more than a Duration takes
+	if rest >= period-nanos { // the sum may overflow a Duration
 		return rest - (period - nanos)
 	}
 	return rest + nanos
 }
 
-// in is an instant in the zone of the anchor, and on no other clock than that on the wall.
+// in returns t in the zone of the anchor, without the monotonic clock reading.
 func (iv Interval) in(t time.Time) time.Time {
 	if !iv.anchored {
 		return t.Round(0).UTC()
@@ -129,8 +129,8 @@ func (iv Interval) in(t time.Time) time.Time {
 	return t.Round(0).In(iv.anchor.Location())
 }
 
-// skip is what a generic schedule finds out tick by tick: given a tick that is due, the last one
-// that is due by now and how many lie between them.
+// skip does with arithmetic what Advance does tick by tick: given a due tick, it returns the latest
+// tick that is due by now and how many were passed over.
 func (iv Interval) skip(tick, now time.Time) (last time.Time, missed uint64) {
 	last = iv.in(now.Add(-iv.into(now)))
 	n := last.Sub(tick.Add(-iv.into(tick))) / iv.period

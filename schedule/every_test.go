@@ -10,8 +10,8 @@ import (
 
 const longest = time.Duration(math.MaxInt64) // 292 years
 
-// Every from any anchor, with any offset and at any instant, is due where arithmetic without an end
-// says; what cannot be is refused.
+// For any anchor, offset and instant, Every is due where unbounded arithmetic says. What cannot be
+// represented is refused.
 //
 // Fails when the distance of an instant to the anchor is a Duration, which ends after 292 years.
 func TestEveryIsRightAtAnyDistance(t *testing.T) {
@@ -65,9 +65,12 @@ func TestEveryIsRightAtAnyDistance(t *testing.T) {
 		t.Errorf("only %d were no fault", checked)
 	}
 	for _, iv := range []Interval{
-		Every(time.Hour).From(time.Unix(-1<<55, 0)), Every(time.Hour).From(time.Unix(1<<55, 0)), Every(time.Hour).From(time.Time{}),
-		Every(time.Hour).Offset(longest), Every(time.Hour).Offset(-longest).Offset(-longest), Every(time.Hour).Offset(longest).Offset(longest),
-		Every(time.Hour).From(time.Unix(0, 0)).Offset(longest), Every(time.Hour).From(time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)).Offset(-longest),
+		Every(time.Hour).From(time.Unix(-1<<55, 0)), Every(time.Hour).From(time.Unix(1<<55, 0)),
+		Every(time.Hour).From(time.Time{}),
+		Every(time.Hour).Offset(longest), Every(time.Hour).Offset(-longest).Offset(-longest),
+		Every(time.Hour).Offset(longest).Offset(longest),
+		Every(time.Hour).From(time.Unix(0, 0)).Offset(longest),
+		Every(time.Hour).From(time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)).Offset(-longest),
 	} {
 		if iv.Check() == nil {
 			t.Errorf("%v is no fault", iv)

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A time that the clocks skip in spring is due right after the gap; one that they show twice in
+// A time that the clocks skip in spring is due right after the gap; a time that they show twice in
 // autumn is due once.
 func ExampleCron() {
 	nightly := schedule.Cron("30 2 * * *", "Europe/Berlin")
@@ -27,8 +27,8 @@ func ExampleCron() {
 	// 01 Nov 02:30 CET
 }
 
-// Whatever is wrong with a schedule comes back at once, with the place. timer.New calls Check for
-// every timer.
+// All faults of a schedule come back at once, each with its place. timer.New calls Check for every
+// timer.
 func ExampleCheck() {
 	const zone = "Europe/Berlin"
 	report := schedule.Except(schedule.Cron("0 2,26 * * *", zone), schedule.Dates(zone, "2027-02-30"))
@@ -45,7 +45,7 @@ func ExampleCheck() {
 	// Dates "2027-02-30": this month has no such day
 	// 	2027-02-30
 	// 	        ^
-	// cron "0 2 30 2 *": it never fires, because there is no such date: mend the day of month or the month
+	// cron "0 2 30 2 *": it never fires, because there is no such date: change the day of month or the month
 	// 	0 2 30 2 *
 	// 	    ^
 }

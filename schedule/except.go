@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Except is a schedule without the ticks that lie in one of the blackouts: a calendar of business
-// days is Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone,
-// "2026-12-25")). These ticks don't exist: nobody counts them as missed or skipped.
+// Except is a schedule without the ticks that fall in one of the blackouts. Business days are
+// Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone,
+// "2026-12-25")). The removed ticks do not exist: they count neither as missed nor as skipped.
 //
-// A schedule that has no tick left for 100 years, or whose next 500,000 ticks or minutes (of a
-// BlackoutFunc) are all blacked out, never fires.
+// The schedule never fires if no tick is left for 100 years, or if its next 500,000 ticks (or
+// minutes, for a BlackoutFunc) are all blacked out.
 func Except(schedule Schedule, blackouts ...Blackout) Schedule {
 	return except{schedule, slices.Clone(blackouts)}
 }
@@ -72,8 +72,8 @@ func (e except) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// A brokenPart is what Next panics with if a part that somebody else wrote does, because it has no
-// other way to say so.
+// A brokenPart is the value that Next panics with when a user-defined part of an Except fails,
+// because Next returns no error. The function Next turns it back into one.
 type brokenPart struct{ error }
 
 func (e except) String() string {

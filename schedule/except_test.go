@@ -8,20 +8,22 @@ import (
 	"time"
 )
 
-// Except gives the ticks of its schedule that lie in no blackout, all of them and in order.
+// Except has all ticks of its schedule that lie in no blackout, in order.
 //
 // Fails when it jumps past the end of a blackout or asks only one of them.
 func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 	const berlin = "Europe/Berlin"
 	start := time.Date(2027, 3, 20, 0, 0, 0, 0, time.UTC)
 	for _, s := range []Schedule{
-		Cron("*/10 * * * *", berlin), Daily("02:30", berlin), Every(7 * time.Minute).Offset(3 * time.Second), Every(time.Minute).of("x"), generic{Every(time.Hour)},
+		Cron("*/10 * * * *", berlin), Daily("02:30", berlin), Every(7 * time.Minute).Offset(3 * time.Second),
+		Every(time.Minute).of("x"), generic{Every(time.Hour)},
 		At(start.Add(time.Hour), start.AddDate(0, 0, 1), start.AddDate(0, 0, 2)),
 	} {
 		for _, bs := range [][]Blackout{
 			{DailyWindow("22:00", "06:00", berlin)},
 			{Weekdays(berlin, time.Saturday, time.Sunday), Dates(berlin, "2027-03-26", "2027-03-29")},
-			{DailyWindow("12:00", "12:30", ""), DailyWindow("12:30", "13:00", ""), Between(start.Add(50*time.Hour), start.Add(90*time.Hour))},
+			{DailyWindow("12:00", "12:30", ""), DailyWindow("12:30", "13:00", ""),
+				Between(start.Add(50*time.Hour), start.Add(90*time.Hour))},
 			{BlackoutFunc(func(t time.Time) bool { return t.Unix()/3600%3 == 0 })},
 		} {
 			e := Except(s, bs...)
@@ -36,7 +38,8 @@ func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 					if !left.Equal(all) {
 						t.Fatalf("%v: %v is missing, there is %v", e, all, left)
 					}
-					if within := left.Add(time.Duration(rand.N(5*60)) * time.Second); !e.Next(within).IsZero() && !e.Next(within).After(within) {
+					if within := left.Add(time.Duration(rand.N(5*60)) * time.Second); !e.Next(within).IsZero() &&
+						!e.Next(within).After(within) {
 						t.Fatalf("%v: Next(%v) is not later", e, within)
 					}
 					left = e.Next(left)
@@ -50,24 +53,26 @@ func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 	}
 }
 
-// A func that says yes for a weekend is asked once a minute, so a tick per second is not lost after
-// it.
+// A BlackoutFunc that covers a weekend is asked once a minute, so a schedule with a tick per second
+// still finds its next one.
 //
 // Fails when the tries of Except are used up before the blackout is over.
 func TestExceptGetsOverALongBlackout(t *testing.T) {
 	from := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	to := from.AddDate(0, 11, 0)
-	e := Except(Every(time.Second).Offset(0), BlackoutFunc(func(t time.Time) bool { return !t.Before(from) && t.Before(to) }))
+	e := Except(Every(time.Second).Offset(0), BlackoutFunc(func(t time.Time) bool {
+		return !t.Before(from) &&
+			t.Before(to)
+	}))
 	if next := e.Next(from); !next.Equal(to) {
 		t.Errorf("%v, want %v", next, to)
 	}
 }
 
-// What nothing is left of is refused when it is registered, the faults of all parts come back at
-// once, and instants that have passed are no fault.
+// A schedule without ticks is refused by Check, the faults of all parts come back at once, and past
+// instants are no fault.
 //
-// Fails when Except does not look into its parts, or when the search for a tick that is left does
-// not end.
+// Fails when Except does not check its parts, or when the search for a remaining tick does not end.
 func TestExceptRefuses(t *testing.T) {
 	now := time.Now()
 	past, sunday := At(now.Add(-time.Hour)), Weekdays("", time.Sunday)
@@ -79,12 +84,15 @@ func TestExceptRefuses(t *testing.T) {
 		{past, nil},
 		{Except(past, Between(now, now.Add(time.Hour))), nil},
 		{Except(past, Between(now.Add(-2*time.Hour), now)), []string{"never fires"}},
-		{Except(Daily("08:00", ""), DailyWindow("07:00", "09:00", "")), []string{"daily at 08:00 in UTC, except daily 07:00 to 09:00 in UTC never fires"}},
+		{Except(Daily("08:00", ""), DailyWindow("07:00", "09:00", "")),
+			[]string{"daily at 08:00 in UTC, except daily 07:00 to 09:00 in UTC never fires"}},
 		{Except(Cron("0 0 * * *", ""), Weekdays("", 0, 1, 2, 3), Weekdays("", 4, 5, 6)), []string{"never fires"}},
 		{Except(Every(time.Hour), BlackoutFunc(func(time.Time) bool { return true })), []string{"never fires"}},
 		{Except(nil), []string{"its schedule is nil", "it has no blackout"}},
-		{Except(Cron("61 2 * * *", "Local"), nil, Dates("", "2026-02-30"), DailyWindow("1", "2", "x"), BlackoutFunc(nil)),
-			[]string{`minute: "61"`, `zone "Local"`, "blackout: it is nil", `Dates "2026-02-30"`, `DailyWindow "1"`, `DailyWindow "2"`, `zone "x"`, "BlackoutFunc: it is nil"}},
+		{Except(Cron("61 2 * * *", "Local"), nil, Dates("", "2026-02-30"), DailyWindow("1", "2", "x"),
+			BlackoutFunc(nil)),
+			[]string{`minute: "61"`, `zone "Local"`, "blackout: it is nil", `Dates "2026-02-30"`, `DailyWindow "1"`,
+				`DailyWindow "2"`, `zone "x"`, "BlackoutFunc: it is nil"}},
 		{Except(Except(Every(0), sunday), sunday), []string{"Every(0s)"}},
 		{Except(broken{}, sunday), []string{"schedule.broken: its Next(", "which is not later"}},
 		{Except(Daily("08:00", ""), stuckBlackout{}), []string{"schedule.stuckBlackout: its Until("}},
@@ -122,7 +130,7 @@ func TestExceptIsSpreadByName(t *testing.T) {
 	}
 }
 
-// What breaks at run time inside of Except is an error with the words of the part that broke.
+// A part of an Except that fails at run time is an error that names the part.
 //
 // Fails when Next does not know a brokenPart.
 func TestExceptSaysWhatBroke(t *testing.T) {

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Identity is a text that tells a schedule from another. It is the same in every process with the
-// same schedule, and changes with everything that decides about its ticks: a time, a zone, an
-// instant, an exception. What people read in place of it, Describe, leaves out much, may be worded
-// anew, and shows times in the zone of this host. A type that is not ours is known by its String;
-// without one by the name of the type alone, because its value may have pointers in it.
+// Identity returns a text that identifies a schedule. It is the same in every process that has the
+// same schedule, and it changes with everything that determines the ticks: a time, a zone, an
+// instant, an exception. Describe, the text for people, is not an identity: it is abridged, its
+// wording may change, and it shows times in this host's zone. A user-defined type is identified by
+// its String method, or, without one, by its type name alone, because its value may contain
+// pointers.
 func Identity(s Schedule) string { return identity(s) }
 
-// identity is Identity, also of blackouts.
+// identity is Identity, for blackouts as well.
 func identity(v any) string {
 	nanos := func(times ...time.Time) string {
 		var s strings.Builder
@@ -51,10 +52,11 @@ func identity(v any) string {
 	}
 }
 
-// Describe is how a Schedule or a Blackout is shown to people: its String, or its type.
+// Describe returns the text that people are shown for a Schedule or a Blackout: its String, or its
+// type.
 func Describe(v any) string {
 	if s, ok := v.(fmt.Stringer); ok {
-		return fmt.Sprintf("%v", s) // fmt survives a String that panics
+		return fmt.Sprintf("%v", s) // fmt recovers from a String that panics
 	}
 	return fmt.Sprintf("%T", v)
 }

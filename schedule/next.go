@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// lastYear bounds the instants of schedules: what lies beyond is taken for never, which is what
-	// those mean who return the largest time there is.
+	// lastYear bounds the instants of schedules. A later instant counts as never: some schedules
+	// return the largest time there is to say so.
 	lastYear = 9999
 	// maxMissed bounds how many ticks of a schedule other than Every are counted one by one.
 	maxMissed = 100_000
 )
 
 // Next returns the first tick after an instant, or the zero time if there is none. It asks the
-// schedule in UTC: schedules of others take the zone of what they are asked with for theirs, which
-// would differ from host to host. A panic, and a time that is not later, are errors.
+// schedule in UTC: some schedules use the zone of the argument as their own, and their ticks would
+// then differ between hosts. A panic and a result that is not later than after are errors.
 func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	after = after.Round(0).UTC()
 	defer func() {
@@ -31,7 +31,8 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 		return next, nil
 	}
 	if !next.After(after) {
-		return time.Time{}, fmt.Errorf("its Next(%v) returned %v, which is not later", after.Format(time.RFC3339Nano), next.Format(time.RFC3339Nano))
+		return time.Time{}, fmt.Errorf("its Next(%v) returned %v, which is not later", after.Format(time.RFC3339Nano),
+			next.Format(time.RFC3339Nano))
 	}
 	if next.Year() > lastYear {
 		return time.Time{}, nil
@@ -39,8 +40,8 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	return RoundUp(next.Round(0)), nil
 }
 
-// RoundUp rounds an instant up to the microsecond, as Next does with every tick: up, so that the
-// next tick after the rounded instant is a later one.
+// RoundUp rounds an instant up to the microsecond, as Next does with every tick. It rounds up so
+// that the next tick after the rounded instant is a later one.
 func RoundUp(t time.Time) time.Time {
 	if r := t.Nanosecond() % 1000; r != 0 {
 		t = t.Add(time.Duration(1000 - r))
@@ -48,9 +49,10 @@ func RoundUp(t time.Time) time.Time {
 	return t
 }
 
-// Advance goes from a tick that is due to the last one that is due by now. It returns that one, the
-// tick after it (the zero time: none), and how many ticks lie before it, the first one included. Of
-// a schedule other than Every it counts 100,000 ticks at most, and then goes on from now.
+// Advance goes from a due tick to the latest one that is due by now. It returns that tick, the tick
+// after it (the zero time if there is none), and how many ticks were passed over, counting the
+// first one. For a schedule other than Every it counts at most 100,000 ticks and then continues
+// from now.
 func Advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint64, err error) {
 	last = tick
 	if iv, ok := s.(Interval); ok {
@@ -88,8 +90,8 @@ func Latest(s Schedule, now time.Time, window time.Duration) (last time.Time) {
 	}
 }
 
-// ForName returns the schedule as what has that name is to have it: an Every without From and
-// Offset is shifted by the name, also inside of Except. Others are returned as they are.
+// ForName returns the schedule for a timer with that name: an Every without From and Offset is
+// shifted by a hash of the name, also inside Except. Other schedules are returned unchanged.
 func ForName(s Schedule, name string) Schedule {
 	switch s := s.(type) {
 	case Interval:

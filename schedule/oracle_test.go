@@ -27,22 +27,26 @@ var dstZones = []string{
 
 var dstSpecs = []string{
 	// These follow real time.
-	"0 * * * *", "30 * * * 0,3,6", "*/20 * 1-7 * *", "7,37 * * 3,4,9-11 *", "@hourly", "15 * * 4,9,10 *", "*/5 * * 3,4,10,11 0",
+	"0 * * * *", "30 * * * 0,3,6", "*/20 * 1-7 * *", "7,37 * * 3,4,9-11 *", "@hourly", "15 * * 4,9,10 *",
+	"*/5 * * 3,4,10,11 0",
 	"* * * 3 sun", "59 * * 3-4,9-11 *", "0 0-23 1-7 * *", "45 */1 1-7 * *", "20 * 29 * 6", "* * 30,31 dec ?",
 	// These are due once a wall time.
-	"0 0 * * *", "@daily", "30 0 * * *", "15 1 * * *", "30 1 * * *", "0 2 * * *", "30 2 * * *", "0 3 * * *", "*/10 2 * * *", "*/20 0-3 * * *",
-	"*/15 1,2 * * 0", "59 23 * * *", "0 12 * * *", "5 0 * * sun", "0 0 1 * *", "@weekly", "@monthly", "@yearly", "30 2 L * *", "0 2 LW * *",
-	"15 2 15W * *", "30 1 * * sun#L", "30 2 * mar sun#2", "0 0 13 * 5", "30 2 29 2 *", "*/30 22-2 * * *", "0 1-23 * 3,4,9-11 *",
+	"0 0 * * *", "@daily", "30 0 * * *", "15 1 * * *", "30 1 * * *", "0 2 * * *", "30 2 * * *", "0 3 * * *",
+	"*/10 2 * * *", "*/20 0-3 * * *",
+	"*/15 1,2 * * 0", "59 23 * * *", "0 12 * * *", "5 0 * * sun", "0 0 1 * *", "@weekly", "@monthly", "@yearly",
+	"30 2 L * *", "0 2 LW * *",
+	"15 2 15W * *", "30 1 * * sun#L", "30 2 * mar sun#2", "0 0 13 * 5", "30 2 29 2 *", "*/30 22-2 * * *",
+	"0 1-23 * 3,4,9-11 *",
 	"*/7 */2 * 3,4,10,11 0", "0 0 30 12 *", "0 12 30 dec fri", "30 */3 * 3,10 sat-mon", "10-50/20 2 L-2 * fri-mon",
 }
 
-// Every tick of every expression, for ten years, is where someone finds it who watches the clock on
-// the wall minute by minute, and there is no other. What Next answers does not depend on when it is
-// asked.
+// Every tick of every expression, for ten years, is where an oracle finds it that reads the wall
+// clock minute by minute, and there is no other tick. The result of Next does not depend on when it
+// is asked.
 //
-// Fails when a time that does not exist is skipped or due twice, when a time that is shown twice is
-// due twice, when an hourly expression skips the second pass or gets an extra tick, or when a year
-// without a table is taken for one that ends early.
+// Fails when a skipped time is lost or due twice, when a time that is shown twice is due twice,
+// when an hourly expression skips the second pass or gets an extra tick, or when a year beyond the
+// zone table ends early.
 func TestCronIsWhatTheClockShows(t *testing.T) {
 	start := time.Now()
 	years, zones := 10, dstZones
@@ -81,12 +85,14 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 		}
 	})
 	fmt.Printf("dst: %d expressions, %d zones, %d years, %d changes of the clock, %d minutes watched, %d ticks, %d further questions: no difference unless said above, in %.1f s\n",
-		len(dstSpecs), len(zones), years, changes.Load(), minutes.Load(), ticks.Load(), asked.Load(), time.Since(start).Seconds())
+		len(dstSpecs), len(zones), years, changes.Load(), minutes.Load(), ticks.Load(), asked.Load(),
+		time.Since(start).Seconds())
 }
 
-// Around each change of the clock it is the same by seconds.
+// The same, by seconds, around each clock change.
 //
-// Fails when the seconds of an expression are lost, or not those of the first instant after a gap.
+// Fails when the seconds of an expression are lost, or are not those of the first instant after a
+// gap.
 func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
 	years := 10
 	if testing.Short() || raceDetector {
@@ -97,7 +103,8 @@ func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := newOracle(t, loc, time.Second, []string{"*/10 * * * * *", "30 30 2 * * *", "15 0 0 * * *", "0,30 */30 1-3 * * *", "59 59 * * * *", "7 * 0-12 * * *"})
+		o := newOracle(t, loc, time.Second, []string{"*/10 * * * * *", "30 30 2 * * *", "15 0 0 * * *",
+			"0,30 */30 1-3 * * *", "59 59 * * * *", "7 * 0-12 * * *"})
 		for at := time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC); ; {
 			_, at = at.In(loc).ZoneBounds()
 			if at.IsZero() || at.Year() >= 2010+years {
@@ -175,7 +182,8 @@ func newOracle(t *testing.T, loc *time.Location, unit time.Duration, specs []str
 			t.Fatal(err)
 		}
 		c.loc = loc
-		if word, ok := map[string]string{"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *"}[spec]; ok {
+		if word, ok := map[string]string{"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0",
+			"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *"}[spec]; ok {
 			spec = word
 		}
 		f := strings.Fields(spec)
@@ -266,7 +274,8 @@ func (o *oracle) watch(from, to time.Time) {
 				}
 				o.asked++
 				if next := e.schedule.Next(asked); !next.Equal(e.next) {
-					o.fault("%s: %q: Next(%v) is %v, but %v when asked at the tick before", o.loc, e.spec, asked.In(o.loc), next, e.next)
+					o.fault("%s: %q: Next(%v) is %v, but %v when asked at the tick before", o.loc, e.spec,
+						asked.In(o.loc), next, e.next)
 				}
 			}
 		}
@@ -327,7 +336,8 @@ func (d naiveDay) is(date time.Time) bool {
 	wd := int(date.Weekday())
 	for f := range strings.SplitSeq(d.dayOfWeek, ",") {
 		if name, nth, ok := strings.Cut(f, "#"); ok {
-			dow = dow || naive(name, wd, days) && (nth == "L" && date.Day()+7 > last || nth == strconv.Itoa((date.Day()+6)/7))
+			dow = dow || naive(name, wd, days) && (nth == "L" && date.Day()+7 > last ||
+				nth == strconv.Itoa((date.Day()+6)/7))
 			continue
 		}
 		dow = dow || naive(f, wd, days) || wd == 0 && naive(f, 7, days)

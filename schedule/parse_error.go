@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// fault is an error about text that a person wrote: it quotes the text, says what is wrong, and
-// shows the place, byte at, with a caret under it.
+// fault returns an error about a text from the user: it quotes the text, says what is wrong, and
+// shows the place, byte offset at, with a caret under it.
 func fault(kind, text string, at int, format string, args ...any) error {
 	const before, after = 50, 40 // characters around the place that are shown
 	at = min(at, len(text))
@@ -19,10 +19,11 @@ func fault(kind, text string, at int, format string, args ...any) error {
 	if len(right) > after {
 		right = append(right[:after], '…')
 	}
-	return fmt.Errorf("%s %s: %s\n\t%s%s\n\t%s^", kind, quote(text), fmt.Sprintf(format, args...), string(left), string(right), strings.Repeat(" ", len(left)))
+	return fmt.Errorf("%s %s: %s\n\t%s%s\n\t%s^", kind, quote(text), fmt.Sprintf(format, args...), string(left),
+		string(right), strings.Repeat(" ", len(left)))
 }
 
-// legible makes every character as wide as the caret line takes it for.
+// legible makes every character one column wide, as the caret line assumes.
 func legible(s string) []rune {
 	var rs []rune
 	for _, r := range s {
@@ -37,7 +38,7 @@ func legible(s string) []rune {
 	return rs
 }
 
-// quote is %q, but not longer than a person reads.
+// quote is %q, shortened to what fits in an error.
 func quote(s string) string {
 	const longest = 60
 	if utf8.RuneCountInString(s) <= longest {

@@ -2,27 +2,27 @@ package schedule
 
 import "time"
 
-// A Schedule says when something is due. It is the shape that robfig/cron and River share, so their
-// calendars fit as they are. Their intervals (@every, PeriodicInterval) begin when they are asked
-// and so differ from host to host; see CheckShared.
+// A Schedule says when something is due. robfig/cron and River use the same interface, so their
+// calendars can be used as they are. Their intervals (@every, PeriodicInterval) count from the
+// instant they are asked, so they differ between hosts; see CheckShared.
 //
-// Next returns the first instant after t at which it is due, or the zero time if there is none.
-// Every host must get the same answer, because the instant is the identity of a tick in the fleet.
-// So t is always in UTC, also for schedules that take its zone for theirs, as those of robfig/cron
-// do that name none. It must not block, because one goroutine may ask for all timers, and it must
-// bear to be called by several goroutines at once. Instants are rounded up to the microsecond.
+// Next returns the first instant after t at which the schedule is due, or the zero time if there is
+// none. Every host must get the same answer, because the instant identifies the tick in the fleet.
+// Therefore t is always in UTC, even for schedules that use the zone of t as their own, as those of
+// robfig/cron without a zone do. Next must not block, because one goroutine may ask for all timers,
+// and it must be safe for concurrent use. Instants are rounded up to the microsecond.
 //
-// A Schedule may also be a Checker, and a fmt.Stringer, which is how people get to see it, and how
-// Identity tells it from another: let the text have all that decides about ticks, and nothing that
-// differs from host to host.
+// A Schedule may also implement Checker, and fmt.Stringer. The string is shown to people and is the
+// schedule's Identity: it must contain everything that determines the ticks, and nothing that
+// differs between hosts.
 type Schedule interface {
 	Next(t time.Time) time.Time
 }
 
-// A Checker is a Schedule or a Blackout that knows whether it is well made. Check and CheckBlackout
-// call its Check; what it returns comes back together with all other faults. What is made of parts
-// returns the faults of its parts. A type of your own may have a Check, too; without one nothing is
-// asked.
+// A Checker is a Schedule or a Blackout that can validate itself. Check and CheckBlackout call its
+// Check method and report what it returns together with all other faults. A schedule that is
+// composed of others returns their faults as well. User-defined types may implement it; it is
+// optional.
 type Checker interface {
 	Check() error
 }

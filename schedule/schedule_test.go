@@ -10,7 +10,8 @@ import (
 // Every is a grid that depends on the period and the name only: hosts that start at any moment
 // agree.
 func TestEveryIsAGridCommonToTheFleet(t *testing.T) {
-	for _, period := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, 90 * time.Second, time.Hour, 36 * time.Hour} {
+	for _, period := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, 90 * time.Second,
+		time.Hour, 36 * time.Hour} {
 		s := Interval{period: period}.of("orders")
 		if s.shift < 0 || s.shift >= min(period, time.Minute) {
 			t.Errorf("%v: shifted by %v", period, s.shift)
@@ -47,7 +48,7 @@ func TestEveryIsSpreadByName(t *testing.T) {
 	}
 }
 
-// After a long sleep the last tick that is due is tried and the others are counted, by arithmetic
+// After a long sleep the latest due tick is tried and the earlier ones are counted, by arithmetic
 // or one by one.
 //
 // Fails when skip forgets the ticks between.
@@ -55,11 +56,14 @@ func TestAdvanceCountsMissedTicks(t *testing.T) {
 	grid := Interval{period: time.Second}.of("x")
 	for name, s := range map[string]Schedule{"every": grid, "generic": generic{grid}} {
 		tick := RoundUp(grid.Next(time.Unix(1_700_000_000, 0)))
-		for _, late := range []time.Duration{0, time.Millisecond, 999 * time.Millisecond, time.Second, 3500 * time.Millisecond, 1000 * time.Second} {
+		for _, late := range []time.Duration{0, time.Millisecond, 999 * time.Millisecond, time.Second,
+			3500 * time.Millisecond, 1000 * time.Second} {
 			last, next, missed, err := Advance(s, tick, tick.Add(late))
 			want := uint64(late / time.Second)
-			if err != nil || missed != want || !last.Equal(tick.Add(time.Duration(want)*time.Second)) || !next.Equal(last.Add(time.Second)) {
-				t.Errorf("%s, %v late: last %v, next %v, missed %d, %v; want missed %d", name, late, last.Sub(tick), next.Sub(tick), missed, err, want)
+			if err != nil || missed != want || !last.Equal(tick.Add(time.Duration(want)*time.Second)) ||
+				!next.Equal(last.Add(time.Second)) {
+				t.Errorf("%s, %v late: last %v, next %v, missed %d, %v; want missed %d", name, late, last.Sub(tick),
+					next.Sub(tick), missed, err, want)
 			}
 		}
 	}
@@ -91,15 +95,15 @@ func TestRoundUp(t *testing.T) {
 	}
 }
 
-// So many ticks are missed that they are not worth counting one by one: the next one is later than
-// now all the same.
+// When too many ticks were missed to count them one by one, the next tick is still later than now.
 //
-// Fails when Advance goes on from the last tick that it counted.
+// Fails when Advance continues from the last tick that it counted.
 func TestAdvanceIsBounded(t *testing.T) {
 	grid := Interval{period: time.Millisecond}.of("x")
 	tick := RoundUp(grid.Next(time.Unix(1_700_000_000, 0)))
 	now := tick.Add(time.Hour)
-	if _, next, missed, err := Advance(generic{grid}, tick, now); err != nil || missed != maxMissed || !next.After(now) {
+	if _, next, missed, err := Advance(generic{grid}, tick, now); err != nil || missed != maxMissed ||
+		!next.After(now) {
 		t.Errorf("missed %d, next %v after now, %v", missed, next.Sub(now), err)
 	}
 }
