@@ -11,15 +11,17 @@ const (
 	jsonType = "application/health+json"
 )
 
-// wantsJSON reports whether JSON is preferred to text by the Accept headers. Where both are as good, what is named wins over what is only matched by a
-// wildcard, and then text wins. Nothing is refused: a probe must not fail for its header.
+// wantsJSON reports whether the Accept headers prefer JSON to text. If both have the same quality,
+// a type that is named wins over one that only a wildcard matches, and then text wins. A probe is
+// never refused because of its header.
 func wantsJSON(accept []string) bool {
 	json, jsonNamed := quality(accept, jsonType)
 	text, textNamed := quality(accept, textType)
 	return json > text || json == text && json > 0 && jsonNamed && !textNamed
 }
 
-// quality returns the q-value that the headers give to a type, by the most precise of the ranges that match it, and whether that one names it.
+// quality returns the q-value that the headers give to a type, taken from the most precise range
+// that matches it, and whether that range names the type.
 func quality(accept []string, typ string) (q float64, named bool) {
 	group, _, _ := strings.Cut(typ, "/")
 	precision := 0

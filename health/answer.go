@@ -31,12 +31,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := answer{details: h.details == nil || h.details(r)}
 	if one {
 		if checks = named(checks, name); len(checks) == 0 {
-			refuse(w, r, http.StatusNotFound, fmt.Sprintf("/%s has no check %q: /%s?verbose lists them", probe, name, probe))
+			refuse(w, r, http.StatusNotFound, fmt.Sprintf("/%s has no check %q: /%s?verbose lists them", probe, name,
+				probe))
 			return
 		}
 		a.verdicts = run(checks)
 		for i := range a.verdicts {
-			a.verdicts[i].required = true // it is what was asked for
+			a.verdicts[i].required = true // the request is about this check alone
 		}
 	} else {
 		checks = a.exclude(checks, query["exclude"])
@@ -65,7 +66,7 @@ func send(w http.ResponseWriter, r *http.Request, status int, typ string, body [
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a prober that went away needs no answer
+		_, _ = w.Write(body) // the client may be gone
 	}
 }
 
@@ -78,15 +79,15 @@ func named(checks []*check, name string) (found []*check) {
 	return found
 }
 
-// An answer is what a probe has found out.
+// An answer is the result of a probe.
 type answer struct {
 	verdicts []verdict
 	excluded []string // checks that were not called
-	unknown  []string // names that were to be excluded, and are none
+	unknown  []string // names to exclude that no check has
 	details  bool
 }
 
-// exclude returns the checks that are left.
+// exclude returns the remaining checks.
 func (a *answer) exclude(checks []*check, names []string) (left []*check) {
 	for _, c := range checks {
 		if slices.Contains(names, c.name) {
@@ -103,7 +104,7 @@ func (a *answer) exclude(checks []*check, names []string) (left []*check) {
 	return left
 }
 
-// A state is how a host is.
+// A state is the health of a host or of one check.
 type state int
 
 const (
@@ -114,7 +115,7 @@ const (
 
 func (s state) String() string { return [...]string{"ok", "degraded", "unhealthy"}[s] }
 
-// draft is the word of draft-inadarei-api-health-check.
+// draft is the state in the terms of draft-inadarei-api-health-check.
 func (s state) draft() string { return [...]string{"pass", "warn", "fail"}[s] }
 
 func (v verdict) state() state {
@@ -135,7 +136,8 @@ func (a *answer) state() (worst state) {
 	return worst
 }
 
-// text begins with ok or unhealthy; then come the checks that made it so, or all of them, as Kubernetes lists its own.
+// text begins with ok or unhealthy, followed by the checks that caused it or by all of them, in the
+// format of Kubernetes.
 func (a *answer) text(verbose bool) []byte {
 	var b strings.Builder
 	if a.state() == unhealthy {
@@ -199,12 +201,12 @@ func (a *answer) json() []byte {
 	}
 	body, err := json.Marshal(doc)
 	if err != nil {
-		panic(err) // there are only strings in it
+		panic(err) // it contains only strings
 	}
 	return append(body, '\n')
 }
 
-// oneLine keeps a text from pretending to be several lines.
+// oneLine keeps an error with line breaks from looking like further checks.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
@@ -222,7 +224,7 @@ var secrets = []struct {
 	{regexp.MustCompile(`(?i)(password|passwd|pwd|secret|token|api_?key)(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s"'&;,]+)`), "$1$2***"},
 }
 
-// masked hides what looks like a password in an error. It would rather hide too much.
+// masked hides what looks like a password in an error. It prefers to hide too much.
 func masked(s string) string {
 	for _, secret := range secrets {
 		s = secret.pattern.ReplaceAllString(s, secret.mask)

@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// Timeout is how long a probe waits for its checks. It is half of what Kubernetes waits for a probe unless told otherwise.
+// Timeout is how long a probe waits for its checks: half of the default timeout of a Kubernetes
+// probe.
 const Timeout = 500 * time.Millisecond
 
-// A check is called by one goroutine at a time, so one that hangs costs one goroutine however often it is asked.
+// A check is called by one goroutine at a time, so a check that hangs costs one goroutine, however
+// many probes come.
 type check struct {
 	name     string
 	run      func() error
@@ -20,15 +22,15 @@ type check struct {
 	last *call
 }
 
-// A call of a check. Probes that come while it is under way share it.
+// A call is one call of a check. Probes that come while it is in progress share it.
 type call struct {
 	began  time.Time
 	done   chan struct{}
-	failed bool // this and text are to be read after done
+	failed bool // read failed and text only after done is closed
 	text   string
 }
 
-// A verdict is what a check said.
+// A verdict is the result of a check.
 type verdict struct {
 	name     string
 	required bool
@@ -36,7 +38,7 @@ type verdict struct {
 	text     string // if failed
 }
 
-// run calls the checks, all at once, and waits for them, but no longer than Limit.
+// run calls the checks concurrently and waits for them, at most for Timeout.
 func run(checks []*check) []verdict {
 	calls := make([]*call, len(checks))
 	for i, c := range checks {
@@ -70,7 +72,7 @@ func (c *check) call() *call {
 	return c.last
 }
 
-// make asks for the error's text, too: that is the check's code as well, and may panic or hang.
+// make also gets the error's text here, because Error is the user's code and may panic or hang.
 func (c *call) make(run func() error) {
 	c.failed, c.text = true, "the check ended its goroutine" // runtime.Goexit returns nothing
 	defer close(c.done)
@@ -103,7 +105,8 @@ func (c *call) wait() (failed bool, text string) {
 		case <-c.done:
 		case <-late.C:
 			if !c.over() {
-				return true, fmt.Sprintf("the check has not answered for %v: it should read memory only", time.Since(c.began).Round(time.Millisecond))
+				return true, fmt.Sprintf("the check has not answered for %v: it should read memory only",
+					time.Since(c.began).Round(time.Millisecond))
 			}
 		}
 	}
@@ -112,16 +115,17 @@ func (c *call) wait() (failed bool, text string) {
 
 func panicked(p any) error { return fmt.Errorf("the check panicked: %v", p) }
 
-// Debounce returns a check that says at first what the given one says, and from then on changes its mind only when that one has
-// said the other thing at every call for d. It remembers, and starts nothing: what happens between two probes, it does not see.
+// Debounce returns a check that first reports the result of f, and then changes between success and
+// failure only after every call of f has returned the other result for d. It starts no goroutine,
+// so it does not see what happens between two probes.
 func Debounce(d time.Duration, f func() error) func() error {
 	var mu sync.Mutex
 	var asked bool
-	var said error        // the last error, or nil while it is well
-	var differs time.Time // since when f says the other thing; zero: it does not
+	var said error        // the last error reported; nil: success
+	var differs time.Time // when f began to return the other result; zero: it agrees
 	return func() error {
 		now := time.Now()
-		err := safely(f) // without the lock: it may hang
+		err := safely(f) // without the lock, because f may hang
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

@@ -40,7 +40,7 @@ func ExampleNew() {
 	// [-]ready failed: the timers are not running yet
 }
 
-// What hosts share makes them degraded; what this host cannot serve without is required.
+// What hosts share only degrades them; what this host cannot serve without is required.
 func ExampleCheck() {
 	probes := health.New(health.Checks{More: []health.Check{
 		{Name: "store", Func: func() error { return errors.New("it does not answer") }},
@@ -60,7 +60,7 @@ func ExampleCheck() {
 	// [+]disk ok
 }
 
-// Errors are for those who may see them.
+// Only a request with the right header sees the errors.
 func ExampleChecks_details() {
 	probes := health.New(health.Checks{
 		Ready:   func() error { return errors.New("shop-db.internal refuses connections") },
@@ -74,7 +74,7 @@ func ExampleChecks_details() {
 	// [-]ready failed
 }
 
-// A check that goes back and forth is followed only when it has said the same for a while.
+// Debounce follows a flapping check only after it has returned the same result for a while.
 func ExampleDebounce() {
 	well := true
 	check := health.Debounce(10*time.Second, func() error {

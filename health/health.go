@@ -1,4 +1,4 @@
-// Package health answers the probes of load balancers and orchestrators over HTTP:
+// Package health answers the probes of load balancers and orchestrators over HTTP.
 //
 //	probes := health.New(health.Checks{
 //		Live:    timers.Live,
@@ -16,36 +16,41 @@
 //	mux.Handle("/readyz/", probes) // /readyz/store
 //	mux.Handle("/startupz", probes)
 //
-// What a probe answers:
+// The probes:
 //
-//   - /livez is 503 if Live fails: only a restart helps. Orchestrators restart on it, so it must have nothing to do with the
-//     store, nor with anything else that hosts share.
-//   - /readyz is 503 if Live, Started, Ready or a required check fails: this host should get no requests, for instance because it
-//     is draining. A failure of any other check makes the host degraded, and the status stays 200.
-//   - /startupz is 503 until Started is well.
-//   - /readyz/store is 503 if that one check fails, required or not. 404: there is none of that name.
+//   - /livez is 503 if Live fails: only a restart helps. Orchestrators restart the process on it,
+//     so it must not depend on the store or on anything else that hosts share.
+//   - /readyz is 503 if Live, Started, Ready or a required check fails: this host should get no
+//     requests, for instance because it is draining. If any other check fails, the host is degraded
+//     and the status stays 200.
+//   - /startupz is 503 until Started succeeds.
+//   - /readyz/store is 503 if the check of that name fails, required or not, and 404 if there is
+//     none.
 //
-// The status is exactly 200 or 503, and the header X-Health says ok, degraded or unhealthy. The body begins with ok, or with
-// unhealthy and what made it so; with ?verbose it lists every check. ?exclude=store leaves a check out. Who prefers application/health+json in
-// Accept gets that (draft-inadarei-api-health-check: pass, warn, fail).
+// The status is otherwise exactly 200 or 503, and the header X-Health is ok, degraded or unhealthy.
+// The body begins with ok, or with unhealthy and the checks that caused it; ?verbose lists every
+// check. ?exclude=store leaves out a check. A client whose Accept header prefers
+// application/health+json gets that format (draft-inadarei-api-health-check: pass, warn, fail).
 //
 // # A store that is down
 //
-// All hosts lose a store that they share at the same moment. If that made them unready, the load balancer would have no host left,
-// though each could serve: so it makes them degraded, and it is metrics that should wake somebody up. Whoever cannot serve
-// without it says Required: true. A check that may go back and forth is calmed by [Debounce]; the timers' own StoreReachable
-// is calm already.
+// All hosts lose a shared store at the same moment. If that made them unready, the load balancer
+// would have no host left, although each could serve. Therefore it makes them degraded, and alerts
+// belong on metrics. If a host cannot serve without the store, set Required. A check that may flap
+// is calmed by [Debounce]; the timers' StoreReachable does not flap.
 //
 // # What is not promised
 //
-// A probe reads memory only, and is as good as the functions it is given: one that calls a server makes every probe a call. A check that panics has
-// failed, and so has one that takes longer than [Limit]; neither keeps the others from being seen. A probe that is answered 200 says how it was then:
-// give Scheduler's Config.PreStopDelay the time that your load balancer takes to notice.
+// A probe reads memory only if the functions it is given do: one that calls a server turns every
+// probe into a call. A check that panics has failed, and so has one that takes longer than
+// [Timeout]; the other checks are still reported. A 200 describes the moment of the probe: set the
+// scheduler's Config.PreStopDelay to the time that your load balancer takes to notice a change.
 //
-// The body shows the errors of the checks to whoever can reach it, unless [Checks.Details] says no. That is the default because probes belong
-// on a port that the world does not reach, and there "store failed" without its reason is a riddle at night. What looks like a password in an error
-// (user:password@host, password=…) is masked: a safety net, and no promise. On a port that the world does reach, let Details return false: the
-// names of the checks and the status remain.
+// The body shows the errors of the checks to every client, unless [Checks.Details] returns false.
+// That is the default because probes belong on a private port, where an operator needs the reason.
+// What looks like a password in an error (user:password@host, password=…) is masked, which is a
+// safety net and not a promise. On a public port let Details return false: the names of the checks
+// and the status remain.
 package health
 
 import (
@@ -54,8 +59,9 @@ import (
 	"net/http"
 )
 
-// Checks say how the process is. Its functions return nil when it is well. They are called on every probe, each by a goroutine of its own and once at
-// a time, and should do nothing but read memory. A nil function is always well.
+// Checks are functions that report the state of the process; nil means no error. Each probe calls
+// them, each in a goroutine of its own and never twice at once. They should only read memory. A nil
+// function always succeeds.
 type Checks struct {
 	// Live fails when only a restart of the process helps. Default: never.
 	Live func() error
@@ -63,24 +69,28 @@ type Checks struct {
 	Started func() error
 	// Ready fails when this host should get no requests. Default: never.
 	Ready func() error
-	// More are what else there is to know. Default: none.
+	// More are further checks of /readyz. Default: none.
 	More []Check
-	// Details says whether whoever asks may see the errors of the checks, or only which have failed. It is asked on every
-	// probe: look at a header, or return false. Default: everybody may.
+	// Details reports whether a client may see the errors of the checks, or only which checks
+	// failed. It is called on every probe: inspect a header, or return false. Default: every client
+	// may.
 	Details func(*http.Request) bool
 }
 
-// A Check is one thing that may be wrong.
+// A Check is one condition that /readyz reports.
 type Check struct {
-	// Name is how /readyz?verbose shows it and ?exclude= and /readyz/<name> find it. Checks of the same name are found together.
+	// Name is the check's name in /readyz?verbose, ?exclude= and /readyz/<name>. Checks may share a
+	// name and are then selected together. Default: "unnamed".
 	Name string
-	// Func returns what is wrong. Default: nothing.
+	// Func returns an error if the check fails. Default: it succeeds.
 	Func func() error
-	// Required makes the host unhealthy, and no longer ready, if it fails. Default: only degraded.
+	// Required makes the host unhealthy, and so not ready, if the check fails. Default: only
+	// degraded.
 	Required bool
 }
 
-// A Handler serves /livez, /readyz and /startupz, and nothing else. Mount it at the root of a mux or behind http.StripPrefix.
+// A Handler serves /livez, /readyz and /startupz, and nothing else. Mount it at the root of a mux
+// or behind http.StripPrefix.
 type Handler struct {
 	probes  map[string][]*check
 	details func(*http.Request) bool
@@ -103,7 +113,8 @@ func New(c Checks) *Handler {
 	}
 }
 
-// Live returns an error when /livez is 503. Like Started and Ready it is for those who ask by other means than HTTP.
+// Live returns an error when /livez is 503. Live, Started and Ready are for probes by other means
+// than HTTP.
 func (h *Handler) Live() error { return h.ask("livez") }
 
 // Started returns an error when /startupz is 503.

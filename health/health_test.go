@@ -61,11 +61,14 @@ func TestProbes(t *testing.T) {
 			"unhealthy\n[-]live failed: it is bad\n[+]started ok\n[+]ready ok\n"},
 		{"starting", health.Checks{Started: bad}, 200, 503, 503, "unhealthy",
 			"unhealthy\n[+]live ok\n[-]started failed: it is bad\n[+]ready ok\n"},
-		{"draining", health.Checks{Ready: bad, More: []health.Check{{Name: "store", Func: bad}}}, 200, 503, 200, "unhealthy",
+		{"draining", health.Checks{Ready: bad, More: []health.Check{{Name: "store", Func: bad}}}, 200, 503, 200,
+			"unhealthy",
 			"unhealthy\n[+]live ok\n[+]started ok\n[-]ready failed: it is bad\n[-]store failed: it is bad\n"},
-		{"degraded", health.Checks{More: []health.Check{{Name: "store", Func: bad}, {Name: "queue"}}}, 200, 200, 200, "degraded",
+		{"degraded", health.Checks{More: []health.Check{{Name: "store", Func: bad}, {Name: "queue"}}}, 200, 200, 200,
+			"degraded",
 			"ok\n[+]live ok\n[+]started ok\n[+]ready ok\n[-]store failed: it is bad\n[+]queue ok\n"},
-		{"store required", health.Checks{More: []health.Check{{Name: "store", Func: bad, Required: true}}}, 200, 503, 200, "unhealthy",
+		{"store required", health.Checks{More: []health.Check{{Name: "store", Func: bad, Required: true}}}, 200, 503,
+			200, "unhealthy",
 			"unhealthy\n[+]live ok\n[+]started ok\n[+]ready ok\n[-]store failed: it is bad\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,7 +78,8 @@ func TestProbes(t *testing.T) {
 				if w.Code != want {
 					t.Errorf("%s: %d, want %d", path, w.Code, want)
 				}
-				if first, _, _ := strings.Cut(w.Body.String(), "\n"); (first == "ok") != (want == 200) || (first == "unhealthy") != (want == 503) {
+				if first, _, _ := strings.Cut(w.Body.String(), "\n"); (first == "ok") != (want == 200) ||
+					(first == "unhealthy") != (want == 503) {
 					t.Errorf("%s: %d %q", path, want, w.Body)
 				}
 				if strings.Contains(w.Body.String(), "[+]") {
@@ -92,8 +96,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// Fails when an excluded check counts or is called, an unknown name is an error or passed over in
-// silence, or a check of its own URL is not found.
+// Fails when an excluded check counts or is called, when an unknown name is an error or is not
+// reported, or when a check has no URL of its own.
 func TestExcludeAndSingleChecks(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
@@ -115,10 +119,12 @@ func TestExcludeAndSingleChecks(t *testing.T) {
 		{"/readyz?exclude=store&verbose=1", 200, "degraded", "ok\n" + rest + "[+]store excluded: ok\n"},
 		{"/readyz?exclude=store&exclude=a%2Fb+c&exclude=twice&exclude=unnamed", 200, "ok", "ok\n"},
 		{"/readyz?exclude=nosuch&exclude=%22%0A&exclude=nosuch&verbose", 503, "unhealthy",
-			"unhealthy\n" + all + "warn: some health checks cannot be excluded: no matches for \"nosuch\",\"\\\"\\n\"\n"},
+			"unhealthy\n" + all +
+				"warn: some health checks cannot be excluded: no matches for \"nosuch\",\"\\\"\\n\"\n"},
 		{"/readyz?exclude=store,twice&exclude", 503, "unhealthy", "unhealthy\n[-]store failed: it is bad\n"},
 		{"/livez?exclude=live&verbose", 200, "ok", "ok\n[+]live excluded: ok\n"},
-		{"/livez?exclude=store&verbose", 200, "ok", "ok\n[+]live ok\nwarn: some health checks cannot be excluded: no matches for \"store\"\n"},
+		{"/livez?exclude=store&verbose", 200, "ok",
+			"ok\n[+]live ok\nwarn: some health checks cannot be excluded: no matches for \"store\"\n"},
 		{"/readyz/store", 503, "unhealthy", "unhealthy\n[-]store failed: it is bad\n"},
 		{"/readyz/store?exclude=store", 503, "unhealthy", "unhealthy\n[-]store failed: it is bad\n"},
 		{"/readyz/a/b%20c", 503, "unhealthy", "unhealthy\n[-]a/b c failed: it is bad\n"},
@@ -149,18 +155,22 @@ func TestMethodsAndHeaders(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(health.New(health.Checks{Ready: bad}))
 	defer server.Close()
-	for _, path := range []string{"/livez", "/readyz", "/readyz/ready", "/startupz?verbose", "/readyz/nosuch", "/nosuch"} {
+	for _, path := range []string{"/livez", "/readyz", "/readyz/ready", "/startupz?verbose", "/readyz/nosuch",
+		"/nosuch"} {
 		want := get(server.Config.Handler, path)
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"} {
 			w := ask(server.Config.Handler, method, path)
 			h := w.Header()
-			if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") != "text/plain; charset=utf-8" {
+			if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" ||
+				h.Get("Content-Type") != "text/plain; charset=utf-8" {
 				t.Errorf("%s %s: %v", method, path, h)
 			}
 			switch {
 			case method == "GET":
 			case method == "HEAD":
-				if w.Code != want.Code || w.Body.Len() != 0 || h.Get("Content-Length") != want.Header().Get("Content-Length") || h.Get("X-Health") != want.Header().Get("X-Health") {
+				if w.Code != want.Code || w.Body.Len() != 0 ||
+					h.Get("Content-Length") != want.Header().Get("Content-Length") ||
+					h.Get("X-Health") != want.Header().Get("X-Health") {
 					t.Errorf("HEAD %s: %d %v %q, GET %d %v", path, w.Code, h, w.Body, want.Code, want.Header())
 				}
 			case path == "/nosuch":
@@ -182,7 +192,7 @@ func TestMethodsAndHeaders(t *testing.T) {
 	}
 }
 
-// Fails when JSON is sent to who prefers text, or text to who prefers JSON.
+// Fails when a client that prefers text gets JSON, or the other way round.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	const j = "application/health+json"
@@ -227,16 +237,18 @@ func TestAccept(t *testing.T) {
 		if c.json {
 			want, body = j, `{"status":"pass","checks":{"live":[{"status":"pass"}]}}`+"\n"
 		}
-		if w.Code != 200 || w.Header().Get("Content-Type") != want || w.Body.String() != body || w.Header().Get("Vary") != "Accept" {
+		if w.Code != 200 || w.Header().Get("Content-Type") != want || w.Body.String() != body ||
+			w.Header().Get("Vary") != "Accept" {
 			t.Errorf("Accept %q: %d %v %q, want %s %q", c.accept, w.Code, w.Header(), w.Body, want, body)
 		}
 	}
 }
 
-// Fails when a state of the draft is another than that of the status.
+// Fails when the draft's state contradicts the status.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	h := health.New(health.Checks{Started: bad, More: []health.Check{{Name: "store", Func: bad}, {Name: "twice"}, {Name: "twice", Func: bad}}})
+	h := health.New(health.Checks{Started: bad, More: []health.Check{{Name: "store", Func: bad}, {Name: "twice"},
+		{Name: "twice", Func: bad}}})
 	for path, want := range map[string]string{
 		"/readyz": `{"status":"fail","checks":{"live":[{"status":"pass"}],"ready":[{"status":"pass"}],"started":[{"status":"fail","output":"it is bad"}],` +
 			`"store":[{"status":"warn","output":"it is bad"}],"twice":[{"status":"pass"},{"status":"warn","output":"it is bad"}]}}`,
@@ -256,21 +268,25 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Fails when an error reaches whoever may not see it, or a password anybody.
+// Fails when Details is false and an error is shown, or when a password is.
 func TestDetails(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t"
 	leak := func(format string) health.Check {
-		return health.Check{Name: "leaks", Func: func() error { return fmt.Errorf("may be seen: "+format, canary) }, Required: true}
+		return health.Check{Name: "leaks", Func: func() error { return fmt.Errorf("may be seen: "+format, canary) },
+			Required: true}
 	}
 	checks := health.Checks{More: []health.Check{
-		leak("dial redis://:%s@10.0.0.1:6379: refused"), leak("dial redis://user:%s@db/0"), leak("parse %%q redis://u:p/a@%s@db"), leak("app:%s@tcp(db:3306)/shop"),
-		leak("host=db password=%s user=x"), leak("PASSWORD = '%s x'"), leak("Get https://db/?token=%s&x"), leak(`{"api_key": "%s"}`), leak("https://%s@db/"),
+		leak("dial redis://:%s@10.0.0.1:6379: refused"), leak("dial redis://user:%s@db/0"),
+		leak("parse %%q redis://u:p/a@%s@db"), leak("app:%s@tcp(db:3306)/shop"),
+		leak("host=db password=%s user=x"), leak("PASSWORD = '%s x'"), leak("Get https://db/?token=%s&x"),
+		leak(`{"api_key": "%s"}`), leak("https://%s@db/"),
 		{Name: "panics", Func: func() error { panic("pwd=" + canary + " may be seen") }},
 	}}
 	both := func(c health.Checks, header ...string) string {
 		h := health.New(c)
-		return get(h, "/readyz?verbose", header...).Body.String() + get(h, "/readyz", header...).Body.String() + get(h, "/readyz/panics", header...).Body.String() +
+		return get(h, "/readyz?verbose", header...).Body.String() + get(h, "/readyz", header...).Body.String() +
+			get(h, "/readyz/panics", header...).Body.String() +
 			get(h, "/readyz", append(header, "Accept", "application/health+json")...).Body.String()
 	}
 	if text := both(checks); strings.Contains(text, canary) {
@@ -279,7 +295,8 @@ func TestDetails(t *testing.T) {
 		t.Errorf("errors are not seen: %s", text)
 	}
 	checks.Details = func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer x" }
-	if text := both(checks); strings.Contains(text, "may be seen") || !strings.Contains(text, "[-]leaks failed\n") || !strings.Contains(text, `"leaks":[{"status":"fail"}`) {
+	if text := both(checks); strings.Contains(text, "may be seen") || !strings.Contains(text, "[-]leaks failed\n") ||
+		!strings.Contains(text, `"leaks":[{"status":"fail"}`) {
 		t.Errorf("without authorisation: %s", text)
 	}
 	if text := both(checks, "Authorization", "Bearer x"); !strings.Contains(text, "may be seen") {
@@ -287,13 +304,14 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// An error cannot pretend to be another check.
+// An error cannot look like another check.
 //
 // Fails when a line break of an error reaches the text.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	h := health.New(health.Checks{Ready: func() error { return errors.New("x\n[+]ready ok\r\n\u2028ok\x1b[2J\xff\u202e") }, More: []health.Check{{Name: "a\nb"}}})
-	expect(t, get(h, "/readyz?verbose"), 503, "unhealthy", "unhealthy\n[+]live ok\n[+]started ok\n[-]ready failed: x; [+]ready ok ;  ok [2J\ufffd \n[+]a; b ok\n")
+	expect(t, get(h, "/readyz?verbose"), 503, "unhealthy",
+		"unhealthy\n[+]live ok\n[+]started ok\n[-]ready failed: x; [+]ready ok ;  ok [2J\ufffd \n[+]a; b ok\n")
 	if w := get(h, "/readyz", "Accept", "application/health+json"); !json.Valid(w.Body.Bytes()) {
 		t.Errorf("JSON: %q", w.Body)
 	}
@@ -322,21 +340,24 @@ func TestAPanicIsAFailure(t *testing.T) {
 	}
 }
 
-// A check that hangs fails after Limit, costs one goroutine however often it is asked, and keeps
-// nobody from seeing the others.
+// A check that hangs fails after Timeout, costs one goroutine however often it is asked, and does
+// not delay the other checks.
 //
-// Fails when checks are called one after the other, or each probe calls the one that hangs again.
+// Fails when checks are called one after the other, or when each probe calls the hanging check
+// again.
 func TestACheckThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var hung atomic.Int32
 		gate := make(chan struct{})
 		wait := func() error { hung.Add(1); <-gate; return nil }
-		h := health.New(health.Checks{More: []health.Check{{Name: "a", Func: wait}, {Name: "b", Func: wait}, {Name: "bad", Func: bad}}})
+		h := health.New(health.Checks{More: []health.Check{{Name: "a", Func: wait}, {Name: "b", Func: wait},
+			{Name: "bad", Func: bad}}})
 		for i := range 100 {
 			began := time.Now()
 			w := get(h, "/readyz?verbose")
-			if w.Code != 200 || !strings.Contains(w.Body.String(), "[-]a failed: the check has not answered for ") || !strings.Contains(w.Body.String(), "[-]bad failed: it is bad") {
+			if w.Code != 200 || !strings.Contains(w.Body.String(), "[-]a failed: the check has not answered for ") ||
+				!strings.Contains(w.Body.String(), "[-]bad failed: it is bad") {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
 			want := health.Timeout
@@ -348,7 +369,8 @@ func TestACheckThatHangs(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		if get(h, "/livez").Code != 200 || get(h, "/readyz?exclude=a&exclude=b").Code != 200 || get(h, "/readyz/ready").Code != 200 || time.Since(began) != 0 {
+		if get(h, "/livez").Code != 200 || get(h, "/readyz?exclude=a&exclude=b").Code != 200 ||
+			get(h, "/readyz/ready").Code != 200 || time.Since(began) != 0 {
 			t.Error("others are kept waiting")
 		}
 		if n := hung.Load(); n != 2 {
@@ -362,8 +384,8 @@ func TestACheckThatHangs(t *testing.T) {
 	})
 }
 
-// Fails when Debounce follows at once, never, or counts spells together, and when a panic gets past
-// it.
+// Fails when Debounce changes at once, changes never, or adds up separate periods, and when a panic
+// gets past it.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -423,16 +445,18 @@ func TestSteady(t *testing.T) {
 // A probe reads memory only: it costs the store nothing, is answered while the store hangs, and
 // does not flap.
 //
-// Fails when Degraded asks the store.
+// Fails when Degraded calls the store.
 func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		link := dlocktest.NewFaulty(memlock.New())
-		timers, err := timer.New(timer.Config{Lock: link}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: func(context.Context) error { return nil }})
+		timers, err := timer.New(timer.Config{Lock: link}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Hour),
+			Run: func(context.Context) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := health.New(health.Checks{Live: timers.Live, Ready: timers.Ready, More: []health.Check{{Name: "timers", Func: timers.Degraded}}})
+		h := health.New(health.Checks{Live: timers.Live, Ready: timers.Ready,
+			More: []health.Check{{Name: "timers", Func: timers.Degraded}}})
 		if w := get(h, "/readyz"); w.Code != 503 || !strings.Contains(w.Body.String(), "not running yet") {
 			t.Errorf("before Run: %d %q", w.Code, w.Body)
 		}
@@ -454,11 +478,13 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("probes waited %v", took)
 		}
-		if n := link.Calls(dlocktest.OpAcquire) + link.Calls(dlocktest.OpExtend) + link.Calls(dlocktest.OpRelease); n != calls {
+		if n := link.Calls(dlocktest.OpAcquire) + link.Calls(dlocktest.OpExtend) +
+			link.Calls(dlocktest.OpRelease); n != calls {
 			t.Errorf("15,000 probes made %d calls to the store", n-calls)
 		}
 		time.Sleep(time.Hour) // a tick meets the store that hangs
-		if w := get(h, "/readyz?verbose"); w.Code != 200 || w.Header().Get("X-Health") != "degraded" || !strings.Contains(w.Body.String(), "does not answer") {
+		if w := get(h, "/readyz?verbose"); w.Code != 200 || w.Header().Get("X-Health") != "degraded" ||
+			!strings.Contains(w.Body.String(), "does not answer") {
 			t.Errorf("store down: %d %v %q", w.Code, w.Header(), w.Body)
 		}
 		link.Heal()
@@ -475,15 +501,16 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 	})
 }
 
-// A scheduling goroutine that is stuck in a schedule is found.
+// A scheduling goroutine that hangs in a schedule makes Live fail.
 //
-// Fails when Live is always well.
+// Fails when Live always succeeds.
 func TestLivezFindsAStalledScheduler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		s := &sometimes{wait: stuck}
-		timers, err := timer.New(timer.Config{}, timer.Timer{Name: "a", Schedule: s, Run: func(context.Context) error { return nil }})
+		timers, err := timer.New(timer.Config{}, timer.Timer{Name: "a", Schedule: s,
+			Run: func(context.Context) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -520,11 +547,11 @@ func (s *sometimes) Next(t time.Time) time.Time {
 	return t.Add(10 * time.Second)
 }
 
-// Whatever a probe sends: the status is one of five, the type one of two, and 503 is exactly
+// Whatever a probe sends, the status is one of five, the type is one of two, and 503 means exactly
 // unhealthy.
 //
-// Fails when a path, a query or an Accept header leads to a panic, to a JSON that is none, or to
-// 200 while a required check fails that was neither excluded nor left aside.
+// Fails when a path, a query or an Accept header leads to a panic, to malformed JSON, or to 200
+// while a required check fails that was not excluded.
 func FuzzProbe(f *testing.F) {
 	f.Add("GET", "/readyz", "verbose&exclude=store", "application/health+json;q=0.5, */*;q=0.1")
 	f.Add("HEAD", "/readyz/store", "exclude=ready", "text/plain")

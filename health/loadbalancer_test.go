@@ -34,18 +34,20 @@ const (
 	stopped      = "stopped in good order"
 )
 
-// host is a process of the fleet, written as docs/load-balancers.md says. Every page but the probes
-// is its process id.
+// host is a process of the fleet, written as docs/load-balancers.md says. Every page except the
+// probes returns its process id.
 func host(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	lock := memlock.New()
 	timers, err := timer.New(timer.Config{Lock: lock, PreStopDelay: preStopDelay},
-		timer.Timer{Name: "busy", Schedule: schedule.Every(100 * time.Millisecond), Run: func(context.Context) error { return nil }})
+		timer.Timer{Name: "busy", Schedule: schedule.Every(100 * time.Millisecond),
+			Run: func(context.Context) error { return nil }})
 	if err != nil {
 		log.Fatal(err)
 	}
-	probes := health.New(health.Checks{Live: timers.Live, Started: timers.Started, Ready: timers.Ready, More: []health.Check{{Name: "store", Func: timers.StoreReachable}}})
+	probes := health.New(health.Checks{Live: timers.Live, Started: timers.Started, Ready: timers.Ready,
+		More: []health.Check{{Name: "store", Func: timers.StoreReachable}}})
 	mux := http.NewServeMux()
 	mux.Handle("/livez", probes)
 	mux.Handle("/readyz", probes)
@@ -74,13 +76,13 @@ func host(addr string) {
 }
 
 // Three hosts are restarted one after the other behind a real HAProxy and a real nginx, with the
-// configurations of docs/load-balancers.md, while clients send requests through both. Not one
-// fails. HAProxy has taken each host out because of its /readyz, and nginx has asked another host
-// when one said 503: its clients ask for /readyz itself, too.
+// configurations of docs/load-balancers.md, while clients send requests through both. No request
+// fails. HAProxy takes each host out because of its /readyz, and nginx asks another host when one
+// returns 503: its clients request /readyz itself, too.
 //
 // Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port),
 // when the server shuts down before the timers have drained, when PreStopDelay is 0, and when the
-// documentation of nginx turns proxy_next_upstream off, or lacks its http_503.
+// documented nginx configuration turns proxy_next_upstream off or lacks http_503.
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a quarter of a minute, on real servers")
@@ -90,7 +92,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("PreStopDelay: %d * time.Second, // longer", preStopDelay/time.Second); !strings.Contains(string(doc), want) {
+	if want := fmt.Sprintf("PreStopDelay: %d * time.Second, // longer",
+		preStopDelay/time.Second); !strings.Contains(string(doc), want) {
 		t.Errorf("the documentation does not say %q, which is what is tested", want)
 	}
 	haproxy, nginx := find(t, "haproxy"), find(t, "nginx")
@@ -156,7 +159,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		}
 	}
 	for i := range fleet {
-		if down := fmt.Sprintf("Server shop/host-%d is DOWN, reason: Layer7 wrong status, code: 503", i+1); strings.Count(output(t, hap), down) != 1 {
+		if down := fmt.Sprintf("Server shop/host-%d is DOWN, reason: Layer7 wrong status, code: 503",
+			i+1); strings.Count(output(t, hap), down) != 1 {
 			t.Errorf("HAProxy did not take host %d out because it said 503:\n%s", i+1, output(t, hap))
 		}
 	}
@@ -165,9 +169,9 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	}
 }
 
-// A crowd is some clients that send one request after the other to a load balancer: half of them on
-// a new connection each time, as the others' http.Client would hide a connection that is closed
-// instead of an answer.
+// A crowd is a set of clients that send one request after the other to a load balancer. Half of
+// them use a new connection each time, because a kept one lets http.Client hide a connection that
+// is closed instead of answered.
 type crowd struct {
 	name    string
 	stop    context.CancelFunc
@@ -210,7 +214,8 @@ func (c *crowd) ask(client *http.Client, url string) {
 	defer c.mu.Unlock()
 	c.answers.Add(1)
 	if err != nil {
-		c.failed = append(c.failed, fmt.Sprintf("%s, after %v: %v", began.Format(time.StampMilli), time.Since(began), err))
+		c.failed = append(c.failed, fmt.Sprintf("%s, after %v: %v", began.Format(time.StampMilli), time.Since(began),
+			err))
 		return
 	}
 	c.seen[said]++
@@ -251,13 +256,14 @@ func (c *crowd) pids() map[string]int {
 	return copied
 }
 
-// end stops the clients. All requests they have sent were answered.
+// end stops the clients after every request has been answered.
 func (c *crowd) end(t *testing.T) {
 	t.Helper()
 	c.stop()
 	c.wg.Wait()
 	if len(c.failed) > 0 {
-		t.Errorf("%s: %d of %d requests failed:\n%s", c.name, len(c.failed), c.answers.Load(), strings.Join(c.failed[:min(len(c.failed), 10)], "\n"))
+		t.Errorf("%s: %d of %d requests failed:\n%s", c.name, len(c.failed), c.answers.Load(),
+			strings.Join(c.failed[:min(len(c.failed), 10)], "\n"))
 	}
 	if c.answers.Load() < 50 {
 		t.Errorf("%s: only %d requests", c.name, c.answers.Load())
@@ -265,13 +271,15 @@ func (c *crowd) end(t *testing.T) {
 	t.Logf("%s: %d requests, %d failed", c.name, c.answers.Load(), len(c.failed))
 }
 
-// drains waits until a host that has got SIGTERM says that it is not ready. It must do so at once,
-// and go on serving whoever has not heard of it.
+// drains waits until a host that got SIGTERM is not ready. It must be so at once, and must go on
+// serving clients that do not know yet.
 func drains(t *testing.T, s *servertest.Server, pid int) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
 	if err := servertest.Poll(preStopDelay/2, "/readyz says draining", func(context.Context) error {
-		if _, err := fetch(client, "http://"+s.Addr()+"/readyz"); err == nil || !strings.Contains(err.Error(), "503 Service Unavailable: unhealthy\n[-]ready failed: the timers are draining") {
+		if _, err := fetch(client, "http://"+s.Addr()+"/readyz"); err == nil ||
+			!strings.Contains(err.Error(),
+				"503 Service Unavailable: unhealthy\n[-]ready failed: the timers are draining") {
 			return fmt.Errorf("it is %v", err)
 		}
 		return nil
@@ -306,8 +314,8 @@ func find(t *testing.T, name string) string {
 	return path
 }
 
-// fill returns the block of the documentation in that language, with the addresses of the fleet.
-// What it says of its own port becomes PORT, with the words before it kept.
+// fill returns the documentation's block in that language, with the addresses of the fleet. The
+// address of its own port becomes PORT, and the words before it are kept.
 func fill(t *testing.T, doc, language, listen string, fleet [hosts]*servertest.Server) string {
 	t.Helper()
 	_, block, ok := strings.Cut(doc, "\n```"+language+"\n")
@@ -339,7 +347,8 @@ func hostProgram() servertest.Program {
 				return nil, err
 			}
 			cmd := s.Command(self)
-			cmd.Env = append(os.Environ(), hostEnv+"="+s.Addr(), "GORACE=atexit_sleep_ms=0") // it would linger for a second otherwise
+			// it would linger for a second otherwise
+			cmd.Env = append(os.Environ(), hostEnv+"="+s.Addr(), "GORACE=atexit_sleep_ms=0")
 			return cmd, nil
 		},
 		Ready: answers("/readyz"),
@@ -358,7 +367,7 @@ func haproxyProgram(program, config string) servertest.Program {
 	}
 }
 
-// output is all that a server has printed; Log is only its end.
+// output is everything that a server has printed; Log is only its end.
 func output(t *testing.T, s *servertest.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir(), "output.log"))
@@ -368,15 +377,15 @@ func output(t *testing.T, s *servertest.Server) string {
 	return string(text)
 }
 
-// How nginx logs, in the format of nginxConfig, that one host refused the connection or said 503,
-// and the next one answered.
+// The log line of nginx, in the format of nginxConfig, when one host refused the connection or
+// returned 503 and the next one answered.
 const (
 	retriedRefused = `" 502, 200 200`
 	retried503     = `" 503, 200 200`
 )
 
-// What surrounds the documentation's part of nginx's configuration: files in the temporary folder
-// only, and a log of what the hosts said.
+// The rest of the nginx configuration: files in the temporary folder only, and a log of the hosts'
+// answers.
 const nginxConfig = `daemon off;
 worker_processes 2;
 pid nginx.pid;
@@ -407,7 +416,7 @@ func nginxProgram(program, config string) servertest.Program {
 	}
 }
 
-// answers says that a server is ready when it answers with 200.
+// answers waits for a 200 as the sign that a server is ready.
 func answers(path string) func(context.Context, *servertest.Server, int, string) error {
 	return func(_ context.Context, s *servertest.Server, _ int, _ string) error {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}

@@ -1,4 +1,5 @@
-// Package grpchealth answers the health protocol of gRPC (grpc.health.v1) with functions such as those of package health:
+// Package grpchealth serves the gRPC health protocol (grpc.health.v1) from functions such as those
+// of package health.
 //
 //	probes := health.New(health.Checks{Live: timers.Live, Ready: timers.Ready})
 //	server := grpchealth.New(grpchealth.Services{
@@ -7,19 +8,22 @@
 //		Others: map[string]func() error{"liveness": probes.Live},
 //	})
 //	healthpb.RegisterHealthServer(grpcServer, server) // google.golang.org/grpc/health/grpc_health_v1
-//	go server.Run(ctx)                                // the context that SIGTERM ends, the one of timers.Run
+//	go server.Run(ctx)                                // the context that SIGTERM ends, as for timers.Run
 //	err := timers.Run(ctx)                            // the gRPC server serves until this returns
 //	late := time.AfterFunc(10*time.Second, grpcServer.Stop)
-//	grpcServer.GracefulStop() // waits for those that Watch, too, hence the line before
+//	grpcServer.GracefulStop() // also waits for clients that Watch, hence the line before
 //	late.Stop()
 //
-// Check and List ask the functions at that moment. Watch pushes what Run finds every [Interval], and NOT_SERVING at once when Run's context ends:
-// then the host drains, whatever Ready says, and stays NOT_SERVING.
+// Check and List call the functions at that moment. Watch pushes the changes that Run finds every
+// [Interval], and NOT_SERVING at once when Run's context ends: the host then drains and stays
+// NOT_SERVING, whatever Ready returns.
 //
-// It does not say why a service is not serving, as the protocol has no words for it, and knows no degraded: a host that is degraded can serve. It
-// keeps nothing from hanging: functions should return soon, as those of health.Handler do whatever the checks behind them do.
+// The protocol has no field for the reason why a service is not serving, and no degraded state: a
+// degraded host is SERVING. Nothing here bounds a function that hangs. The functions should return
+// soon, as those of health.Handler do, however long their checks take.
 //
-// It is a module of its own, so that users of tickslot without gRPC have no gRPC in their module graph, and it needs no other package of tickslot.
+// This is a module of its own, so that users of tickslot who do not use gRPC do not have it in
+// their module graph. It needs no other package of tickslot.
 package grpchealth
 
 import (
@@ -32,37 +36,38 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Interval is how often Run asks the functions.
+// Interval is how often Run calls the functions.
 const Interval = 200 * time.Millisecond
 
-// Services are what a Server tells of.
+// Services are the services that a Server reports.
 type Services struct {
-	// Ready decides for the whole server, whose name is "", and for all of Names: SERVING while it returns nil and Run's context has not
-	// ended. Default: nil is always ready.
+	// Ready decides for the whole server, whose name is "", and for all of Names: they are SERVING
+	// while it returns nil and Run's context has not ended. Default: nil is always ready.
 	Ready func() error
 	// Names are full names of gRPC services, such as shop.v1.Orders. Default: none.
 	Names []string
-	// Others are further names with a function of their own, which alone decides: draining is no reason to restart a process. Default: none.
+	// Others are further names, each with a function that alone decides: the end of Run's context
+	// does not change them, because draining is no reason to restart a process. Default: none.
 	Others map[string]func() error
 }
 
-// A Server is an implementation of the health service, on that of grpc itself.
+// A Server implements the health service on top of grpc's own implementation.
 type Server struct {
-	healthpb.HealthServer // inner, of which only the protocol is to be seen
+	healthpb.HealthServer // inner, embedded as the interface to hide its other methods
 	inner                 *health.Server
 	services              map[string]*service
 
-	mu       sync.Mutex // of draining and what is set in inner
+	mu       sync.Mutex // guards draining and calls of inner.SetServingStatus
 	draining bool
 }
 
 type service struct {
-	asking sync.Mutex // one at a time, so that an old answer does not follow a new one
+	asking sync.Mutex // one call at a time, so that an old result does not overwrite a new one
 	ask    func() error
 	drains bool
 }
 
-// New returns a Server. Until Run has begun, Watch says NOT_SERVING.
+// New returns a Server. Until Run has begun, Watch reports NOT_SERVING.
 func New(s Services) *Server {
 	inner := health.NewServer()
 	server := &Server{HealthServer: inner, inner: inner, services: map[string]*service{}}
@@ -78,9 +83,10 @@ func New(s Services) *Server {
 	return server
 }
 
-// Run tells those that watch, until ctx ends. Then whatever depends on Ready is NOT_SERVING for good.
+// Run updates clients that Watch until ctx ends. From then on everything that depends on Ready is
+// NOT_SERVING for good.
 func (s *Server) Run(ctx context.Context) {
-	// Beside the loop, which may be waiting for a function.
+	// Not in the loop, which may be waiting for a function.
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
@@ -111,13 +117,13 @@ func (s *Server) drain() {
 	}
 }
 
-// Check says how a service is at this moment.
+// Check reports the status of a service at this moment.
 func (s *Server) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	s.look(r.GetService())
 	return s.HealthServer.Check(ctx, r)
 }
 
-// List says how all of them are.
+// List reports the status of all services at this moment.
 func (s *Server) List(ctx context.Context, r *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	s.lookAtAll()
 	return s.HealthServer.List(ctx, r)
@@ -129,7 +135,7 @@ func (s *Server) lookAtAll() {
 	}
 }
 
-// look asks a service's function. What is new goes to those that watch it.
+// look calls a service's function and passes a change on to the clients that Watch it.
 func (s *Server) look(name string) {
 	service, ok := s.services[name]
 	if !ok {

@@ -26,7 +26,7 @@ const (
 	unknown    = healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 )
 
-// dial serves the Server by a real gRPC server, and returns a client of it.
+// dial serves the Server on a real gRPC server and returns a client.
 func dial(t *testing.T, s *grpchealth.Server) healthpb.HealthClient {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
@@ -39,7 +39,10 @@ func dial(t *testing.T, s *grpchealth.Server) healthpb.HealthClient {
 		}
 	})
 	conn, err := grpc.NewClient("passthrough:///host", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
+			error) {
+			return listener.DialContext(ctx)
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,8 @@ func check(t *testing.T, c healthpb.HealthClient, service string, want healthpb.
 }
 
 // watch returns a function that waits for the next status, which must be want.
-func watch(t *testing.T, c healthpb.HealthClient, service string) func(want healthpb.HealthCheckResponse_ServingStatus) {
+func watch(t *testing.T, c healthpb.HealthClient,
+	service string) func(want healthpb.HealthCheckResponse_ServingStatus) {
 	t.Helper()
 	stream, err := c.Watch(bounded(t), &healthpb.HealthCheckRequest{Service: service})
 	if err != nil {
@@ -77,7 +81,7 @@ func watch(t *testing.T, c healthpb.HealthClient, service string) func(want heal
 	}
 }
 
-// wait waits for a function that is to be asked.
+// wait waits for a call of a function.
 func wait(t *testing.T, event <-chan struct{}) {
 	t.Helper()
 	select {
@@ -114,8 +118,8 @@ func run(t *testing.T, s *grpchealth.Server) (stop func()) {
 	return stop
 }
 
-// Fails when Check answers from memory, a name has another function than its own, or an unknown
-// name has a status.
+// Fails when Check answers from memory, a name has the function of another name, or an unknown name
+// has a status.
 func TestCheckAsksAtThatMoment(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
@@ -124,7 +128,8 @@ func TestCheckAsksAtThatMoment(t *testing.T) {
 		Others: map[string]func() error{"liveness": live.ask, "well": nil, "panics": func() error { panic("oh") }},
 	})) // without Run
 	for range 2 {
-		for name, want := range map[string]healthpb.HealthCheckResponse_ServingStatus{"": serving, "shop.v1.Orders": serving, "liveness": serving, "well": serving, "panics": notServing} {
+		for name, want := range map[string]healthpb.HealthCheckResponse_ServingStatus{"": serving,
+			"shop.v1.Orders": serving, "liveness": serving, "well": serving, "panics": notServing} {
 			check(t, c, name, want)
 		}
 		ready.set(errBad)
@@ -132,7 +137,8 @@ func TestCheckAsksAtThatMoment(t *testing.T) {
 		check(t, c, "shop.v1.Orders", notServing)
 		check(t, c, "liveness", serving)
 		list, err := c.List(bounded(t), &healthpb.HealthListRequest{})
-		if err != nil || len(list.GetStatuses()) != 5 || list.GetStatuses()[""].GetStatus() != notServing || list.GetStatuses()["liveness"].GetStatus() != serving {
+		if err != nil || len(list.GetStatuses()) != 5 || list.GetStatuses()[""].GetStatus() != notServing ||
+			list.GetStatuses()["liveness"].GetStatus() != serving {
 			t.Errorf("List: %v %v", list, err)
 		}
 		live.set(errBad)
@@ -140,19 +146,22 @@ func TestCheckAsksAtThatMoment(t *testing.T) {
 		ready.set(nil)
 		live.set(nil)
 	}
-	if _, err := c.Check(bounded(t), &healthpb.HealthCheckRequest{Service: "nosuch"}); status.Code(err) != codes.NotFound {
+	if _, err := c.Check(bounded(t),
+		&healthpb.HealthCheckRequest{Service: "nosuch"}); status.Code(err) != codes.NotFound {
 		t.Errorf("an unknown service: %v", err)
 	}
 	check(t, dial(t, grpchealth.New(grpchealth.Services{})), "", serving)
 }
 
-// Fails when Run asks once only, or does not tell those that watch.
+// Fails when Run calls the functions only once, or does not update the clients that Watch.
 func TestWatchIsTold(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
-	s := grpchealth.New(grpchealth.Services{Ready: ready.ask, Names: []string{"shop.v1.Orders"}, Others: map[string]func() error{"liveness": live.ask}})
+	s := grpchealth.New(grpchealth.Services{Ready: ready.ask, Names: []string{"shop.v1.Orders"},
+		Others: map[string]func() error{"liveness": live.ask}})
 	c := dial(t, s)
-	all, orders, alive, nobody := watch(t, c, ""), watch(t, c, "shop.v1.Orders"), watch(t, c, "liveness"), watch(t, c, "nosuch")
+	all, orders, alive, nobody := watch(t, c, ""), watch(t, c, "shop.v1.Orders"), watch(t, c, "liveness"),
+		watch(t, c, "nosuch")
 	nobody(unknown)
 	for _, next := range []func(healthpb.HealthCheckResponse_ServingStatus){all, orders, alive} {
 		next(notServing) // Run has not begun
@@ -178,8 +187,8 @@ func TestWatchIsTold(t *testing.T) {
 	}
 }
 
-// Fails when the end of Run's context is not told at once (here Run is kept waiting by a function,
-// and Ready goes on saying yes), when it is taken back, or when liveness goes with it.
+// Fails when NOT_SERVING is not sent at the end of Run's context (here a function keeps Run
+// waiting, and Ready goes on succeeding), when it is taken back, or when liveness changes with it.
 func TestDrainingIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
@@ -187,10 +196,11 @@ func TestDrainingIsToldAtOnce(t *testing.T) {
 	var once sync.Once
 	open := sync.OnceFunc(func() { close(hang) })
 	defer open()
-	s := grpchealth.New(grpchealth.Services{Ready: ready.ask, Names: []string{"shop.v1.Orders"}, Others: map[string]func() error{
-		"liveness": live.ask,
-		"hangs":    func() error { once.Do(func() { close(entered) }); <-hang; return nil },
-	}})
+	s := grpchealth.New(grpchealth.Services{Ready: ready.ask, Names: []string{"shop.v1.Orders"},
+		Others: map[string]func() error{
+			"liveness": live.ask,
+			"hangs":    func() error { once.Do(func() { close(entered) }); <-hang; return nil },
+		}})
 	c := dial(t, s)
 	check(t, c, "", serving)
 	check(t, c, "liveness", serving)
@@ -220,7 +230,7 @@ func TestDrainingIsToldAtOnce(t *testing.T) {
 	alive(notServing) // never before
 }
 
-// Fails when those that watch liveness are told that it went with Run's context.
+// Fails when clients that Watch liveness get NOT_SERVING at the end of Run's context.
 func TestDrainingLeavesLivenessAlone(t *testing.T) {
 	t.Parallel()
 	s := grpchealth.New(grpchealth.Services{Others: map[string]func() error{"liveness": nil}})
@@ -236,7 +246,7 @@ func TestDrainingLeavesLivenessAlone(t *testing.T) {
 	watch(t, c, "liveness")(serving)
 }
 
-// Fails when a function can be asked twice at once, so that the older answer is set last.
+// Fails when a function is called twice at once, so that the older result is set last.
 func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 	t.Parallel()
 	entered, gate := make(chan struct{}), make(chan struct{})
