@@ -1,14 +1,27 @@
-// Package tickslot is the root of a module for recurring timers that run at most N times at once in a fleet of hosts. It has no
-// code; its packages answer these questions:
+// Package tickslot is the root of a module for recurring timers that run at most N times at once in
+// a fleet of hosts. It has no code; its packages answer these questions:
 //
-//   - When is it due? [github.com/tickslot/tickslot/schedule]
-//   - May it run here, now, and what became of it? [github.com/tickslot/tickslot/timer]. Start here.
-//   - Is this lock still mine? [github.com/tickslot/tickslot/dlock], also for a mutex or semaphore of your own.
-//   - Where are the locks kept? On Redis: [github.com/tickslot/tickslot/dlock/redislock]. On Postgres, MySQL or SQLite:
-//     [github.com/tickslot/tickslot/dlock/sqllock], with pgx [github.com/tickslot/tickslot/dlock/sqllock/pgxlock]. In the memory of
-//     one process: [github.com/tickslot/tickslot/dlock/memlock].
-//   - Does my own store keep the contract? [github.com/tickslot/tickslot/dlock/dlocktest]
-//   - What do probes answer? [github.com/tickslot/tickslot/health]
+//   - When is it due? See [schedule].
+//   - May it run here, now, and what became of it? See [timer], and start there.
+//   - Is this lock still mine? See [dlock], also for a mutex or semaphore of your own.
+//   - Where are the locks kept? On Redis: [redislock], or [redlock] on several independent servers.
+//     On Postgres, MySQL or SQLite: [sqllock], and [pgxlock] for pgx; without a table: [nativelock].
+//     In the memory of one process: [memlock].
+//   - Does my own store keep the contract? See [dlocktest].
+//   - What do probes answer? See [health].
 //
-// What is promised, and what is not: docs/guarantees.md. How the parts work together: docs/architecture.md.
+// What is promised, and what is not, is in docs/guarantees.md; how the parts work together is in
+// docs/architecture.md.
+//
+// [schedule]: https://pkg.go.dev/github.com/tickslot/tickslot/schedule
+// [timer]: https://pkg.go.dev/github.com/tickslot/tickslot/timer
+// [dlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock
+// [redislock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/redislock
+// [redlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/redlock
+// [sqllock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/sqllock
+// [pgxlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/sqllock/pgxlock
+// [nativelock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/nativelock
+// [memlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/memlock
+// [dlocktest]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/dlocktest
+// [health]: https://pkg.go.dev/github.com/tickslot/tickslot/health
 package tickslot

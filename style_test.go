@@ -199,7 +199,8 @@ func TestFilesInDocumentsExist(t *testing.T) {
 	}
 }
 
-// The model's README says which method each part of the model stands for. One that is gone makes the model a model of something else.
+// The model's README says which method each part of the model stands for. One that is gone makes
+// the model a model of something else.
 func TestMethodsInTheModelExist(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{}
