@@ -167,7 +167,7 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 				c.job.OnStoreDown = timer.StoreDownSkip
 				time.Sleep(30 * time.Minute)
 				for range c.hosts {
-					f.start(timer.Config{}, c.job)
+					f.start(timer.Config{TTL: 40 * time.Second}, c.job)
 				}
 				sleepUntil(at(1, 2, 5))
 				before, _ := f.runs("job")
@@ -178,7 +178,7 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 				}
 				for _, minute := range []int{6, 15} {
 					sleepUntil(at(1, 2, minute))
-					f.start(timer.Config{}, c.job)
+					f.start(timer.Config{TTL: 40 * time.Second}, c.job)
 				}
 				sleepUntil(at(1, 2, 59))
 				f.wantRuns("before the next tick", "job", before, at(1, 1, 0))

@@ -2,7 +2,6 @@ package nativelock_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -16,10 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Fewer at once than elsewhere: these tests keep servers busy, and two processors have to do.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
 	servertest.Main(m, func() error { return goleak.Find() })
 }
 

@@ -111,6 +111,9 @@ func TestConformanceMySQL(t *testing.T) {
 	for way, params := range mysqlWays(t, server) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
+			if way == "prepared" || way == "read committed" {
+				testkit.Long(t)
+			}
 			conform(t, mysqlOn(t, server, params).migrated(t).app(t))
 		})
 	}
@@ -123,7 +126,7 @@ func TestTimersMySQL(t *testing.T) {
 			t.Parallel()
 			long(t)
 			if way == "prepared" {
-				testkit.Long(t) // which the conformance suite shows to do the same
+				testkit.Long(t) // it is the same store, reached in another way
 			}
 			keepsTimers(t, once(mysqlOn(t, sqltest.SharedMariaDB(t), params).migrated(t).app(t)))
 		})

@@ -130,6 +130,9 @@ func TestConformancePostgres(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			long(t)
+			if way.name == "simple protocol" || way.name == "database/sql" {
+				testkit.Long(t)
+			}
 			conform(t, postgres(t, way.name).migrated(t).app(t))
 		})
 	}

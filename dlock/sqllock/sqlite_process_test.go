@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
@@ -63,7 +64,7 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 			p := &parade{t: t}
 			victim, sleeper := p.start(slots, path), p.start(slots, path)
 			steady := []*process{p.start(slots, path), p.start(slots, path)}
-			for range 3 {
+			for range testkit.Rounds(t, 1, 3) {
 				p.more(25)
 				victim.signal(t, syscall.SIGKILL)
 				victim = p.start(slots, path)

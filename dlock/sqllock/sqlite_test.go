@@ -132,6 +132,9 @@ func TestConformanceSQLite(t *testing.T) {
 	for way, open := range sqliteWays {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
+			if way == "shared memory" {
+				testkit.Long(t)
+			}
 			conform(t, open(t).migrated(t))
 		})
 	}

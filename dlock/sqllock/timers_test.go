@@ -38,8 +38,8 @@ func TestTimersPostgres(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			long(t)
-			if way.name == "simple protocol" || way.name == "database/sql" {
-				testkit.Long(t) // whom the conformance suite shows to do the same
+			if way.name != "pgx" {
+				testkit.Long(t) // they are the same store, reached in another way
 			}
 			keepsTimers(t, once(postgres(t, way.name).migrated(t).app(t)))
 		})
