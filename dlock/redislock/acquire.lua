@@ -52,17 +52,10 @@ local micros, now = micros_text + 0, now_text + 0
 -- Found out when first needed: when a lease from now on ends (ms), what the server tells of its replication, and its run.
 local ends, told, this_run
 
--- Numbers are written in full: Lua's own conversion gives 1.79e+15.
-local function int(x) return string.format('%.0f', x) end
--- Whatever stands there, a number is taken as one only where it can be counted on: below 2^53.
-local function count(x)
-  x = x and tonumber(x)
-  return x and x >= 0 and x < 9007199254740992 and x or 0
-end
 local function get(key)
   local value = redis.pcall('GET', key)
   if type(value) == 'table' then
-    error('TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. value.err, 0)
+    error(no_lease(key, value.err), 0)
   end
   return value
 end
@@ -244,7 +237,7 @@ end
 local function attempt(state, token, slots, claim)
   local mutex = slots == '0'
   local n = mutex and 1 or slots + 0 -- slots that may be granted
-  local base = sub(state, 1, mutex and -#':slot:mutex' - 1 or -#'state' - 1)
+  local base = base_of(state, mutex)
   local index, tokens = not mutex and base .. 'index', not mutex and base .. 'tokens'
   -- A grant's value begins with its token, so that ownership is a comparison of prefixes.
   local mine = '{"token":"' .. token .. '"'
@@ -260,7 +253,7 @@ local function attempt(state, token, slots, claim)
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer', 'format')
   end
   if known.err then
-    error('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err, 0)
+    error(no_state(state, known.err), 0)
   end
   if known[#known] and count(known[#known]) ~= 1 then
     error('TICKSLOT a later version of tickslot keeps key ' .. state .. ', in format ' .. known[#known] .. ', and this one knows format 1: update this host', 0)
@@ -359,7 +352,7 @@ local function attempt(state, token, slots, claim)
     local theirs = redis.pcall('HGET', other, 'form')
     if type(theirs) == 'table' and form == 'plain' then error(theirs.err, 0) end
     if type(theirs) == 'string' and theirs ~= form then
-      error('TICKSLOT key ' .. other .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key', 0)
+      error(other_form(other), 0)
     end
   end
 
@@ -437,15 +430,4 @@ local function attempt(state, token, slots, claim)
   return 'ok' .. info .. ' ' .. (mutex and '0' or slot) .. ' ' .. fence_text .. (abandoned and ' 1' or ' 0')
 end
 
-local answers = {micros_text}
-for i = 1, #KEYS do
-  local fine, answer = pcall(attempt, KEYS[i], ARGV[3 * i + 7], ARGV[3 * i + 8], ARGV[3 * i + 9])
-  if not fine then
-    local why = type(answer) == 'table' and answer.err or tostring(answer)
-    -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
-    if find(why, '^READONLY ') or find(why, '^@user_script: ?%d+: %-?READONLY ') then return redis.error_reply(why) end
-    answer = 'error\n' .. why
-  end
-  answers[i + 1] = answer
-end
-return answers
+return each(micros_text, #KEYS, 7, attempt)

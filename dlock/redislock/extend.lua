@@ -23,7 +23,7 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
   local mine, mutex = '{"token":"' .. token .. '"', slot == ''
   if KEYS[i] ~= state then -- those of one name often come one after the other
     state = KEYS[i]
-    base = string.sub(state, 1, mutex and -#':slot:mutex' - 1 or -#'state' - 1)
+    base = base_of(state, mutex)
     index = base .. 'index'
     known = redis.pcall('HMGET', state, 'slots', 'version', 'kept')
     slots, version = '0', '0'
@@ -44,9 +44,9 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
   local value = not known.err and redis.pcall('GET', key)
   local outcome = '1'
   if known.err then
-    outcome, more[#more + 1] = 'error', 'TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err
+    outcome, more[#more + 1] = 'error', no_state(state, known.err)
   elseif type(value) == 'table' then
-    outcome, more[#more + 1] = 'error', 'TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. value.err
+    outcome, more[#more + 1] = 'error', no_lease(key, value.err)
   elseif not value or string.sub(value, 1, #mine) ~= mine then
     outcome = '0'
   elseif string.sub(value, #mine + 1, #mine + 11) == ',"revoked":' then

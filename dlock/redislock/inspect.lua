@@ -7,7 +7,7 @@
 local fields = {'version', 'until', 'pause', 'limit', 'limit_order', 'trigger', 'at', 'tick', 'claimer'}
 local values = redis.pcall('HMGET', KEYS[1], unpack(fields))
 if values.err then
-  return redis.error_reply('TICKSLOT key ' .. KEYS[1] .. ' does not hold the state of a lock:\t' .. values.err)
+  return redis.error_reply(no_state(KEYS[1], values.err))
 end
 local time = redis.call('TIME')
 local result = {string.format('%.0f', time[1] * 1000000 + time[2])}

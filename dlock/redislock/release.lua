@@ -10,31 +10,27 @@
 local call, sub = redis.call, string.sub
 local micros -- time as text, found out when first needed
 
-local function no_state(state, why)
-  error('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. why, 0)
-end
-
 -- The state may be a new one, and every one has an end that has no overrides.
 local function note(state, ...)
   local added = redis.pcall('HSET', state, ...)
-  if type(added) == 'table' then no_state(state, added.err) end
+  if type(added) == 'table' then error(no_state(state, added.err), 0) end
   if added > 0 and call('PTTL', state) < 0 and not call('HGET', state, 'version') then call('PEXPIRE', state, ARGV[1]) end
 end
 
 local function release(state, slot, token, well)
   local mutex = slot == ''
-  local base = sub(state, 1, mutex and -#':slot:mutex' - 1 or -#'state' - 1)
+  local base = base_of(state, mutex)
   local mine = '{"token":"' .. token .. '"'
   local slots = '0' -- as declared, of a mutex always
   if not mutex then
     slots = redis.pcall('HGET', state, 'slots')
-    if type(slots) == 'table' then no_state(state, slots.err) end
+    if type(slots) == 'table' then error(no_state(state, slots.err), 0) end
     if slot == '-1' then slot = call('ZSCORE', base .. 'tokens', token) end
   end
   local key = slot and base .. slot
   local value = key and redis.pcall('GET', key)
   if type(value) == 'table' then
-    error('TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. value.err, 0)
+    error(no_lease(key, value.err), 0)
   end
   local released = value and sub(value, 1, #mine) == mine
   if released then
@@ -57,15 +53,4 @@ local function release(state, slot, token, well)
   return (released and '1 ' or '0 ') .. (slots or '0')
 end
 
-local answers = {''}
-for i = 1, (#ARGV - 1) / 3 do
-  local fine, answer = pcall(release, KEYS[i], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1])
-  if not fine then
-    local why = type(answer) == 'table' and answer.err or tostring(answer)
-    -- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
-    if string.find(why, '^READONLY ') or string.find(why, '^@user_script: ?%d+: %-?READONLY ') then return redis.error_reply(why) end
-    answer = 'error\n' .. why
-  end
-  answers[i + 1] = answer
-end
-return answers
+return each('', (#ARGV - 1) / 3, -1, release)

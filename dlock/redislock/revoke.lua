@@ -8,7 +8,7 @@
 local key = ARGV[1]
 local value = redis.pcall('GET', key)
 if type(value) == 'table' then
-  return redis.error_reply('TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. value.err)
+  return redis.error_reply(no_lease(key, value.err))
 end
 local head, rest = string.match(value or '', '^({"token":"[^"]*")(,".*)$')
 if not head then return 0 end

@@ -1,27 +1,14 @@
 package redislock
 
 import (
-	_ "embed"
+	"embed"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-var (
-	//go:embed acquire.lua
-	acquireLua string
-	//go:embed extend.lua
-	extendLua string
-	//go:embed release.lua
-	releaseLua string
-	//go:embed list.lua
-	listLua string
-	//go:embed update.lua
-	orderLua string
-	//go:embed inspect.lua
-	ordersLua string
-	//go:embed revoke.lua
-	revokeLua string
-)
+//go:embed *.lua parts/*.lua
+var luaFiles embed.FS
 
 // script sends only the digest of a script; a server that does not know it (a new one, or after
 // SCRIPT FLUSH) is sent the source.
@@ -30,14 +17,29 @@ type script struct {
 	source string
 }
 
-func newScript(source string) *script { return &script{redis.NewScript(source), source} }
+// newScript puts a script together: Lua in Redis cannot include, and what several scripts need stands
+// once, in parts. Each has only those that it uses, because Redis makes their functions with each call.
+func newScript(name string, parts ...string) *script {
+	var source strings.Builder
+	for _, part := range append(parts, name) {
+		if part != name {
+			part = "parts/" + part
+		}
+		text, err := luaFiles.ReadFile(part + ".lua")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		source.Write(text)
+	}
+	return &script{redis.NewScript(source.String()), source.String()}
+}
 
 var (
-	acquireScript = newScript(acquireLua)
-	extendScript  = newScript(extendLua)
-	releaseScript = newScript(releaseLua)
-	listScript    = newScript(listLua)
-	updateScript  = newScript(orderLua)
-	inspectScript = newScript(ordersLua)
-	revokeScript  = newScript(revokeLua)
+	acquireScript = newScript("acquire", "numbers", "names", "each")
+	extendScript  = newScript("extend", "names")
+	releaseScript = newScript("release", "names", "each")
+	listScript    = newScript("list")
+	updateScript  = newScript("update", "numbers", "names")
+	inspectScript = newScript("inspect", "names")
+	revokeScript  = newScript("revoke", "names")
 )

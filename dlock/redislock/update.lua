@@ -13,21 +13,16 @@
 local state = KEYS[1]
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
-local function int(x) return string.format('%.0f', tonumber(x)) end
-local function count(x)
-  x = tonumber(x)
-  return x and x >= 0 and x < 9007199254740992 and x or 0
-end
 
 local known = redis.pcall('HMGET', state, 'version', 'until', 'limit')
 if known.err then
-  return redis.error_reply('TICKSLOT key ' .. state .. ' does not hold the state of a lock:\t' .. known.err)
+  return redis.error_reply(no_state(state, known.err))
 end
 -- Hosts that use the other form of the keys would never hear of it.
 local theirs = not redis.call('HGET', state, 'form') and redis.pcall('HGET', ARGV[6], 'form')
 if type(theirs) == 'table' and ARGV[7] == 'plain' then return theirs end -- see acquire.lua
 if type(theirs) == 'string' and theirs ~= ARGV[7] then
-  return redis.error_reply('TICKSLOT key ' .. ARGV[6] .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key')
+  return redis.error_reply(other_form(ARGV[6]))
 end
 local version = int(math.max(count(known[1]) + 1, micros))
 local changes = {'version', version}
