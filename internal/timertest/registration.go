@@ -36,7 +36,7 @@ func registration(s *suite, t *testing.T) {
 	made, err := timer.New(
 		timer.Config{Lock: l, TTL: ttl, StoreTimeout: ttl, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)},
 		timer.Timer{Name: "no-run"},
-		timer.Timer{Name: "negative", MaxConcurrency: -1, MaxRunTime: -2, Run: nop},
+		timer.Timer{Name: "negative", MaxConcurrency: -2, MaxRunTime: -2, Run: nop},
 		timer.Timer{Name: "twice", Run: nop}, timer.Timer{Name: "twice", Run: nop},
 	)
 	if err == nil || made != nil {
@@ -45,7 +45,7 @@ func registration(s *suite, t *testing.T) {
 	for _, want := range append(wants,
 		"DrainTimeout: -1ns is negative", "StoreTimeout",
 		`timer "no-run": Run: it is nil`,
-		`timer "negative": MaxConcurrency: -1 is negative`, `timer "negative": MaxRunTime: -2ns is negative`,
+		`timer "negative": MaxConcurrency: -2 is negative`, `timer "negative": MaxRunTime: -2ns is negative`,
 		`timer "twice": Name: it is given twice`,
 	) {
 		if !strings.Contains(err.Error(), want) {
