@@ -7,17 +7,18 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// overrides are what is set for a name at run time. Its zero value: nothing.
+// overrides are the pause, limit and trigger set for a name at run time. The zero value sets
+// nothing.
 type overrides struct {
 	version int64
 	pause   dlock.Origin
-	until   time.Time // of the pause, or of a limit of 0; it stays when that is over
+	until   time.Time // end of the pause, or of a limit of 0; kept after it
 	limit   *dlock.Limit
 	trigger dlock.Origin
 	at      time.Time // of the trigger
 }
 
-// slots is the limit of the override, 0 if there is none to keep to.
+// slots returns the limit of the override, or 0 if there is none or it is 0.
 func (o *overrides) slots() int {
 	if o.limit == nil {
 		return 0
@@ -25,7 +26,7 @@ func (o *overrides) slots() int {
 	return o.limit.Slots
 }
 
-// refuse returns the refusal of a request that an override forbids.
+// refuse returns the refusal of a request that an override forbids, or nil.
 func (o *overrides) refuse(req dlock.Request, now time.Time) *dlock.NotAcquiredError {
 	no := &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonPaused, Slots: req.Slots}
 	switch {
@@ -69,7 +70,8 @@ func (s *Store) Update(ctx context.Context, name string, change dlock.Update) er
 		}
 	}
 	if change.Trigger != nil {
-		o.trigger, o.at = *change.Trigger, time.UnixMicro(o.version) // no earlier than the last, though the clock may be
+		o.trigger, o.at = *change.Trigger,
+			time.UnixMicro(o.version) // later than the last trigger even if the clock was set back
 	}
 	return nil
 }
@@ -119,7 +121,7 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 	if e == nil || slot < 0 || slot >= len(e.slots) || e.slots[slot].fence != fence || !e.slots[slot].held(time.Now()) {
 		return dlock.ErrNotHeld
 	}
-	if e.slots[slot].revoked == nil { // who was first is told
+	if e.slots[slot].revoked == nil { // the first revocation is the one reported
 		e.slots[slot].revoked = &by
 	}
 	return nil

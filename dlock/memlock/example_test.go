@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Two sessions, as two hosts would have them, share a store and with it the limit.
+// Two sessions, standing for two hosts, share a store and thereby the limit.
 func ExampleStore() {
 	ctx := context.Background()
 	store := memlock.New()

@@ -1,8 +1,8 @@
-// Package memlock is a dlock store in the memory of one process: for services that run once, and
-// for tests. Several schedulers ("hosts") in one process share a Store and then keep their limits
-// among them.
+// Package memlock is a dlock store in the memory of one process, for services that run as a single
+// process and for tests. Several schedulers ("hosts") in one process can share a Store and then
+// share their limits.
 //
-// Its clock is time.Now, so inside a testing/synctest bubble its leases age in virtual time.
+// Its clock is time.Now, so its leases expire in virtual time inside a testing/synctest bubble.
 //
 // What it does not promise: anything between processes, or after a restart.
 package memlock
@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// idle is how long a name that nobody uses is remembered, longer than a month. Its fences go on
-// from the time of day.
+// idle: an unused name is forgotten after 40 days. Longer than a month, so that a monthly timer is
+// remembered. Fences keep growing after that because they start from the time of day.
 const idle = 40 * 24 * time.Hour
 
 // Store implements dlock.DistributedLock. The zero value is ready to use.
@@ -32,7 +32,7 @@ func New() *Store { return &Store{} }
 
 func (s *Store) String() string { return "memory" }
 
-// key keeps a mutex apart from a semaphore of the same name.
+// key distinguishes a mutex from a semaphore of the same name.
 type key struct {
 	name  string
 	mutex bool
@@ -40,15 +40,15 @@ type key struct {
 
 type entry struct {
 	slots     []slot
-	declared  int // slots, as the latest grant declared them
+	declared  int // slots as declared by the latest grant
 	fence     dlock.Fence
 	tick      int64 // the latest tick claimed, in microseconds
-	starts    int   // of that tick
-	schedule  int64 // that it belongs to
+	starts    int   // of tick
+	schedule  int64 // schedule of tick
 	used      time.Time
 	released  time.Time    // when a grant was last released
-	success   time.Time    // when one was last released as succeeded
-	claimer   dlock.Holder // of the tick, the last
+	success   time.Time    // when a grant was last released as succeeded
+	claimer   dlock.Holder // who started tick last
 	overrides overrides
 }
 
@@ -83,12 +83,13 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		info.SinceSuccess = max(now.Sub(e.success), time.Microsecond)
 	}
 
-	// The same attempt asked again. Who asked trusts the lease for the whole TTL from now on, so it
-	// lasts for that long, also if it was revoked meanwhile: of that he is told with the next
-	// Extend.
+	// The same attempt, repeated. Its caller trusts the lease for a whole TTL from now, so the
+	// lease must last that long, even if it was revoked meanwhile; the next Extend reports the
+	// revocation.
 	if i := e.find(req.Token, now); i >= 0 {
 		e.slots[i].ends = now.Add(req.TTL)
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence, Info: info}, nil
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence,
+			Info: info}, nil
 	}
 	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
@@ -105,7 +106,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		case at < e.tick:
 			return refuse(dlock.ReasonTickLate)
 		case at == e.tick && (e.starts >= t.Max || missed):
-			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickTaken, Slots: req.Slots, Holder: e.claimer, Info: info}
+			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickTaken,
+				Slots: req.Slots, Holder: e.claimer, Info: info}
 		case missed && (e.tick == 0 || e.schedule != t.Schedule):
 			return refuse(dlock.ReasonTickFirst)
 		case missed && t.Missed.Before(e.lastHeld()):
@@ -122,7 +124,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		free = len(known)
 		e.slots = append(e.slots, slot{})
 	}
-	if info.SlotLimit > 0 && free >= 0 && e.held(now) >= n { // beyond a limit that was lowered
+	if info.SlotLimit > 0 && free >= 0 && e.held(now) >= n { // the limit was lowered below what is held
 		free, known = -1, e.slots
 	}
 	if free < 0 {
@@ -141,9 +143,10 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = req.Slots
-	abandoned := e.slots[free].token != "" // a release empties the slot
+	abandoned := e.slots[free].token != "" // a release would have emptied the slot
 	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, since: now, ends: now.Add(req.TTL)}
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, Info: info, PreviousExpired: abandoned}, nil
+	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, Info: info,
+		PreviousExpired: abandoned}, nil
 }
 
 // Extend implements dlock.DistributedLock.
@@ -168,9 +171,10 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	})
 }
 
-// each calls do with the slot of every grant that is still held by its token. What do returns has
-// revoked it.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(*entry, *slot, dlock.Grant, time.Time) *dlock.Origin) ([]dlock.Result, error) {
+// each calls do with the slot of every grant that its token still holds. do returns who revoked the
+// lease, or nil.
+func (s *Store) each(ctx context.Context, grants []dlock.Grant,
+	do func(*entry, *slot, dlock.Grant, time.Time) *dlock.Origin) ([]dlock.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -210,7 +214,8 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	var list []dlock.LeaseInfo
 	for i, sl := range e.slots {
 		if sl.held(now) {
-			list = append(list, dlock.LeaseInfo{Name: name, Slot: i, Holder: sl.holder, Fence: sl.fence, HeldFor: now.Sub(sl.since), ExpiresIn: sl.ends.Sub(now)})
+			list = append(list, dlock.LeaseInfo{Name: name, Slot: i, Holder: sl.holder, Fence: sl.fence,
+				HeldFor: now.Sub(sl.since), ExpiresIn: sl.ends.Sub(now)})
 		}
 	}
 	return list, nil
@@ -228,7 +233,7 @@ func (s *Store) entry(k key) *entry {
 	return e
 }
 
-// sweep forgets, once an hour, the names that nobody has used for long.
+// sweep removes idle names, once an hour.
 func (s *Store) sweep(now time.Time) {
 	if now.Sub(s.swept) < time.Hour {
 		return
@@ -251,7 +256,7 @@ func (e *entry) held(now time.Time) (n int) {
 	return n
 }
 
-// lastHeld is until when, at the latest, a lease was or is held.
+// lastHeld returns the latest time at which a lease was or will be held.
 func (e *entry) lastHeld() time.Time {
 	last := e.released
 	for i := range e.slots {
@@ -262,7 +267,7 @@ func (e *entry) lastHeld() time.Time {
 	return last
 }
 
-// firstToEnd returns, of the slots that are held, the one that ends first.
+// firstToEnd returns the held slot that ends first.
 func firstToEnd(slots []slot, now time.Time) (first slot) {
 	for _, sl := range slots {
 		if sl.held(now) && (first.ends.IsZero() || sl.ends.Before(first.ends)) {

@@ -14,8 +14,9 @@ import (
 
 func TestConformance(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
-		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
-		Virtual:  true,
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
+			PreviousExpired: true, Control: true, Listing: true},
+		Virtual: true,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()
 			return dlocktest.Namespace{
@@ -26,15 +27,15 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The same promises hold on the real clock; this is also what shows that the suite itself works on
-// one.
+// The same promises hold on the real clock; this also shows that the suite works on one.
 func TestConformanceInRealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real")
 	}
 	dlocktest.Run(t, dlocktest.Harness{
-		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
-		TTL:      100 * time.Millisecond,
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
+			PreviousExpired: true, Control: true, Listing: true},
+		TTL: 100 * time.Millisecond,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()
 			return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}
@@ -42,7 +43,7 @@ func TestConformanceInRealTime(t *testing.T) {
 	})
 }
 
-// A store that kept every name for ever would grow with every name that was ever used once.
+// A store that kept every name would grow with every name ever used.
 func TestIdleNamesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -50,7 +51,8 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 		start := time.Now()
 		acquire := func(name, token string, tick *dlock.Tick) dlock.Grant {
 			t.Helper()
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: token, TTL: time.Minute, Tick: tick})
+			g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: token, TTL: time.Minute,
+				Tick: tick})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +70,8 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 			}
 		}
 		// A tick older than the one that was claimed is late, unless the name was forgotten.
-		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "in use", Slots: 2, Token: "b", TTL: time.Minute, Tick: tick}); err == nil {
+		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "in use", Slots: 2, Token: "b", TTL: time.Minute,
+			Tick: tick}); err == nil {
 			t.Error("the tick of a name in use was forgotten")
 		}
 		again := acquire("idle", "b", tick)
