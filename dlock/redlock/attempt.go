@@ -19,16 +19,16 @@ import (
 
 const (
 	// tickMemory is how long the start of a tick is remembered. Ticks older than half of it are
-	// refused, so what is forgotten cannot be started again by a host whose clock is wrong by less
-	// than the other half.
+	// refused, so a forgotten tick is not started again by a host whose clock is wrong by less than
+	// the other half.
 	tickMemory = time.Hour
-	// maxRounds bounds how often an attempt looks again after others were quicker. Two rounds are
+	// maxRounds bounds how often an attempt starts over after losing to others. Two rounds are
 	// rare.
 	maxRounds = 10
 )
 
-// TryAcquire implements dlock.DistributedLock, as far as the comment of the package says. A
-// Tick.Max above dlock.MaxSlots is an error.
+// TryAcquire implements dlock.DistributedLock, within the limits in the package comment. A Tick.Max
+// above dlock.MaxSlots is an error.
 func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 	if s.fault != nil {
 		return dlock.Grant{}, s.fault
@@ -48,7 +48,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			return dlock.Grant{}, refusal(req, dlock.ReasonTickAhead)
 		case ahead < -tickMemory/2:
 			return dlock.Grant{}, refusal(req, dlock.ReasonTickLate)
-		case !req.Tick.Missed.IsZero(): // which tick was the last, nobody knows here
+		case !req.Tick.Missed.IsZero(): // the servers do not keep which tick was the last
 			return dlock.Grant{}, refusal(req, dlock.ReasonTickFirst)
 		}
 	}
@@ -74,18 +74,18 @@ type attempt struct {
 	store    *Store
 	req      dlock.Request
 	ctx      context.Context // the caller's
-	work     context.Context // ends with the caller's deadline, not with its cancellation: what was begun is taken back
+	work     context.Context // ends with the caller's deadline but not its cancellation, so that votes can be taken back
 	ends     time.Time
-	patience time.Duration // with each server, per step; see nodes
+	patience time.Duration // wait for each server, per step; see nodes
 	slots    []string      // keys
 	ticks    []string      // keys
-	tick     string        // the one of ticks that was taken
-	oldTick  bool          // it was ours before this call
+	tick     string        // the key in ticks that was taken
+	oldTick  bool          // an earlier call took it
 }
 
-// How many steps lie ahead of an attempt, each as long as its patience at worst.
+// The number of steps left in an attempt. Each lasts at most as long as its patience.
 const (
-	stepsToSlot = 3 // take it, in vain; undo that; give the tick back
+	stepsToSlot = 3 // take it and fail; undo that; give the tick back
 	stepsToTick = 2 + stepsToSlot
 	stepsInAll  = 1 + stepsToTick + 2 // look first; the rest is for more rounds
 )
@@ -108,11 +108,11 @@ func (s *Store) newAttempt(ctx context.Context, req dlock.Request) (*attempt, co
 	return a, cancel
 }
 
-// nodes waits for a server that hangs again and again, so that what it may have done late is
-// undone, late.
+// nodes returns the servers without a record of which hang: a hanging server is waited for in each
+// step, so that what it may have done late is also undone late.
 func (a *attempt) nodes() []redsyncredis.Pool { return a.store.nodes(a.patience, nil) }
 
-// end is when a call has to be back.
+// end is the deadline of a call.
 func end(ctx context.Context) time.Time {
 	if t, ok := ctx.Deadline(); ok {
 		return t
@@ -120,14 +120,14 @@ func end(ctx context.Context) time.Time {
 	return time.Now().Add(rediskit.LastResort)
 }
 
-// share is the time that each server has for one of so many steps.
+// share is the time that each server gets for one of the steps.
 func share(ends time.Time, steps int) time.Duration {
 	return time.Until(ends) / time.Duration(steps)
 }
 
 var (
-	errAllTaken = errors.New("redlock: a majority has each of the keys for others") // a refusal
-	errRaced    = errors.New("redlock: others were quicker")                        // one that may be different in a moment
+	errAllTaken = errors.New("redlock: others hold a majority of each key") // a definite refusal
+	errRaced    = errors.New("redlock: others were quicker")                // may succeed in the next round
 	errNoTime   = errors.New("redlock: no time left to ask for another key")
 )
 
@@ -137,7 +137,8 @@ func (a *attempt) run() (slot int, err error) {
 		if round > 0 && !a.pause(round) {
 			break
 		}
-		// Looking writes nothing. If too few servers answer even that, it is not because of others.
+		// Looking writes nothing. If too few servers answer even that, contention is not the
+		// reason.
 		seen, lookErr := a.store.look(a.work, a.patience, false, slices.Concat(a.slots, a.ticks), a.req.Token)
 		if lookErr != nil {
 			return 0, lookErr
@@ -152,7 +153,7 @@ func (a *attempt) run() (slot int, err error) {
 	switch {
 	case !errors.Is(err, errAllTaken) && !errors.Is(err, errRaced):
 		return 0, err
-	case errors.Is(err, errRaced) && a.ctx.Err() != nil: // who knows what the next round would have said
+	case errors.Is(err, errRaced) && a.ctx.Err() != nil: // the next round might have succeeded
 		return 0, a.ctx.Err()
 	case a.ticks != nil && a.tick == "":
 		return 0, refusal(a.req, dlock.ReasonTickTaken)
@@ -161,7 +162,7 @@ func (a *attempt) run() (slot int, err error) {
 	}
 }
 
-// pause lets those who took votes from each other drift apart. It reports whether there is time for
+// pause lets attempts that split the votes drift apart. It reports whether there is time for
 // another round.
 func (a *attempt) pause(round int) bool {
 	steps := 1 + stepsToSlot
@@ -182,8 +183,8 @@ func (a *attempt) pause(round int) bool {
 	}
 }
 
-// round takes what looks free: the tick first, because that is what most of a fleet is refused, and
-// nobody's slot is then disturbed.
+// round takes what looks free. The tick comes first: most hosts are refused the tick, and then have
+// not disturbed any slot.
 func (a *attempt) round(seen []sight) (slot int, err error) {
 	slots, ticks := seen[:len(a.slots)], seen[len(a.slots):]
 	if a.ticks != nil && a.tick == "" {
@@ -196,8 +197,9 @@ func (a *attempt) round(seen []sight) (slot int, err error) {
 	return a.takeOne(a.slots, slots, a.req.TTL, stepsToSlot)
 }
 
-// takeOne takes one of the keys. A token that is asked again finds the key that it has, and one
-// that is asked from two sides at once goes the same way on both: so it never gets two.
+// takeOne takes one of the keys. A token that is asked again takes the key that it already has, and
+// a token that is used by two calls at once visits the keys in the same order in both, so it never
+// gets two.
 func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps int) (int, error) {
 	verdict := errAllTaken
 	for _, i := range ours(seen) {
@@ -237,7 +239,8 @@ func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps 
 	return 0, verdict
 }
 
-// ours are the keys that the token has somewhere, the one it has most of first.
+// ours returns the indexes of the keys that the token has on some server, the one with the most
+// servers first.
 func ours(seen []sight) []int {
 	var list []int
 	for i := range seen {
@@ -251,10 +254,9 @@ func ours(seen []sight) []int {
 
 // take returns nil, errRaced, or an error that means "unknown".
 //
-// It is redsync's ExtendContext, told to set the key where there is none, and not its
-// TryLockContext: that is refused by a server that has the key for this very token, and takes its
-// votes back when it fails, which would end a lease whose token was asked again while some servers
-// did not answer.
+// It uses redsync's ExtendContext with WithSetNXOnExtend, not TryLockContext. A server that already
+// has the key for this token refuses TryLockContext, which also takes its votes back when it fails.
+// That would end the lease of a repeated token while some servers do not answer.
 func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) error {
 	if err := a.ctx.Err(); err != nil {
 		return err
@@ -270,7 +272,7 @@ func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) err
 	no := refused(err)
 	if no >= a.store.majority() {
 		if no < len(a.store.pools) {
-			_, _ = m.UnlockContext(a.work) // the votes that we did get
+			_, _ = m.UnlockContext(a.work) // the votes that this call got
 		}
 		return errRaced
 	}
@@ -280,8 +282,8 @@ func (a *attempt) take(key string, ttl time.Duration, again bool, steps int) err
 	return a.store.undecided(err)
 }
 
-// giveBackTick undoes the claim of this call, never one that an earlier call may have told the
-// caller of.
+// giveBackTick undoes the claim of this call, but not one that an earlier call may have reported to
+// the caller.
 func (a *attempt) giveBackTick() {
 	if a.tick != "" && !a.oldTick {
 		_, _ = a.store.mutex(a.tick, a.req.Token, tickMemory, a.nodes()).UnlockContext(a.work)

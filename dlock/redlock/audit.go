@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Audit implements dlock.Auditor, as redislock does, for every server. The error is of those that
-// did not answer.
+// Audit implements dlock.Auditor for every server, as redislock does for its own. The error joins
+// those of the servers that did not answer.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if s.fault != nil {
 		return nil, s.fault

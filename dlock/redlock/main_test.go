@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	servertest.Main(m, func() error {
 		// A pool of go-redis whose server is gone tries again every second, also once after it is
 		// closed.
-		return servertest.Poll(5*time.Second, "no goroutine is left", func(context.Context) error { return goleak.Find() })
+		return servertest.Poll(5*time.Second, "no goroutine is left",
+			func(context.Context) error { return goleak.Find() })
 	})
 }
 
@@ -104,7 +105,8 @@ func TestRefusedToEverybody(t *testing.T) {
 			results, releaseErr := q.Release(quorumContext(t, 2*time.Second), g)
 			releaseErr = unknown(results, releaseErr)
 			for op, err := range map[string]error{"acquire": err, "extend": extendErr, "release": releaseErr} {
-				if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != setup || setup && !strings.Contains(err.Error(), "ACL") {
+				if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != setup ||
+					setup && !strings.Contains(err.Error(), "ACL") {
 					t.Errorf("%s, %s: %v, want that it is set up wrongly: %t", when, op, err, setup)
 				}
 			}
@@ -174,9 +176,11 @@ func TestAuditOfSeveralServers(t *testing.T) {
 	}
 	check("one keeps nothing", "", "server 2 of 3: neither")
 	store.SetHostClock(func() time.Time { return time.Now().Add(10 * time.Second) })
-	check("clocks", "", "server 1 of 3: the clock", "server 2 of 3: neither", "server 2 of 3: the clock", "server 3 of 3: the clock")
+	check("clocks", "", "server 1 of 3: the clock", "server 2 of 3: neither", "server 2 of 3: the clock",
+		"server 3 of 3: the clock")
 	servers[2].Close()
-	check("one is down", "server 3 of 3", "server 1 of 3: the clock", "server 2 of 3: neither", "server 2 of 3: the clock")
+	check("one is down", "server 3 of 3", "server 1 of 3: the clock", "server 2 of 3: neither",
+		"server 2 of 3: the clock")
 }
 
 // Votes of a client of Sentinel may be lost in a failover.
@@ -185,7 +189,8 @@ func TestAuditOfSeveralServers(t *testing.T) {
 func TestSentinelIsRefused(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}})
 	defer client.Close()
-	if err := redlock.New([]redis.UniversalClient{client, client, client}, redlock.Options{}).Check(); err == nil || !strings.Contains(err.Error(), "one of Sentinel") {
+	if err := redlock.New([]redis.UniversalClient{client, client, client}, redlock.Options{}).Check(); err == nil ||
+		!strings.Contains(err.Error(), "one of Sentinel") {
 		t.Error(err)
 	}
 }

@@ -15,30 +15,30 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Options are the settings of a Store. They must be the same on every host. The zero value is fine.
+// Options are the settings of a Store. They must be the same on every host. The zero value is
+// valid.
 type Options struct {
-	// Prefix stands before every key. Default "".
+	// Prefix is prepended to every key. Default "".
 	Prefix string
-	// PoolSize is the number of own connections to each server. Default 10.
+	// PoolSize is the number of the store's own connections to each server. Default 10.
 	PoolSize int
 }
 
-// Store implements dlock.DistributedLock by Redlock. What it does not promise stands in the comment
-// of the package.
+// Store implements dlock.DistributedLock with Redlock. See the package comment for what it does not
+// promise.
 type Store struct {
 	pools   []redsyncredis.Pool
 	clients []redis.UniversalClient
-	own     []redis.UniversalClient // those to be closed
+	own     []redis.UniversalClient // closed by Close
 	prefix  string
 	fault   error
 
 	hostClock func() time.Time // nil: time.Now
 }
 
-// New returns a store on an odd number of servers, three or more, that know nothing of each other:
-// no replicas, no nodes of a Cluster. List them in the same order everywhere or not, that does not
-// matter. The clients stay the caller's to close. No server is called. Faults are reported by
-// Check, which dlock.NewSession and timer.New call.
+// New returns a store on an odd number of independent servers, three or more: no replicas of each
+// other, and no nodes of a Cluster. Their order does not matter. The caller keeps and closes the
+// clients. New calls no server. Check reports faults; dlock.NewSession and timer.New call it.
 func New(clients []redis.UniversalClient, opts Options) *Store {
 	s := &Store{prefix: opts.Prefix}
 	s.fault = check(clients, opts)
@@ -69,9 +69,11 @@ func check(clients []redis.UniversalClient, opts Options) error {
 func checkServers(clients []redis.UniversalClient) error {
 	var faults []error
 	if n := len(clients); n < 3 {
-		faults = append(faults, fmt.Errorf("redlock: a quorum of %d: needs three servers or more, so that one can fail; for a single server use redislock", n))
+		faults = append(faults,
+			fmt.Errorf("redlock: a quorum of %d: needs three servers or more, so that one can fail; for a single server use redislock", n))
 	} else if n%2 == 0 {
-		faults = append(faults, fmt.Errorf("redlock: a quorum of %d: needs an odd number; the last one makes the majority larger and lets no further server fail", n))
+		faults = append(faults,
+			fmt.Errorf("redlock: a quorum of %d: needs an odd number; the last one makes the majority larger and lets no further server fail", n))
 	}
 	seen := make(map[string]int)
 	for i, client := range clients {
@@ -85,15 +87,18 @@ func checkServers(clients []redis.UniversalClient) error {
 			}
 			addr := c.Options().Addr
 			if addr == rediskit.FailoverAddr {
-				faults = append(faults, fmt.Errorf("redlock: client %d of the quorum is one of Sentinel, whose votes may be lost in a failover: pass a *redis.Client of one server each", i))
+				faults = append(faults,
+					fmt.Errorf("redlock: client %d of the quorum is one of Sentinel, whose votes may be lost in a failover: pass a *redis.Client of one server each", i))
 				continue
 			}
 			if first, twice := seen[addr]; twice {
-				faults = append(faults, fmt.Errorf("redlock: clients %d and %d of the quorum are the same server, %s: its two votes would be lost together", first, i, addr))
+				faults = append(faults,
+					fmt.Errorf("redlock: clients %d and %d of the quorum are the same server, %s: its two votes would be lost together", first, i, addr))
 			}
 			seen[addr] = i
 		case *redis.ClusterClient, *redis.Ring:
-			faults = append(faults, fmt.Errorf("redlock: client %d of the quorum is a %T: needs servers that are independent of each other, a *redis.Client each", i, c))
+			faults = append(faults,
+				fmt.Errorf("redlock: client %d of the quorum is a %T: needs servers that are independent of each other, a *redis.Client each", i, c))
 		}
 	}
 	return errors.Join(faults...)
@@ -115,7 +120,7 @@ func (s *Store) String() string { return "redlock" }
 
 func (s *Store) majority() int { return len(s.pools)/2 + 1 }
 
-// base is the key of a mutex, and of a slot but for its number.
+// base is the key of a mutex, or the key of a slot without its number.
 func (s *Store) base(name string, slots int) string {
 	if slots == 0 {
 		return s.prefix + name
@@ -141,11 +146,11 @@ func (s *Store) slotKeys(name string, slots int) []string {
 	return keys
 }
 
-// checkKey finds what is wrong with a name that is fine by itself, once the prefix stands before
-// it.
+// checkKey checks a valid name together with the prefix.
 func (s *Store) checkKey(name string) error {
 	if strings.Contains(s.prefix+name, ":slot:") {
-		return fmt.Errorf(`redlock: prefix %q and name %q together have ":slot:" in them: choose another prefix`, s.prefix, name)
+		return fmt.Errorf(`redlock: prefix %q and name %q together have ":slot:" in them: choose another prefix`,
+			s.prefix, name)
 	}
 	return nil
 }

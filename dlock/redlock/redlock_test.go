@@ -78,7 +78,8 @@ func quorumTake(t *testing.T, q *redlock.Store, req dlock.Request) dlock.Grant {
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
-	if g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= max(1, req.Slots) || g.Fence != 0 {
+	if g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 ||
+		g.Slot >= max(1, req.Slots) || g.Fence != 0 {
 		t.Fatalf("asked for %+v, was granted %+v", req, g)
 	}
 	return g
@@ -237,11 +238,13 @@ func TestAnswersBatchesInOrder(t *testing.T) {
 		g := quorumTake(t, q, req)
 		if i%3 == 0 {
 			g.Token = rand.Text()
-			grants, extended, released = append(grants, g), append(extended, dlock.GrantLost), append(released, dlock.GrantLost)
+			grants, extended, released = append(grants, g), append(extended, dlock.GrantLost),
+				append(released, dlock.GrantLost)
 			continue
 		}
 		// The same one twice: given back by the first.
-		grants, extended, released = append(grants, g, g), append(extended, dlock.GrantOK, dlock.GrantOK), append(released, dlock.GrantOK, dlock.GrantLost)
+		grants, extended, released = append(grants, g, g), append(extended, dlock.GrantOK, dlock.GrantOK),
+			append(released, dlock.GrantOK, dlock.GrantLost)
 	}
 	results, err := q.Extend(quorumContext(t, 10*time.Second), time.Minute, grants...)
 	quorumOutcomes(t, results, err, extended...)
@@ -283,7 +286,8 @@ func TestSameTokenSameSlot(t *testing.T) {
 
 func TestSameTokenFromManySides(t *testing.T) {
 	servers := quorumServers(t, 3)
-	hosts := []*redlock.Store{quorumOf(t, quorumAddrs(servers)...), quorumOf(t, quorumAddrs(servers)...), quorumOf(t, quorumAddrs(servers)...)}
+	hosts := []*redlock.Store{quorumOf(t, quorumAddrs(servers)...), quorumOf(t, quorumAddrs(servers)...),
+		quorumOf(t, quorumAddrs(servers)...)}
 	for range 20 {
 		req := quorumRequest(4)
 		grants := make([]dlock.Grant, len(hosts))

@@ -36,8 +36,8 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 		if !extended {
 			return s.result(err)
 		}
-		// Servers that lost the key, or were away when it was set, get it back. They are a
-		// minority, so a release that comes in between is not undone.
+		// Restore the key on servers that lost it or were down when it was set. They are a
+		// minority, so this does not undo a release that happens in between.
 		nodes = slices.DeleteFunc(nodes, func(n redsyncredis.Pool) bool { return !n.(*node).lacks.Load() })
 		if len(nodes) > 0 {
 			_, _ = s.mutex(key, g.Token, ttl, nodes, redsync.WithSetNXOnExtend()).ExtendContext(ctx)
@@ -50,7 +50,8 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
 		release := func(slot int) dlock.Result {
-			released, err := s.mutex(s.slotKey(g.Name, g.Slots, slot), g.Token, 0, s.nodes(patience, hung)).UnlockContext(ctx)
+			released, err := s.mutex(s.slotKey(g.Name, g.Slots, slot), g.Token, 0,
+				s.nodes(patience, hung)).UnlockContext(ctx)
 			if !released {
 				return s.result(err)
 			}
@@ -64,8 +65,8 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 			if err != nil {
 				return dlock.Result{Err: err}
 			}
-			// A lease shows at one server at least. More than one slot shows if a request was late:
-			// all of them go.
+			// A held lease is on at least one of the servers. If a request was late there may be
+			// several slots: release all of them.
 			all := dlock.Result{Outcome: dlock.GrantLost}
 			for _, i := range ours(seen) {
 				if r := release(i); r.Outcome == dlock.GrantUnknown || all.Outcome == dlock.GrantLost {
@@ -80,9 +81,10 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	})
 }
 
-// each does it for every grant, several at once, and puts the answers in the order of the grants.
-// Those of one token are done in their order.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(dlock.Grant, time.Duration, *hung) dlock.Result) ([]dlock.Result, error) {
+// each calls do for every grant, several at a time, and returns the results in the order of the
+// grants. Grants with the same token are handled in order.
+func (s *Store) each(ctx context.Context, grants []dlock.Grant,
+	do func(dlock.Grant, time.Duration, *hung) dlock.Result) ([]dlock.Result, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
@@ -103,7 +105,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(dlock.Gr
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// Two steps at most, and one wave of grants that finds out who hangs.
+	// At most two steps, and one batch of grants that finds out which servers hang.
 	patience := share(end(ctx), 4)
 	hung := &hung{most: len(s.pools) - s.majority(), who: make([]bool, len(s.pools))}
 	results := make([]dlock.Result, len(grants))
@@ -123,13 +125,14 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, do func(dlock.Gr
 		})
 	}
 	wg.Wait()
-	if len(results) > 0 && !slices.ContainsFunc(results, func(r dlock.Result) bool { return r.Outcome != dlock.GrantUnknown }) {
+	if len(results) > 0 && !slices.ContainsFunc(results,
+		func(r dlock.Result) bool { return r.Outcome != dlock.GrantUnknown }) {
 		return nil, results[0].Err
 	}
 	return results, nil
 }
 
-// result tells from redsync's error what became of a lease that it could not extend or release.
+// result turns redsync's error into the result for a lease that could not be extended or released.
 func (s *Store) result(err error) dlock.Result {
 	if refused(err) >= s.majority() {
 		return dlock.Result{Outcome: dlock.GrantLost}

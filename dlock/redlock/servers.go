@@ -16,15 +16,16 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// This file is about the servers of a quorum: what they have, what they answer, and how long they
-// are waited for.
+// This file handles the individual servers: what they hold, what they answer, and how long to wait
+// for them.
 
-// sight is how many of the servers that answered have a key for the token, and for others.
+// sight counts the servers that answered and hold a key for the token, or for others.
 type sight struct{ ours, others int }
 
 // look reads the keys. It returns when a majority of the servers has answered, so that one that
-// hangs costs nothing, or, if everyone is wanted, when each has answered or failed.
-func (s *Store) look(ctx context.Context, patience time.Duration, everyone bool, keys []string, token string) ([]sight, error) {
+// hangs costs nothing, or, with everyone, when each has answered or failed.
+func (s *Store) look(ctx context.Context, patience time.Duration, everyone bool, keys []string, token string) ([]sight,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	type answer struct {
@@ -70,7 +71,7 @@ func (s *Store) look(ctx context.Context, patience time.Duration, everyone bool,
 	return seen, nil
 }
 
-// refused counts the servers that answered, and said that the key is not ours.
+// refused counts the servers that answered that the token does not hold the key.
 func refused(err error) int {
 	if taken, ok := err.(*redsync.ErrTaken); ok {
 		return len(taken.Nodes)
@@ -79,7 +80,7 @@ func refused(err error) int {
 		return 1
 	}
 	n := 0
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // errors.As would find one of them
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // errors.As would find only one of them
 		for _, err := range joined.Unwrap() {
 			n += refused(err)
 		}
@@ -87,8 +88,8 @@ func refused(err error) int {
 	return n
 }
 
-// undecided is the error when neither yes nor no has a majority. If one could answer, were it not
-// for servers that refuse everybody, somebody has to mend those.
+// undecided is the error when neither yes nor no has a majority. It is dlock.ErrSetup if there
+// would be a majority without the servers that refuse every request, which an operator has to fix.
 func (s *Store) undecided(err error) error {
 	failed, refusing, mend := 0, 0, ""
 	for _, err := range leaves(err) {
@@ -105,7 +106,7 @@ func (s *Store) undecided(err error) error {
 	return err
 }
 
-// leaves are the errors that were joined into one.
+// leaves returns the errors that were joined into one.
 func leaves(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -124,15 +125,17 @@ type undecidedError struct {
 }
 
 func (e *undecidedError) Error() string {
-	return fmt.Sprintf("redlock: no majority of %d servers: %s", e.servers, strings.ReplaceAll(e.err.Error(), "\n", "; "))
+	return fmt.Sprintf("redlock: no majority of %d servers: %s", e.servers,
+		strings.ReplaceAll(e.err.Error(), "\n", "; "))
 }
 
 func (e *undecidedError) Unwrap() error { return e.err }
 
-// mutex returns redsync's mutex of one key. Redlock takes one percent off a lease for the drift of
-// clocks; here it is what a dlock.Session takes off, which is more: a tenth, at most a second. A
-// majority that comes too late for the session is then none for redsync either.
-func (s *Store) mutex(key, token string, ttl time.Duration, nodes []redsyncredis.Pool, options ...redsync.Option) *redsync.Mutex {
+// mutex returns redsync's mutex for one key. Redlock deducts one percent of a lease for clock
+// drift. This deducts what a dlock.Session deducts, which is more: a tenth, at most a second. So
+// redsync, too, rejects a majority that comes too late for the session.
+func (s *Store) mutex(key, token string, ttl time.Duration, nodes []redsyncredis.Pool,
+	options ...redsync.Option) *redsync.Mutex {
 	ttl = time.Duration(rediskit.Millis(ttl)) * time.Millisecond
 	drift := 0.1
 	if ttl > 10*time.Second {
@@ -142,8 +145,8 @@ func (s *Store) mutex(key, token string, ttl time.Duration, nodes []redsyncredis
 	return redsync.New(nodes...).NewMutex(key, options...)
 }
 
-// nodes returns the servers for one operation of redsync, which sets no time-out for Extend and
-// Unlock.
+// nodes returns the servers for one redsync operation, with a time-out for each: redsync sets none
+// for Extend and Unlock.
 func (s *Store) nodes(patience time.Duration, hung *hung) []redsyncredis.Pool {
 	nodes := make([]redsyncredis.Pool, len(s.pools))
 	for i, pool := range s.pools {
@@ -152,7 +155,7 @@ func (s *Store) nodes(patience time.Duration, hung *hung) []redsyncredis.Pool {
 	return nodes
 }
 
-// A node is a server that has so long to answer, and remembers if it said that it has not got the
+// A node is a server with a time-out, and records whether it answered that it does not hold the
 // key.
 type node struct {
 	redsyncredis.Pool
@@ -182,7 +185,7 @@ type nodeConn struct {
 	cancel context.CancelFunc
 }
 
-// Eval is what redsync extends and releases with.
+// Eval is how redsync extends and releases.
 func (c *nodeConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	answer, err := c.Conn.Eval(script, keysAndArgs...)
 	if err != nil && c.ctx.Err() != nil {
@@ -201,8 +204,8 @@ func (c *nodeConn) Close() error {
 
 var errHung = errors.New("did not answer for another lease")
 
-// hung are the servers that are not asked again during one call, lest each of 500 leases waits for
-// them. They are a minority, however slow everything is.
+// hung holds the servers that are not asked again during one call, so that 500 leases do not each
+// wait for them. It holds at most a minority, however slow all servers are.
 type hung struct {
 	mu   sync.Mutex
 	most int
@@ -230,4 +233,4 @@ func (h *hung) note(n int) {
 	}
 }
 
-var errAnswer = errors.New("redlock: the server's answer makes no sense")
+var errAnswer = errors.New("redlock: unexpected answer from the server")

@@ -15,18 +15,18 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// An Audit collects what is found on one or more servers.
+// An Audit collects warnings about one or more servers.
 type Audit struct {
-	Now       func() time.Time // the host's clock; nil: time.Now
+	Now       func() time.Time // this host's clock; nil: time.Now
 	Embedded  bool             // the server lives and dies with this process
-	Blind     bool             // restarts are not looked for
-	Forgetful string           // what it means that a server comes back without its data
+	Blind     bool             // restarts are not detected
+	Forgetful string           // the consequence of a restart without data
 
 	mu    sync.Mutex
 	found []string
 }
 
-// Warnings returns what was found, in order, each once.
+// Warnings returns the warnings, sorted and without duplicates.
 func (a *Audit) Warnings() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -34,8 +34,8 @@ func (a *Audit) Warnings() []string {
 	return slices.Compact(a.found)
 }
 
-// Look looks at one server. An error is one of the connection: what the server refuses is a
-// warning.
+// Look examines one server. It returns an error if the connection fails; what the server refuses is
+// a warning.
 func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) error {
 	warn := func(format string, args ...any) {
 		a.mu.Lock()
@@ -60,20 +60,22 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 	}
 	info, err := server.Info(ctx).Result()
 	switch {
-	case declined(err) && a.Embedded: // what is embedded need not know INFO
+	case declined(err) && a.Embedded: // an embedded server need not support INFO
 		return nil
 	case declined(err) && a.Blind:
-		warn("this user may not execute INFO, which tells of eviction, persistence and replicas: see yourself that maxmemory-policy is noeviction (%v)", err)
+		warn("this user may not execute INFO, which shows eviction, persistence and replicas: make sure that maxmemory-policy is noeviction (%v)", err)
 		return nil
 	case declined(err):
-		warn("this user may not execute INFO, which every acquire needs to see a restart, and which tells of eviction, persistence and replicas: grant +info (%v)", err)
+		warn("this user may not execute INFO, which every acquire needs to detect a restart, and which shows eviction, persistence and replicas: grant +info (%v)", err)
 		return nil
 	case err != nil:
 		return err
 	}
 
-	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" && infoField(info, "maxmemory") != "0" {
-		warn("maxmemory-policy is %s: Redis may evict leases, which can then be granted twice; set it to noeviction", policy)
+	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" &&
+		infoField(info, "maxmemory") != "0" {
+		warn("maxmemory-policy is %s: Redis may evict leases, which can then be granted twice; set it to noeviction",
+			policy)
 	}
 	if infoField(info, "role") == "slave" {
 		warn("this server is a replica, which grants nothing: connect to the master")
@@ -82,7 +84,7 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 	if !a.Embedded && infoField(info, "aof_enabled") == "0" {
 		switch config, err := server.ConfigGet(ctx, "save").Result(); {
 		case declined(err):
-			warn("the append-only file is off, and this user may not look whether snapshots are on (CONFIG GET save): see yourself that they are, because without either %s; or set appendonly yes", a.Forgetful)
+			warn("the append-only file is off, and this user may not check whether snapshots are on (CONFIG GET save): make sure that they are, because without either %s; or set appendonly yes", a.Forgetful)
 		case err != nil:
 			return err
 		case config["save"] == "":
@@ -90,20 +92,21 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 		}
 	}
 	replicas, _ := strconv.Atoi(infoField(info, "connected_slaves"))
-	if replicas > 0 && infoField(info, "min_slaves_good_slaves") == "" { // told only where a minimum is set
-		warn("there are replicas, and min-replicas-to-write is 0: a master that is cut off from them goes on granting what its successor grants, too; set min-replicas-to-write 1 and min-replicas-max-lag 1")
+	if replicas > 0 && infoField(info, "min_slaves_good_slaves") == "" { // present only if a minimum is set
+		warn("there are replicas, and min-replicas-to-write is 0: a master that is cut off from them goes on granting what its successor also grants; set min-replicas-to-write 1 and min-replicas-max-lag 1")
 	}
 	written, _ := strconv.ParseInt(infoField(info, "master_repl_offset"), 10, 64)
 	for i := range replicas {
 		r := replica(infoField(info, "slave"+strconv.Itoa(i)))
 		lag, _ := strconv.Atoi(r["lag"])
 		offset, _ := strconv.ParseInt(r["offset"], 10, 64)
-		const lost = "what it lacks is forgotten if it becomes the master now: see why it does not follow"
+		const lost = "what it lacks is lost if it becomes the master now: find out why it lags"
 		switch {
 		case r["state"] != "" && r["state"] != "online":
-			warn("replica %s:%s is not in step yet (%s): %s", r["ip"], r["port"], r["state"], lost)
+			warn("replica %s:%s is not in sync yet (%s): %s", r["ip"], r["port"], r["state"], lost)
 		case lag >= maxReplicaLag:
-			warn("replica %s:%s has acknowledged nothing for %ds, and lacks %d bytes: %s", r["ip"], r["port"], lag, max(0, written-offset), lost)
+			warn("replica %s:%s has acknowledged nothing for %ds, and lacks %d bytes: %s", r["ip"], r["port"], lag,
+				max(0, written-offset), lost)
 		}
 	}
 	return nil
@@ -112,7 +115,7 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 // maxReplicaLag is how many seconds a replica, which acknowledges every second, may be silent.
 const maxReplicaLag = 3
 
-// replica takes a line of INFO apart: ip=127.0.0.1,port=6380,state=online,offset=42,lag=0.
+// replica parses a line of INFO: ip=127.0.0.1,port=6380,state=online,offset=42,lag=0.
 func replica(line string) map[string]string {
 	fields := map[string]string{}
 	for part := range strings.SplitSeq(line, ",") {
@@ -122,24 +125,25 @@ func replica(line string) map[string]string {
 	return fields
 }
 
-// infoField returns the value of a line of INFO.
+// infoField returns the value of a field of INFO.
 func infoField(info, name string) string {
 	_, value, _ := strings.Cut("\n"+info, "\n"+name+":")
 	value, _, _ = strings.Cut(value, "\r")
 	return value
 }
 
-// declined tells an answer of the server, no permission or no such command, from a connection that
-// fails. That we are not let in at all is no such answer.
+// declined reports whether the server refused the command (no permission, or no such command). A
+// failed connection or login is not a refusal.
 func declined(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
-	return answered && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS") && !redis.HasErrorPrefix(err, "LOADING")
+	return answered && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOAUTH") &&
+		!redis.HasErrorPrefix(err, "WRONGPASS") && !redis.HasErrorPrefix(err, "LOADING")
 }
 
-// maxClockOffset is how far the clocks of this host and of the server may be apart.
+// maxClockOffset is the accepted difference between the clocks of this host and the server.
 const maxClockOffset = time.Second
 
-// clockWarning compares the clocks of this host, before and after it asked, and of the server.
+// clockWarning compares the server's clock with this host's before and after the call.
 func clockWarning(sent, got, server time.Time) string {
 	half := got.Sub(sent) / 2
 	ahead := sent.Add(half).Sub(server)
@@ -147,10 +151,11 @@ func clockWarning(sent, got, server time.Time) string {
 		return ""
 	}
 	const ms = time.Millisecond
-	which, then := "ahead of", "starts its ticks too early, and those more than "+dlock.MaxTickAhead.String()+" ahead are refused"
+	which, then := "ahead of",
+		"starts its ticks too early, and those more than "+dlock.MaxTickAhead.String()+" ahead are refused"
 	if ahead < 0 {
 		which, then = "behind", "starts its ticks too late"
 	}
-	return fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases do not mind, but this host %s; have both follow NTP",
+	return fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases are not affected, but this host %s; synchronize both with NTP",
 		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)
 }

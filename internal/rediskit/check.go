@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// CheckPrefix returns what is wrong with the prefix of all keys of a store.
+// CheckPrefix returns what is wrong with a key prefix.
 func CheckPrefix(prefix string) error {
 	switch {
 	case len(prefix) > dlock.MaxNameLen:
@@ -23,7 +23,7 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// CheckPoolSize returns what is wrong with the size of a store's own pool.
+// CheckPoolSize returns what is wrong with a pool size.
 func CheckPoolSize(size int) error {
 	if size < 0 {
 		return fmt.Errorf("option PoolSize %d: must be positive, or 0 for %d", size, DefaultPoolSize)
@@ -31,8 +31,8 @@ func CheckPoolSize(size int) error {
 	return nil
 }
 
-// CheckGrant returns what is wrong with a grant: what Request.Validate does not let pass must not
-// get into a script.
+// CheckGrant returns what is wrong with a grant: text that Request.Validate rejects must not reach
+// a script.
 func CheckGrant(g *dlock.Grant) error {
 	return dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
 }

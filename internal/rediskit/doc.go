@@ -1,4 +1,3 @@
-// Package rediskit is what the stores on Redis, redislock and redlock, have in common: connections
-// of their own, the checks of their options, what an answer of a server means, and what an audit
-// looks at.
+// Package rediskit is shared by the Redis stores redislock and redlock: their connection pools, the
+// checks of their options, the classification of server errors, and the audit.
 package rediskit

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// head is what servers before Redis 7 put before the error of a command in a script.
+// head is what servers before Redis 7 prepend to the error of a command in a script.
 var head = regexp.MustCompile(`^(ERR )?(Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
 
-// Bare is the text of an error, without where in a script it happened.
+// Bare returns the text of an error without its position in a script.
 func Bare(text string) string {
 	if found := head.FindString(text); found != "ERR " {
 		return text[len(found):]
@@ -19,10 +19,10 @@ func Bare(text string) string {
 	return text
 }
 
-// Refusal says what to do about an error that a server gives everybody until that is done, or "" if
-// it is none. The client is direct if it is a *redis.Client, which follows no redirection; tagged
-// says that the keys of a name have braces. It looks at how the text begins: names may be in the
-// rest.
+// Refusal returns how to fix an error that a server returns to every client until it is fixed, or
+// "" for any other error. The client is direct if it is a *redis.Client, which follows no
+// redirection; tagged says that the keys of a name have braces. Only the beginning of the text is
+// matched, because the rest may contain names.
 func Refusal(said string, direct, tagged bool) string {
 	begins := func(starts ...string) bool {
 		said := strings.TrimPrefix(said, "ERR ")
@@ -34,26 +34,29 @@ func Refusal(said string, direct, tagged bool) string {
 		return false
 	}
 	switch {
-	case begins("NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script can't run this command", "ACL failure in script", "AUTH ", "Client sent AUTH", "invalid password", "Protocol error: unauthenticated"):
+	case begins("NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script can't run this command",
+		"ACL failure in script", "AUTH ", "Client sent AUTH", "invalid password", "Protocol error: unauthenticated"):
 		return "the server refuses: check user, password and ACL (docs/redis.md lists the rights)"
 	case begins("DENIED"):
 		return "the server refuses: it is in protected mode"
-	case begins("unknown command", "Unknown Redis command", "unknown subcommand", "This Redis command is not allowed from script", "command is not allowed"):
+	case begins("unknown command", "Unknown Redis command", "unknown subcommand",
+		"This Redis command is not allowed from script", "command is not allowed"):
 		return "this server or service lacks a command, or does not let scripts call it: see docs/redis.md for the services that can be used"
 	case begins("DB index is out of range", "invalid DB index", "SELECT is not allowed"):
 		return "there is no such database on this server: change the client's DB"
-	case begins("script tried accessing undeclared key", "bad lua script for redis cluster", "Script keys must be declared"):
+	case begins("script tried accessing undeclared key", "bad lua script for redis cluster",
+		"Script keys must be declared"):
 		return "this server wants every key of a script declared, which is not possible: allow undeclared keys (docs/redis.md says how)"
 	case begins("This instance has cluster support disabled"):
 		return "this server is no node of a Redis Cluster: pass a *redis.Client"
-	case direct && begins("MOVED", "CROSSSLOT"), !tagged && begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
+	case direct && begins("MOVED", "CROSSSLOT"), !tagged &&
+		begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
 		return "the keys of a name are on different nodes of a Redis Cluster: pass a *redis.ClusterClient, or through a proxy set Options.Keys: Tagged"
 	}
 	return ""
 }
 
-// Refuses says what to do about an error of one server of several that it gives everybody until
-// that is done, or "".
+// Refuses is Refusal for an error of one server of several.
 func Refuses(err error) string {
 	if answer, ok := errors.AsType[redis.Error](err); ok {
 		return Refusal(Bare(answer.Error()), false, true)
