@@ -53,9 +53,6 @@ func (iv Interval) Offset(d time.Duration) Interval {
 	return iv
 }
 
-// Period is the time from one tick to the next.
-func (iv Interval) Period() time.Duration { return iv.period }
-
 // Check implements Checker.
 func (iv Interval) Check() error {
 	var errs []error
