@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Fewer at once than elsewhere: these tests keep servers busy, and two processors have to do.
-	if err := flag.Set("test.parallel", "12"); err != nil {
+	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
 	servertest.Main(m, func() error { return goleak.Find() })

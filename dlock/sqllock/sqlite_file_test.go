@@ -47,7 +47,7 @@ func TestStatementsSQLite(t *testing.T) {
 	acquire := func(token string) func() {
 		return func() {
 			var g dlock.Grant
-			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Minute, Tick: tick})
+			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour, Tick: tick})
 			grants = append(grants, g)
 		}
 	}
@@ -62,7 +62,7 @@ func TestStatementsSQLite(t *testing.T) {
 	grants = grants[:slots]
 	is("list", []string{"SELECT"}, func() { _, err = store.List(t.Context(), "a", slots) })
 	each := []string{"PRAGMA busy_timeout", "BEGIN IMMEDIATE", "UPDATE", "COMMIT"}
-	is("extend", each, func() { _, err = store.Extend(t.Context(), time.Minute, grants...) })
+	is("extend", each, func() { _, err = store.Extend(t.Context(), time.Hour, grants...) })
 	is("release", each, func() { _, err = store.Release(t.Context(), grants...) })
 	tick = nil
 	is("acquire without a tick", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "COMMIT"}, acquire("v"))

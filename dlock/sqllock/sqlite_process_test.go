@@ -64,7 +64,7 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 			p := &parade{t: t}
 			victim, sleeper := p.start(slots, path), p.start(slots, path)
 			steady := []*process{p.start(slots, path), p.start(slots, path)}
-			for range testkit.Rounds(t, 1, 3) {
+			for range testkit.Rounds(t, 2, 3) {
 				p.more(25)
 				victim.signal(t, syscall.SIGKILL)
 				victim = p.start(slots, path)

@@ -201,7 +201,7 @@ func TestDeletedRowsSQLite(t *testing.T) {
 		n, gone := c.n, c.gone
 		name := fmt.Sprint(n, " without ", gone)
 		acquire := func(token string) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Minute})
+			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Hour})
 		}
 		for i := range n {
 			if _, err := acquire("t" + strconv.Itoa(i)); err != nil {
