@@ -1,44 +1,56 @@
--- Acquire: for each attempt take one slot, and one start of a tick, in one atomic step. A refusal writes nothing, except what
--- has to be remembered: the first sight of a restarted server, and where the index was wrong.
+-- Acquire: for each attempt take one slot, and one start of a tick, in one atomic step. A refusal
+-- writes nothing, except what must be remembered: that a restarted server was seen, and corrections
+-- of the index.
 --
 -- The keys of a name:
---   state   hash: what is known of the name. fence, tick, starts, slots, run (master_replid of the server that granted last), form, success (µs: when
---           a grant was last released as succeeded), claimer (JSON members: whose start of the tick was the last), kept (ms: when the end of the
---           state was last put off), schedule: of the tick; released: of a mutex 0 from a grant to its release, then 1, of a semaphore when a grant
---           was last released (µs); of a semaphore also overrides, see update.lua
---           A version that keeps what this one would misread has to write format, a number: 2. This one then grants nothing of that name, and writes nothing
---   index   sorted set: slot -> when it ends (ms); a released slot has its own number as score, so that the lowest released slot comes first.
---           It is a hint. The slot's own key decides.
---   tokens  sorted set: token -> its slot, so that an attempt that is repeated finds its grant. A release takes the token out
+--   state   hash: fence, tick, starts, slots, run (master_replid of the server that granted
+--           last), form, success (µs: when a grant was last released as succeeded), claimer (JSON
+--           members: who started the tick last), kept (ms: when the expiry of the state was last
+--           extended), schedule (of the tick), released (mutex: 0 from a grant to its release, then
+--           1; semaphore: when a grant was last released, µs); of a semaphore also overrides, see
+--           update.lua.
+--           A version that stores what this one would misread must write format, a number: 2. This
+--           version then grants nothing of that name, and writes nothing
+--   index   sorted set: slot -> when it ends (ms). The score of a released slot is its own number,
+--           so the lowest released slot comes first. A hint: the slot's own key decides.
+--   tokens  sorted set: token -> its slot, so that a repeated attempt finds its grant. A release
+--           removes the token
 --   base..i of slot i; of a mutex, base itself: the lease
--- and one key that all names with a prefix share, because of which a restart is waited for once, and not again by each name:
---   note    hash: run (master_replid), since (ms: that run began then, or before). On a Cluster there is no key that every script can reach, so
---           these two are in the state of each name
+-- and one key that all names with a prefix share, so that a restart is waited for once and not
+-- again for each name:
+--   note    hash: run (master_replid), since (ms: that run began then, or before). On a Cluster no
+--           key can be reached by every script, so these two are in the state of each name
 --
--- KEYS[i] state of the name of the i-th attempt, from which the other keys follow. On a Cluster there is one attempt, or they would be on different nodes
--- ARGV[1] quarantine  ms; 0: none, the store is embedded, or nobody can see a restart
--- ARGV[2] idle    ms after which an unused name may be forgotten that has ticks or overrides
+-- KEYS[i] state of the name of the i-th attempt, from which the other keys are derived. On a Cluster
+--         there is one attempt only, because others could be on different nodes
+-- ARGV[1] quarantine  ms; 0: none: the server is embedded, or restarts cannot be detected
+-- ARGV[2] idle    ms after which an unused name with ticks or overrides may be forgotten
 -- ARGV[3] brief   ms after which any other may; at least four times as long as a lease
 -- ARGV[4] ahead   µs that a tick may lie ahead of the clock
 -- ARGV[5] form    of the keys: plain or tagged   ARGV[6] note, see above; '': the state
 -- ARGV[7] ttl     ms   ARGV[8] holder: JSON members to store, readable with redis-cli
--- ARGV[9] epoch   of the failover that made this server the master, with a slash before it; '' without Sentinel
--- ARGV[10…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), starts of it that are allowed, when it came due if it is
---          claimed as one that nobody was there for (µs), else 0, and its schedule
+-- ARGV[9] epoch   of the failover that made this server the master, after a slash; '' without
+--                 Sentinel
+-- ARGV[10…] of each attempt: token; slots, 0: mutex; '' or the tick: its instant (µs), allowed
+--          starts, when it came due if it is claimed as missed (µs), else 0, and its schedule
 --
--- Returns {now µs, answer of each attempt …}, an answer being words with a blank between any two, and behind a line break a text, if there is one:
---   ok INFO slot fence ABANDONED, which is 1 if whoever had the slot before did not release it
+-- Returns {now µs, answer of each attempt …}. An answer is words separated by blanks, optionally
+-- followed by a line break and a text:
+--   ok INFO slot fence ABANDONED, which is 1 if the slot's previous holder did not release it
 --   full INFO and when the first lease ends (ms); text: the value of its key
 --   quarantine INFO and when it ends (ms)
 --   paused INFO and when that ends (µs) or 0; text: the origin (JSON)
 --   tick_taken INFO; text: the claimer
 --   another reason INFO
 --   error; text: what is wrong with this name
--- where INFO is: slots as declared before, when the last success was (µs) or 0, version of the overrides or 0, limit of the override or 0
+-- where INFO is: slots as declared before, when the last success was (µs) or 0, version of the
+-- overrides or 0, limit of the override or 0
 
--- Every other call of every host waits while this runs. Each command takes about a microsecond, INFO ten; to read or write a field of a hash half of
--- one. To format a number takes as long as a command does, and it is formatted wherever it is put in a text or is an argument of a command. So numbers
--- that are only passed on stay the texts they come as, and no function is made within an attempt, which costs half a command.
+-- Every other call of every host waits while this runs. A command takes about a microsecond, INFO
+-- ten, reading or writing a field of a hash half of one. Formatting a number takes as long as a
+-- command, and happens wherever a number becomes part of a text or an argument of a command.
+-- Therefore numbers that are only passed on stay the texts that they arrive as, and no function is
+-- created within an attempt, which costs half a command.
 local call, find, sub = redis.call, string.find, string.sub
 local quarantine, idle, brief, ahead, form, note, ttl, holder, epoch = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local often = brief / 4
@@ -49,7 +61,8 @@ end
 local micros_text = time[1] .. sub('00000' .. time[2], -6)
 local now_text = sub(micros_text, 1, -4)
 local micros, now = micros_text + 0, now_text + 0
--- Found out when first needed: when a lease from now on ends (ms), what the server tells of its replication, and its run.
+-- Determined when first needed: when a lease from now on ends (ms), the server's INFO replication,
+-- and its run.
 local ends, told, this_run
 
 local function get(key)
@@ -60,18 +73,18 @@ local function get(key)
   return value
 end
 
--- The answer when a mutex is held, by whose key has that value.
+-- The answer when a mutex is held; key has that value.
 local function taken(key, info, value)
   return 'full' .. info .. ' ' .. int(now + math.max(0, call('PTTL', key))) .. '\n' .. (value or '')
 end
 
--- How long a name that nobody uses is remembered. One that has ticks may be that of a monthly timer.
+-- How long an unused name is remembered. A name with ticks may belong to a monthly timer.
 local function memory(state, version)
   return (version ~= '0' or call('HEXISTS', state, 'tick') == 1) and idle or brief
 end
 
--- A name that nobody uses may go after a while, unless it has overrides. Versions of this script that knows of no overrides
--- have it expire all the same, and may have been here.
+-- Lets an unused name expire, unless it has overrides. PERSIST is needed because a version of this
+-- script that does not know overrides may have set an expiry.
 local function forget(state, version)
   if version ~= '0' then
     call('PERSIST', state)
@@ -83,23 +96,26 @@ end
 local function untold()
   error('TICKSLOT SETUP this server does not tell that it is a master, and its master_replid (INFO replication), so a restart or a failover cannot be seen: see docs/redis.md', 0)
 end
--- The server's run is its master_replid: no other server ever was a master with that, and it changes with each start and each promotion, also of the
--- same process. (The run_id is the same after a failover and another one back.) Behind it stands the epoch of Sentinel, which knows of failovers that this server
--- does not: it was cut off while another one was the master, and was made the master again before anybody had told it.
+-- The server's run is its master_replid: no other server ever was a master with that id, and it
+-- changes with each start and each promotion, also of the same process. (The run_id does not change
+-- in a failover and one back.) The epoch of Sentinel is appended, because Sentinel knows failovers
+-- that this server does not: it was cut off while another server was the master, and was made the
+-- master again before it learned of the other one.
 local function ask_server()
   told = redis.pcall('INFO', 'replication')
   if type(told) == 'table' then
     error('TICKSLOT SETUP scripts may not call INFO, without which a restart or a failover cannot be seen: grant +info in the ACL, or see docs/redis.md if this service never allows it (NoQuarantine)\t' .. told.err, 0)
   end
   if not find(told, '\nrole:master\r', 1, true) then
-    -- A replica that can be written to has the run of its master.
+    -- A writable replica has the run of its master.
     if find(told, '\nrole:slave\r', 1, true) then error('READONLY this server is a replica, which grants nothing', 0) end
     untold()
   end
 end
 
--- When the process began (ms), or later: the uptime is the difference of two whole seconds, and may say almost one too many. If its clock was set back to
--- before that, nobody knows.
+-- Returns when the process began (ms), or later: the uptime is the difference of two whole seconds,
+-- and may be almost one too large. If the clock was set back to before the start, the start is
+-- unknown.
 local function started()
   local server = redis.pcall('INFO', 'server')
   local uptime = type(server) == 'string' and tonumber(string.match(server, 'uptime_in_seconds:(-?%d+)'))
@@ -107,42 +123,43 @@ local function started()
   return uptime > 0 and now - (uptime - 1) * 1000 or now
 end
 
--- When this run began (ms), or later; what other runs granted has ended a quarantine after that. Known are run and since as they are noted at the
--- key. Whoever is the first to see a run notes it.
+-- Returns when this run began (ms), or later; what other runs granted has ended a quarantine after
+-- that. run and since are what key has noted. The first script that sees a run notes it.
 local function began(key, run, since)
   local replid = string.match(told, '\nmaster_replid:(%w+)')
   this_run = this_run or replid and replid .. epoch
   if not this_run then untold() end
   since = count(since)
   if run == this_run and since <= now then return since end
-  local before = run and sub(run, 41) or epoch ~= '' and '/0' or '' -- the epoch that was noted; the first one, if none is
+  local before = run and sub(run, 41) or epoch ~= '' and '/0' or '' -- the noted epoch; the first one, if none was noted
   if run == this_run then
     since = now -- the clock was ahead when that was noted
   elseif key == note and find(told, '\nsecond_repl_offset:-1\r', 1, true) and before == epoch then
-    since = started() -- it has been a master from its start, and nobody else was, meanwhile
+    since = started() -- it has been the only master since its start
   elseif key ~= note and not run then
-    return started() -- nothing is known of the name, and on a Cluster no other key can be asked
+    return started() -- the name is unknown, and on a Cluster no other key can be read
   else
     since = now
   end
   call('HSET', key, 'run', this_run, 'since', int(since))
   return since
 end
-local note_began -- found out when first needed
+local note_began -- determined when first needed
 
--- For semaphores, made when the first is there. Slots are texts. What is known in a search is in one table:
+-- For semaphores; created with the first one. Slots are texts. A search keeps its state in one
+-- table:
 --   base, index, n, limit   of the semaphore
---   gap              below it the index misses nothing
+--   gap              below it the index has every slot
 --   fresh            there is no index yet
---   soonest, value   the slot whose lease ends first, and its value, once the index was found to be full
+--   soonest, value   once the index was found to be full, the slot that ends first, and its value
 local choose, full
 local function for_semaphores()
   local before = '(' .. now_text
-  local function slot_of(member) -- a number, or nil: something else stands in the index
+  local function slot_of(member) -- a number, or nil for any other text in the index
     local slot = (member == '0' or find(member, '^[1-9]%d*$')) and member + 0
     return slot and slot < 10000 and slot or nil
   end
-  -- A member of the index that is no slot is taken out.
+  -- Removes members of the index that are not slots.
   local function lowest(index, from, to)
     while true do
       local found = call('ZRANGEBYSCORE', index, from, to, 'LIMIT', '0', '1')[1]
@@ -151,7 +168,7 @@ local function for_semaphores()
       call('ZREM', index, found)
     end
   end
-  -- The first slot that the index lacks: somebody took members out of it.
+  -- Returns the first slot that the index lacks because someone removed members from it.
   local function missing(s)
     for i = s.gap or 0, s.n - 1 do
       s.gap = i
@@ -166,9 +183,9 @@ local function for_semaphores()
       found, slot = lowest(index, '1000000', before)
       if not found then break end
       if slot < n then return found end
-      call('ZADD', index, found, found) -- beyond our N: released, for hosts with a larger one
+      call('ZADD', index, found, found) -- beyond our N: mark it released for hosts with a larger N
     end
-    -- The index knows 0 … size-1, as far as they were ever used. The next one is new.
+    -- The index has 0 … size-1, as far as they were ever used. The next slot is new.
     local size = call('ZCARD', index)
     s.fresh = size == 0
     if size < n then
@@ -176,8 +193,8 @@ local function for_semaphores()
       if s.fresh or not call('ZSCORE', index, new) then return new end
       return missing(s)
     end
-    -- The index says full. Believe it only if the slots that end first are really there: a
-    -- key may have been deleted by hand or evicted.
+    -- The index says full. That is true only if the keys of the slots that end first exist: a key
+    -- may have been deleted by hand or evicted.
     local soon = call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')
     local keys = {}
     for i = 1, #soon do keys[i] = s.base .. soon[i] end
@@ -192,26 +209,28 @@ local function for_semaphores()
         if not slot then
           call('ZREM', index, soon[i])
         elseif slot < n then
-          get(keys[i]) -- MGET says nil for a key of another type; this says what it is
+          get(keys[i]) -- MGET returns nil for a key of another type; this raises its error
           return soon[i]
         end
       end
     end
-    -- It is full if it has all of ours, and they end later. It may lack one, and have another beyond our N in its place.
+    -- It is full if it has all of our slots, and they end later. It may lack one, and have another
+    -- beyond our N instead.
     local held = #soon
     if held == 8 and n > 8 then held = call('ZCOUNT', index, now_text, '+inf') end
     if above or held < n then return missing(s) end
     return nil
   end
-  -- Within a limit of the override there is room while fewer than so many are held, in whatever slots: it may have been lowered. Leases that
-  -- the index has lost are not counted: after it was deleted by hand as many may be held, until they end, as there are leases in the slots above the
-  -- limit, and the limit.
+  -- Under the limit of an override there is room while fewer leases than that are held, in any
+  -- slots, because the limit may have been lowered. Leases that the index has lost are not counted:
+  -- if it was deleted by hand, the leases in the slots above the limit may be held in addition to
+  -- the limit, until they end.
   local function room(s)
     local index, last = s.index, int(s.n - 1)
     local function nth() return call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', last, '1')[1] end
     if not nth() then return true end
     for _, member in ipairs(call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')) do
-      if not slot_of(member) then -- those that end first may be gone: see search
+      if not slot_of(member) then -- the keys of those that end first may be gone: see search
         call('ZREM', index, member)
       elseif not get(s.base .. member) then
         call('ZADD', index, member, member)
@@ -239,10 +258,10 @@ local function attempt(state, token, slots, claim)
   local n = mutex and 1 or slots + 0 -- slots that may be granted
   local base = base_of(state, mutex)
   local index, tokens = not mutex and base .. 'index', not mutex and base .. 'tokens'
-  -- A grant's value begins with its token, so that ownership is a comparison of prefixes.
+  -- The value of a grant begins with its token, so ownership is a comparison of prefixes.
   local mine = '{"token":"' .. token .. '"'
 
-  local known -- the format is the last of each
+  local known -- format is always the last
   if mutex and claim == '' then
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'format')
   elseif mutex then
@@ -259,28 +278,28 @@ local function attempt(state, token, slots, claim)
     error('TICKSLOT a later version of tickslot keeps key ' .. state .. ', in format ' .. known[#known] .. ', and this one knows format 1: update this host', 0)
   end
   local fence, run, since, success, kept = known[1] or '0', known[2], known[3] or '0', known[4] or '0', known[5] or '0'
-  local declared, version, paused, limit = '0', '0', 0, -1 -- which is what they are of a mutex
+  local declared, version, paused, limit = '0', '0', 0, -1 -- the values for a mutex
   if not mutex then
     declared, version, paused = known[6] or '0', known[7] or '0', count(known[8])
     if known[9] then
       limit = tonumber(known[9])
       if not limit or limit ~= math.floor(limit) or limit < -1 or limit > 10000 then
-        error('TICKSLOT key ' .. state .. ' has a limit that is none: set another', 0)
+        error('TICKSLOT key ' .. state .. ' has an invalid limit: set another', 0)
       end
       if limit > 0 then n = limit end
     end
   end
   local override = limit > 0 and int(limit) or '0'
   local info = ' ' .. declared .. ' ' .. success .. ' ' .. version .. ' ' .. override
-  if not find(fence .. ' ' .. since .. ' ' .. kept .. info, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then -- somebody else wrote there
+  if not find(fence .. ' ' .. since .. ' ' .. kept .. info, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then -- not written by this script
     local function digits(x) return string.match(x, '^%d+$') or '0' end
     fence, since, kept = digits(fence), digits(since), digits(kept)
     info = ' ' .. digits(declared) .. ' ' .. digits(success) .. ' ' .. digits(version) .. ' ' .. override
   end
   fence, since, kept = fence + 0, since + 0, kept + 0
 
-  -- 1. The same attempt, asked again because its reply was lost.
-  local again -- its slot, perhaps
+  -- 1. The same attempt, repeated because its reply was lost.
+  local again -- its slot, if it was granted
   if not mutex then
     again = call('ZSCORE', tokens, token)
   elseif known[6] ~= '1' then -- not released since it was last granted
@@ -288,7 +307,8 @@ local function attempt(state, token, slots, claim)
   end
   local held = again and get(base .. again)
   if held and sub(held, 1, #mine) == mine then
-    -- Its holder trusts it for ttl from when he asked, so it has to last for that long, also if it was revoked meanwhile. His next heartbeat tells him.
+    -- Its holder trusts it for ttl from the time of asking, so it must last that long, even if it
+    -- was revoked meanwhile. The next heartbeat reports the revocation.
     call('PEXPIRE', base .. again, ttl)
     if not mutex then
       ends = ends or int(now + ttl)
@@ -297,11 +317,11 @@ local function attempt(state, token, slots, claim)
     return 'ok' .. info .. ' ' .. (mutex and '0' or again) .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
   end
 
-  -- 2. Overrides. What came due before the end of a pause was not missed.
+  -- 2. Overrides. A tick that came due before the end of a pause was not missed.
   local tick_text, most, missed, schedule, wanted
   if claim ~= '' then
     tick_text, most, missed, schedule = string.match(claim, '^(-?%d+) (%d+) (-?%d+) (-?%d+)$')
-    if not tick_text then error('TICKSLOT the claim of a tick makes no sense', 0) end
+    if not tick_text then error('TICKSLOT the claim of a tick is malformed', 0) end
     wanted, missed = tick_text + 0, missed ~= '0' and missed + 0
   end
   if micros < paused or missed and missed < paused then
@@ -309,12 +329,12 @@ local function attempt(state, token, slots, claim)
   end
   if limit == 0 then return 'paused' .. info .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
 
-  -- 3. The tick: a scheduled instant, claimed at most max times, never after a later one.
+  -- 3. The tick: a scheduled instant, claimed at most max times, and never after a later one.
   local starts = 0
   if wanted then
-    local at = mutex and 7 or 10 -- where tick, starts and claimer stand
+    local at = mutex and 7 or 10 -- index of tick, then starts and claimer
     local tick = count(known[at])
-    if tick > micros + ahead then tick = 0 end -- claimed when the clock was ahead: nobody is refused until it is that late again
+    if tick > micros + ahead then tick = 0 end -- claimed while the clock was ahead: must not refuse everything until then
     if wanted > micros + ahead then return 'tick_ahead' .. info end
     if wanted < tick then return 'tick_late' .. info end
     if wanted == tick then
@@ -323,7 +343,8 @@ local function attempt(state, token, slots, claim)
     end
     if missed then
       if tick == 0 or (call('HGET', state, 'schedule') or '0') ~= schedule then return 'tick_first' .. info end
-      -- Whoever held a lease then was there. Leases that nobody released stand in the index with their end, until their slot is granted again.
+      -- The tick was not missed if a lease was held when it came due. Leases that were not released
+      -- stay in the index with their end until their slot is granted again.
       if not mutex and (missed < count(call('HGET', state, 'released'))
         or #call('ZRANGEBYSCORE', index, '(' .. int(math.floor(missed / 1000)), '+inf', 'LIMIT', '0', '1') > 0) then
         return 'tick_held' .. info
@@ -331,7 +352,7 @@ local function attempt(state, token, slots, claim)
     end
   end
 
-  -- 4. A slot that looks free: the lowest that was released, then those that expired, then new ones.
+  -- 4. A slot that looks free: the lowest released one, then expired ones, then new ones.
   local slot, s
   if mutex then
     if held then return taken(base, info, held) end
@@ -343,8 +364,10 @@ local function attempt(state, token, slots, claim)
     if not slot then return full(s, info) end
   end
 
-  -- 5. Do other hosts use the other form of the keys? Then they and we would not see each other. To the tagged form an error says that the other's
-  -- key is on another node of a Cluster, or not for us. To the plain form it is one: its own keys would be on different nodes.
+  -- 5. Do other hosts use the other form of the keys? They and we would not see each other's
+  -- leases. For the tagged form an error means that the other key is on another node of a Cluster
+  -- or not permitted, and is ignored. For the plain form it is an error, because its own keys would
+  -- be on different nodes.
   if not known[1] then
     local suffix = mutex and ':slot:mutex' or ':slot:state'
     local name = sub(state, 1, -#suffix - 1)
@@ -356,10 +379,11 @@ local function attempt(state, token, slots, claim)
     end
   end
 
-  -- 6. May this server be believed? One that came back without its data, or that took over, would grant what others still hold.
+  -- 6. Can this server be trusted? A server that came back without its data, or took over, would
+  -- grant what others still hold.
   if quarantine > 0 then
     if not told then ask_server() end
-    -- The run that is known is looked for as it stands there, which takes a fraction of the time of a pattern.
+    -- Searching for the known run as plain text takes a fraction of the time of a pattern.
     if run and run ~= this_run and find(told, '\nmaster_replid:' .. sub(run, 1, 40) .. '\r', 1, true) and sub(run, 41) == epoch then this_run = run end
     if run ~= this_run or since > 0 and note == '' then
       local from
@@ -379,19 +403,20 @@ local function attempt(state, token, slots, claim)
     end
   end
 
-  -- 7. Take it. The key decides; where it contradicts the index, the index learns, and the search goes on. Each round puts
-  -- one slot off, so there are at most n; after the loss of the index this is what rebuilds it.
+  -- 7. Take it. The key decides: where it contradicts the index, the index is corrected and the
+  -- search goes on. Each round rules out one slot, so there are at most n rounds. After the loss of
+  -- the index this rebuilds it.
   local fence_text = (fence < micros or fence >= 9007199254740992) and micros_text or int(fence + 1)
   local value = mine .. ',"fence":' .. fence_text .. ',"since":' .. now_text .. ',' .. holder .. '}'
   local tries = 0
   local key = base .. slot
   while not call('SET', key, value, 'NX', 'PX', ttl) do
-    tries = tries + 1 -- a script that does not end would stop the server
-    if tries > n then error('TICKSLOT index ' .. index .. ' cannot be believed: delete it', 0) end
+    tries = tries + 1 -- an endless script would block the server
+    if tries > n then error('TICKSLOT index ' .. index .. ' is inconsistent: delete it', 0) end
     local value = get(key)
-    if mutex then return taken(base, info, value) end -- by somebody who did not say so in the state
+    if mutex then return taken(base, info, value) end -- the state did not say that it is held
     local left = call('PTTL', key)
-    -- A key without an end is not ours; look at it again in a second.
+    -- A key without an expiry is not ours; look at it again in a second.
     if call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then call('PEXPIRE', index, memory(state, version)) end
     slot = choose(s)
     if not slot then return full(s, info) end
@@ -403,12 +428,13 @@ local function attempt(state, token, slots, claim)
   else
     ends = ends or int(now + ttl)
     call('ZADD', index, ends, slot)
-    abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have taken it out
+    abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have removed it
     call('ZADD', tokens, slot, token)
-    call('PEXPIRE', tokens, wanted and idle or brief) -- it comes and goes with what is held, but for who let his lease end
+    call('PEXPIRE', tokens, wanted and idle or brief) -- usually empty when nothing is held, but expired leases leave theirs
   end
 
-  -- 8. Remember what it was. What seldom changes is written only then, and once a day, when the end of the state is put off.
+  -- 8. Record the grant. What rarely changes is written only when it does, and when the expiry of
+  -- the state is extended.
   if mutex then
     call('HSET', state, 'fence', fence_text, 'released', '0')
     if wanted then call('HSET', state, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder, 'schedule', schedule) end

@@ -13,9 +13,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// What a server answers is checked like any input: nonsense is an error of the store, not a panic.
+// A server's answer is checked like any input: a malformed one is an error of the store, not a
+// panic.
 
-// words are what a script says in one text, which costs client and server a fraction of what as many values would.
+// words are several values in one string, which costs client and server a fraction of as many
+// separate values.
 type words string
 
 func (w *words) next() string {
@@ -29,7 +31,7 @@ func (w *words) number() int64 {
 	return n
 }
 
-// parseAnswer reads an answer for one name: words, and behind a line break a text, if there is one.
+// parseAnswer parses an answer for one name: words, optionally followed by a line break and a text.
 func parseAnswer(v any) (w words, text string, err error) {
 	said, ok := v.(string)
 	if !ok {
@@ -42,7 +44,7 @@ func parseAnswer(v any) (w words, text string, err error) {
 	return words(said), text, nil
 }
 
-// parseAcquire reads what acquire.lua says at its time (µs) about an attempt.
+// parseAcquire parses the answer of acquire.lua to one attempt; now is the server's time in µs.
 func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error) {
 	w, text, err := parseAnswer(answer)
 	if err != nil {
@@ -56,19 +58,20 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	}
 	info.Version, info.SlotLimit = w.number(), int(w.number())
 	if info.Version >= maxMicros {
-		info.Version = 0 // no version is as large
+		info.Version = 0 // no version is that large
 	}
 	if info.DeclaredSlots < 0 || info.Version < 0 || info.SlotLimit < 0 || info.SlotLimit > dlock.MaxSlots {
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 	}
 	if verdict == "ok" {
-		// An attempt that is asked again after the limit was lowered has a slot beyond it.
+		// An attempt that is repeated after the limit was lowered may have a slot beyond it.
 		mutex := req.Slots == 0
 		slot, fence, abandoned := w.number(), w.number(), w.number()
 		if slot < 0 || slot >= dlock.MaxSlots || mutex && slot > 0 || fence <= 0 || w != "" {
 			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
 		}
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token, Fence: dlock.Fence(fence), Info: info, PreviousExpired: abandoned == 1}, nil
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token,
+			Fence: dlock.Fence(fence), Info: info, PreviousExpired: abandoned == 1}, nil
 	}
 	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	switch reason {
@@ -79,10 +82,10 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 		if ends := w.number(); ends > 0 {
 			no.ExpiresIn = max(time.Microsecond, microseconds(ends-now))
 		}
-		no.PausedBy, _ = parseOrigin(text) // whatever stands there, it is paused all the same
+		no.PausedBy, _ = parseOrigin(text) // the name is paused even if the origin is malformed
 	case dlock.ReasonFull, dlock.ReasonQuarantine:
 		no.ExpiresIn = microseconds(w.number()*1000 - now)
-		if held, err := parseValue(text); err == nil && text != "" { // a text that is no lease holds the slot all the same
+		if held, err := parseValue(text); err == nil && text != "" { // a malformed value holds the slot as well
 			no.Holder, no.HeldFor = held.holder(), microseconds(now-held.Since*1000)
 		}
 	default:
@@ -91,7 +94,7 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	return dlock.Grant{}, no
 }
 
-// parseExtend reads what extend.lua returns.
+// parseExtend parses the answer of extend.lua.
 func parseExtend(a []any, share []int, results []dlock.Result) error {
 	if len(a) == 0 {
 		return fmt.Errorf("%w: %s", errAnswer, outline(a))
@@ -141,7 +144,7 @@ func parseExtend(a []any, share []int, results []dlock.Result) error {
 	return nil
 }
 
-// parseRelease reads what release.lua says about each lease.
+// parseRelease parses the answers of release.lua for each lease.
 func parseRelease(a []any, share []int, results []dlock.Result) error {
 	for i, of := range share {
 		w, _, err := parseAnswer(a[i])
@@ -162,7 +165,7 @@ func parseRelease(a []any, share []int, results []dlock.Result) error {
 	return nil
 }
 
-// parseOrders reads what inspect.lua returns.
+// parseControlState parses the answer of inspect.lua.
 func parseControlState(name string, a []any) (dlock.ControlState, error) {
 	if len(a) != 10 {
 		return dlock.ControlState{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
@@ -189,12 +192,14 @@ func parseControlState(name string, a []any) (dlock.ControlState, error) {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(tick), parseClaimer(a[9])
 	}
 	if fault != nil {
-		return dlock.ControlState{}, fmt.Errorf("redislock: %w: the overrides of %s make no sense (update it, or delete that key): %w", dlock.ErrFault, name, fault)
+		return dlock.ControlState{},
+			fmt.Errorf("redislock: %w: the overrides of %s are malformed (update them, or delete the state key): %w",
+				dlock.ErrFault, name, fault)
 	}
 	return o, nil
 }
 
-// parseOrigin reads who made a change, and why.
+// parseOrigin parses who made a change, and why.
 func parseOrigin(v any) (o dlock.Origin, err error) {
 	text, _ := v.(string)
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -206,7 +211,8 @@ func parseOrigin(v any) (o dlock.Origin, err error) {
 	return o, nil
 }
 
-// parseClaimer reads the members that tell whose start of a tick was the last; none if they are not there or make no sense.
+// parseClaimer parses the members that name who last started a tick, or returns none if they are
+// missing or malformed.
 func parseClaimer(v any) dlock.Holder {
 	text, _ := v.(string)
 	held, err := parseValue("{" + text + "}")
@@ -226,7 +232,8 @@ func parseList(name string, a []any) ([]dlock.LeaseInfo, error) {
 		value, _ := a[i+2].(string)
 		held, err := parseValue(value)
 		if err != nil {
-			return nil, fmt.Errorf("redislock: %w: slot %d of %s does not hold a lease: %w", dlock.ErrFault, number(a[i]), name, err)
+			return nil, fmt.Errorf("redislock: %w: slot %d of %s does not hold a lease: %w", dlock.ErrFault,
+				number(a[i]), name, err)
 		}
 		list = append(list, dlock.LeaseInfo{
 			Name: name, Slot: int(number(a[i])), Holder: held.holder(), Fence: dlock.Fence(held.Fence),
@@ -237,7 +244,7 @@ func parseList(name string, a []any) ([]dlock.LeaseInfo, error) {
 	return list, nil
 }
 
-// stored is the value of a lease's key. Its token stays in there.
+// stored is the value of a lease's key, without its token.
 type stored struct {
 	Fence int64  `json:"fence"`
 	Since int64  `json:"since"` // ms, the server's clock
@@ -253,10 +260,10 @@ func parseValue(value string) (v stored, err error) {
 	return v, err
 }
 
-// outline tells what kind of answer it is. The whole may have a token in it.
+// outline is the beginning of an answer. The whole may contain a token.
 func outline(v any) string { return fmt.Sprintf("%.20q", fmt.Sprint(v)) }
 
-// number reads what a script may return as an integer or as a string; 0 if it is neither.
+// number converts an integer or a string from a script; anything else is 0.
 func number(v any) int64 {
 	switch v := v.(type) {
 	case int64:
@@ -268,7 +275,7 @@ func number(v any) int64 {
 	return 0
 }
 
-// maxMicros is far beyond any age, and short of what a time.Duration cannot hold.
+// maxMicros is far beyond any age, and fits into a time.Duration.
 const maxMicros = 1 << 53
 
 func microseconds(n int64) time.Duration {

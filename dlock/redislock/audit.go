@@ -9,9 +9,10 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Audit implements dlock.Auditor. It warns of an eviction policy that can take leases, of a server that keeps nothing over a restart, of replicas that
-// do not bind the master or do not follow it, and of clocks that are more than a second apart. It asks TIME, INFO and CONFIG GET, nothing that
-// others would have to wait for; what its user may not ask, it says.
+// Audit implements dlock.Auditor. It warns about an eviction policy that can remove leases, a
+// server that keeps no data over a restart, replicas that lag or that the master does not wait for,
+// and clocks that are more than a second apart. It calls TIME, INFO and CONFIG GET, none of which
+// blocks others, and reports what the user may not call.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if s.fault != nil {
 		return nil, s.fault

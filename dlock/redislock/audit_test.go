@@ -102,7 +102,8 @@ func TestAuditOfReplicas(t *testing.T) {
 		}
 	}
 	wait("a replica that is in step", func() bool {
-		return strings.Contains(line(), "state=online") && (strings.Contains(line(), "lag=0") || strings.Contains(line(), "lag=1"))
+		return strings.Contains(line(), "state=online") && (strings.Contains(line(), "lag=0") ||
+			strings.Contains(line(), "lag=1"))
 	})
 	audits(t, "no minimum", store, "min-replicas-to-write is 0")
 	set(t, master, "min-replicas-to-write", "1", "min-replicas-max-lag", "10")
@@ -111,8 +112,12 @@ func TestAuditOfReplicas(t *testing.T) {
 	if err := replica.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	wait("a replica that lags", func() bool { return strings.Contains(line(), "lag=3") || strings.Contains(line(), "lag=4") })
-	audits(t, "a replica that does not acknowledge", store, fmt.Sprintf("replica 127.0.0.1:%d has acknowledged nothing for ", replica.Port()))
+	wait("a replica that lags", func() bool {
+		return strings.Contains(line(), "lag=3") ||
+			strings.Contains(line(), "lag=4")
+	})
+	audits(t, "a replica that does not acknowledge", store,
+		fmt.Sprintf("replica 127.0.0.1:%d has acknowledged nothing for ", replica.Port()))
 	if err := replica.Resume(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +132,8 @@ func TestAuditSaysWhatItMayNotSee(t *testing.T) {
 	server := redistest.New(t, usual)
 	as := func(rights ...any) *redislock.Store {
 		name := unique("user")
-		if err := server.Client().Do(context.Background(), append([]any{"ACL", "SETUSER", name, "on", ">secret", "~*"}, rights...)...).Err(); err != nil {
+		if err := server.Client().Do(context.Background(), append([]any{"ACL", "SETUSER", name, "on", ">secret", "~*"},
+			rights...)...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: name, Password: "secret"})
@@ -152,7 +158,8 @@ func TestAuditOfTheClock(t *testing.T) {
 	store := storeAt(t, redistest.New(t, usual), redislock.Options{})
 	at := func(offset time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(offset) } }
 	for offset, side := range map[time.Duration]string{
-		3 * time.Second: "ahead of", -3 * time.Second: "behind", time.Hour: "ahead of", 500 * time.Millisecond: "", -500 * time.Millisecond: "",
+		3 * time.Second: "ahead of", -3 * time.Second: "behind", time.Hour: "ahead of", 500 * time.Millisecond: "",
+		-500 * time.Millisecond: "",
 	} {
 		store.SetHostClock(at(offset))
 		if side == "" {
@@ -244,7 +251,8 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 	for _, slots := range []int{0, 2} {
 		err := servertest.Poll(5*time.Second, "a refusal", func(ctx context.Context) error {
 			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "u", TTL: time.Second})
-			if no, ok := err.(*dlock.NotAcquiredError); !ok || no.Reason != dlock.ReasonQuarantine || no.Info.SinceSuccess < time.Millisecond {
+			if no, ok := err.(*dlock.NotAcquiredError); !ok || no.Reason != dlock.ReasonQuarantine ||
+				no.Info.SinceSuccess < time.Millisecond {
 				return fmt.Errorf("%#v", err)
 			}
 			return nil
@@ -267,13 +275,15 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 	for i, nonsense := range []string{"x", "-1", "0", "nan", "inf", "1e300", "99999999999999999999"} {
 		name := fmt.Sprint("n", i)
 		client.HSet(ctx, prefix+name+":slot:state", "success", nonsense)
-		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.Info.SinceSuccess != 0 {
+		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "t",
+			TTL: time.Second}); err != nil || g.Info.SinceSuccess != 0 {
 			t.Errorf("%s: %+v, %v: want no success", nonsense, g, err)
 		}
 	}
 	// A clock that was ahead when it was written.
 	client.HSet(ctx, prefix+"ahead:slot:state", "success", time.Now().Add(time.Hour).UnixMicro())
-	if g, err := store.TryAcquire(ctx, dlock.Request{Name: "ahead", Slots: 1, Token: "t", TTL: time.Second}); err != nil || g.Info.SinceSuccess != time.Microsecond {
+	if g, err := store.TryAcquire(ctx, dlock.Request{Name: "ahead", Slots: 1, Token: "t",
+		TTL: time.Second}); err != nil || g.Info.SinceSuccess != time.Microsecond {
 		t.Errorf("%+v, %v: want 1µs", g, err)
 	}
 	for name, slots := range map[string]int{"s": 1, "m": 0} {
@@ -295,7 +305,8 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 		if ttl := client.PTTL(ctx, state).Val(); ttl < 30*time.Minute {
 			t.Errorf("%s lasts for %v", state, ttl)
 		}
-		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "u", TTL: time.Second}); err != nil || g.Info.SinceSuccess == 0 || g.PreviousExpired {
+		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "u",
+			TTL: time.Second}); err != nil || g.Info.SinceSuccess == 0 || g.PreviousExpired {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
 	}

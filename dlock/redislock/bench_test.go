@@ -35,7 +35,8 @@ func benchmarkAcquire(b *testing.B, client redis.UniversalClient, n, held int) {
 	ctx := context.Background()
 	tick := &dlock.Tick{At: time.Now(), Max: 1 << 40}
 	request := func(token string, ttl time.Duration) dlock.Request {
-		return dlock.Request{Name: "timer:bench", Slots: n, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}, Token: token, TTL: ttl, Tick: tick}
+		return dlock.Request{Name: "timer:bench", Slots: n, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"},
+			Token: token, TTL: ttl, Tick: tick}
 	}
 	// The first grant marks the server as known; then leases can be long at once, and the check of
 	// the quarantine is measured.

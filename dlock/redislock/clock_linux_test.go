@@ -103,7 +103,8 @@ func TestServerClockBack(t *testing.T) {
 	store, clock := clocked(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	session, other := newSession(t, store, quarantineTTL, quarantineTTL/3), newSession(t, store, quarantineTTL, quarantineTTL/3)
+	session, other := newSession(t, store, quarantineTTL, quarantineTTL/3),
+		newSession(t, store, quarantineTTL, quarantineTTL/3)
 	alive, err := session.Semaphore("a", 2).TryAcquire(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +130,8 @@ func TestServerClockBack(t *testing.T) {
 	if after := triggered(); !after.After(before) {
 		t.Errorf("a trigger at %v follows one at %v, so that nobody would claim it", after, before)
 	}
-	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err, dlock.ReasonTickAhead) {
+	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err,
+		dlock.ReasonTickAhead) {
 		t.Errorf("a tick that lies %v ahead of the server's clock: %v", step, err)
 	}
 	// The server says that it will start in a minute, so a name that it has never seen is in
@@ -157,7 +159,8 @@ func TestServerClockBack(t *testing.T) {
 		t.Fatalf("what was released is not granted: %v", err)
 	}
 	if next.Slot() != alive.Slot() || next.Fence() <= alive.Fence() || next.Fence() <= dead.Fence() {
-		t.Errorf("what was released: slot %d after %d, fence %d after %d", next.Slot(), alive.Slot(), next.Fence(), alive.Fence())
+		t.Errorf("what was released: slot %d after %d, fence %d after %d", next.Slot(), alive.Slot(), next.Fence(),
+			alive.Fence())
 	}
 	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.ReasonFull) {
 		t.Errorf("the slot of the dead host: %v", err)

@@ -30,7 +30,8 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 	for deadline := time.Now().Add(opts.QuarantineTTL + 10*time.Second); ; {
 		awake := 0
 		for i := range 30 {
-			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake", TTL: time.Second})
+			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1,
+				Token: "awake", TTL: time.Second})
 			if err == nil {
 				_, err = store.Release(t.Context(), g)
 			}
@@ -119,7 +120,8 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 	t.Parallel()
 	cluster, store := clusterOf(t, redislock.Options{})
 	for i := range 10 {
-		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a-" + strconv.Itoa(i), Slots: 1, Token: "token", TTL: time.Second}); err != nil {
+		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a-" + strconv.Itoa(i), Slots: 1, Token: "token",
+			TTL: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true}
+var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
+	PreviousExpired: true, Control: true, Listing: true}
 
 // suiteTTL bounds the leases of the suite: long enough for a thousand calls on a machine that has
 // much else to do. It is also how long a server that has just started is waited for.
@@ -24,7 +25,8 @@ const suiteTTL = 10 * time.Second
 // namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own
 // for each host. Data is lost to the owner, who may list keys: the user of the documentation may
 // not.
-func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.UniversalClient, opts redislock.Options) func(testing.TB) dlocktest.Namespace {
+func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.UniversalClient,
+	opts redislock.Options) func(testing.TB) dlocktest.Namespace {
 	return func(t testing.TB) dlocktest.Namespace {
 		opts := opts
 		opts.Prefix, opts.QuarantineTTL = shop+rand.Text()+":", suiteTTL
@@ -85,7 +87,8 @@ func TestConformanceSingle(t *testing.T) {
 	server := redistest.New(t)
 	f := features
 	f.OneRoundTrip = true
-	direct := namespaces(one(t, redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})), server.Client(), redislock.Options{})
+	direct := namespaces(one(t, redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})),
+		server.Client(), redislock.Options{})
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: f,
 		New: func(t testing.TB) dlocktest.Namespace {
@@ -95,7 +98,8 @@ func TestConformanceSingle(t *testing.T) {
 			proxy := redistest.NewCountingProxyFor(t, server.Addr())
 			client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: proxy.Addr()})
 			t.Cleanup(func() { client.Close() })
-			ns := namespaces(func(testing.TB) redis.UniversalClient { return client }, server.Client(), redislock.Options{})(t)
+			ns := namespaces(func(testing.TB) redis.UniversalClient { return client }, server.Client(),
+				redislock.Options{})(t)
 			ns.RoundTrips = proxy.RoundTrips
 			return ns
 		},
@@ -109,7 +113,8 @@ func TestConformanceSingleTagged(t *testing.T) {
 	long(t)
 	server := redistest.Shared(t)
 	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
-	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), server.Client(), redislock.Options{Keys: redislock.KeysTagged})})
+	dlocktest.Run(t, dlocktest.Harness{Features: features,
+		New: namespaces(one(t, client), server.Client(), redislock.Options{Keys: redislock.KeysTagged})})
 }
 
 func TestConformanceCluster(t *testing.T) {
@@ -117,7 +122,8 @@ func TestConformanceCluster(t *testing.T) {
 	long(t)
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
-	dlocktest.Run(t, dlocktest.Harness{Features: features, New: namespaces(one(t, client), cluster.Client(), redislock.Options{})})
+	dlocktest.Run(t, dlocktest.Harness{Features: features,
+		New: namespaces(one(t, client), cluster.Client(), redislock.Options{})})
 }
 
 func TestConformanceSentinel(t *testing.T) {

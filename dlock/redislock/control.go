@@ -11,8 +11,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Update implements dlock.Controller. The overrides is kept in the state of the name, which has no end from then on. Redis replicates asynchronously, so a failover may
-// lose the latest update: Inspect tells what stands.
+// Update implements dlock.Controller. The overrides are kept in the state of the name, which does
+// not expire from then on. Redis replicates asynchronously, so a failover may lose the latest
+// update: Inspect returns what is in force.
 func (s *Store) Update(ctx context.Context, name string, change dlock.Update) error {
 	if err := s.checkControl(name, change.Validate()); err != nil {
 		return err
@@ -28,7 +29,8 @@ func (s *Store) Update(ctx context.Context, name string, change dlock.Update) er
 	if change.Trigger != nil {
 		trigger = originJSON(*change.Trigger)
 	}
-	version, err := updateScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger, k.other, s.form()).Result()
+	version, err := updateScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger,
+		k.other, s.form()).Result()
 	switch {
 	case err != nil:
 		return s.failed(ctx, err)
@@ -38,7 +40,7 @@ func (s *Store) Update(ctx context.Context, name string, change dlock.Update) er
 	return nil
 }
 
-// Inspect implements dlock.Controller, in one pipeline, which on a Cluster is one per node.
+// Inspect implements dlock.Controller, in one pipeline, or on a Cluster one per node.
 func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
 	if s.fault != nil {
 		return nil, s.fault
@@ -70,7 +72,8 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	return list, nil
 }
 
-// Revoke implements dlock.Controller. The origin stands in the lease's own key, and goes with it.
+// Revoke implements dlock.Controller. The origin is stored in the lease's own key and expires with
+// it.
 func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
 	if err := s.checkControl(name, by.Validate()); err != nil {
 		return err
@@ -79,7 +82,8 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 		return dlock.ErrNotHeld
 	}
 	k := s.keys(name, false)
-	done, err := revokeScript.Run(ctx, s.client, []string{k.state}, k.base+strconv.Itoa(slot), int64(fence), originJSON(by)).Result()
+	done, err := revokeScript.Run(ctx, s.client, []string{k.state}, k.base+strconv.Itoa(slot), int64(fence),
+		originJSON(by)).Result()
 	switch {
 	case err != nil:
 		return s.failed(ctx, err)
@@ -106,7 +110,7 @@ func originJSON(o dlock.Origin) string {
 	return string(b)
 }
 
-// micros rounds up; 0 is no time, or less.
+// micros rounds up. No time, or less, is 0.
 func micros(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

@@ -21,7 +21,8 @@ var ann = dlock.Origin{By: "ann", Note: "why"}
 
 func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	t.Helper()
-	if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
+	if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann,
+		Slots: slots}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -35,7 +36,8 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	_, store := shared(t, unique("texts"))
 	ctx := t.Context()
 	nasty := `x","revoked":{"by":"nobody"},"fence":1,"y":"`
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second, Holder: dlock.Holder{Host: nasty, PID: 1, ID: nasty}})
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second,
+		Holder: dlock.Holder{Host: nasty, PID: 1, ID: nasty}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,8 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	if err != nil || again.Fence != g.Fence {
 		t.Errorf("asked again: %+v, %v; want fence %d", again, err, g.Fence)
 	}
-	if list, err := store.List(ctx, "a", 1); err != nil || len(list) != 1 || list[0].Holder.Host != nasty || list[0].Fence != g.Fence {
+	if list, err := store.List(ctx, "a", 1); err != nil || len(list) != 1 || list[0].Holder.Host != nasty ||
+		list[0].Fence != g.Fence {
 		t.Errorf("the list: %+v, %v", list, err)
 	}
 }
@@ -83,7 +86,8 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 			tries, lower := 0, 8
 			acquire := func() error {
 				tries++
-				g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 8, Token: fmt.Sprint("t", tries), TTL: time.Hour})
+				g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 8, Token: fmt.Sprint("t", tries),
+					TTL: time.Hour})
 				if err == nil {
 					if _, taken := held[g.Slot]; taken || g.Slot >= lower {
 						t.Fatalf("slot %d was granted twice, or is beyond the limit of %d", g.Slot, lower)
@@ -227,13 +231,15 @@ func TestForeignOverrides(t *testing.T) {
 		client.Del(ctx, key)
 		client.HSet(ctx, key, fields...)
 		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != (dlock.Origin{}) {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
+			no.PausedBy != (dlock.Origin{}) {
 			t.Errorf("%v: %v; want paused by nobody", fields, err)
 		}
 		if list, err := store.Inspect(ctx, "a"); !errors.Is(err, dlock.ErrFault) {
 			t.Errorf("%v: %+v, %v; want a fault", fields, list, err)
 		}
-		if err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann}, Limit: &dlock.Limit{Origin: ann, Slots: -1}}); err != nil {
+		if err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann},
+			Limit: &dlock.Limit{Origin: ann, Slots: -1}}); err != nil {
 			t.Errorf("%v: updated anew: %v", fields, err)
 		}
 		if list, err := store.Inspect(ctx, "a"); err != nil || list[0].Pause != nil || list[0].Limit != nil {
@@ -254,13 +260,15 @@ func TestForeignOverrides(t *testing.T) {
 		t.Fatalf("%+v, %v; want a fault of the second alone", states, err)
 	}
 	inspectErr := states[1].Err
-	for what, err := range map[string]error{"acquire": acquireErr, "extend": extendErr, "release": releaseErr, "inspect": inspectErr, "update": store.Update(ctx, "a", dlock.Update{})} {
+	for what, err := range map[string]error{"acquire": acquireErr, "extend": extendErr, "release": releaseErr,
+		"inspect": inspectErr, "update": store.Update(ctx, "a", dlock.Update{})} {
 		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v; want a fault that names %s", what, err, key)
 		}
 	}
 	client.LPush(ctx, prefix+"c:slot:0", "x")
-	if err := store.Revoke(ctx, "c", 0, 1, ann); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), prefix+"c:slot:0") {
+	if err := store.Revoke(ctx, "c", 0, 1, ann); !errors.Is(err, dlock.ErrFault) ||
+		!strings.Contains(err.Error(), prefix+"c:slot:0") {
 		t.Errorf("revoke: %v", err)
 	}
 	client.Set(ctx, prefix+"c:slot:1", "hello", 0)
@@ -276,11 +284,13 @@ func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	t.Parallel()
 	prefix := unique("form")
 	client, store := shared(t, prefix)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second}); err != nil {
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t",
+		TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	other := open(t, client, redislock.Options{Prefix: prefix, Keys: redislock.KeysTagged})
-	if err := other.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "same Options.Keys") {
+	if err := other.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); !errors.Is(err, dlock.ErrFault) ||
+		!strings.Contains(err.Error(), "same Options.Keys") {
 		t.Error(err)
 	}
 }
@@ -293,7 +303,8 @@ func TestPausedWhileQuarantined(t *testing.T) {
 	t.Parallel()
 	prefix := unique("quarantine")
 	client, store := shared(t, prefix)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second}); err != nil {
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t",
+		TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	forget(t, client, store, prefix+"a:slot:state", "another")
@@ -304,7 +315,8 @@ func TestPausedWhileQuarantined(t *testing.T) {
 			t.Errorf("%v: want %s", err, want)
 		}
 	}
-	if err := store.Update(t.Context(), "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}); err != nil {
+	if err := store.Update(t.Context(), "a", dlock.Update{Pause: &dlock.Pause{Origin: ann,
+		For: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
 	refused(dlock.ReasonPaused)
@@ -324,7 +336,8 @@ func TestUpdatesWithoutAServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	faulty := redislock.New(nil, redislock.Options{})
-	for what, store := range map[string]*redislock.Store{"gone": open(t, client, redislock.Options{}), "faulty": faulty} {
+	for what, store := range map[string]*redislock.Store{"gone": open(t, client, redislock.Options{}),
+		"faulty": faulty} {
 		if list, err := store.Inspect(ctx, "a", "b"); err == nil {
 			t.Errorf("%s: %+v", what, list)
 		}

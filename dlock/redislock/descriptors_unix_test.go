@@ -51,7 +51,8 @@ func starving(addr string) {
 		StoreTimeout: quarantineTTL / 3,
 	},
 		timer.Timer{Name: "local", Schedule: schedule.Every(50 * time.Millisecond), Run: run},
-		timer.Timer{Name: "skip", Schedule: schedule.Every(50 * time.Millisecond), OnStoreDown: timer.StoreDownSkip, Run: run},
+		timer.Timer{Name: "skip", Schedule: schedule.Every(50 * time.Millisecond), OnStoreDown: timer.StoreDownSkip,
+			Run: run},
 	)
 	if err != nil {
 		fmt.Println("failed", err)

@@ -67,7 +67,8 @@ func ExampleStore_List() {
 	defer lock.Close()
 
 	for _, host := range []string{"web-1", "web-2"} {
-		session, err := dlock.NewSession(lock, dlock.SessionOptions{Holder: dlock.Holder{Host: host, PID: 42, ID: "abcd"}})
+		session, err := dlock.NewSession(lock, dlock.SessionOptions{Holder: dlock.Holder{Host: host, PID: 42,
+			ID: "abcd"}})
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -1,15 +1,17 @@
--- Extend: make leases last ttl from now, if their tokens still hold them and nobody has revoked them.
+-- Extend: make leases last ttl from now, if their tokens still hold them and they are not revoked.
 --
--- KEYS[i] state   of the name of the i-th lease, see acquire.lua. On a Cluster all are one, or the leases would be on different
---         nodes, and behind them stand the keys of the leases
+-- KEYS[i] state   of the name of the i-th lease, see acquire.lua. On a Cluster all are the same,
+--         because leases of several names could be on different nodes, and the keys of the leases
+--         follow
 -- ARGV[1] ttl, ms   ARGV[2] idle, ms   ARGV[3] brief, ms: see acquire.lua
--- ARGV[4] words: slot, '' for a mutex, and token of each lease, each with a blank behind it
+-- ARGV[4] words: slot ('' for a mutex) and token of each lease, each followed by a blank
 --
--- Returns {words, origin or error, origin or error …}, where words has for each lease, with a blank between any two, its outcome (1: extended;
--- 0: lost; revoked: by the next origin (JSON); error: the next error), the slots as declared, and the version of the overrides or 0.
--- One text is a tenth of the work for the client than many values are.
+-- Returns {words, origin or error, origin or error …}, where words has for each lease, separated by
+-- blanks: its outcome (1: extended; 0: lost; revoked: by the next origin (JSON); error: the next
+-- error), the slots as declared, and the version of the overrides or 0. One text costs the client a
+-- tenth of what many values cost.
 
-local redis, string = redis, string -- globals are looked up by name, each time
+local redis, string = redis, string -- a global is looked up by name on each use
 local ttl = ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -21,17 +23,18 @@ local state, known, base, index, slots, version -- of its name
 for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
   i = i + 1
   local mine, mutex = '{"token":"' .. token .. '"', slot == ''
-  if KEYS[i] ~= state then -- those of one name often come one after the other
+  if KEYS[i] ~= state then -- leases of one name often follow each other
     state = KEYS[i]
     base = base_of(state, mutex)
     index = base .. 'index'
     known = redis.pcall('HMGET', state, 'slots', 'version', 'kept')
     slots, version = '0', '0'
     if not known.err then
-      -- A run may outlast the time after which an unused name is forgotten. One that has overrides is not.
+      -- A run may outlast the time after which an unused name is forgotten. A name with overrides
+      -- does not expire.
       local kept = tonumber(known[3])
       if known[1] and (not kept or kept > now or now - kept > ARGV[3] / 4) then
-        redis.pcall('HSET', state, 'kept', string.format('%.0f', now)) -- without memory, the next time
+        redis.pcall('HSET', state, 'kept', string.format('%.0f', now)) -- if the server is out of memory, the next heartbeat writes it
         local memory = (known[2] or redis.call('HEXISTS', state, 'tick') == 1) and ARGV[2] or ARGV[3]
         if not known[2] then redis.call('PEXPIRE', state, memory) end
         if not mutex then redis.call('PEXPIRE', index, memory) end
@@ -50,11 +53,13 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
   elseif not value or string.sub(value, 1, #mine) ~= mine then
     outcome = '0'
   elseif string.sub(value, #mine + 1, #mine + 11) == ',"revoked":' then
-    -- No text of an origin has a quote in it that is not escaped, so the first fence is the member behind it.
+    -- Quotes in the texts of an origin are escaped, so the first ',"fence":' is the member behind
+    -- it.
     outcome, more[#more + 1] = 'revoked', string.sub(value, #mine + 12, (string.find(value, ',"fence":', #mine + 12, true) or 0) - 1)
   else
     redis.call('PEXPIRE', key, ttl)
-    -- The index is a hint. If something else stands in its place, that must not cost this lease, nor those behind it. Acquire tells of it.
+    -- The index is a hint. A key of another type in its place must not cost this lease or the ones
+    -- after it. Acquire reports it.
     if not mutex then redis.pcall('ZADD', index, 'XX', ends, slot) end
   end
   words[3 * i - 2], words[3 * i - 1], words[3 * i] = outcome, slots, version

@@ -16,37 +16,45 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// masterTrusted is how old the sentinels' word may be when a call is sent to the master that they named. After a failover some hosts may still call the
-// old master for so long, so the new one grants nothing for that much longer.
+// masterTrusted is how long an answer of the sentinels is used without asking again. After a
+// failover some hosts may call the old master for so long, so the new one's quarantine lasts that
+// much longer.
 const masterTrusted = time.Second
 
-var errFailoverClient = errors.New("redislock: connections of our own made as those of a client of redis.NewFailoverClient would stay with the old master after a failover: pass its *redis.FailoverOptions to NewFailover")
+var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClient does not say when the master changes, so the store's own connections would stay with the old one: pass its *redis.FailoverOptions to NewFailover")
 
-// NewFailover returns a store on the master that Redis Sentinel names. Close closes all that it opens. It calls nobody, so it works while
-// the servers are down. Faults are reported by Check, which dlock.NewSession and timer.New call.
+// NewFailover returns a store on the master that Redis Sentinel names. Close closes everything it
+// opens. It calls no server, so it works while the servers are down. Check reports faults;
+// dlock.NewSession and timer.New call it.
 //
-// A majority of failover.SentinelAddrs has to name the same master: before a call, if that was longer than a second ago, all
-// are asked at once. So every host leaves an old master within a second of the failover, although that may still be alive and take itself for the
-// master: after it stood still, or where the sentinels cannot reach it. Where no majority answers, every call is an error of the store.
-// List all sentinels, the same on every host, each by an address of its own: one address for several of them, as of a Kubernetes
-// service, makes the word of any one of them count, which may be an old one.
+// A majority of failover.SentinelAddrs must name the same master. Before a call, if the last answer
+// is older than a second, all sentinels are asked at once. So every host leaves an old master
+// within a second of the failover, even if that server is still alive and takes itself for the
+// master, because it was suspended or the sentinels cannot reach it. If no majority answers, every
+// call is an error of the store. List all sentinels, the same on every host, each by an address of
+// its own. With one address for several of them, such as that of a Kubernetes service, the answer
+// of any single sentinel decides, and it may be outdated.
 //
-// The limit is kept during every failover; a tick may be started again if the new master did not learn of it. (With Keys Tagged the limit is not kept for a name whose
-// first grant the new master did not learn of, as on a Cluster.)
+// The limit is kept during every failover. A tick may be started again if the new master did not
+// learn of it. (With KeysTagged, as on a Cluster, the limit is not kept for a name whose first
+// grant the new master did not learn of.)
 //
-// Of failover, these are used: MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and all that says how connections are made (Dialer,
-// TLSConfig, OnConnect, names, passwords and their providers, DB, Protocol). Time-outs, retries and pool sizes are the store's own.
+// Of failover, the store uses MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and
+// what determines how connections are made (Dialer, TLSConfig, OnConnect, names, passwords and
+// their providers, DB, Protocol). Time-outs, retries and pool sizes are the store's own.
 func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
 	size := cmp.Or(opts.PoolSize, rediskit.DefaultPoolSize)
 	f, fault := newMasters(failover, size)
 	if opts.SharedPool {
-		fault = errors.Join(fault, errors.New("redislock: SharedPool with NewFailover: there is no client whose connections could be used"))
+		fault = errors.Join(fault,
+			errors.New("redislock: SharedPool with NewFailover: there is no client whose connections could be used"))
 	}
-	// A client that has no connection of its own: each call goes on to the client of the present master.
+	// A client without connections of its own: a hook passes each call on to the client of the
+	// current master.
 	client := redis.NewClient(&redis.Options{Addr: "sentinel", PipelinePoolSize: -1})
 	client.AddHook(f)
 	shared := opts
-	shared.SharedPool = true // it is ours
+	shared.SharedPool = true // the client is the store's own
 	s := New(client, shared)
 	s.own, s.masters = true, f
 	s.trips = newTrips(s.client, size, !s.tagged)
@@ -54,27 +62,29 @@ func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
 	return s
 }
 
-// masters has the connections to the master of the day.
+// masters holds the connections to the sentinels and to the current master.
 type masters struct {
 	name      string
 	sentinels []*redis.Client
-	options   redis.Options // of connections to a master, but for its address
+	options   redis.Options // of connections to a master, without its address
 	pool      int
 
-	turn    chan struct{} // whoever has it may ask, and write what follows
+	turn    chan struct{} // held by the goroutine that asks; guards closed and the writing of reign and failure
 	closed  bool
 	reign   atomic.Pointer[reign]
-	failure atomic.Pointer[error] // why whoever asked last got no answer, for those who wait until he has one
+	failure atomic.Pointer[error] // why the last question failed; the error of calls whose wait for turn ends
 }
 
-// A reign is what the sentinels said, and the connections to that master. The epoch is another after each failover.
+// A reign is an answer of the sentinels with the connections to that master. The epoch changes with
+// each failover.
 type reign struct {
 	addr, epoch string
 	client      *redis.Client
-	asked       time.Time // before they were
+	asked       time.Time // just before the sentinels were asked
 }
 
-// fresh is false, too, after this machine has slept.
+// fresh reports whether the answer may still be used. It is false after this machine was suspended,
+// too.
 func (r *reign) fresh() bool {
 	if r == nil {
 		return false
@@ -91,23 +101,28 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 	}
 	var faults []error
 	if o.MasterName == "" {
-		faults = append(faults, errors.New("redislock: FailoverOptions.MasterName is empty: it is the name in \"sentinel monitor\""))
+		faults = append(faults,
+			errors.New("redislock: FailoverOptions.MasterName is empty: it is the name in \"sentinel monitor\""))
 	}
 	if len(o.SentinelAddrs) == 0 {
 		faults = append(faults, errors.New("redislock: FailoverOptions.SentinelAddrs is empty: list all sentinels"))
 	}
 	if addrs := slices.Sorted(slices.Values(o.SentinelAddrs)); len(slices.Compact(addrs)) < len(o.SentinelAddrs) {
-		faults = append(faults, errors.New("redislock: FailoverOptions.SentinelAddrs names a sentinel twice, whose word would count twice"))
+		faults = append(faults,
+			errors.New("redislock: FailoverOptions.SentinelAddrs names a sentinel twice, whose word would count twice"))
 	}
 	if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
-		faults = append(faults, errors.New("redislock: FailoverOptions.ReplicaOnly, RouteByLatency and RouteRandomly lead to replicas, which grant nothing: leave them out"))
+		faults = append(faults,
+			errors.New("redislock: FailoverOptions.ReplicaOnly, RouteByLatency and RouteRandomly lead to replicas, which grant nothing: leave them out"))
 	}
 	m.name = o.MasterName
 	m.options = redis.Options{
-		ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, TLSConfig: o.TLSConfig, Protocol: o.Protocol, DB: o.DB,
+		ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, TLSConfig: o.TLSConfig,
+		Protocol: o.Protocol, DB: o.DB,
 		Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
-		CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-		DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		CredentialsProviderContext:   o.CredentialsProviderContext,
+		StreamingCredentialsProvider: o.StreamingCredentialsProvider,
+		DisableIdentity:              o.DisableIdentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
 	}
 	for _, addr := range o.SentinelAddrs {
 		sentinel := redis.Options{
@@ -139,7 +154,7 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 		return nil, redis.ErrClosed
 	}
 	if last.fresh() {
-		return last.client, nil // somebody else has asked
+		return last.client, nil // another goroutine has asked
 	}
 	next := &reign{asked: time.Now()}
 	var err error
@@ -152,7 +167,7 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 		next.client = last.client
 	} else {
 		if last != nil {
-			_ = last.client.Close() // which also ends the calls that are under way there
+			_ = last.client.Close() // which also ends the calls in flight there
 		}
 		o := m.options
 		o.Addr = next.addr
@@ -162,8 +177,9 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 	return next.client, nil
 }
 
-// MarshalBinary is the epoch as an argument of acquire.lua. It is written down when a call goes out on a connection, not when the call is made: a call that waited meanwhile
-// for a connection to another master says that one's.
+// MarshalBinary is the epoch as an argument of acquire.lua. go-redis calls it when it writes the
+// command to a connection, not when the call is made: a call that waited for a connection to
+// another master sends that master's epoch.
 func (m *masters) MarshalBinary() ([]byte, error) {
 	r := m.reign.Load()
 	if r == nil {
@@ -172,13 +188,13 @@ func (m *masters) MarshalBinary() ([]byte, error) {
 	return []byte("/" + r.epoch), nil
 }
 
-// A vote is what one sentinel says.
+// A vote is the answer of one sentinel.
 type vote struct {
 	addr, epoch string
 	err         error
 }
 
-// ask returns what a majority of the sentinels says, without waiting for the rest.
+// ask returns the answer of a majority of the sentinels, without waiting for the rest.
 func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rediskit.LastResort)
 	defer cancel()
@@ -221,10 +237,11 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	for _, n := range count {
 		most = max(most, n)
 	}
-	if refused > 0 && most+refused > len(m.sentinels)/2 { // without that they might be a majority
+	if refused > 0 && most+refused > len(m.sentinels)/2 { // without the refusals there might be a majority
 		return "", "", fmt.Errorf("redislock: %w: a sentinel: %s: %w", dlock.ErrSetup, mend, err)
 	}
-	return "", "", fmt.Errorf("redislock: %d of %d sentinels name the same master %q, a majority has to: %w", most, len(m.sentinels), m.name, cmp.Or(err, errDisagree))
+	return "", "", fmt.Errorf("redislock: %d of %d sentinels name the same master %q, a majority has to: %w", most,
+		len(m.sentinels), m.name, cmp.Or(err, errDisagree))
 }
 
 var (
@@ -233,7 +250,7 @@ var (
 )
 
 func (m *masters) askOne(ctx context.Context, sentinel *redis.Client) vote {
-	// Both in one go. While a failover is under way only the first tells the new address at once.
+	// Both in one pipeline. During a failover only the first returns the new address at once.
 	pipe := sentinel.Pipeline()
 	addr := redis.NewStringSliceCmd(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", m.name)
 	about := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", m.name)
@@ -254,7 +271,7 @@ func (m *masters) askOne(ctx context.Context, sentinel *redis.Client) vote {
 
 func (m *masters) close() {
 	for _, s := range m.sentinels {
-		_ = s.Close() // whoever asks gets no answer any more
+		_ = s.Close() // ends questions in flight
 	}
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()

@@ -43,12 +43,14 @@ func (r *rivals) store() *redislock.Store {
 	return openFailover(r.t, r.s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 }
 
-func openFailover(t testing.TB, s *redistest.Sentinel, user string, opts redislock.Options, sentinels ...string) *redislock.Store {
+func openFailover(t testing.TB, s *redistest.Sentinel, user string, opts redislock.Options,
+	sentinels ...string) *redislock.Store {
 	t.Helper()
 	if len(sentinels) == 0 {
 		sentinels = s.SentinelAddrs()
 	}
-	store := redislock.NewFailover(&redis.FailoverOptions{Username: user, Password: canary, MasterName: s.MasterName(), SentinelAddrs: sentinels, Dialer: s.Dial}, opts)
+	store := redislock.NewFailover(&redis.FailoverOptions{Username: user, Password: canary, MasterName: s.MasterName(),
+		SentinelAddrs: sentinels, Dialer: s.Dial}, opts)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -104,7 +106,8 @@ func (r *rivals) watch(length time.Duration) {
 		time.Sleep(10 * time.Millisecond) // until the next look, bounded above
 	}
 	if _, all := r.valid(); over > 0 {
-		r.t.Errorf("two valid leases of a semaphore of one at %d looks of %d, 10 ms apart (%d leases in all)", over, looks, all)
+		r.t.Errorf("two valid leases of a semaphore of one at %d looks of %d, 10 ms apart (%d leases in all)", over,
+			looks, all)
 	}
 }
 
@@ -317,7 +320,8 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	if one.Valid() {
 		t.Errorf("two valid leases of a semaphore of one: fences %d and %d", one.Fence(), two.Fence())
 	}
-	if offset := s.Master.Client().InfoMap(t.Context(), "replication").Item("Replication", "second_repl_offset"); offset != "-1" {
+	if offset := s.Master.Client().InfoMap(t.Context(), "replication").Item("Replication",
+		"second_repl_offset"); offset != "-1" {
 		t.Errorf("the master was a replica meanwhile (%s): nothing to see here", offset)
 	}
 }
@@ -390,14 +394,16 @@ func TestFailoverSetUpWrongly(t *testing.T) {
 		}
 		must(t, store.Close())
 	}
-	store := redislock.NewFailover(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}}, redislock.Options{SharedPool: true})
+	store := redislock.NewFailover(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}},
+		redislock.Options{SharedPool: true})
 	if err := store.Check(); err == nil || !strings.Contains(err.Error(), "SharedPool") {
 		t.Error(err)
 	}
 	must(t, store.Close())
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}})
 	defer client.Close()
-	if err := redislock.New(client, redislock.Options{}).Check(); err == nil || !strings.Contains(err.Error(), "to NewFailover") {
+	if err := redislock.New(client, redislock.Options{}).Check(); err == nil ||
+		!strings.Contains(err.Error(), "to NewFailover") {
 		t.Error(err)
 	}
 
@@ -409,11 +415,13 @@ func TestFailoverSetUpWrongly(t *testing.T) {
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "a", TTL: time.Second})
 		return err
 	}
-	if err := acquire(&redis.FailoverOptions{MasterName: "other"}); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "MasterName") {
+	if err := acquire(&redis.FailoverOptions{MasterName: "other"}); !errors.Is(err, dlock.ErrSetup) ||
+		!strings.Contains(err.Error(), "MasterName") {
 		t.Errorf("an unknown master: %v", err)
 	}
 	must(t, s.Sentinels[0].Client().Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">"+canary).Err())
-	if err := acquire(&redis.FailoverOptions{MasterName: s.MasterName(), SentinelPassword: "wrong", Password: canary}); err == nil || !strings.Contains(err.Error(), "check user, password and ACL") {
+	if err := acquire(&redis.FailoverOptions{MasterName: s.MasterName(), SentinelPassword: "wrong",
+		Password: canary}); err == nil || !strings.Contains(err.Error(), "check user, password and ACL") {
 		t.Errorf("a password that the sentinels do not know: %v", err)
 	}
 }

@@ -109,7 +109,8 @@ func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	server := redistest.New(t)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
-	old, next := open(t, client, redislock.Options{QuarantineTTL: ttl}), open(t, client, redislock.Options{QuarantineTTL: ttl})
+	old, next := open(t, client, redislock.Options{QuarantineTTL: ttl}),
+		open(t, client, redislock.Options{QuarantineTTL: ttl})
 	awake(t, old)
 	// Late in a second of the wall clock the error is largest.
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1800 * time.Millisecond)))
@@ -262,7 +263,8 @@ func TestConnectionResets(t *testing.T) {
 	const ttl = 3 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	steady, err := newSession(t, open(t, client, redislock.Options{QuarantineTTL: ttl}), ttl, time.Second).Mutex("steady").Acquire(ctx)
+	steady, err := newSession(t, open(t, client, redislock.Options{QuarantineTTL: ttl}), ttl,
+		time.Second).Mutex("steady").Acquire(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +373,8 @@ func TestTickBeforeTheEpoch(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("epoch"))
 	for _, token := range []string{"a", "b"} {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Second, Tick: &dlock.Tick{At: time.Unix(-1, 0), Max: 1}})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Second,
+			Tick: &dlock.Tick{At: time.Unix(-1, 0), Max: 1}})
 		if !isReason(err, dlock.ReasonTickLate) {
 			t.Errorf("%s: %v, want that the tick is late", token, err)
 		}
@@ -410,7 +413,8 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
 	client := redistest.Shared(t).Client()
-	for _, name := range []string{"new0", "new1", "old", "first0", "first1", "first2", "first3"} { // the latter take the lanes
+	for _, name := range []string{"new0", "new1", "old", "first0", "first1", "first2",
+		"first3"} { // the latter take the lanes
 		g, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: name, Token: "before", TTL: time.Second})
 		if err != nil {
 			t.Fatal(err)

@@ -30,14 +30,18 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 	defer many.Close()
 	for i, clients := range [][2]redis.UniversalClient{{single, many}, {many, single}} {
 		prefix := fmt.Sprintf("%s%d:", shop, i)
-		first, second := open(t, clients[0], redislock.Options{Prefix: prefix}), open(t, clients[1], redislock.Options{Prefix: prefix})
+		first, second := open(t, clients[0], redislock.Options{Prefix: prefix}),
+			open(t, clients[1], redislock.Options{Prefix: prefix})
 		for _, slots := range []int{0, 1, 3} {
 			name := fmt.Sprint("slots", slots)
 			tick := &dlock.Tick{At: time.Now(), Max: 1}
-			g := untilGranted(t, first, dlock.Request{Name: name, Slots: slots, Token: "first", TTL: time.Second, Tick: tick})
-			_, err := second.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "second", TTL: time.Second, Tick: tick})
+			g := untilGranted(t, first, dlock.Request{Name: name, Slots: slots, Token: "first", TTL: time.Second,
+				Tick: tick})
+			_, err := second.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "second",
+				TTL: time.Second, Tick: tick})
 			if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
-				t.Errorf("a %T, then a %T, %d slots: %v, want an error that says to set Options.Keys", clients[0], clients[1], slots, err)
+				t.Errorf("a %T, then a %T, %d slots: %v, want an error that says to set Options.Keys", clients[0],
+					clients[1], slots, err)
 			}
 			if slots > 0 {
 				err = second.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}})
@@ -61,7 +65,8 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 	t.Parallel()
 	long(t)
 	cluster := redistest.NewCluster(t, 3)
-	direct := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
+	direct := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs(),
+		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	defer direct.Close()
 	proxied := redis.NewClient(&redis.Options{Addr: proxy(t, direct)})
 	defer proxied.Close()
@@ -73,15 +78,18 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 		for i := range 12 {
 			for _, slots := range []int{0, 2} {
 				name := fmt.Sprint(what, i, "-", slots)
-				g := untilGranted(t, store, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+				g := untilGranted(t, store, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second,
+					Tick: &dlock.Tick{At: time.Now(), Max: 1}})
 				if r, err := store.Extend(t.Context(), time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
 					t.Error(name, r, err)
 				}
 				if slots > 0 {
-					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
+					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann,
+						Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
-					if err := store.Update(t.Context(), name+"new", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
+					if err := store.Update(t.Context(), name+"new",
+						dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 				}
@@ -94,7 +102,8 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 	if err := open(t, wrapped, redislock.Options{SharedPool: true}).Check(); err != nil {
 		t.Error(err)
 	}
-	_, err := open(t, wrapped, redislock.Options{Prefix: shop, SharedPool: true}).TryAcquire(t.Context(), dlock.Request{Name: "plain", Slots: 3, Token: "t", TTL: time.Second})
+	_, err := open(t, wrapped, redislock.Options{Prefix: shop, SharedPool: true}).TryAcquire(t.Context(),
+		dlock.Request{Name: "plain", Slots: 3, Token: "t", TTL: time.Second})
 	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Options.Keys: Tagged") {
 		t.Errorf("the plain form on a Cluster: %v, want an error that says what to set", err)
 	}
@@ -155,15 +164,18 @@ func TestNamesThatSoundLikeErrors(t *testing.T) {
 	t.Parallel()
 	prefix := unique("sounds")
 	client, store := shared(t, prefix)
-	for _, name := range []string{"READONLY it is", "a READONLY b", "-READONLY x", "NOPERM x", "unknown command 'x'", "SETUP x", "TICKSLOT SETUP x"} {
+	for _, name := range []string{"READONLY it is", "a READONLY b", "-READONLY x", "NOPERM x", "unknown command 'x'",
+		"SETUP x", "TICKSLOT SETUP x"} {
 		for _, slots := range []int{0, 2} {
 			key := prefix + name + ":slot:0"
 			if slots == 0 {
 				key = prefix + name
 			}
 			client.LPush(t.Context(), key, "not a lease")
-			_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second})
-			if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) || redis.HasErrorPrefix(err, "READONLY") {
+			_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "t",
+				TTL: time.Second})
+			if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) ||
+				redis.HasErrorPrefix(err, "READONLY") {
 				t.Errorf("%q with %d slots: %v, want a fault of that name", name, slots, err)
 			}
 			results, err := store.Release(t.Context(), dlock.Grant{Name: name, Slots: slots, Token: "t"})
@@ -208,7 +220,8 @@ func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	_, store := shared(t, unique("lowered"))
 	limit := func(slots int) {
 		t.Helper()
-		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
+		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann,
+			Slots: slots}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -217,7 +230,8 @@ func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	for range 2 {
 		for _, token := range []string{"x", "y", "z"} {
 			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: token, TTL: time.Second})
-			if before, again := grants[token]; err != nil || again && (before.Slot != g.Slot || before.Fence != g.Fence) {
+			if before, again := grants[token]; err != nil || again &&
+				(before.Slot != g.Slot || before.Fence != g.Fence) {
 				t.Errorf("%s: %+v, %v; before it was %+v", token, g, err, before)
 			}
 			grants[token] = g

@@ -2,7 +2,8 @@
 --
 -- KEYS[1] state: see acquire.lua and update.lua
 --
--- Returns {now µs, version, until µs, pause, limit, limit_order, trigger, at µs, tick µs, claimer}, each '' if there is none
+-- Returns {now µs, version, until µs, pause, limit, limit_order, trigger, at µs, tick µs, claimer},
+-- each '' if there is none
 
 local fields = {'version', 'until', 'pause', 'limit', 'limit_order', 'trigger', 'at', 'tick', 'claimer'}
 local values = redis.pcall('HMGET', KEYS[1], unpack(fields))

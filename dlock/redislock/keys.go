@@ -5,15 +5,16 @@ import (
 	"strings"
 )
 
-// KeyForm is how the keys of one name are kept together.
+// KeyForm is the form of a store's keys.
 type KeyForm uint8
 
 const (
-	// Auto is Tagged for a *redis.ClusterClient and Plain for everything else.
+	// KeysAuto is KeysTagged for a *redis.ClusterClient and KeysPlain for any other client.
 	KeysAuto KeyForm = iota
-	// Plain is shop:timer:orders:slot:0.
+	// KeysPlain is shop:timer:orders:slot:0.
 	KeysPlain
-	// Tagged is {shop:timer:orders}:slot:0: the part in braces decides on which node of a Cluster the key lives.
+	// KeysTagged is {shop:timer:orders}:slot:0: the part in braces decides on which node of a
+	// Cluster a key is.
 	KeysTagged
 )
 
@@ -21,7 +22,7 @@ const (
 type keys struct {
 	base  string // the key of slot i is base + i; of a mutex, base
 	state string
-	index string // of a semaphore; its tokens, too, are the scripts' own affair
+	index string // of a semaphore; only the scripts know the key of its tokens
 	other string // state in the other form
 }
 
@@ -36,7 +37,8 @@ func (s *Store) keys(name string, mutex bool) keys {
 	if mutex {
 		return keys{base: b, state: s.state(name, mutex), other: other + mutexState}
 	}
-	return keys{base: b + ":slot:", state: s.state(name, mutex), index: b + ":slot:index", other: other + semaphoreState}
+	return keys{base: b + ":slot:", state: s.state(name, mutex), index: b + ":slot:index",
+		other: other + semaphoreState}
 }
 
 const (
@@ -44,7 +46,7 @@ const (
 	semaphoreState = ":slot:state"
 )
 
-// state is the key of the state alone, from which the scripts know the others.
+// state is the key of the state, from which the scripts derive the others.
 func (s *Store) state(name string, mutex bool) string {
 	suffix := semaphoreState
 	if mutex {
@@ -56,8 +58,8 @@ func (s *Store) state(name string, mutex bool) string {
 	return s.prefix + name + suffix
 }
 
-// note is the key at which it is noted when the server began, or "" if that is in the state of each name: see acquire.lua. No name is empty, so it
-// is no key of a name.
+// note is the key that holds when the server began, or "" if each state holds it: see acquire.lua.
+// It is no key of a name, because no name is empty.
 func (s *Store) note() string {
 	if s.tagged {
 		return ""
@@ -65,7 +67,7 @@ func (s *Store) note() string {
 	return s.prefix + ":slot:server"
 }
 
-// form is what the scripts call the form of the keys.
+// form is the name of the form in the scripts.
 func (s *Store) form() string {
 	if s.tagged {
 		return "tagged"
@@ -73,10 +75,11 @@ func (s *Store) form() string {
 	return "plain"
 }
 
-// checkKey finds what is wrong with a name that is fine by itself, once the prefix stands before it.
+// checkKey checks a valid name together with the prefix.
 func (s *Store) checkKey(name string) error {
 	if strings.Contains(s.prefix+name, ":slot:") {
-		return fmt.Errorf(`redislock: prefix %q and name %q together have ":slot:" in them: choose another prefix`, s.prefix, name)
+		return fmt.Errorf(`redislock: prefix %q and name %q together have ":slot:" in them: choose another prefix`,
+			s.prefix, name)
 	}
 	if s.tagged && strings.HasPrefix(s.prefix+name, "}") {
 		return fmt.Errorf("redislock: the name %q begins with a brace, which would spread its keys over the Cluster: set a Prefix", name)

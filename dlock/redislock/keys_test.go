@@ -20,7 +20,8 @@ import (
 //
 // Fails when CheckName lets ":slot:" pass.
 func FuzzKeys(f *testing.F) {
-	for _, pair := range [][2]string{{"a", "b"}, {"a", "a:slot"}, {"timer:a", "a"}, {"a", "a:slot:0"}, {"{a}", "a"}, {"}", "{}"}, {"a:", "a"}, {"slot", "a:slot"}, {"", "slot:0"}, {"🕰", "%s"}} {
+	for _, pair := range [][2]string{{"a", "b"}, {"a", "a:slot"}, {"timer:a", "a"}, {"a", "a:slot:0"}, {"{a}", "a"},
+		{"}", "{}"}, {"a:", "a"}, {"slot", "a:slot"}, {"", "slot:0"}, {"🕰", "%s"}} {
 		f.Add("", pair[0], pair[1])
 		f.Add("shop:", pair[0], pair[1])
 		f.Add("a:slot", pair[0], pair[1])
@@ -28,7 +29,8 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, prefix, a, b string) {
 		for _, tagged := range []bool{false, true} {
 			s := &Store{prefix: prefix, tagged: tagged}
-			if rediskit.CheckPrefix(prefix) != nil || dlock.CheckName(a) != nil || dlock.CheckName(b) != nil || s.checkKey(a) != nil || s.checkKey(b) != nil {
+			if rediskit.CheckPrefix(prefix) != nil || dlock.CheckName(a) != nil || dlock.CheckName(b) != nil ||
+				s.checkKey(a) != nil || s.checkKey(b) != nil {
 				return
 			}
 			ofA, ofB := allKeys(s, a), allKeys(s, b)
@@ -81,10 +83,15 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("tick_taken", int64(math.MinInt64), "-1", "-1", "{")
 	f.Fuzz(func(t *testing.T, verdict string, n int64, x, y, z string) {
 		words := strings.Join([]string{verdict, strconv.FormatInt(n, 10), x, y, z}, " ")
-		answers := [][]any{nil, {words}, {words + "\n" + x}, {verdict + " 1 2 3 4 " + x + "\n" + y}, {[]any{words, x}}, {verdict + " 1 2 3 4 " + x + " " + y + " 1"}, {verdict + "\n" + z}, {verdict}, {verdict, n}, {verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n}, {verdict, []any{x}, x, y},
+		answers := [][]any{nil, {words}, {words + "\n" + x}, {verdict + " 1 2 3 4 " + x + "\n" + y}, {[]any{words, x}},
+			{verdict + " 1 2 3 4 " + x + " " + y + " 1"}, {verdict + "\n" + z}, {verdict}, {verdict, n},
+			{verdict, n, x, y}, {verdict, y, x, n, z}, {nil, nil, nil, nil}, {n, n, n, n}, {verdict, n, n, n, n},
+			{verdict, []any{x}, x, y},
 			{verdict, n, x, y, x, n}, {verdict, x, y, n, n, n}, {verdict, x, n, y, x, z}, {verdict, n, n, n, n, z},
-			{verdict, x, x, x, x}, {verdict, n, x, y, x, z}, {verdict, x, n, n, n, x, z}, {verdict, n, n, x, n, x, y, n}, {verdict, x, x, n, n, n, x, z}, {verdict, x, x, x, x, x, y, z},
-			{n, z, z}, {x, n, z, n, n}, {verdict, n, x, y, n, y, z, x, y, z}, {verdict, x, n, z, x, z, z, n, n, z}, {x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n}}
+			{verdict, x, x, x, x}, {verdict, n, x, y, x, z}, {verdict, x, n, n, n, x, z},
+			{verdict, n, n, x, n, x, y, n}, {verdict, x, x, n, n, n, x, z}, {verdict, x, x, x, x, x, y, z},
+			{n, z, z}, {x, n, z, n, n}, {verdict, n, x, y, n, y, z, x, y, z}, {verdict, x, n, z, x, z, z, n, n, z},
+			{x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n}}
 		for _, a := range answers {
 			req := dlock.Request{Name: "a", Slots: 3, Token: "t"}
 			var g dlock.Grant
@@ -93,12 +100,16 @@ func FuzzAnswers(f *testing.F) {
 				g, err = parseAcquire(req, n, a[0])
 			}
 			sane := func(info dlock.Info) bool {
-				return info.SinceSuccess >= 0 && info.Version >= 0 && info.SlotLimit >= 0 && info.SlotLimit <= dlock.MaxSlots
+				return info.SinceSuccess >= 0 && info.Version >= 0 && info.SlotLimit >= 0 &&
+					info.SlotLimit <= dlock.MaxSlots
 			}
-			if err == nil && (g.Slot < 0 || g.Slot > max(2, g.Info.SlotLimit-1) || g.Fence <= 0 || g.Token != "t" || !sane(g.Info)) {
+			if err == nil && (g.Slot < 0 || g.Slot > max(2, g.Info.SlotLimit-1) || g.Fence <= 0 || g.Token != "t" ||
+				!sane(g.Info)) {
 				t.Errorf("%v: %+v", a, g)
 			}
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && (no.ExpiresIn < 0 || no.HeldFor < 0 || !sane(no.Info) || no.PausedBy != (dlock.Origin{}) && no.PausedBy.Validate() != nil) {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok &&
+				(no.ExpiresIn < 0 || no.HeldFor < 0 || !sane(no.Info) ||
+					no.PausedBy != (dlock.Origin{}) && no.PausedBy.Validate() != nil) {
 				t.Errorf("%v: %+v", a, no)
 			}
 			results := make([]dlock.Result, 3)
@@ -109,10 +120,12 @@ func FuzzAnswers(f *testing.F) {
 			if released.failure == nil && len(a) != 4 {
 				t.Errorf("%v: %v", a, results)
 			}
-			for _, a := range [][]any{a, {words}, {words, x, y}, {words + " " + words, x, y}, {"1 0 0 revoked 5 7 error " + words, x, y}, {"1 5 7 0 5 7 1 " + x + " " + y}} {
+			for _, a := range [][]any{a, {words}, {words, x, y}, {words + " " + words, x, y},
+				{"1 0 0 revoked 5 7 error " + words, x, y}, {"1 5 7 0 5 7 1 " + x + " " + y}} {
 				if err := parseExtend(a, []int{0, 1, 2}, results); err == nil {
 					for _, r := range results {
-						if r.RevokedBy != nil && (r.Outcome != dlock.GrantLost || r.RevokedBy.Validate() != nil) || r.Err != nil && r.Outcome != dlock.GrantUnknown || !sane(r.Info) {
+						if r.RevokedBy != nil && (r.Outcome != dlock.GrantLost || r.RevokedBy.Validate() != nil) ||
+							r.Err != nil && r.Outcome != dlock.GrantUnknown || !sane(r.Info) {
 							t.Errorf("%v: %+v", a, r)
 						}
 					}
@@ -121,7 +134,8 @@ func FuzzAnswers(f *testing.F) {
 			if o, err := parseControlState("a", a); err == nil {
 				if len(a) != 10 || o.Name != "a" || o.Version < 0 ||
 					o.Pause != nil && (o.Pause.For <= 0 || o.Pause.Validate() != nil) ||
-					o.Limit != nil && (o.Limit.Slots < 0 || o.Limit.Slots > dlock.MaxSlots || o.Limit.Validate() != nil) ||
+					o.Limit != nil && (o.Limit.Slots < 0 || o.Limit.Slots > dlock.MaxSlots ||
+						o.Limit.Validate() != nil) ||
 					o.Trigger != nil && (o.Trigger.Ago < 0 || o.Trigger.Validate() != nil) {
 					t.Errorf("%v: %+v", a, o)
 				}

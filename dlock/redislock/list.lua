@@ -1,4 +1,5 @@
--- List: who holds what, as far as the index knows: after its loss, leases come back with the next acquires.
+-- List: the leases, as far as the index has them: after its loss they reappear with the next
+-- acquires.
 --
 -- KEYS[1] index   ARGV[1] base   ARGV[2] slots, 0: mutex
 --

@@ -53,7 +53,8 @@ func child(addr string) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	fmt.Println("ended", time.Now().UnixNano(), errors.Is(lease.Err(), dlock.ErrLost), errors.Is(lease.Release(context.Background()), dlock.ErrLost))
+	fmt.Println("ended", time.Now().UnixNano(), errors.Is(lease.Err(), dlock.ErrLost),
+		errors.Is(lease.Release(context.Background()), dlock.ErrLost))
 	os.Exit(0)
 }
 

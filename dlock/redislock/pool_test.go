@@ -84,14 +84,17 @@ func TestIdleConnectionsThatNATForgets(t *testing.T) {
 // part in what is pushed to them.
 func TestOwnPool(t *testing.T) {
 	t.Parallel()
-	for callers, want := range map[time.Duration]time.Duration{0: redislock.MaxIdleTime, -1: redislock.MaxIdleTime, time.Hour: redislock.MaxIdleTime, time.Second: time.Second} {
+	for callers, want := range map[time.Duration]time.Duration{0: redislock.MaxIdleTime, -1: redislock.MaxIdleTime,
+		time.Hour: redislock.MaxIdleTime, time.Second: time.Second} {
 		theirs := push.NewProcessor()
-		client := redis.NewClient(&redis.Options{Addr: "localhost:1", ConnMaxIdleTime: callers, ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
+		client := redis.NewClient(&redis.Options{Addr: "localhost:1", ConnMaxIdleTime: callers,
+			ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
 		processed := redis.NewClient(&redis.Options{Addr: "localhost:1", PushNotificationProcessor: theirs})
 		for _, c := range []*redis.Client{client, processed} {
 			own := redislock.OwnPool(c, 3).(*redis.Client)
 			o := own.Options()
-			if o.ClientSideCache != nil || o.ClientSideCacheConfig != nil || o.PushNotificationProcessor == push.NotificationProcessor(theirs) {
+			if o.ClientSideCache != nil || o.ClientSideCacheConfig != nil ||
+				o.PushNotificationProcessor == push.NotificationProcessor(theirs) {
 				t.Errorf("the own pool has the caller's %+v", o)
 			}
 			if c == client && o.ConnMaxIdleTime != want {
@@ -100,10 +103,12 @@ func TestOwnPool(t *testing.T) {
 			own.Close()
 			c.Close()
 		}
-		cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"localhost:1"}, ConnMaxIdleTime: callers, PushNotificationProcessor: theirs})
+		cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"localhost:1"},
+			ConnMaxIdleTime: callers, PushNotificationProcessor: theirs})
 		own := redislock.OwnPool(cluster, 3).(*redis.ClusterClient)
 		if o := own.Options(); o.ConnMaxIdleTime != want || o.PushNotificationProcessor != nil {
-			t.Errorf("Cluster: idle for %v, of %v: want %v; %v", o.ConnMaxIdleTime, callers, want, o.PushNotificationProcessor)
+			t.Errorf("Cluster: idle for %v, of %v: want %v; %v", o.ConnMaxIdleTime, callers, want,
+				o.PushNotificationProcessor)
 		}
 		own.Close()
 		cluster.Close()
@@ -141,7 +146,8 @@ func TestHandshakesThatHang(t *testing.T) {
 			go func() { _, _ = io.Copy(conn, onward); conn.Close() }()
 		}
 	}()
-	client := redis.NewClient(&redis.Options{Addr: way.Addr().String(), Password: canary, TLSConfig: server.TLSConfig(), DialTimeout: 30 * time.Second})
+	client := redis.NewClient(&redis.Options{Addr: way.Addr().String(), Password: canary, TLSConfig: server.TLSConfig(),
+		DialTimeout: 30 * time.Second})
 	defer client.Close()
 	store := open(t, client, redislock.Options{PoolSize: 2})
 	call := func() error {

@@ -18,41 +18,44 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// DefaultQuarantineTTL is the longest lease accepted unless Options say otherwise, and how long a server that
-// restarted grants nothing.
+// DefaultQuarantineTTL is the default of Options.QuarantineTTL.
 const DefaultQuarantineTTL = 30 * time.Second
 
 const (
-	// idle is how long an unused name that has ticks or overrides is remembered: longer than a month, so that a monthly timer which missed a tick is
-	// known to have had one before.
+	// idle: an unused name with ticks or overrides is remembered for 40 days. Longer than a month,
+	// so that a monthly timer that missed a tick is known to have had one before.
 	idle = 40 * 24 * time.Hour
-	// brief is how long any other is, or up to a quarter of it less, because its end is not put off with every grant. (See Store.brief.)
+	// brief is how long any other unused name is remembered, or up to a quarter less, because not
+	// every grant extends it. See Store.brief.
 	brief = time.Hour
 )
 
-// Options are the settings of a Store. They must be the same on every host. The zero value is fine.
+// Options are the settings of a Store. They must be the same on every host. The zero value is
+// valid.
 type Options struct {
-	// Prefix stands before every key, to keep applications and environments on one server apart. Have none begin with another one: "shop:" with a
-	// name "eu:sync" is the same lock as "shop:eu:" with "sync". Default "".
+	// Prefix is prepended to every key; it keeps applications and environments on one server apart.
+	// No prefix should begin with another: "shop:" with the name "eu:sync" is the same lock as
+	// "shop:eu:" with "sync". Default "".
 	Prefix string
-	// Keys is the form of the keys. Default Auto.
+	// Keys is the form of the keys. Default KeysAuto.
 	Keys KeyForm
-	// QuarantineTTL is the longest TTL accepted, and how long a server that has restarted grants nothing.
-	// Default 30 s.
+	// QuarantineTTL is the longest accepted TTL, and how long a server grants nothing after a
+	// restart. Default 30 s.
 	QuarantineTTL time.Duration
-	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). A restart that loses data and a failover that loses
-	// the last writes are not seen then, and what others still hold is granted at once: each limit can be exceeded until their next heartbeat,
-	// a third of the TTL later, or for a TTL if that does not come through. The same goes for names whose slot of a Cluster
-	// is being moved. Default false.
+	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). A
+	// restart that loses data, and a failover that loses the last writes, are then not detected,
+	// and what others still hold is granted at once. Each limit can be exceeded until the old
+	// holders' next heartbeat, a third of the TTL later, or for a TTL if that heartbeat fails. The
+	// same applies to names whose Cluster slot is being moved. Default false.
 	NoQuarantine bool
-	// Embedded says that the server lives and dies with this process (miniredis), so that there is nothing to
-	// quarantine. It also lifts the bound on the TTL. Default false.
+	// Embedded says that the server lives and dies with this process (miniredis), so no quarantine
+	// is needed. It also removes the bound on the TTL. Default false.
 	Embedded bool
 	// PoolSize is the size of the store's own connection pool. Default 10.
 	PoolSize int
-	// SharedPool uses the connections of the client itself. Its own time-outs, retries and pool then decide whether
-	// heartbeats arrive in time: set ContextTimeoutEnabled, MaxRetries -1, DialerRetries 1 and, on a
-	// Cluster, DisableRoutingPolicies. Default false.
+	// SharedPool uses the client's own connections. The client's time-outs, retries and pool then
+	// decide whether heartbeats arrive in time: set ContextTimeoutEnabled, MaxRetries -1,
+	// DialerRetries 1 and, on a Cluster, DisableRoutingPolicies. Default false.
 	SharedPool bool
 }
 
@@ -60,21 +63,21 @@ type Options struct {
 type Store struct {
 	client     redis.UniversalClient
 	trips      *trips
-	own        bool     // client is our pool, to be closed
+	own        bool     // client is our pool; Close closes it
 	masters    *masters // nil without Sentinel
 	prefix     string
 	tagged     bool
 	quarantine time.Duration
-	blind      bool // restarts are not looked for
+	blind      bool // restarts are not detected
 	fault      error
 	acquires   atomic.Pointer[acquireArgs]
-	reloaded   atomic.Int64     // when failed last had the map of the nodes looked up, ns
+	reloaded   atomic.Int64     // when failed last reloaded the Cluster's map, ns
 	hostClock  func() time.Time // nil: time.Now
 }
 
-// New returns a store on the server, or servers, of client, which stays the caller's to close. It does not call
-// the server, so it works while that is down. Faults of the options are reported by Check, which
-// dlock.NewSession and timer.New call.
+// New returns a store on the server, or servers, of client. The caller keeps and closes the client.
+// New does not call the server, so it works while the server is down. Check reports faults of the
+// options; dlock.NewSession and timer.New call it.
 func New(client redis.UniversalClient, opts Options) *Store {
 	_, cluster := client.(*redis.ClusterClient)
 	s := &Store{
@@ -94,13 +97,16 @@ func New(client redis.UniversalClient, opts Options) *Store {
 		faults = append(faults, fmt.Errorf("redislock: Keys %d: use Auto, Plain or Tagged", opts.Keys))
 	}
 	if s.tagged && strings.HasPrefix(opts.Prefix, "}") {
-		faults = append(faults, fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the Cluster: choose another", opts.Prefix))
+		faults = append(faults,
+			fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the Cluster: choose another", opts.Prefix))
 	}
 	if cluster && opts.Keys == KeysPlain {
-		faults = append(faults, errors.New("redislock: Keys Plain on a Redis Cluster: its scripts need the keys of a name on one node, use Auto"))
+		faults = append(faults,
+			errors.New("redislock: Keys Plain on a Redis Cluster: its scripts need the keys of a name on one node, use Auto"))
 	}
 	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > dlock.MaxTTL {
-		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q, dlock.MaxTTL, DefaultQuarantineTTL))
+		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q,
+			dlock.MaxTTL, DefaultQuarantineTTL))
 	}
 	if err := rediskit.CheckPoolSize(opts.PoolSize); err != nil {
 		faults = append(faults, fmt.Errorf("redislock: %w", err))
@@ -124,7 +130,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	return s
 }
 
-// checkClient finds fault with a client that the store cannot stand on.
+// checkClient returns why the store cannot use a client.
 func checkClient(client redis.UniversalClient, shared bool) error {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -152,7 +158,7 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 	return errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient")
 }
 
-// Close closes the store's own connections, never those of the client it was made from.
+// Close closes the store's own connections, never those of the caller's client.
 func (s *Store) Close() error {
 	if s.masters != nil {
 		s.masters.close()
@@ -179,20 +185,22 @@ func (s *Store) MaxTTL() time.Duration {
 	return s.quarantine
 }
 
-// Shard implements dlock.Sharder: on a Cluster it is the address of the master that has the name, by the map that go-redis has.
+// Shard implements dlock.Sharder: on a Cluster it is the address of the name's master, from
+// go-redis' map of the nodes.
 func (s *Store) Shard(name string) string {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return ""
 	}
-	node, err := cluster.MasterForKey(noTime, s.state(name, true)) // where the braces are decides, which are the same for a semaphore
+	node, err := cluster.MasterForKey(noTime, s.state(name,
+		true)) // the part in braces decides, and is the same for a semaphore
 	if err != nil {
 		return "" // no map yet
 	}
 	return node.Options().Addr
 }
 
-// noTime is a context that has ended: what would have to ask a server fails at once.
+// noTime is a context that has ended: with it, a lookup that would call a server fails at once.
 var noTime = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -260,11 +268,12 @@ func (s *Store) check(req dlock.Request) error {
 	return s.checkKey(req.Name)
 }
 
-// reloadEvery is how often at most a process asks for the map of a Cluster while calls fail: a large Cluster has many processes, and the answer is long.
+// reloadEvery is the shortest interval at which a process reloads the map of a Cluster while calls
+// fail: a large Cluster has many processes, and the answer is long.
 const reloadEvery = time.Second
 
-// failed passes an error of the driver on, see refusal. On a Cluster it has the map of the nodes looked up again, because go-redis
-// goes on asking a dead master until its next periodic reload.
+// failed classifies an error of the driver. On a Cluster it also reloads the map of the nodes,
+// because go-redis otherwise calls a dead master until its next periodic reload.
 func (s *Store) failed(ctx context.Context, err error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok && s.own {
 		now, last := time.Now().UnixNano(), s.reloaded.Load()
@@ -276,10 +285,11 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	return classify(err, direct, s.tagged)
 }
 
-// brief is how long a name without ticks and overrides is remembered: also while a lease that nobody renews has not ended.
+// brief is how long a name without ticks and overrides is remembered. It outlasts every lease, even
+// one that is not renewed.
 func (s *Store) brief() time.Duration { return max(brief, 4*s.MaxTTL()) }
 
-// acquireArgs are what all attempts of a session have in common.
+// acquireArgs are the arguments that all attempts of a session share.
 type acquireArgs struct {
 	holder dlock.Holder
 	ttl    time.Duration
@@ -300,12 +310,13 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 	if s.blind {
 		quarantine = 0
 	}
-	args := []any{rediskit.Millis(quarantine), rediskit.Millis(idle), rediskit.Millis(s.brief()), dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), rediskit.Millis(req.TTL), holderJSON(req.Holder), epoch}
+	args := []any{rediskit.Millis(quarantine), rediskit.Millis(idle), rediskit.Millis(s.brief()),
+		dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), rediskit.Millis(req.TTL), holderJSON(req.Holder), epoch}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }
 
-// holderJSON is the part of a stored lease that tells a person who has it.
+// holderJSON is the part of a stored lease that tells people who holds it.
 func holderJSON(h dlock.Holder) string {
 	b, err := json.Marshal(struct {
 		Host string `json:"host"`

@@ -10,23 +10,25 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// This file tells what a server refuses to everybody until somebody mends it (dlock.ErrSetup) from what is wrong with the keys of one name
-// (dlock.ErrFault), and both from what passes by itself, which goes on as it came: no connection, no answer in time, READONLY, OOM, LOADING, BUSY,
+// This file distinguishes what a server refuses to every client until someone fixes it
+// (dlock.ErrSetup) from bad keys of one name (dlock.ErrFault), and both from what passes by itself,
+// which is returned unchanged: no connection, no answer in time, READONLY, OOM, LOADING, BUSY,
 // MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
 
-// classify finds out which of them an error is. The client is direct if it is a *redis.Client, which follows no redirection.
+// classify wraps an error accordingly. The client is direct if it is a *redis.Client, which follows
+// no redirection.
 func classify(err error, direct, tagged bool) error {
 	if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) {
 		return err
 	}
 	text := rediskit.Bare(err.Error())
 	if message, ok := strings.CutPrefix(text, "TICKSLOT "); ok {
-		// What the server said stands behind a tab, because a name may have anything else in it.
+		// The server's own error follows a tab, because names may contain any other character.
 		message, said, _ := strings.Cut(message, "\t")
 		said = rediskit.Bare(tail.ReplaceAllString(said, ""))
 		if message, ok := strings.CutPrefix(tail.ReplaceAllString(message, ""), "SETUP "); ok {
-			if strings.HasPrefix(said, "section (") { // only miniredis says so
-				message = "this is miniredis, which does not tell when it was started: set Options.Embedded in tests"
+			if strings.HasPrefix(said, "section (") { // the error of miniredis
+				message = "this is miniredis, which does not report when it was started: set Options.Embedded in tests"
 			}
 			if said != "" {
 				message += " (" + said + ")"
@@ -54,8 +56,8 @@ func classify(err error, direct, tagged bool) error {
 }
 
 var (
-	// moving is what a node says of a key that it has given away, or not been given yet.
+	// moving matches a node's errors for a key that it has given away, or has not been given yet.
 	moving = regexp.MustCompile(`^(ERR )?(TRYAGAIN|ASK |MOVED |CLUSTERDOWN|(Lua )?[Ss]cript attempted to access a non local key)`)
-	// tail is what they all put behind an error of a script.
+	// tail is what servers append to an error of a script.
 	tail = regexp.MustCompile(`(?s)\.?( script: [0-9a-f]{40}|\n| stack traceback:).*`)
 )

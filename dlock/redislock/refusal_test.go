@@ -22,7 +22,8 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 	errs := map[string]error{}
 	for kind, slots := range map[string]int{"mutex": 0, "semaphore": 3} {
 		g := dlock.Grant{Name: "a", Slots: slots, Token: "t"}
-		_, errs["acquire "+kind] = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+		_, errs["acquire "+kind] = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "t",
+			TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}})
 		results, err := store.Extend(ctx, time.Second, g)
 		errs["extend "+kind] = unknown(results, err)
 		results, err = store.Release(ctx, g)
@@ -52,19 +53,23 @@ func TestRefusedToEverybody(t *testing.T) {
 		which string // operations that cannot do without
 		says  string
 	}{
-		"no INFO":          {args: []string{"--rename-command", "INFO", ""}, which: "acquire", says: "scripts may not call INFO"},
-		"no TIME":          {args: []string{"--rename-command", "TIME", ""}, which: "acquire|extend|list|update", says: "TIME"},
-		"no scripts":       {args: []string{"--rename-command", "EVALSHA", ""}, which: all, says: "lacks a command"},
-		"no HMGET":         {args: []string{"--rename-command", "HMGET", ""}, which: "acquire|extend|update", says: "lacks a command"},
-		"no SET":           {args: []string{"--rename-command", "SET", ""}, which: "acquire", says: "lacks a command"},
-		"may not INFO":     {acl: []string{"-info"}, which: "acquire", says: "+info"},
-		"may not TIME":     {acl: []string{"-time"}, which: "acquire|extend|list|update", says: "ACL"},
-		"may not EVALSHA":  {acl: []string{"-evalsha"}, which: all, says: "ACL"},
-		"may not GET":      {acl: []string{"-get"}, which: "acquire|extend", says: "ACL"},
-		"may not HMGET":    {acl: []string{"-hmget"}, which: "acquire|extend|update", says: "ACL"},
-		"may not SET":      {acl: []string{"-set"}, which: "acquire", says: "ACL"},
-		"other keys only":  {acl: []string{"resetkeys", "~other:*"}, which: all, says: "ACL"},
-		"wrong password":   {opts: redis.Options{Username: app, Password: "wrong"}, which: all, says: "check user, password"},
+		"no INFO": {args: []string{"--rename-command", "INFO", ""}, which: "acquire",
+			says: "scripts may not call INFO"},
+		"no TIME": {args: []string{"--rename-command", "TIME", ""}, which: "acquire|extend|list|update",
+			says: "TIME"},
+		"no scripts": {args: []string{"--rename-command", "EVALSHA", ""}, which: all, says: "lacks a command"},
+		"no HMGET": {args: []string{"--rename-command", "HMGET", ""}, which: "acquire|extend|update",
+			says: "lacks a command"},
+		"no SET":          {args: []string{"--rename-command", "SET", ""}, which: "acquire", says: "lacks a command"},
+		"may not INFO":    {acl: []string{"-info"}, which: "acquire", says: "+info"},
+		"may not TIME":    {acl: []string{"-time"}, which: "acquire|extend|list|update", says: "ACL"},
+		"may not EVALSHA": {acl: []string{"-evalsha"}, which: all, says: "ACL"},
+		"may not GET":     {acl: []string{"-get"}, which: "acquire|extend", says: "ACL"},
+		"may not HMGET":   {acl: []string{"-hmget"}, which: "acquire|extend|update", says: "ACL"},
+		"may not SET":     {acl: []string{"-set"}, which: "acquire", says: "ACL"},
+		"other keys only": {acl: []string{"resetkeys", "~other:*"}, which: all, says: "ACL"},
+		"wrong password": {opts: redis.Options{Username: app, Password: "wrong"}, which: all,
+			says: "check user, password"},
 		"no password":      {opts: redis.Options{Username: " "}, which: all, says: "check user, password"},
 		"no such database": {opts: redis.Options{Password: canary, DB: 99}, which: all, says: "change the client's DB"},
 	} {
@@ -100,7 +105,8 @@ func TestRefusedToEverybody(t *testing.T) {
 						t.Errorf("%s, %s: %v, want that the store is not set up right", form, op, err)
 					case err != nil && strings.HasPrefix(op, "acquire") && !strings.Contains(err.Error(), c.says):
 						t.Errorf("%s, %s: %v, want %q in it", form, op, err, c.says)
-					case err != nil && (strings.Contains(err.Error(), "Embedded") || strings.Contains(err.Error(), canary)):
+					case err != nil && (strings.Contains(err.Error(), "Embedded") ||
+						strings.Contains(err.Error(), canary)):
 						t.Errorf("%s, %s: %v", form, op, err)
 					}
 				}
@@ -132,7 +138,8 @@ func TestWhatPassesByItself(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		_, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint(says), Slots: 2, Token: "t", TTL: time.Second})
-		if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), says) {
+		if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) ||
+			errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want a failure of the store, with %s", err, says)
 		}
 	}
@@ -174,7 +181,8 @@ func TestWhatPassesByItself(t *testing.T) {
 // Fails when that is taken for a store that does not answer: every host would run every tick.
 func TestClusterClientOnAServerThatIsNone(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()}, Password: canary})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()},
+		Password: canary})
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	for op, err := range every(t.Context(), store) {

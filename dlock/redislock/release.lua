@@ -1,16 +1,18 @@
 -- Release: end leases, if their tokens still hold them.
 --
--- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are one, and behind them stand keys of the leases
+-- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are the same, and
+--         keys of the leases follow
 -- ARGV[1] brief, ms: see acquire.lua
--- ARGV[2…] of each lease: slot, '' for a mutex, -1 for whichever the token holds; token; 1 if the work ended well, else 0
+-- ARGV[2…] of each lease: slot ('' for a mutex, -1 for whichever the token holds); token; 1 if the
+--         work succeeded, else 0
 --
--- Returns {'', answer for each lease …}, an answer being two words, outcome (1: released; 0: lost) and slots as declared, or
--- error, and behind a line break what is wrong with this name
+-- Returns {'', answer for each lease …}. An answer is two words, outcome (1: released; 0: lost) and
+-- slots as declared, or error, a line break, and what is wrong with this name
 
 local call, sub = redis.call, string.sub
-local micros -- time as text, found out when first needed
+local micros -- time as text, determined when first needed
 
--- The state may be a new one, and every one has an end that has no overrides.
+-- HSET may have created the state; a state without overrides must have an expiry.
 local function note(state, ...)
   local added = redis.pcall('HSET', state, ...)
   if type(added) == 'table' then error(no_state(state, added.err), 0) end
@@ -34,7 +36,7 @@ local function release(state, slot, token, well)
   end
   local released = value and sub(value, 1, #mine) == mine
   if released then
-    call('DEL', key) -- first of all: a server without memory lets a script write only after that
+    call('DEL', key) -- first: a server that is out of memory permits writes only after that
     if not mutex then
       call('ZADD', base .. 'index', 'XX', slot, slot)
       call('ZREM', base .. 'tokens', token)

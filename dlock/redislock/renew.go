@@ -12,20 +12,22 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Extend and Release are for many leases at once, whose names may be on different nodes of a Cluster.
+// Extend and Release handle many leases at once, whose names may be on different nodes of a
+// Cluster.
 
-// A batch is a call and whose leases it is for.
+// A batch is a call and the indexes of its leases.
 type batch struct {
 	call
 	of []int
 }
 
-// Extend implements dlock.DistributedLock. It waits for no other call to share a round trip with.
+// Extend implements dlock.DistributedLock. It does not wait to share a round trip.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
-	batches, err := s.batches(grants, extendScript, []any{rediskit.Millis(ttl), rediskit.Millis(idle), rediskit.Millis(s.brief())}, func(run []int) []any {
+	batches, err := s.batches(grants, extendScript, []any{rediskit.Millis(ttl), rediskit.Millis(idle),
+		rediskit.Millis(s.brief())}, func(run []int) []any {
 		var words strings.Builder
 		words.Grow(32 * len(run)) // tokens of a Session have 26 bytes
 		for _, of := range run {
@@ -61,7 +63,7 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	}
 	if len(batches) == 1 {
 		b := batches[0]
-		c := b.call // which is left behind if ctx ends first
+		c := b.call // a copy, because do may still write to it after ctx ended
 		if b.failure = s.trips.do(ctx, &c); b.failure == nil {
 			b.answer = c.answer
 		}
@@ -74,7 +76,7 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	return s.results(ctx, batches, len(grants), parseRelease)
 }
 
-// slotArg is the number of a slot, or nothing for a mutex.
+// slotArg is the number of a slot, or "" for a mutex.
 func slotArg(g *dlock.Grant) string {
 	if g.Slots == 0 {
 		return ""
@@ -82,8 +84,10 @@ func slotArg(g *dlock.Grant) string {
 	return strconv.Itoa(g.Slot)
 }
 
-// batches divides the grants into runs of a script: of so many leases at most, and where the keys have to be on one node, of one name.
-func (s *Store) batches(grants []dlock.Grant, script *script, common []any, items func(run []int) []any) ([]*batch, error) {
+// batches divides the grants into runs of a script: at most scriptItems leases each, and of a
+// single name if the keys must be on one node.
+func (s *Store) batches(grants []dlock.Grant, script *script, common []any, items func(run []int) []any) ([]*batch,
+	error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
@@ -113,7 +117,7 @@ func (s *Store) batches(grants []dlock.Grant, script *script, common []any, item
 	return batches, nil
 }
 
-// states are the keys of the states of a run's names.
+// states returns the keys of the states of a run's names.
 func (s *Store) states(grants []dlock.Grant, run []int) []string {
 	keys := make([]string, len(run))
 	for i, of := range run {
@@ -122,9 +126,9 @@ func (s *Store) states(grants []dlock.Grant, run []int) []string {
 	return keys
 }
 
-// leases are the keys of a run's leases, which are all of one name, and of its index or tokens. While a Cluster
-// moves a slot, a node answers TRYAGAIN if it has some of the declared keys only; of the others it would say that
-// they are not there, and a lease would seem lost.
+// leases returns the keys of a run's leases, which all belong to one name, and of its index or
+// tokens. While a Cluster moves a slot, a node that has only some of the declared keys answers
+// TRYAGAIN. Undeclared keys would look missing there, and a lease would seem lost.
 func (s *Store) leases(grants []dlock.Grant, run []int) []string {
 	k := s.keys(grants[run[0]].Name, grants[run[0]].Slots == 0)
 	keys := make([]string, 0, len(run)+1)
@@ -149,8 +153,9 @@ func (s *Store) runBatches(ctx context.Context, batches []*batch) {
 	runAll(ctx, s.client, calls)
 }
 
-// results puts what is parsed from the answers in the order of the grants.
-func (s *Store) results(ctx context.Context, batches []*batch, grants int, parse func(answer []any, of []int, results []dlock.Result) error) ([]dlock.Result, error) {
+// results parses the answers and returns the results in the order of the grants.
+func (s *Store) results(ctx context.Context, batches []*batch, grants int,
+	parse func(answer []any, of []int, results []dlock.Result) error) ([]dlock.Result, error) {
 	results := make([]dlock.Result, grants)
 	failures := 0
 	var failure error

@@ -23,7 +23,8 @@ func TestAllocationsOfARenewal(t *testing.T) {
 	grants := make([]dlock.Grant, redislock.ScriptItems)
 	for i := range grants {
 		var err error
-		if grants[i], err = store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("job-", i), Slots: 5, Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", TTL: time.Second}); err != nil {
+		if grants[i], err = store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("job-", i), Slots: 5,
+			Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", TTL: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +37,8 @@ func TestAllocationsOfARenewal(t *testing.T) {
 	}
 	half, all := allocs(grants[:len(grants)/2]), allocs(grants)
 	if each := (all - half) / float64(len(grants)-len(grants)/2); each != 2 {
-		t.Errorf("%v allocations for %d leases and %v for %d: %v for each more, want 2", all, len(grants), half, len(grants)/2, each)
+		t.Errorf("%v allocations for %d leases and %v for %d: %v for each more, want 2", all, len(grants), half,
+			len(grants)/2, each)
 	}
 }
 
@@ -67,7 +69,8 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []dlock.GrantOutcome{dlock.GrantLost, dlock.GrantOK, dlock.GrantOK, dlock.GrantLost, dlock.GrantOK, dlock.GrantOK} {
+	for i, want := range []dlock.GrantOutcome{dlock.GrantLost, dlock.GrantOK, dlock.GrantOK, dlock.GrantLost,
+		dlock.GrantOK, dlock.GrantOK} {
 		if results[i].Outcome != want {
 			t.Errorf("lease %d: %v, want %v", i, results[i], want)
 		}
@@ -100,7 +103,8 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range results {
-		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != dlock.GrantOK || left > time.Second {
+		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != dlock.GrantOK ||
+			left > time.Second {
 			t.Errorf("%s: %+v, and it ends in %v", grants[i].Name, r, left)
 		}
 	}

@@ -33,7 +33,8 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	random, nearest := client(redis.ClusterOptions{RouteRandomly: true}), client(redis.ClusterOptions{RouteByLatency: true})
+	random, nearest := client(redis.ClusterOptions{RouteRandomly: true}),
+		client(redis.ClusterOptions{RouteByLatency: true})
 	var stores []dlock.DistributedLock
 	for _, c := range []*redis.ClusterClient{random, nearest} {
 		for _, shared := range []bool{false, true} {
@@ -75,7 +76,8 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	}
 	const scripts = "(?:eval|evalsha|eval_ro|evalsha_ro)"
 	if calls(master, scripts) < 100 || calls(replica, "get") == 0 {
-		t.Errorf("%d scripts on the master, %d reads on the replica: nothing to see here", calls(master, scripts), calls(replica, "get"))
+		t.Errorf("%d scripts on the master, %d reads on the replica: nothing to see here", calls(master, scripts),
+			calls(replica, "get"))
 	}
 	if n := calls(replica, scripts); n > 0 {
 		t.Errorf("%d scripts were sent to the replica", n)

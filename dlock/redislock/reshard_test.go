@@ -99,12 +99,14 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	if err != nil {
 		fatal("%v", err)
 	}
-	suffix := map[string]string{"state": ":slot:state", "index": ":slot:index", "tokens": ":slot:tokens", "lease": ":slot:0"}[first]
+	suffix := map[string]string{"state": ":slot:state", "index": ":slot:index", "tokens": ":slot:tokens",
+		"lease": ":slot:0"}[first]
 	if mutex {
 		suffix = map[string]string{"state": ":slot:mutex", "lease": "}"}[first]
 	}
 	slices.SortFunc(keys, func(a, b string) int {
-		return map[bool]int{true: -1}[strings.HasSuffix(a, suffix)] - map[bool]int{true: -1}[strings.HasSuffix(b, suffix)]
+		return map[bool]int{true: -1}[strings.HasSuffix(a, suffix)] - map[bool]int{true: -1}[strings.HasSuffix(b,
+			suffix)]
 	})
 	began := time.Now()
 	for i, key := range keys {
@@ -123,7 +125,8 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	}
 	if !lease.Valid() {
 		if halfway > quarantineTTL/2 {
-			t.Logf("%s, %s first: its keys were half-way for %v, longer than the lease could bear: %v", kind, first, halfway, lease.Err())
+			t.Logf("%s, %s first: its keys were half-way for %v, longer than the lease could bear: %v", kind, first,
+				halfway, lease.Err())
 			return
 		}
 		t.Errorf("%s, %s first: the lease was lost: %v", kind, first, lease.Err())

@@ -36,7 +36,8 @@ func TestServerNameIsLookedUpAgain(t *testing.T) {
 
 	for range 3 {
 		_, err := session.Mutex("a").TryAcquire(ctx)
-		if _, ok := errors.AsType[*dlock.StoreError](err); !ok || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "no such host") {
+		if _, ok := errors.AsType[*dlock.StoreError](err); !ok || errors.Is(err, dlock.ErrNotAcquired) ||
+			!strings.Contains(err.Error(), "no such host") {
 			t.Errorf("the name is not known: %v, want an error of the store that says so", err)
 		}
 	}
@@ -93,7 +94,8 @@ func (r *resolver) dial(ctx context.Context, network, name string) (net.Conn, er
 	addr := r.names[name]
 	r.mu.Unlock()
 	if addr == "" {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: name,
+			IsNotFound: true}}
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, network, addr)

@@ -1,6 +1,7 @@
--- Revoke: mark a lease, right behind its token, so that extend.lua finds it. Everything else stays as it is, also its end.
+-- Revoke: mark a lease, right behind its token, so that extend.lua finds it. Everything else stays
+-- as it is, including its expiry.
 --
--- KEYS[1] state: only tells a Cluster the node
+-- KEYS[1] state: only determines the node of a Cluster
 -- ARGV[1] key of the slot   ARGV[2] fence   ARGV[3] origin (JSON)
 --
 -- Returns 1, or 0 if the lease with that fence is not held
@@ -12,8 +13,8 @@ if type(value) == 'table' then
 end
 local head, rest = string.match(value or '', '^({"token":"[^"]*")(,".*)$')
 if not head then return 0 end
-local revoked = string.sub(rest, 1, 11) == ',"revoked":' -- who was first is told
--- No text of an origin has a quote in it that is not escaped: see extend.lua.
+local revoked = string.sub(rest, 1, 11) == ',"revoked":' -- the first revocation is the one reported
+-- Quotes in the texts of an origin are escaped: see extend.lua.
 local from = revoked and string.find(rest, ',"fence":', 12, true) or 1
 if string.match(rest, '^,"fence":(%d+)', from) ~= ARGV[2] then return 0 end
 if revoked then return 1 end

@@ -142,7 +142,8 @@ func TestRevokedWhileStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("released <nil>")
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next", TTL: time.Second}); err != nil {
+	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next",
+		TTL: time.Second}); err != nil {
 		t.Error(err)
 	}
 	if err := cmd.Wait(); err != nil {

@@ -41,7 +41,8 @@ func TestLoadDividesOnACluster(t *testing.T) {
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		var grants []dlock.Grant
 		for i := range 30 {
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake", TTL: time.Second})
+			g, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake",
+				TTL: time.Second})
 			if err == nil {
 				grants = append(grants, g)
 			}
@@ -69,7 +70,8 @@ func TestLoadDividesOnACluster(t *testing.T) {
 	for i := range names {
 		tick := dlock.Tick{At: time.Now().Truncate(time.Second), Max: 1}
 		for host := range hosts {
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: name(i), Slots: 3, Token: fmt.Sprintf("t%d-%d", i, host), TTL: quarantineTTL, Tick: &tick})
+			g, err := store.TryAcquire(ctx, dlock.Request{Name: name(i), Slots: 3,
+				Token: fmt.Sprintf("t%d-%d", i, host), TTL: quarantineTTL, Tick: &tick})
 			if err == nil {
 				grants = append(grants, g)
 			} else if host == 0 {

@@ -10,15 +10,16 @@ import (
 //go:embed *.lua parts/*.lua
 var luaFiles embed.FS
 
-// script sends only the digest of a script; a server that does not know it (a new one, or after
-// SCRIPT FLUSH) is sent the source.
+// script sends only the digest of a script. A server that does not know it (a new one, or after
+// SCRIPT FLUSH) is then sent the source.
 type script struct {
 	*redis.Script
 	source string
 }
 
-// newScript puts a script together: Lua in Redis cannot include, and what several scripts need stands
-// once, in parts. Each has only those that it uses, because Redis makes their functions with each call.
+// newScript assembles a script: Lua in Redis cannot include files, so code that several scripts
+// share is in parts. Each script has only the parts that it uses, because Redis creates their
+// functions on every call.
 func newScript(name string, parts ...string) *script {
 	var source strings.Builder
 	for _, part := range append(parts, name) {

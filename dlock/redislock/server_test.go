@@ -23,7 +23,8 @@ func cycle(t *testing.T, store *redislock.Store) {
 	awake(t, store)
 	ctx := context.Background()
 	for _, slots := range []int{0, 3} {
-		req := dlock.Request{Name: fmt.Sprint("timer:cycle", slots), Slots: slots, Holder: dlock.NewHolder(), Token: "a", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}}
+		req := dlock.Request{Name: fmt.Sprint("timer:cycle", slots), Slots: slots, Holder: dlock.NewHolder(),
+			Token: "a", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}}
 		g, err := store.TryAcquire(ctx, req)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +39,8 @@ func cycle(t *testing.T, store *redislock.Store) {
 		if list, err := store.List(ctx, req.Name, slots); err != nil || len(list) != 1 {
 			t.Error(list, err)
 		}
-		if err := store.Update(ctx, req.Name, dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"}, Slots: 2}}); err != nil {
+		if err := store.Update(ctx, req.Name, dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"},
+			Slots: 2}}); err != nil {
 			t.Error(err)
 		}
 		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, dlock.Origin{By: "ann"}); (err == nil) != (slots > 0) {
@@ -69,8 +71,10 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	for _, keys := range []redislock.KeyForm{redislock.KeysPlain, redislock.KeysTagged} {
 		cycle(t, open(t, client, redislock.Options{Prefix: fmt.Sprintf("shop:%d:", keys), Keys: keys}))
 	}
-	for _, forbidden := range [][]any{{"FLUSHALL"}, {"KEYS", "*"}, {"GET", "other"}, {"SET", "shopping", "1"}, {"CONFIG", "GET", "*"}, {"SCRIPT", "FLUSH"}, {"SHUTDOWN"}} {
-		if err := client.Do(context.Background(), forbidden...).Err(); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+	for _, forbidden := range [][]any{{"FLUSHALL"}, {"KEYS", "*"}, {"GET", "other"}, {"SET", "shopping", "1"},
+		{"CONFIG", "GET", "*"}, {"SCRIPT", "FLUSH"}, {"SHUTDOWN"}} {
+		if err := client.Do(context.Background(), forbidden...).Err(); err == nil ||
+			!strings.Contains(err.Error(), "NOPERM") {
 			t.Errorf("%v: %v", forbidden, err)
 		}
 	}
@@ -97,7 +101,8 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := all(server, client)
-		if err == nil || !strings.Contains(err.Error(), "ACL") && !strings.Contains(err.Error(), "grant +") || strings.Contains(err.Error(), canary) {
+		if err == nil || !strings.Contains(err.Error(), "ACL") && !strings.Contains(err.Error(), "grant +") ||
+			strings.Contains(err.Error(), canary) {
 			t.Errorf("without +%s: %v", command, err)
 		}
 		set("+" + command)
@@ -139,7 +144,8 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 	store := redislock.New(client, redislock.Options{Prefix: prefix, QuarantineTTL: quarantineTTL})
 	defer store.Close()
 	for _, slots := range []int{0, 3} {
-		req := dlock.Request{Name: "a", Slots: slots, Token: "a", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 2}}
+		req := dlock.Request{Name: "a", Slots: slots, Token: "a", TTL: time.Second,
+			Tick: &dlock.Tick{At: time.Now(), Max: 2}}
 		g, err := store.TryAcquire(ctx, req)
 		if err != nil {
 			return err
@@ -178,7 +184,8 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 		}
 	}
 	for token := range 10 { // so many slots that they are counted
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "nine", Slots: 9, Token: fmt.Sprint("t", token), TTL: time.Second})
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: "nine", Slots: 9, Token: fmt.Sprint("t", token),
+			TTL: time.Second})
 		if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
 			return err
 		}
@@ -207,7 +214,8 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 		store := open(t, client, redislock.Options{Keys: keys})
 		var refused int
 		for i := range 20 { // some names would be on this node
-			_, err := store.TryAcquire(context.Background(), dlock.Request{Name: fmt.Sprint("n", i), Slots: 3, Token: "t", TTL: time.Second})
+			_, err := store.TryAcquire(context.Background(), dlock.Request{Name: fmt.Sprint("n", i), Slots: 3,
+				Token: "t", TTL: time.Second})
 			if err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 				refused++
 			}
@@ -255,7 +263,8 @@ func TestCloseLeavesTheUsersClient(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr()})
 	defer client.Close()
 	for _, shared := range []bool{false, true} {
-		store := redislock.New(client, redislock.Options{Prefix: unique("close"), SharedPool: shared, QuarantineTTL: quarantineTTL})
+		store := redislock.New(client, redislock.Options{Prefix: unique("close"), SharedPool: shared,
+			QuarantineTTL: quarantineTTL})
 		cycle(t, store)
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -271,7 +280,8 @@ func TestCloseLeavesTheUsersClient(t *testing.T) {
 // Fails with SharedPool.
 func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr(), PoolSize: 1, MaxActiveConns: 1, PoolTimeout: 10 * time.Second})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr(), PoolSize: 1,
+		MaxActiveConns: 1, PoolTimeout: 10 * time.Second})
 	defer client.Close()
 	store := open(t, client, redislock.Options{Prefix: unique("drained")})
 	awake(t, store)

@@ -206,7 +206,8 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 	t.Logf("the old side held its leases for %v", time.Since(cut))
 	for {
 		_, err := here.Semaphore("a", slots).TryAcquire(context.Background())
-		if isReason(err, dlock.ReasonFull) && time.Since(cut) < 10*time.Second { // a lease lasts a little longer than it is trusted
+		if isReason(err, dlock.ReasonFull) &&
+			time.Since(cut) < 10*time.Second { // a lease lasts a little longer than it is trusted
 			time.Sleep(20 * time.Millisecond) // until the next try, bounded above
 			continue
 		}

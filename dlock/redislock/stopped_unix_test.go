@@ -71,6 +71,9 @@ func overridesWhileStopped(t *testing.T, kind string, addrs ...string) {
 		prefix := shop + rand.Text() + ":"
 		cmd := exec.Command(exe)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, kind, prefix, strings.Join(addrs, ",")))
-		return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return open(t, client, stoppedOptions(prefix)) }}, cmd
+		return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
+			return open(t, client,
+				stoppedOptions(prefix))
+		}}, cmd
 	}})
 }

@@ -153,7 +153,8 @@ func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 		p.promote()
 		second := untilGranted(t, b, dlock.Request{Name: "a", Token: "second", TTL: pairTTL})
 		if since := time.Since(sent); since < pairTTL {
-			t.Errorf("the prefix was known: %v; two valid leases, fences %d and %d, %v after the first was granted", known, first.Fence, second.Fence, since)
+			t.Errorf("the prefix was known: %v; two valid leases, fences %d and %d, %v after the first was granted",
+				known, first.Fence, second.Fence, since)
 		}
 	}
 }
@@ -217,7 +218,10 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: master.Addr(), Password: canary})
 			defer client.Close()
 			store := open(t, client, redislock.Options{Keys: keys})
-			request := func(name string) dlock.Request { return dlock.Request{Name: name, Token: name, TTL: quarantineTTL} }
+			request := func(name string) dlock.Request {
+				return dlock.Request{Name: name, Token: name,
+					TTL: quarantineTTL}
+			}
 			replid := func() string {
 				info := client.Info(t.Context(), "replication").Val()
 				_, info, _ = strings.Cut(info, "master_replid:")
@@ -226,14 +230,16 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 			untilGranted(t, store, request("a"))
 			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is told in seconds
 			before := replid()
-			replica := redistest.New(t, redistest.Options{Args: []string{"--replicaof", "127.0.0.1", fmt.Sprint(master.Port())}})
+			replica := redistest.New(t, redistest.Options{Args: []string{"--replicaof", "127.0.0.1",
+				fmt.Sprint(master.Port())}})
 			inSync(t, replica)
 			if replid() == before {
 				t.Fatal("the same replid: there is nothing to see here")
 			}
 			for _, name := range []string{"a", "b"} {
 				_, err := store.TryAcquire(t.Context(), request(name))
-				if waits := form == "tagged" && name == "a"; waits && !isReason(err, dlock.ReasonQuarantine) || !waits && err != nil {
+				if waits := form == "tagged" && name == "a"; waits && !isReason(err, dlock.ReasonQuarantine) ||
+					!waits && err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -254,10 +260,12 @@ func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 	defer client.Close()
 	store := open(t, client, redislock.Options{NoQuarantine: true})
 	cycle(t, store)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "long", Token: "t", TTL: 2 * quarantineTTL}); err == nil {
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "long", Token: "t",
+		TTL: 2 * quarantineTTL}); err == nil {
 		t.Error("a TTL beyond QuarantineTTL was accepted")
 	}
-	holder, other := newSession(t, store, quarantineTTL, quarantineTTL/3), newSession(t, store, quarantineTTL, quarantineTTL/3)
+	holder, other := newSession(t, store, quarantineTTL, quarantineTTL/3),
+		newSession(t, store, quarantineTTL, quarantineTTL/3)
 	for _, beats := range []bool{true, false} {
 		first, err := holder.Mutex("a").TryAcquire(t.Context())
 		if err != nil {
@@ -308,7 +316,8 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
-		saved := client.HGetAll(t.Context(), store.Key("a")+":slot:mutex").Val() // it comes back with its data, and another run
+		saved := client.HGetAll(t.Context(),
+			store.Key("a")+":slot:mutex").Val() // it comes back with its data, and another run
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +351,8 @@ func TestTickFromTheFuture(t *testing.T) {
 	store, clock := clocked(t)
 	for slots := range 2 {
 		claim := func(token string, at time.Time) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Second, Tick: &dlock.Tick{At: at, Max: 1}})
+			return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Second,
+				Tick: &dlock.Tick{At: at, Max: 1}})
 		}
 		clock.Set(time.Hour)
 		g, err := claim("ahead", time.Now().Add(time.Hour))

@@ -17,33 +17,37 @@ import (
 )
 
 const (
-	// lanes is how many round trips for acquires and releases of a process are under way at once, if it is not a Cluster. Calls beyond that
-	// share them.
+	// lanes is how many round trips for acquires and releases a process has in flight at once,
+	// unless it is a Cluster. Further calls share them.
 	lanes = 4
-	// scriptItems is how many attempts or leases one run of a script is for: the server does nothing else for as long as it runs, a millisecond or
-	// two. What is more goes into further runs in the same pipeline. docs/scale.md has what others notice of it.
+	// scriptItems is how many attempts or leases one run of a script handles: a run blocks the
+	// server, at this size for a millisecond or two. The rest goes into further runs in the same
+	// pipeline. docs/scale.md shows what others notice of it.
 	scriptItems = 100
 )
 
-// trips lets calls that a process makes at the same time share round trips. As long as a lane is free a call goes at once and by itself, so a lone
-// caller loses nothing. Those that come while all are taken go together as soon as one is back: a call then waits for part of a round trip, as it
-// would for a connection, and saves the server and the process most of what a trip costs. Acquires that go together are one run of the
-// script, which asks the server once who it is.
+// trips lets calls that a process makes at the same time share round trips. While a lane is free, a
+// call is sent at once and alone, so a lone caller loses nothing. Calls that come while all lanes
+// are taken are sent together when one is back. A call then waits for part of a round trip, as it
+// would for a connection, and saves the server and the process most of the cost of one. Acquires
+// that are sent together are one run of the script, which identifies the server once.
 //
-// Nobody waits longer than until his own deadline: a caller who leaves does not know what became of his call, as after any lost reply.
+// A call waits at most until its own deadline. If it gives up, its outcome is unknown, as after any
+// lost reply.
 type trips struct {
 	client redis.UniversalClient
 	lanes  int
 	merge  bool // the keys of different names may be in one run of a script
 
-	timers sync.Pool // of *time.Timer, for those that wait
+	timers sync.Pool // of *time.Timer, for waiting calls
 
 	mu      sync.Mutex
-	taken   int     // lanes
-	waiting []*call // for the next lane
+	taken   int     // lanes in use
+	waiting []*call // calls for the next lane
 }
 
-// newTrips: on a Cluster every call goes by itself, because a pipeline comes back when the last of its nodes has answered, and one may be dead.
+// newTrips gives a Cluster unlimited lanes: every call is sent alone, because a pipeline returns
+// only when the last of its nodes has answered, and one of them may be dead.
 func newTrips(client redis.UniversalClient, pool int, merge bool) *trips {
 	t := &trips{client: client, lanes: lanes, merge: merge}
 	if _, ok := client.(*redis.ClusterClient); ok {
@@ -59,14 +63,14 @@ type call struct {
 	script *script
 	common []any    // arguments
 	keys   []string // one for each item
-	also   []string // further keys that the script touches, to be declared
+	also   []string // further keys to declare
 	items  []any    // their arguments
 
-	head    any   // of the answer
-	answer  []any // what there is to say about each item; until cut has been called, all that the script returned
-	failure error // or why there is no answer
+	head    any   // first value of the answer
+	answer  []any // one value per item; before cut, everything that the script returned
+	failure error // why there is no answer
 
-	ctx  context.Context // of who waits for a lane
+	ctx  context.Context // of the caller that waits for a lane
 	done chan struct{}   // closed when there is an answer, or a failure
 }
 
@@ -74,7 +78,7 @@ func (c *call) args() []any { return slices.Concat(c.common, c.items) }
 
 func (c *call) declared() []string { return slices.Concat(c.keys, c.also) }
 
-// cut takes the head off an answer that is to have one thing to say about each item.
+// cut splits the head from an answer that must have one value per item.
 func (c *call) cut() {
 	if c.failure == nil && len(c.answer) != 1+len(c.keys) {
 		c.failure = fmt.Errorf("%w: %d values for %d", errAnswer, len(c.answer), len(c.keys))
@@ -84,12 +88,13 @@ func (c *call) cut() {
 	}
 }
 
-// goesWith reports whether two calls can be one run of their script.
+// goesWith reports whether two calls can share a run of their script.
 func (c *call) goesWith(other *call) bool {
-	return c.script == other.script && len(c.keys)+len(other.keys) <= scriptItems && slices.Equal(c.common, other.common)
+	return c.script == other.script && len(c.keys)+len(other.keys) <= scriptItems &&
+		slices.Equal(c.common, other.common)
 }
 
-// do makes one call, and returns when it has its answer or ctx ends.
+// do makes one call and returns when it has its answer or ctx ends.
 func (t *trips) do(ctx context.Context, c *call) error {
 	t.mu.Lock()
 	if t.taken >= t.lanes {
@@ -113,8 +118,9 @@ func (t *trips) do(ctx context.Context, c *call) error {
 	return c.failure
 }
 
-// wait returns nil when done is closed, or why ctx ended before. The context of a Session's call tells what will end it: to wait for that takes a
-// timer which is used again, in place of a channel and a timer of its own.
+// wait returns nil when done is closed, or why ctx ended before. The context of a Session's call
+// tells what will end it: to wait for that takes a timer which is used again, in place of a channel
+// and a timer of its own.
 func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
 	bounded, ok := ctx.(interface {
 		Ends() (context.Context, time.Time)
@@ -148,7 +154,7 @@ func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// next hands a lane on to those that wait, or gives it back.
+// next passes a lane on to the waiting calls, or frees it.
 func (t *trips) next() []*call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,7 +166,7 @@ func (t *trips) next() []*call {
 	return calls
 }
 
-// drive goes up and down a lane for as long as somebody waits.
+// drive uses a lane for as long as calls wait.
 func (t *trips) drive(calls []*call) {
 	for ; calls != nil; calls = t.next() {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.ctx.Err() != nil })
@@ -168,17 +174,18 @@ func (t *trips) drive(calls []*call) {
 		for _, c := range calls {
 			close(c.done)
 		}
-		runtime.Gosched() // they may have a next call
+		runtime.Gosched() // lets the callers make their next call
 	}
 }
 
-// together makes the calls in one pipeline. It lasts as long as the most patient of them, and has the values of the first one's context.
+// together makes the calls in one pipeline. Its deadline is the latest of theirs, and its context
+// has the values of the first one.
 func (t *trips) together(calls []*call) {
 	if len(calls) == 0 {
 		return
 	}
 	var runs []*call
-	var members [][]*call // whose items a run is for, in their order
+	var members [][]*call // the calls of each run, in order
 	var last time.Time
 	for _, c := range calls {
 		end, ok := c.ctx.Deadline()
@@ -194,7 +201,8 @@ func (t *trips) together(calls []*call) {
 		}
 		if i < 0 {
 			runs = append(runs, &call{script: c.script, common: c.common, also: c.also,
-				keys: append(make([]string, 0, len(calls)), c.keys...), items: append(make([]any, 0, len(calls)*len(c.items)), c.items...)})
+				keys:  append(make([]string, 0, len(calls)), c.keys...),
+				items: append(make([]any, 0, len(calls)*len(c.items)), c.items...)})
 			members = append(members, []*call{c})
 			continue
 		}
@@ -215,8 +223,8 @@ func (t *trips) together(calls []*call) {
 	}
 }
 
-// runAll makes the calls in one pipeline; on a Cluster in one per node, side by side. If it were one for all nodes, go-redis would
-// throw away the answers of every node for the one that hangs.
+// runAll makes the calls in one pipeline, or on a Cluster in one per node, concurrently. With a
+// single pipeline, go-redis would discard the answers of every node because of one that hangs.
 func runAll(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -234,7 +242,7 @@ func runAll(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	}
 	var wg sync.WaitGroup
 	for _, calls := range nodes {
-		wg.Go(func() { pipeline(ctx, client, calls) }) // by the Cluster's client, which goes where a slot has moved
+		wg.Go(func() { pipeline(ctx, client, calls) }) // through the Cluster's client, which follows redirections
 	}
 	wg.Wait()
 }
@@ -245,7 +253,7 @@ func pipeline(ctx context.Context, client redis.UniversalClient, calls []*call) 
 		return
 	}
 	defer func() {
-		if p := recover(); p != nil { // a hook of the caller's client
+		if p := recover(); p != nil { // in a hook of the caller's client
 			for _, c := range calls {
 				c.answer, c.failure = nil, fmt.Errorf("redislock: the client panicked: %v", p)
 			}
@@ -277,4 +285,4 @@ func pipeline(ctx context.Context, client redis.UniversalClient, calls []*call) 
 	}
 }
 
-var errAnswer = errors.New("redislock: the server's answer makes no sense")
+var errAnswer = errors.New("redislock: unexpected answer from the server")

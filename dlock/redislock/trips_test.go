@@ -75,7 +75,8 @@ func newCrossing(t *testing.T, panics bool) *crossing {
 	t.Helper()
 	prefix := unique("trips")
 	_, direct := shared(t, prefix)
-	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr(),
+		ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
 	c := &crossing{t: t, gate: &gate{opened: make(chan struct{}), panics: panics}, direct: direct}
 	client.AddHook(c.gate)
@@ -131,7 +132,8 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	const n = 20
 	var grants []dlock.Grant
 	for i := range n {
-		g, err := c.direct.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("held", i), Slots: 3, Token: fmt.Sprint("held", i), TTL: time.Second})
+		g, err := c.direct.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("held", i), Slots: 3,
+			Token: fmt.Sprint("held", i), TTL: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +150,8 @@ func TestCallsShareRoundTrips(t *testing.T) {
 		}
 		c.calls.Go(func() {
 			r, err := c.store.Release(ctx, g)
-			if want := map[bool]dlock.GrantOutcome{false: dlock.GrantOK, true: dlock.GrantLost}[lost]; err != nil || r[0].Outcome != want {
+			if want := map[bool]dlock.GrantOutcome{false: dlock.GrantOK, true: dlock.GrantLost}[lost]; err != nil ||
+				r[0].Outcome != want {
 				t.Errorf("release %d: %v, %v; want %v", i, r, err, want)
 			}
 		})
@@ -156,7 +159,8 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	c.waiting(2 * n)
 	close(c.gate.opened)
 	c.calls.Wait()
-	if got := fmt.Sprint(c.gate.pipelines); got != fmt.Sprintf("[[%d] [%d %d]]", n, n, n) || c.gate.single != redislock.Lanes {
+	if got := fmt.Sprint(c.gate.pipelines); got != fmt.Sprintf("[[%d] [%d %d]]", n, n, n) ||
+		c.gate.single != redislock.Lanes {
 		t.Errorf("%d calls by themselves, and runs of scripts for %v; want %d, a heartbeat of %d, and two for %d together", c.gate.single, got, redislock.Lanes, n, n)
 	}
 	for i := range n {
@@ -202,7 +206,8 @@ func (e ending) Ends() (context.Context, time.Time) { return e.Context, time.Now
 func TestSessionWaitsForNoLane(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
-	session, err := dlock.NewSession(c.store, dlock.SessionOptions{TTL: quarantineTTL, StoreTimeout: 50 * time.Millisecond})
+	session, err := dlock.NewSession(c.store, dlock.SessionOptions{TTL: quarantineTTL,
+		StoreTimeout: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +280,8 @@ func TestHookThatPanics(t *testing.T) {
 	c.waiting(3)
 	close(c.gate.opened)
 	c.calls.Wait()
-	if _, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: "after", Token: "t", TTL: time.Second}); err != nil {
+	if _, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: "after", Token: "t",
+		TTL: time.Second}); err != nil {
 		t.Error(err)
 	}
 }

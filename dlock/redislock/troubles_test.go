@@ -51,7 +51,8 @@ func TestServerOutOfMemory(t *testing.T) {
 	}
 	limit("0")
 	for _, token := range []string{"c", "d"} { // both slots are free
-		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: token, TTL: quarantineTTL}); err != nil {
+		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: token,
+			TTL: quarantineTTL}); err != nil {
 			t.Errorf("acquire, when there is memory again: %v", err)
 		}
 	}
@@ -172,7 +173,8 @@ func TestClusterMovesASlot(t *testing.T) {
 	do(from, move...)
 	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked
 	// again.
-	if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err == nil && r[0].Outcome != dlock.GrantOK || err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
+	if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err == nil && r[0].Outcome != dlock.GrantOK ||
+		err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)
 	}
 	for _, node := range cluster.Nodes {
@@ -180,7 +182,8 @@ func TestClusterMovesASlot(t *testing.T) {
 	}
 	extend("moved")
 	var no *dlock.NotAcquiredError
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "b", TTL: quarantineTTL}); err != nil && !errors.As(err, &no) {
+	if _, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "b",
+		TTL: quarantineTTL}); err != nil && !errors.As(err, &no) {
 		t.Errorf("acquire, moved: %v", err)
 	}
 	if r, err := store.Release(context.WithoutCancel(ctx), granted); err != nil || r[0].Outcome != dlock.GrantOK {

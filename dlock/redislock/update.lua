@@ -1,8 +1,8 @@
 -- Update: change the overrides of a semaphore. A part that is '' stays as it is.
 --
--- KEYS[1] state   see acquire.lua. Of overrides it has: version, until (µs: the end of the pause, or of a limit of 0; it stays when that is over), pause (JSON),
---                 limit (-1: as requests declare), limit_order (JSON), trigger (JSON), at (µs: of the trigger). From the first update on
---                 it does not expire
+-- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause, or of a limit
+--         of 0; kept after it), pause (JSON), limit (-1: as requests declare), limit_order (JSON),
+--         trigger (JSON), at (µs: of the trigger). It does not expire after the first update
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
 -- ARGV[3] limit   ARGV[4] its origin
 -- ARGV[5] trigger
@@ -18,7 +18,7 @@ local known = redis.pcall('HMGET', state, 'version', 'until', 'limit')
 if known.err then
   return redis.error_reply(no_state(state, known.err))
 end
--- Hosts that use the other form of the keys would never hear of it.
+-- Hosts that use the other form of the keys would never see the change.
 local theirs = not redis.call('HGET', state, 'form') and redis.pcall('HGET', ARGV[6], 'form')
 if type(theirs) == 'table' and ARGV[7] == 'plain' then return theirs end -- see acquire.lua
 if type(theirs) == 'string' and theirs ~= ARGV[7] then
@@ -40,7 +40,7 @@ if ARGV[1] ~= '' then
   end
 end
 if ARGV[3] ~= '' then
-  if known[3] == '0' and ARGV[3] ~= '0' and paused < micros then -- what came due under a limit of 0 was not missed either
+  if known[3] == '0' and ARGV[3] ~= '0' and paused < micros then -- a tick that came due under a limit of 0 was not missed either
     change('until', int(micros))
     change('pause', ARGV[4])
   end
@@ -49,7 +49,7 @@ if ARGV[3] ~= '' then
 end
 if ARGV[5] ~= '' then
   change('trigger', ARGV[5])
-  change('at', version) -- no earlier than the last, though the clock may be
+  change('at', version) -- later than the last trigger even if the clock was set back
 end
 redis.call('HSET', state, unpack(changes))
 redis.call('PERSIST', state)

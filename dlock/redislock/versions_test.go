@@ -27,7 +27,8 @@ func TestTwoVersionsOfUs(t *testing.T) {
 		for _, tick := range []*dlock.Tick{nil, {At: time.Now().Add(time.Duration(slots) * time.Millisecond), Max: 2}} {
 			name := fmt.Sprint("orders", slots, tick != nil)
 			acquire := func(token string) (dlock.Grant, error) {
-				return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute, Tick: tick})
+				return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: token,
+					TTL: time.Minute, Tick: tick})
 			}
 			g, err := acquire("first")
 			if err != nil {
@@ -46,7 +47,8 @@ func TestTwoVersionsOfUs(t *testing.T) {
 			format(2)
 			for _, token := range []string{"first", "second"} {
 				_, err := acquire(token)
-				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "format 2") || !strings.Contains(err.Error(), "update") {
+				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "format 2") ||
+					!strings.Contains(err.Error(), "update") {
 					t.Errorf("%s, %s: %v: must be refused as a fault of this name, and say that this host is to be updated", name, token, err)
 				}
 			}

@@ -50,7 +50,8 @@ func TestRoundTrips(t *testing.T) {
 	for range 2 {
 		if l, err := warm.Semaphore("warm", 1).TryAcquire(ctx); err != nil {
 			t.Fatal(err)
-		} else if _, err := store.Extend(ctx, time.Second, dlock.Grant{Name: "warm", Slots: 1, Token: "none"}); err != nil {
+		} else if _, err := store.Extend(ctx, time.Second, dlock.Grant{Name: "warm", Slots: 1,
+			Token: "none"}); err != nil {
 			t.Fatal(err)
 		} else if err := l.Release(ctx); err != nil {
 			t.Fatal(err)
@@ -66,7 +67,8 @@ func TestRoundTrips(t *testing.T) {
 	for _, n := range []int{0, 1, 5, 500, 10_000} {
 		name := fmt.Sprintf("n%d", n)
 		request := func(token string) dlock.Request {
-			return dlock.Request{Name: name, Slots: n, Token: token, TTL: quarantineTTL, Tick: &dlock.Tick{At: time.Now(), Max: 20_000}}
+			return dlock.Request{Name: name, Slots: n, Token: token, TTL: quarantineTTL,
+				Tick: &dlock.Tick{At: time.Now(), Max: 20_000}}
 		}
 		var g dlock.Grant
 		var err error
@@ -78,7 +80,8 @@ func TestRoundTrips(t *testing.T) {
 		fill := direct.Pipeline() // the other slots are taken, without an acquire for each
 		for i := range n {
 			fill.SetNX(ctx, fmt.Sprintf("%s%s:slot:%d", prefix, name, i), `{"token":"other"}`, time.Minute)
-			fill.ZAddNX(ctx, prefix+name+":slot:index", redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: i})
+			fill.ZAddNX(ctx, prefix+name+":slot:index", redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()),
+				Member: i})
 		}
 		if _, err := fill.Exec(ctx); n > 0 && err != nil {
 			t.Fatal(err)
@@ -88,7 +91,8 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n > 0 {
-			change := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: (n + 1) / 2}, Pause: &dlock.Pause{Origin: ann}, Trigger: &ann}
+			change := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: (n + 1) / 2},
+				Pause: &dlock.Pause{Origin: ann}, Trigger: &ann}
 			count(name+" update", 1, func() { err = store.Update(ctx, name, change) })
 			if err != nil {
 				t.Error(err)
@@ -116,7 +120,8 @@ func TestRoundTrips(t *testing.T) {
 	// A thousand leases of many names: the session sends them in batches of 500.
 	session := newSession(t, store, quarantineTTL, 400*time.Millisecond)
 	for i := range 1000 {
-		if _, err := session.Semaphore(fmt.Sprintf("beat%d", i%40), 25).Acquire(ctx); err != nil { // also when a busy machine makes the store late
+		if _, err := session.Semaphore(fmt.Sprintf("beat%d", i%40),
+			25).Acquire(ctx); err != nil { // also when a busy machine makes the store late
 			t.Fatal(err)
 		}
 	}
@@ -182,7 +187,8 @@ func TestDriverRepeatsNothing(t *testing.T) {
 		proxy.Proxy.Reset()
 		err := <-answer
 		if n := proxy.Commands()["EVALSHA"]; n != 1 || err == nil {
-			t.Errorf("the reply of %s was lost, and the server saw it %d times (%v); want once, and an error", what, n, err)
+			t.Errorf("the reply of %s was lost, and the server saw it %d times (%v); want once, and an error", what, n,
+				err)
 		}
 	}
 }

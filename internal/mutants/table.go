@@ -97,7 +97,7 @@ var mutants = []mutant{
 	{
 		name: "driver retries on",
 		edits: []edit{{"internal/rediskit/pool.go",
-			"o.MaxRetries = -1   // a",
+			"o.MaxRetries = -1   // d",
 			"o.MaxRetries = 3 // a"}},
 		layer: redis("^TestDriverRepeatsNothing$"),
 		says:  "the server saw it",

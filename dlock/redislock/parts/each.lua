@@ -1,5 +1,7 @@
--- Calls work for each of n names, with its KEYS[i] and three arguments, the first of which is ARGV[from + 3], and returns {head, answer of each …}.
--- What is wrong with one is its own affair. But a replica has to say what it is itself, or the driver would keep the connection.
+-- Calls work for each of n names, with its KEYS[i] and three arguments, the first of which is
+-- ARGV[3 * i + from], and returns {head, answer of each …}. An error of one name concerns that name
+-- only. But READONLY must be the reply itself, or the driver would keep the connection to a
+-- replica.
 local function each(head, n, from, work)
   local answers = {head}
   for i = 1, n do
