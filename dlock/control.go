@@ -71,23 +71,25 @@ func (o Origin) Validate() error {
 
 // An Update is what Controller.Update changes. A part that is nil stays as it is.
 type Update struct {
-	Pause   *Pause
-	Limit   *Limit
-	Trigger *Origin // ask for one run now; the store notes the time
+	Pause      *Pause  // refuse the name for a while
+	Resume     *Origin // end the pause; nothing happens to a name that is not paused
+	Limit      *Limit  // grant so many slots, whatever requests declare
+	ResetLimit *Origin // let requests decide again
+	Trigger    *Origin // ask for one run now; the store notes the time
 }
 
 // A Pause makes the store refuse a name (ReasonPaused).
 type Pause struct {
 	Origin
-	For time.Duration // from now, by the store's clock. 0 or less: resume
+	For time.Duration // from now, by the store's clock; more than 0
 }
 
-// A Limit has a semaphore grant at most so many slots at once, whatever requests declare: also more than they declare. It changes nothing of how
-// often a tick may start, Tick.Max. Leases that go on
-// are not ended; no new one is granted until fewer than the limit are held.
+// A Limit makes a semaphore grant at most so many slots at once, whatever requests declare, even if that is more than they
+// declare. It does not change how often a tick may start (Tick.Max). Leases that are held are not ended; no new one is
+// granted until fewer than the limit are held.
 type Limit struct {
 	Origin
-	Slots int // 1 to MaxSlots. 0: nothing is granted (ReasonPaused). Less than 0: as requests declare
+	Slots int // 0 to MaxSlots. With 0 every request is refused (ReasonPaused)
 }
 
 // Validate reports every fault of the update. Stores call it first.
@@ -95,15 +97,27 @@ func (u Update) Validate() error {
 	var errs []error
 	if u.Pause != nil {
 		errs = append(errs, u.Pause.Origin.Validate())
-		if u.Pause.For > MaxPause {
-			errs = append(errs, fmt.Errorf("a pause of %v: at most %v", u.Pause.For, MaxPause))
+		if u.Pause.For <= 0 || u.Pause.For > MaxPause {
+			errs = append(errs, fmt.Errorf("a pause of %v: must be more than 0 and at most %v; Resume ends one", u.Pause.For, MaxPause))
 		}
+		if u.Resume != nil {
+			errs = append(errs, errors.New("both Pause and Resume: use one of them"))
+		}
+	}
+	if u.Resume != nil {
+		errs = append(errs, u.Resume.Validate())
 	}
 	if u.Limit != nil {
 		errs = append(errs, u.Limit.Origin.Validate())
-		if u.Limit.Slots > MaxSlots {
-			errs = append(errs, fmt.Errorf("a limit of %d slots: at most %d", u.Limit.Slots, MaxSlots))
+		if u.Limit.Slots < 0 || u.Limit.Slots > MaxSlots {
+			errs = append(errs, fmt.Errorf("a limit of %d slots: must be 0 to %d; ResetLimit takes it back", u.Limit.Slots, MaxSlots))
 		}
+		if u.ResetLimit != nil {
+			errs = append(errs, errors.New("both Limit and ResetLimit: use one of them"))
+		}
+	}
+	if u.ResetLimit != nil {
+		errs = append(errs, u.ResetLimit.Validate())
 	}
 	if u.Trigger != nil {
 		errs = append(errs, u.Trigger.Validate())

@@ -47,7 +47,7 @@ func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by d
 
 // Resume ends a pause. It does nothing to a timer that is not paused.
 func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.update(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by}})
+	return c.update(ctx, timer, dlock.Update{Resume: &by})
 }
 
 // SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing starts.
@@ -63,7 +63,7 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by
 
 // ResetMaxConcurrency has what the code says be in force again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.update(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: -1}})
+	return c.update(ctx, timer, dlock.Update{ResetLimit: &by})
 }
 
 // Trigger has one host, whichever is first, run the timer now: within a heartbeat. As Scheduler.Trigger, which runs it on this host, it obeys

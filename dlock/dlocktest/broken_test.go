@@ -589,7 +589,7 @@ var mutants = []struct {
 	}},
 	{"a pause has no end", []string{"control/a pause ends"}, func(m *mutant) {
 		m.changes(func(c *dlock.Update) {
-			if c.Pause != nil && c.Pause.For > 0 {
+			if c.Pause != nil {
 				c.Pause.For = dlock.MaxPause
 			}
 		})
@@ -603,9 +603,7 @@ var mutants = []struct {
 	}},
 	{"a pause cannot be taken back", []string{"control/a paused name", "control/read back"}, func(m *mutant) {
 		m.changes(func(c *dlock.Update) {
-			if c.Pause != nil && c.Pause.For <= 0 {
-				c.Pause = nil
-			}
+			c.Resume = nil
 		})
 	}},
 	{"a pause ends leases", []string{"control/a pause leaves"}, func(m *mutant) {
@@ -644,7 +642,7 @@ var mutants = []struct {
 	{"a limit of nothing is no limit", []string{"control/a limit of nothing", "control/read back", "missed/not under a limit"}, func(m *mutant) {
 		m.changes(func(c *dlock.Update) {
 			if c.Limit != nil && c.Limit.Slots == 0 {
-				c.Limit.Slots = -1
+				c.Limit, c.ResetLimit = nil, &c.Limit.Origin
 			}
 		})
 	}},
@@ -652,7 +650,7 @@ var mutants = []struct {
 		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 			results, err := m.Store.Release(ctx, grants...)
 			for _, g := range grants {
-				_ = m.Store.Update(ctx, g.Name, dlock.Update{Pause: &dlock.Pause{Origin: ann}, Limit: &dlock.Limit{Origin: ann, Slots: -1}})
+				_ = m.Store.Update(ctx, g.Name, dlock.Update{Resume: &ann, ResetLimit: &ann})
 			}
 			return results, err
 		}
@@ -776,7 +774,7 @@ var mutants = []struct {
 	{"a limit of nothing that was lifted is forgotten", []string{"missed/not under a limit"}, func(m *mutant) {
 		lifted := make(map[string]bool)
 		m.update = func(ctx context.Context, name string, change dlock.Update) error {
-			lifted[name] = change.Limit != nil && change.Limit.Slots != 0
+			lifted[name] = change.ResetLimit != nil || change.Limit != nil && change.Limit.Slots != 0
 			return m.Store.Update(ctx, name, change)
 		}
 		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -792,8 +790,8 @@ var mutants = []struct {
 	}},
 	{"a lifted limit of nothing ends a pause", []string{"missed/not under a limit"}, func(m *mutant) {
 		m.changes(func(c *dlock.Update) {
-			if c.Limit != nil && c.Limit.Slots < 0 {
-				c.Pause = &dlock.Pause{Origin: ann}
+			if c.ResetLimit != nil {
+				c.Pause, c.Resume = nil, &ann
 			}
 		})
 	}},
@@ -802,6 +800,8 @@ var mutants = []struct {
 		m.update = func(ctx context.Context, name string, change dlock.Update) error {
 			if l := change.Limit; l != nil {
 				limits[name] = l.Slots
+			} else if change.ResetLimit != nil {
+				limits[name] = 0
 			}
 			return m.Store.Update(ctx, name, change)
 		}
@@ -812,6 +812,8 @@ var mutants = []struct {
 		m.update = func(ctx context.Context, name string, change dlock.Update) error {
 			if l := change.Limit; l != nil {
 				limits[name] = l.Slots
+			} else if change.ResetLimit != nil {
+				limits[name] = 0
 			}
 			return m.Store.Update(ctx, name, change)
 		}
@@ -923,9 +925,14 @@ func (m *mutant) changes(spoil func(*dlock.Update)) {
 func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 	limits := make(map[string]int)
 	m.update = func(ctx context.Context, name string, change dlock.Update) error {
-		if l := change.Limit; l != nil && l.Slots != 0 && change.Validate() == nil {
-			limits[name] = max(0, l.Slots)
+		switch l := change.Limit; {
+		case change.Validate() != nil:
+		case l != nil && l.Slots != 0:
+			limits[name] = l.Slots
 			change.Limit = nil
+		case change.ResetLimit != nil:
+			limits[name] = 0
+			change.ResetLimit = nil
 		}
 		return m.Store.Update(ctx, name, change)
 	}

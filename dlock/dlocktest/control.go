@@ -67,8 +67,24 @@ func (h *host) pauseFor(name string, d time.Duration) {
 	h.update(name, dlock.Update{Pause: &dlock.Pause{Origin: ann, For: d}})
 }
 
+func (h *host) resume(name string) {
+	h.update(name, dlock.Update{Resume: &ann})
+}
+
+// limit sets a limit, or takes it back: requested.
 func (h *host) limit(name string, slots int) {
+	if slots == requested {
+		h.resetLimit(name)
+		return
+	}
 	h.update(name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}})
+}
+
+// requested stands for no limit override, in lists of limits.
+const requested = -1
+
+func (h *host) resetLimit(name string) {
+	h.update(name, dlock.Update{ResetLimit: &ann})
 }
 
 func (h *host) inspect(names ...string) []dlock.ControlState {
@@ -109,13 +125,13 @@ func paused(c *check) {
 	if no := b.mustRefuse(c.request("x", 1), dlock.ReasonPaused); no.ExpiresIn < time.Hour {
 		c.errorf("paused anew for 2 h: %v left", no.ExpiresIn)
 	}
-	b.pauseFor("x", 0)
+	b.resume("x")
 	g := a.mustAcquire(c.request("x", 1))
 	c.want("release", a.release(g.grant), dlock.GrantOK)
 	if c.h.Features.AtomicTick { // a tick that was refused is not spent
 		b.mustAcquire(c.tick("x", 1, thisSecond(), 1))
 	}
-	b.pauseFor("x", -time.Second) // resume what is not paused
+	b.resume("x") // which is not paused
 }
 
 func pauseEnds(c *check) {
@@ -169,7 +185,7 @@ func limitRaised(c *check) {
 	a.limit("x", 4)
 	g := a.mustAcquire(c.request("x", 1))
 	c.want("release", b.release(g.grant), dlock.GrantOK)
-	a.limit("x", -1)
+	a.resetLimit("x")
 	if no := a.mustRefuse(c.request("x", 1), dlock.ReasonFull); no.Info.SlotLimit != 0 {
 		c.errorf("a limit of %d is told, after it was taken back: must be 0", no.Info.SlotLimit)
 	}
@@ -219,8 +235,8 @@ func updatesTold(c *check) {
 	}
 	var last int64
 	for _, change := range []dlock.Update{
-		{}, {Pause: &dlock.Pause{Origin: ann, For: time.Minute}}, {Pause: &dlock.Pause{Origin: ann}},
-		{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Limit: &dlock.Limit{Origin: ann, Slots: -1}},
+		{}, {Pause: &dlock.Pause{Origin: ann, For: time.Minute}}, {Resume: &ann},
+		{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {ResetLimit: &ann},
 	} {
 		b.update("x", change)
 		refusal := b.try(c.request("x", 1))
@@ -268,11 +284,11 @@ func updatesRead(c *check) {
 		c.errorf("overrides %+v: must be a limit of 0 and nothing else", o)
 	}
 	// Each part is changed by itself.
-	b.update("all", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: -1}})
+	b.update("all", dlock.Update{ResetLimit: &ann})
 	if o := a.inspect("all")[0]; o.Limit != nil || o.Pause == nil || o.Trigger == nil {
 		c.errorf("after the limit was taken back: %+v", o)
 	}
-	b.update("all", dlock.Update{Pause: &dlock.Pause{Origin: ann}})
+	b.update("all", dlock.Update{Resume: &ann})
 	if o := a.inspect("all")[0]; o.Pause != nil || o.Trigger == nil {
 		c.errorf("after it was resumed: %+v", o)
 	}
@@ -335,6 +351,13 @@ func updatesChecked(c *check) {
 		{Pause: &dlock.Pause{Origin: ann, For: dlock.MaxPause + 1}},
 		{Limit: &dlock.Limit{Origin: ann, Slots: dlock.MaxSlots + 1}},
 		{Limit: &dlock.Limit{Slots: 1}},
+		{Limit: &dlock.Limit{Origin: ann, Slots: -1}},
+		{Pause: &dlock.Pause{Origin: ann}},
+		{Pause: &dlock.Pause{Origin: ann, For: -1}},
+		{Resume: &dlock.Origin{}},
+		{ResetLimit: &dlock.Origin{}},
+		{Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Resume: &ann},
+		{Limit: &dlock.Limit{Origin: ann, Slots: 1}, ResetLimit: &ann},
 		{Trigger: &dlock.Origin{By: "x", Note: "a\nb"}},
 		{Trigger: &dlock.Origin{By: strings.Repeat("x", dlock.MaxOriginLen+1)}},
 		{Trigger: &dlock.Origin{By: "\xff"}},
@@ -370,125 +393,4 @@ func tickHolder(c *check) {
 	if o := b.inspect("x")[0]; !o.LastTick.Equal(at) || o.ClaimedBy != second.Holder {
 		c.errorf("the last tick %v of %v: must be %v of %v", o.LastTick, o.ClaimedBy, at, second.Holder)
 	}
-}
-
-func (h *host) revoke(g dlock.Grant, by dlock.Origin) error {
-	ctx, cancel := callContext()
-	defer cancel()
-	return h.controller().Revoke(ctx, g.Name, g.Slot, g.Fence, by)
-}
-
-func revokeTold(c *check) {
-	a, b := c.host(), c.host()
-	grants := a.fill("x", 3)
-	mutex := a.mustAcquire(c.request("x", 0)).grant
-	if err := b.revoke(grants[1], ann); err != nil {
-		c.fatalf("revoke: %v", err)
-	}
-	for range 2 {
-		results := a.extend(c.long, grants[0], grants[1], mutex, grants[2])
-		c.want("extend", results, dlock.GrantOK, dlock.GrantLost, dlock.GrantOK, dlock.GrantOK)
-		if r := results[1].RevokedBy; r == nil || *r != ann {
-			c.errorf("revoked %+v: must be %+v", r, ann)
-		}
-		if results[0].RevokedBy != nil || results[3].RevokedBy != nil {
-			c.errorf("the others are told that they were revoked, too")
-		}
-	}
-	if err := b.revoke(grants[1], dlock.Origin{By: "bob"}); err != nil {
-		c.errorf("revoked a second time: %v", err)
-	}
-	if r := a.extend(c.long, grants[1])[0].RevokedBy; r == nil || *r != ann {
-		c.errorf("revoked %+v: must be who was first, %+v", r, ann)
-	}
-}
-
-// revokeKeepsSlot catches a revocation that lets another in while the holder may still be at work.
-func revokeKeepsSlot(c *check) {
-	a, b := c.host(), c.host()
-	g := a.mustAcquire(c.request("x", 1)).grant
-	if err := b.revoke(g, ann); err != nil {
-		c.fatalf("revoke: %v", err)
-	}
-	b.mustRefuse(c.request("x", 1), dlock.ReasonFull)
-	a.extend(c.long, g)
-	b.mustRefuse(c.request("x", 1), dlock.ReasonFull)
-	c.want("release by the holder", a.release(g), dlock.GrantOK)
-	next := b.mustAcquire(c.request("x", 1))
-	c.want("a second release", a.release(g), dlock.GrantLost)
-	results := b.extend(c.long, next.grant)
-	c.want("extend by the next holder", results, dlock.GrantOK)
-	if results[0].RevokedBy != nil {
-		c.errorf("the next holder is revoked, too")
-	}
-}
-
-// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it, or shorter. Also if its holder asks for it again,
-// because the reply was lost: he trusts what he is granted from then on, so it has to last for that long.
-func revokeEnds(c *check) {
-	for name, again := range map[string]bool{"x": false, "again": true} {
-		c.revokeEnds(name, again)
-	}
-}
-
-func (c *check) revokeEnds(name string, again bool) {
-	a, b := c.host(), c.host()
-	req := c.brief(name, 1)
-	g := a.mustAcquire(req)
-	if err := b.revoke(g.grant, ann); err != nil {
-		if time.Now().Before(g.heldUntil()) {
-			c.fatalf("revoke: %v", err)
-		}
-		c.skip("the lease had ended before it could be revoked")
-	}
-	if again {
-		until(g.sent.Add(c.h.TTL / 2))
-		repeated := a.try(req)
-		switch {
-		case !repeated.got.Before(g.heldUntil()):
-			c.skip("the lease had ended before it could be asked for again")
-		case repeated.err == nil && repeated.grant.Fence != g.grant.Fence:
-			c.errorf("asked again for a revoked lease: granted another, fence %d after %d", repeated.grant.Fence, g.grant.Fence)
-		case repeated.err == nil:
-			g = repeated
-		}
-	}
-	for time.Now().Before(g.heldUntil()) {
-		a.extend(c.long, g.grant)
-		if probe := b.try(c.request(name, 1)); probe.err == nil && probe.got.Before(g.heldUntil()) {
-			c.fatalf("granted to another %v after a revoked lease was granted for %v (asked for again: %t)", probe.got.Sub(g.sent), c.h.TTL, again)
-		} else if probe.err == nil {
-			b.release(probe.grant)
-		}
-		time.Sleep(c.step())
-	}
-	until(g.endedBy(c))
-	next := b.mustAcquire(c.request(name, 1))
-	c.want("release of the revoked one", a.release(g.grant), dlock.GrantLost)
-	c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.GrantOK)
-}
-
-func revokeFence(c *check) {
-	a, b := c.host(), c.host()
-	no := func(what string, g dlock.Grant) {
-		if err := b.revoke(g, ann); !errors.Is(err, dlock.ErrNotHeld) {
-			c.errorf("revoke %s: %v: must be ErrNotHeld", what, err)
-		}
-	}
-	g := a.mustAcquire(c.request("x", 2)).grant
-	older, other, none := g, g, g
-	older.Fence--
-	other.Slot = 1
-	none.Name = "y"
-	no("an older lease", older)
-	no("a slot that is free", other)
-	no("a name that nobody has", none)
-	other.Slot = dlock.MaxSlots + 5
-	no("a slot that cannot be", other)
-	c.want("extend", a.extend(c.long, g), dlock.GrantOK)
-	c.want("release", a.release(g), dlock.GrantOK)
-	no("a lease that was released", g)
-	short := a.mustAcquire(c.brief("x", 2))
-	until(short.endedBy(c))
-	no("a lease that has ended", short.grant)
 }

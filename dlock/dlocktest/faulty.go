@@ -237,9 +237,9 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Leas
 }
 
 // Update implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
-func (f *Faulty) Update(ctx context.Context, name string, change dlock.Update) error {
+func (f *Faulty) Update(ctx context.Context, name string, update dlock.Update) error {
 	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
-		return nil, c.Update(ctx, name, change)
+		return nil, c.Update(ctx, name, update)
 	})
 	return err
 }

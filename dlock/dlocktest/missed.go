@@ -152,7 +152,7 @@ func missedInPause(c *check) {
 	a.pauseFor("x", time.Hour)
 	within := c.later()
 	c.pause()
-	a.pauseFor("x", 0)
+	a.resume("x")
 	if no := b.mustRefuse(c.missed("x", within), dlock.ReasonPaused); no.PausedBy != ann {
 		c.errorf("the tick fell into a pause %+v: must be %+v", no.PausedBy, ann)
 	}
@@ -167,7 +167,7 @@ func missedUnderLimitZero(c *check) {
 	if !c.h.Features.AtomicTick {
 		return
 	}
-	for i, lift := range []int{-1, 2} {
+	for i, lift := range []int{requested, 2} {
 		name := fmt.Sprint("x", i)
 		a.ran(name)
 		if i > 0 {
@@ -175,7 +175,7 @@ func missedUnderLimitZero(c *check) {
 		}
 		a.limit(name, 0)
 		if i > 0 {
-			a.pauseFor(name, 0)
+			a.resume(name)
 		}
 		within := c.later()
 		c.pause()
@@ -193,7 +193,7 @@ func missedUnderLimitZero(c *check) {
 	// A pause that outlasts the limit stays.
 	a.pauseFor("y", time.Hour)
 	a.limit("y", 0)
-	a.limit("y", -1)
+	a.resetLimit("y")
 	if no := b.mustRefuse(c.request("y", 3), dlock.ReasonPaused); no.ExpiresIn < 50*time.Minute {
 		c.errorf("a limit of 0 was lifted in a pause of 1 h: %v of it are left", no.ExpiresIn)
 	}

@@ -84,7 +84,7 @@ func startsUnderLimits(c *check) {
 		}
 		b.mustRefuse(c.tick("x", slots, at, most), dlock.ReasonTickTaken)
 	}
-	for _, limit := range []int{5, 2, 1, -1} {
+	for _, limit := range []int{5, 2, 1, requested} {
 		a.limit("x", limit)
 		starts(1, 1)
 		starts(3, 3)

@@ -43,8 +43,8 @@ func (o *overrides) refuse(req dlock.Request, now time.Time) *dlock.NotAcquiredE
 }
 
 // Update implements dlock.Controller.
-func (s *Store) Update(ctx context.Context, name string, change dlock.Update) error {
-	if err := checkControl(ctx, name, change.Validate()); err != nil {
+func (s *Store) Update(ctx context.Context, name string, update dlock.Update) error {
+	if err := checkControl(ctx, name, update.Validate()); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -52,25 +52,30 @@ func (s *Store) Update(ctx context.Context, name string, change dlock.Update) er
 	now := time.Now()
 	o := &s.entry(key{name: name}).overrides
 	o.version = max(o.version+1, now.UnixMicro())
-	if p := change.Pause; p != nil {
-		if p.For > 0 {
-			o.pause, o.until = p.Origin, now.Add(p.For)
-		} else if now.Before(o.until) {
-			o.pause, o.until = p.Origin, now
+	switch p := update.Pause; {
+	case p != nil:
+		o.pause, o.until = p.Origin, now.Add(p.For)
+	case update.Resume != nil && now.Before(o.until):
+		o.pause, o.until = *update.Resume, now
+	}
+	lifted := func(by dlock.Origin) { // what came due under a limit of 0 was not missed
+		if o.limit != nil && o.limit.Slots == 0 && o.until.Before(now) {
+			o.pause, o.until = by, now
 		}
 	}
-	if l := change.Limit; l != nil {
-		if o.limit != nil && o.limit.Slots == 0 && l.Slots != 0 && o.until.Before(now) {
-			o.pause, o.until = l.Origin, now
+	switch l := update.Limit; {
+	case l != nil:
+		if l.Slots > 0 {
+			lifted(l.Origin)
 		}
+		limit := *l
+		o.limit = &limit
+	case update.ResetLimit != nil:
+		lifted(*update.ResetLimit)
 		o.limit = nil
-		if l.Slots >= 0 {
-			limit := *l
-			o.limit = &limit
-		}
 	}
-	if change.Trigger != nil {
-		o.trigger, o.at = *change.Trigger,
+	if update.Trigger != nil {
+		o.trigger, o.at = *update.Trigger,
 			time.UnixMicro(o.version) // later than the last trigger even if the clock was set back
 	}
 	return nil

@@ -14,22 +14,28 @@ import (
 // Update implements dlock.Controller. The overrides are kept in the state of the name, which does
 // not expire from then on. Redis replicates asynchronously, so a failover may lose the latest
 // update: Inspect returns what is in force.
-func (s *Store) Update(ctx context.Context, name string, change dlock.Update) error {
-	if err := s.checkControl(name, change.Validate()); err != nil {
+func (s *Store) Update(ctx context.Context, name string, update dlock.Update) error {
+	if err := s.checkControl(name, update.Validate()); err != nil {
 		return err
 	}
 	k := s.keys(name, false)
-	pause, pauseOrder, limit, limitOrder, trigger := "", "", "", "", ""
-	if p := change.Pause; p != nil {
-		pause, pauseOrder = strconv.FormatInt(micros(p.For), 10), originJSON(p.Origin)
+	pause, pauseOrigin, limit, limitOrigin, trigger := "", "", "", "", ""
+	switch p := update.Pause; {
+	case p != nil:
+		pause, pauseOrigin = strconv.FormatInt(micros(p.For), 10), originJSON(p.Origin)
+	case update.Resume != nil:
+		pause, pauseOrigin = "0", originJSON(*update.Resume)
 	}
-	if l := change.Limit; l != nil {
-		limit, limitOrder = strconv.Itoa(max(-1, l.Slots)), originJSON(l.Origin)
+	switch l := update.Limit; {
+	case l != nil:
+		limit, limitOrigin = strconv.Itoa(l.Slots), originJSON(l.Origin)
+	case update.ResetLimit != nil:
+		limit, limitOrigin = "-1", originJSON(*update.ResetLimit)
 	}
-	if change.Trigger != nil {
-		trigger = originJSON(*change.Trigger)
+	if update.Trigger != nil {
+		trigger = originJSON(*update.Trigger)
 	}
-	version, err := updateScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrder, limit, limitOrder, trigger,
+	version, err := updateScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrigin, limit, limitOrigin, trigger,
 		k.other, s.form()).Result()
 	switch {
 	case err != nil:

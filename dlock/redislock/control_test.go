@@ -238,8 +238,7 @@ func TestForeignOverrides(t *testing.T) {
 		if list, err := store.Inspect(ctx, "a"); !errors.Is(err, dlock.ErrFault) {
 			t.Errorf("%v: %+v, %v; want a fault", fields, list, err)
 		}
-		if err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann},
-			Limit: &dlock.Limit{Origin: ann, Slots: -1}}); err != nil {
+		if err := store.Update(ctx, "a", dlock.Update{Resume: &ann, ResetLimit: &ann}); err != nil {
 			t.Errorf("%v: updated anew: %v", fields, err)
 		}
 		if list, err := store.Inspect(ctx, "a"); err != nil || list[0].Pause != nil || list[0].Limit != nil {
@@ -320,7 +319,7 @@ func TestPausedWhileQuarantined(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(dlock.ReasonPaused)
-	if err := store.Update(t.Context(), "a", dlock.Update{Pause: &dlock.Pause{Origin: ann}}); err != nil {
+	if err := store.Update(t.Context(), "a", dlock.Update{Resume: &ann}); err != nil {
 		t.Fatal(err)
 	}
 	refused(dlock.ReasonQuarantine)

@@ -91,8 +91,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n > 0 {
-			change := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: (n + 1) / 2},
-				Pause: &dlock.Pause{Origin: ann}, Trigger: &ann}
+			change := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: (n + 1) / 2}, Resume: &ann, Trigger: &ann}
 			count(name+" update", 1, func() { err = store.Update(ctx, name, change) })
 			if err != nil {
 				t.Error(err)

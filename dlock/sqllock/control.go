@@ -45,13 +45,19 @@ func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
 		return err
 	}
 	row := dialect.Update{Resource: resource}
-	if c.Pause != nil {
-		left := micros(max(0, c.Pause.For))
+	switch {
+	case c.Pause != nil:
+		left := micros(c.Pause.For)
 		row.Pause, row.Paused = &left, originText(c.Pause.Origin)
+	case c.Resume != nil:
+		row.Pause, row.Paused = new(int64), originText(*c.Resume)
 	}
-	if c.Limit != nil {
-		slots := max(-1, c.Limit.Slots)
-		row.Limit, row.Limited = &slots, originText(c.Limit.Origin)
+	switch {
+	case c.Limit != nil:
+		row.Limit, row.Limited = &c.Limit.Slots, originText(c.Limit.Origin)
+	case c.ResetLimit != nil:
+		asDeclared := -1
+		row.Limit, row.Limited = &asDeclared, originText(*c.ResetLimit)
 	}
 	if c.Trigger != nil {
 		row.Trigger = originText(*c.Trigger)

@@ -59,7 +59,7 @@ func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 		name := "new" + strconv.Itoa(i)
 		at := time.Now()
 		changes := []dlock.Update{
-			{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Pause: &dlock.Pause{Origin: ann}},
+			{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Resume: &ann},
 		}
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -153,7 +153,7 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	if _, err := store.Release(t.Context(), grants[0]); err != nil {
 		t.Fatal(err)
 	}
-	update("resumed", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}, dlock.Update{Pause: &dlock.Pause{Origin: ann}})
+	update("resumed", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}, dlock.Update{Resume: &ann})
 	lock()
 	for name, want := range map[string]struct {
 		reason dlock.Reason
@@ -385,7 +385,7 @@ func TestStatementsOfUpdatesSQLite(t *testing.T) {
 		call func()
 	}{
 		{"order", write("INSERT"), func() {
-			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}, Pause: &dlock.Pause{Origin: ann}, Trigger: &ann})
+			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}, Resume: &ann, Trigger: &ann})
 		}},
 		{"orders", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},
 		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "INSERT", "COMMIT"}, func() {

@@ -94,7 +94,7 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 				return
 			case <-time.After(time.Millisecond):
 			}
-			if err := control.Update(ctx, name, dlock.Update{Trigger: &ann, Pause: &dlock.Pause{Origin: ann}}); err != nil {
+			if err := control.Update(ctx, name, dlock.Update{Trigger: &ann, Resume: &ann}); err != nil {
 				t.Errorf("update: %v", err)
 			}
 			if err := control.Revoke(ctx, name, 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {

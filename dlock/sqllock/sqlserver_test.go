@@ -220,7 +220,7 @@ func TestSQLServerStatements(t *testing.T) {
 				}
 			}
 		}
-		err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Second}, Limit: &dlock.Limit{Origin: dlock.Origin{By: "bob"}, Slots: -7}})
+		err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Second}, ResetLimit: &dlock.Origin{By: "bob"}})
 		if err != nil {
 			t.Error(err)
 		}
