@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
@@ -292,8 +293,8 @@ func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 // Fails when the replid alone says that a server took over (two valid leases for a second or more).
 func TestMasterAgainWithoutKnowing(t *testing.T) {
 	t.Parallel()
-	long(t)
-	const ttl = 5 * time.Second
+	testkit.Long(t)
+	const ttl = 10 * time.Second // the failovers are to take less
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	opts := redislock.Options{QuarantineTTL: ttl}
 	take := func(store *redislock.Store) (lease *dlock.Lease) {
@@ -314,7 +315,7 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	defer s.Replica.Resume()
 	must(t, s.FailedOver(s.Master))
 	if !one.Valid() {
-		t.Skip("the failover took longer than the lease: a busy machine")
+		servertest.Require(t, errors.New("a failover that takes less than a lease"), "this machine is too busy: run it again")
 	}
 	two := take(openFailover(t, s, "", opts))
 	if one.Valid() {
