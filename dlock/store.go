@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A DistributedLock grants leases. It is what a store provides; users of leases want a [Session].
+// A DistributedLock is the store: it keeps leases and grants them. Users of leases want a [Session].
 //
 // Each call is one round trip, atomic per grant, and the store's own clock decides when a lease
 // ends. No call waits for a lease to become free. Every call must return when the deadline of its

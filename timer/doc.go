@@ -42,10 +42,10 @@
 // nights in which these are changed; At is a list; Except takes ticks out; and anything with a Next method will do. CatchUp decides about ticks that came due while nobody was there, Retry about runs
 // that fail. Delay moves the start of a tick, not the tick.
 //
-// # Orders
+// # Control and overrides
 //
 // A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and ends runs, at run time and through the store. The store
-// itself obeys, so a host that was stopped meanwhile is bound, too.
+// itself enforces it, so a host that was stopped meanwhile is bound, too.
 //
 // # When the store fails
 //

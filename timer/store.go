@@ -66,7 +66,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	w.saw(c.Name, failure, true)
 }
 
-// heartbeats counts the leases that were renewed, or not, and hears of orders. Called with mu held.
+// heartbeats counts the leases that were renewed, or not, and hears of overrides. Called with mu held.
 func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 	s := w.scheduler
 	for i, g := range c.Grants {

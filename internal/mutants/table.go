@@ -64,7 +64,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no local deadline",
-		edits: []edit{{"dlock/closer.go",
+		edits: []edit{{"dlock/expiry.go",
 			"wait := max(0, time.Until(at))",
 			"wait := time.Duration(1 << 62)"}},
 		layer: simulation,

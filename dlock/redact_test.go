@@ -15,7 +15,7 @@ import (
 
 // A token is a capability: it is in nothing that is printed or logged.
 //
-// Fails when one of the methods of secret.go is taken out.
+// Fails when one of the methods of redact.go is taken out.
 func TestTokensAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	const token = "TOKENTOKENTOKENTOKEN"
