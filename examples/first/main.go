@@ -27,7 +27,7 @@ func main() {
 		},
 	})
 	if err != nil {
-		log.Fatal(err) // every fault of every timer, and how to mend it
+		log.Fatal(err) // every fault of every timer, and how to fix it
 	}
 	if err := timers.Run(ctx); err != nil { // drains and releases when ctx ends
 		log.Fatal(err)

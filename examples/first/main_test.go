@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The program of the README runs its timer, and ends when it is told to.
+// The program of the README runs its timer, and ends on a signal.
 func TestItRunsAndEnds(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreAnyFunction("os/signal.loop"))
 	out := &buffer{wanted: "processing", found: make(chan struct{})}
@@ -38,7 +38,7 @@ func TestItRunsAndEnds(t *testing.T) {
 	}
 }
 
-// A buffer closes found when what is wanted was written.
+// A buffer closes found once the expected text was written.
 type buffer struct {
 	mu     sync.Mutex
 	buf    bytes.Buffer

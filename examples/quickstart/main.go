@@ -2,12 +2,12 @@
 //
 //	go run ./examples/quickstart
 //
-// Three hosts run two timers on a store in memory. Once a second a line shows who has which slot.
-// Half-way one host is cut off while it holds a slot, as if its plug had been pulled; when its
-// lease of two seconds has ended, another host runs in that slot. The program fails if the fleet
-// ever exceeded a limit. Example stores plays the same on a real store.
+// Three hosts run two timers on a store in memory. Once a second a line shows which host has which
+// slot. Half-way one host is cut off while it holds a slot, as if its plug had been pulled; when
+// its lease of two seconds has ended, another host runs in that slot. The program fails if the
+// fleet ever exceeds a limit. The example stores runs the same on a real store.
 //
-// What you would write is in examples/internal/demo/timers.go and host.go.
+// The code that you would write is in examples/internal/demo/timers.go and host.go.
 package main
 
 import (
@@ -33,11 +33,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return demo.Program{Name: "quickstart", Open: memory}.Main(ctx, args, stdout, stderr)
 }
 
-// memory is a store for one process. The hosts of this demonstration are in one.
+// memory is a store for one process. All hosts of this demonstration are in one.
 func memory(context.Context) (*demo.Store, error) {
 	shared := memlock.New()
 	return &demo.Store{
-		Connect: func() (dlock.DistributedLock, func() error, error) { return shared, func() error { return nil }, nil },
-		Close:   func() {},
+		Connect: func() (dlock.DistributedLock, func() error, error) {
+			return shared, func() error { return nil },
+				nil
+		},
+		Close: func() {},
 	}, nil
 }

@@ -30,8 +30,8 @@ func TestLimitsHoldAndSlotComesBack(t *testing.T) {
 	}
 }
 
-// What a stranger sees first fits a terminal of 24 lines and 80 columns, and shows hosts in slots
-// and the end of the one that is cut off.
+// The output fits a terminal of 24 lines and 80 columns, and shows hosts in slots and the end of
+// the host that is cut off.
 //
 // Fails when a line is printed for each run.
 func TestOutputFitsAScreen(t *testing.T) {

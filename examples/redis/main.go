@@ -9,17 +9,21 @@
 // Each copy prints what it runs. Together they never run more than two "resize-images" at once, and
 // "send-digest" once per tick. Things to try:
 //
-//   - kill -9 one of them while it runs something: its slot is free for the others within 15 seconds, the length of a
-//     lease. After kill without -9, or Ctrl-C, it finishes its runs first, and the slot is free at once.
-//   - Stop Redis: "resize-images" goes on in every copy by itself (StoreDownRunLocal, the default), "send-digest" pauses (StoreDownSkip). The
-//     copies stay ready and say that they are degraded: curl -i 'localhost:8081/readyz?verbose'.
-//   - Start Redis again: for 30 seconds (QuarantineTTL) it grants nothing, because leases may be out that it has
-//     forgotten. The same goes for a Redis that you have just started.
+//   - kill -9 one of them while it runs something: its slot is free for the others within 15
+//     seconds, the length of a lease. After kill without -9, or Ctrl-C, it finishes its runs first,
+//     and the slot is free at once.
+//   - Stop Redis: "resize-images" goes on in every copy (StoreDownRunLocal, the default),
+//     "send-digest" pauses (StoreDownSkip). The copies stay ready and report that they are
+//     degraded: curl -i 'localhost:8081/readyz?verbose'.
+//   - Start Redis again: for 30 seconds (QuarantineTTL) it grants nothing, because it may have
+//     forgotten leases that are still held. The same applies to a Redis that you have just started.
 //   - With Sentinel, name all sentinels and the master:
 //     REDIS_URL='redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379'
-//     and kill -STOP the master for 20 seconds: the copies follow to the new one, which grants nothing for half a minute, and leave the old one alone
-//     when it goes on. make sentinel plays that.
-//   - curl -s localhost:8081/metrics | grep tickslot_ticks_total tells which ticks ran here, and why the others did not.
+//     and kill -STOP the master for 20 seconds: the copies switch to the new one, which grants
+//     nothing for half a minute, and do not return to the old one when it resumes. make sentinel
+//     runs that.
+//   - curl -s localhost:8081/metrics | grep tickslot_ticks_total shows which ticks ran here, and
+//     why the others did not.
 package main
 
 import (
@@ -48,7 +52,7 @@ import (
 
 func main() {
 	addr := flag.String("addr", ":8081", "where /livez, /readyz and /metrics are served")
-	// The default is not the flag's: -help would print it, password and all.
+	// Not the default of the flag, because -help would print its password.
 	redisURL := flag.String("redis", "", "`URL` of the Redis; better set REDIS_URL, which others cannot see with ps")
 	flag.Parse()
 	if *redisURL == "" {
@@ -119,7 +123,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	}()
 
 	slog.Info("running", "addr", listener.Addr(), "as", timers.Status().Holder)
-	err = timers.Run(ctx) // drains when ctx ends: /readyz says 503 from then on, so the probes are served to the end
+	err = timers.Run(ctx) // drains when ctx ends; /readyz is 503 from then on, so the probes are served to the end
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -132,7 +136,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 
 // openLock returns the store on a single Redis, or on the one that Sentinel names.
 func openLock(address string) (lock *redislock.Store, closeLock func(), err error) {
-	redis.SetLogger(quiet{}) // go-redis tells of every connection that it cannot make; the timers tell once that the store is down
+	redis.SetLogger(quiet{}) // go-redis logs every failed connection; the timers log an outage once
 	options := redislock.Options{Prefix: "example:"}
 	if u, err := url.Parse(address); err == nil && u.Query().Has("master_name") {
 		failover, err := redis.ParseFailoverURL(address)
@@ -151,7 +155,7 @@ func openLock(address string) (lock *redislock.Store, closeLock func(), err erro
 	return lock, func() { lock.Close(); client.Close() }, nil
 }
 
-// errBadURL takes the place of errors that may quote the password.
+// errBadURL replaces errors that may quote the password.
 var errBadURL = errors.New("set REDIS_URL to something like redis://user:password@host:6379/0, or " +
 	"redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379")
 
@@ -159,7 +163,7 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// work returns a handler that prints what it is and keeps busy.
+// work returns a handler that prints its run and is busy for a while.
 func work(long time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
@@ -171,7 +175,7 @@ func work(long time.Duration) func(context.Context) error {
 		for ends := time.Now().Add(long); time.Now().Before(ends); {
 			select {
 			case <-step.C: // a piece of work
-				if now := run.Valid(); now != valid { // what must not overlap asks before each piece
+				if now := run.Valid(); now != valid { // work that must not overlap checks before each piece
 					valid = now
 					log.Info("run goes on", "fence", run.Fence(), "valid", valid)
 				}

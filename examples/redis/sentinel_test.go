@@ -28,15 +28,14 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 const (
 	screen     = 60 // lines
 	standstill = 20 * time.Second
-	// backWithin is down-after and the failover, the quarantine and the second that is added to it,
-	// the tick after that, and a busy machine.
+	// backWithin is the sum of down-after and the failover, the quarantine and the second added to
+	// it, the tick after that, and a margin for a busy machine.
 	backWithin = 5*time.Second + 31*time.Second + 5*time.Second + 10*time.Second
 )
 
-// Three processes of this example on three sentinels and two Redis. The master stands still for 20
-// seconds and goes on: what it granted and what the new master grants never exceed the limits
-// together, the processes work again within failover and quarantine, and what they print fits a
-// screen.
+// Three processes of this example on three sentinels and two Redis servers. The master is suspended
+// for 20 seconds and resumed. The limits hold across the grants of the old and the new master, the
+// processes work again within failover and quarantine, and their output fits a screen.
 func TestMasterStandsStill(t *testing.T) {
 	testkit.Long(t) // a minute and a half
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
@@ -80,7 +79,8 @@ func TestMasterStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, timer := range []string{"resize-images", "send-digest"} {
-		wait(timer+" starts again", time.Until(stopped.Add(backWithin)), func() bool { return startsAfter(failedOver.Add(time.Second), timer) })
+		wait(timer+" starts again", time.Until(stopped.Add(backWithin)),
+			func() bool { return startsAfter(failedOver.Add(time.Second), timer) })
 	}
 	back := time.Now()
 	time.Sleep(12 * time.Second) // a run of resize-images
@@ -98,7 +98,10 @@ func TestMasterStandsStill(t *testing.T) {
 		fmt.Printf("%6.1fs  %-7s %s\n", l.at.Sub(stopped).Seconds(), l.host, l.text)
 	}
 	over, most := check(all)
-	printed := len(slices.DeleteFunc(slices.Clone(all), func(l line) bool { return l.at.Before(stopped) || l.host == "" }))
+	printed := len(slices.DeleteFunc(slices.Clone(all), func(l line) bool {
+		return l.at.Before(stopped) ||
+			l.host == ""
+	}))
 	fmt.Printf("over limit: %d, most valid runs at once: %v; failed over after %.1fs, back at work after %.1fs; %d lines since the master stood still\n",
 		over, most, failedOver.Sub(stopped).Seconds(), back.Sub(stopped).Seconds(), printed)
 	if over > 0 {
@@ -156,7 +159,7 @@ func (h *host) Write(b []byte) (int, error) {
 	return h.out.Write(b)
 }
 
-// end stops a process that is ready, in good order.
+// end stops a process that is ready with SIGTERM.
 func (h *host) end(t *testing.T) {
 	h.mu.Lock()
 	addr := regexp.MustCompile(`msg=running addr=(\S+)`).FindStringSubmatch(h.out.String())
@@ -174,7 +177,7 @@ func (h *host) end(t *testing.T) {
 	}
 }
 
-// A line is one that a process printed.
+// A line is a line of a process' output.
 type line struct {
 	at                time.Time
 	host, text        string

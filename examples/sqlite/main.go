@@ -4,19 +4,21 @@
 //	go build -o /tmp/timers ./examples/sqlite
 //	/tmp/timers -db /tmp/locks.db
 //
-// There is no server: the copies meet in the file, and together never run more than two
+// There is no server: the copies share the file, and together never run more than two
 // "resize-images" at once. Things to try:
 //
-//   - Start three copies. Each line says who runs what, in which of the two slots; one copy always has to wait.
-//   - kill -9 one of them while it runs something: its slot is free for the others within 15 seconds, the length of a lease (-ttl).
-//     After kill without -9, or Ctrl-C, it finishes its run first, and the slot is free at once.
-//   - kill -STOP one of them, wait for half a minute, and kill -CONT it: another one has taken its slot meanwhile, and its run is told
-//     as soon as it goes on.
+//   - Start three copies. Each line shows which copy runs what, in which of the two slots; one copy
+//     always has to wait.
+//   - kill -9 one of them while it runs something: its slot is free for the others within 15
+//     seconds, the length of a lease (-ttl). After kill without -9, or Ctrl-C, it finishes its run
+//     first, and the slot is free at once.
+//   - kill -STOP one of them, wait for half a minute, and kill -CONT it: another one has taken its
+//     slot meanwhile, and the context of its run ends as soon as it resumes.
 //   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows who has, or had, which slot.
 //
-// The file has to be on a disk of this machine: see the documentation of sqllock.SQLite for what it
-// does not promise. In containers mount the folder that it is in (docker run -v /srv/locks:/data),
-// never the file itself, which is refused.
+// The file must be on a local disk: see the documentation of sqllock.SQLite for what it does not
+// promise. In containers mount its folder (docker run -v /srv/locks:/data), never the file itself,
+// which is refused.
 package main
 
 import (
@@ -32,7 +34,7 @@ import (
 	"syscall"
 	"time"
 
-	_ "modernc.org/sqlite" // any other driver for SQLite will do
+	_ "modernc.org/sqlite" // any other SQLite driver works
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/schedule"
@@ -92,9 +94,9 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 	return timers.Run(ctx) // drains when ctx ends
 }
 
-// open does not touch the file yet. A handful of connections is enough, and synchronous=normal is
-// as safe here as full, and faster: what the machine forgets when it crashes are leases whose
-// holders have died with it.
+// open does not touch the file yet. A handful of connections is enough. synchronous=normal is as
+// safe here as full, and faster: a crash of the machine loses only leases whose holders crashed
+// with it.
 func open(path string) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("say in which file the copies are to meet: -db FILE")
@@ -117,5 +119,6 @@ func open(path string) (*sql.DB, error) {
 }
 
 func say(what string, run *timer.Run) {
-	fmt.Printf("%s pid %d %s slot %d fence %d\n", time.Now().Format("2006-01-02T15:04:05.000000"), os.Getpid(), what, run.Slot(), run.Fence())
+	fmt.Printf("%s pid %d %s slot %d fence %d\n", time.Now().Format("2006-01-02T15:04:05.000000"), os.Getpid(), what,
+		run.Slot(), run.Fence())
 }

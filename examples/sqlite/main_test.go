@@ -36,7 +36,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A path that will not do is an error that says so, and exit status 1.
+// An unusable path is an error that says so, and exit status 1.
 func TestBadPath(t *testing.T) {
 	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text")
@@ -57,14 +57,14 @@ func TestBadPath(t *testing.T) {
 	}
 }
 
-// A stretch is a run as its process told of it.
+// A stretch is a run as its process reported it.
 type stretch struct {
 	pid, slot  int
 	fence      int64
 	begin, end time.Time
 }
 
-// A line is what a process says.
+// A line is a line of a process' output.
 type line struct {
 	stretch
 	what string
@@ -73,8 +73,8 @@ type line struct {
 
 // Three copies never run more than two at once, and the slot of one that is killed comes back.
 //
-// Fails when each copy has a database of its own (three at once), and with MaxConcurrency: 3
-// (nobody waits for the slot).
+// Fails when each copy has a database of its own (three at once), and with MaxConcurrency: 3 (no
+// copy waits for the slot).
 func TestThreeCopies(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "with space, ? and %41.db")
@@ -99,7 +99,8 @@ func TestThreeCopies(t *testing.T) {
 			for in := bufio.NewScanner(out); in.Scan(); {
 				var l line
 				var at string
-				if _, err := fmt.Sscanf(in.Text(), "%s pid %d %s slot %d fence %d", &at, &l.pid, &l.what, &l.slot, &l.fence); err != nil {
+				if _, err := fmt.Sscanf(in.Text(), "%s pid %d %s slot %d fence %d", &at, &l.pid, &l.what, &l.slot,
+					&l.fence); err != nil {
 					continue
 				}
 				l.at, _ = time.Parse("2006-01-02T15:04:05.000000", at)

@@ -1,12 +1,12 @@
-// Command stores plays the demonstration of quickstart on a store of yours:
+// Command stores runs the quickstart demonstration on your own store:
 //
 //	go run ./examples/stores -store redis://localhost:6379/0
 //	go run ./examples/stores -store postgres://user:password@localhost:5432/database
 //	go run ./examples/stores -store mysql://user:password@localhost:3306/database
 //	go run ./examples/stores -store sqlite:/tmp/locks.db
 //
-// On a database it creates the table distributed_locks, and leaves a few rows there; on Redis a few
-// keys, which go by themselves within 40 days. How a store is opened is in stores.go.
+// On a database it creates the table distributed_locks and leaves a few rows in it; on Redis it
+// leaves a few keys, which expire within 40 days. How a store is opened is in stores.go.
 package main
 
 import (

@@ -25,10 +25,14 @@ func TestEveryStore(t *testing.T) {
 		return "mysql://root:" + servertest.Canary + "@" + server.Addr() + "/" + database
 	}
 	for name, url := range map[string]func(t *testing.T) string{
-		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "locks.db") },
-		"redis":    func(t *testing.T) string { return redistest.New(t).URL() },
-		"postgres": func(t *testing.T) string { s := sqltest.SharedPostgres(t); return s.DSN("", "", s.NewDatabase(t)) },
-		"mysql":    maria,
+		"sqlite": func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "locks.db") },
+		"redis":  func(t *testing.T) string { return redistest.New(t).URL() },
+		"postgres": func(t *testing.T) string {
+			s := sqltest.SharedPostgres(t)
+			return s.DSN("", "",
+				s.NewDatabase(t))
+		},
+		"mysql": maria,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +53,7 @@ func TestBadFlags(t *testing.T) {
 		{"-store", "mysql://user:hunter2@localhost"},
 		{"-store", "sqlite:"},
 		{"-store", "sqlite:/no/such/folder/hunter3"},
-		{"-store", "redis://user:hunter2@127.0.0.1:1/0"}, // nobody listens there
+		{"-store", "redis://user:hunter2@127.0.0.1:1/0"}, // no server listens there
 		{"-store", "postgres://user:hunter2@127.0.0.1:1/db"},
 		{"-store", "mysql://user:hunter2@127.0.0.1:1/db"},
 	} {

@@ -22,8 +22,8 @@ import (
 	"github.com/tickslot/tickslot/examples/internal/demo"
 )
 
-// kinds are the stores by the scheme of their URL. What they return never repeats the URL, nor an
-// error that may quote from it: there may be a password inside.
+// kinds are the stores by the scheme of their URL. Their errors never contain the URL, or an error
+// that may quote it, because it may contain a password.
 var kinds = map[string]struct {
 	like string
 	open func(ctx context.Context, url string) (*demo.Store, error)
@@ -74,8 +74,8 @@ func redisStore(ctx context.Context, url string) (*demo.Store, error) {
 	}
 	return redisAt(options, redislock.Options{
 		Prefix: prefix(),
-		// A Redis that has just restarted grants nothing for so long, because leases may be out
-		// that it has forgotten. It must be no shorter than the leases.
+		// A Redis that has just restarted grants nothing for this long, because it may have
+		// forgotten leases that are still held. It must not be shorter than the leases.
 		QuarantineTTL: demo.LeaseTTL,
 	}, func() {}), nil
 }
@@ -145,8 +145,9 @@ func sqliteStore(ctx context.Context, url string) (*demo.Store, error) {
 	return s, err
 }
 
-// databaseStore gives every host a *sql.DB of its own, as every process of yours would have.
-func databaseStore(ctx context.Context, driver, dsn string, lock func(*sql.DB, sqllock.Options) *sqllock.Store) (*demo.Store, error) {
+// databaseStore gives every host its own *sql.DB, as each of your processes would have.
+func databaseStore(ctx context.Context, driver, dsn string,
+	lock func(*sql.DB, sqllock.Options) *sqllock.Store) (*demo.Store, error) {
 	opts := sqllock.Options{Prefix: prefix()}
 	return sqlStore(ctx, func() (*sqllock.Store, func() error, error) {
 		db, err := sql.Open(driver, dsn)
@@ -157,7 +158,7 @@ func databaseStore(ctx context.Context, driver, dsn string, lock func(*sql.DB, s
 	})
 }
 
-// sqlStore creates the table if it is not there.
+// sqlStore creates the table if it does not exist.
 func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error, error)) (*demo.Store, error) {
 	first, close, err := connect()
 	if err != nil {
@@ -166,7 +167,7 @@ func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error,
 	defer close()
 	switch err := first.Migrate(ctx); {
 	case errors.Is(err, sqllock.ErrSchema):
-		return nil, fmt.Errorf("-store: %w", err) // no connection, no password in it
+		return nil, fmt.Errorf("-store: %w", err) // nothing was opened yet, so it contains no password
 	case err != nil:
 		return nil, errSilent
 	}

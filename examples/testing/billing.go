@@ -1,7 +1,8 @@
-// Package billing stands for your own code: it has two timers. What it is here for are its tests,
-// which show how to test timers of yours.
+// Package billing stands for your own code. It has two timers, and its tests show how to test
+// yours.
 //
-//   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment. Start there.
+//   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment.
+//     Start there.
 //   - outage_test.go: what your code does when the store is down.
 //   - redis_test.go: with a Redis inside the test, for what depends on the store that you use.
 package billing
@@ -16,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Jobs is the work itself. It knows nothing of timers, so most of its tests need none.
+// Jobs is the work itself. It does not use timers, so most of its tests need none.
 type Jobs struct {
 	SendInvoices func(ctx context.Context, day time.Time) error
 	RefreshRates func(ctx context.Context) error
@@ -27,17 +28,17 @@ const (
 	refreshRates = "refresh-rates"
 )
 
-// Timers returns the timers of this package, not yet running. That the caller passes the store is
-// what makes them testable: main passes redislock, a test memlock.
+// Timers returns the timers of this package, not yet running. They are testable because the caller
+// passes the store: main passes redislock, a test memlock.
 func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Scheduler, error) {
 	return timer.New(timer.Config{Lock: lock, Logger: log},
 		timer.Timer{
 			Name:        sendInvoices,
 			Schedule:    schedule.Every(24 * time.Hour),
-			OnStoreDown: timer.StoreDownSkip, // rather late than twice
+			OnStoreDown: timer.StoreDownSkip, // late is better than twice
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
-				day := run.Tick() // not time.Now: the tick is the same on every host, and whenever the run starts
+				day := run.Tick() // not time.Now: the tick is the same on every host and however late the run starts
 				if day.IsZero() {
 					day = time.Now() // started by Trigger
 				}
@@ -48,7 +49,7 @@ func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sch
 			Name:       refreshRates,
 			Schedule:   schedule.Every(time.Hour),
 			MaxRunTime: 2 * time.Hour,
-			Run:        jobs.RefreshRates, // twice does no harm, so OnStoreDown may be StoreDownRunLocal, the default
+			Run:        jobs.RefreshRates, // idempotent, so OnStoreDown may be StoreDownRunLocal, the default
 		},
 	)
 }

@@ -24,15 +24,14 @@ func startHost(t *testing.T, lock dlock.DistributedLock, jobs Jobs) *timer.Sched
 	go func() { ended <- timers.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil { // a handler that ignores its context would be named here
+		if err := <-ended; err != nil { // names handlers that ignore their context
 			t.Error(err)
 		}
 	})
 	return timers
 }
 
-// statusOf is what a host knows of one timer. Status comes from memory, so ask as often as you
-// like.
+// statusOf returns what a host knows about one timer. Status reads memory only, so it is cheap.
 func statusOf(t *testing.T, timers *timer.Scheduler, name string) timer.TimerStatus {
 	t.Helper()
 	all := timers.Status().Timers

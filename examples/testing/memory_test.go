@@ -15,16 +15,16 @@ import (
 
 const day = 24 * time.Hour
 
-// Inside synctest.Test all time is virtual: time.Sleep returns as soon as every goroutine of the
-// test is waiting, and the clock has then moved on. tickslot has no clock of its own to fake, and
-// memlock's leases age with the same clock. The bubble begins at midnight, 1 January 2000 UTC.
+// Inside synctest.Test all time is virtual: when every goroutine of the test waits, the clock jumps
+// to the next event, so time.Sleep returns at once. tickslot has no clock of its own to fake, and
+// memlock's leases expire by the same clock. The bubble begins at midnight, 1 January 2000 UTC.
 func TestOneInvoiceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out outbox
 		startHost(t, memlock.New(), Jobs{SendInvoices: out.send, RefreshRates: noRates})
 
-		time.Sleep(2 * day) // no hope involved: this is exact, and takes a moment
-		synctest.Wait()     // until what came due has been done
+		time.Sleep(2 * day) // exact, and takes a moment
+		synctest.Wait()     // until everything that was due is done
 
 		want := []string{"2000-01-01", "2000-01-02"}
 		if got := out.sent(); !slices.Equal(got, want) {
@@ -47,33 +47,38 @@ func TestTwoHostsSendOnce(t *testing.T) {
 		if got := out.sent(); len(got) != 2 || len(slices.Compact(got)) != 2 {
 			t.Errorf("sent on %v, want each of two days once", got)
 		}
-		// Who ran what is left to chance. That each tick was run here or skipped for a reason is
-		// not.
+		// Which host ran what is random. That each tick either ran here or was skipped for a reason
+		// is not.
 		sa, sb := statusOf(t, a, sendInvoices), statusOf(t, b, sendInvoices)
 		if sa.Ticks != 2 || sb.Ticks != 2 {
 			t.Errorf("%d and %d ticks came due, want 2 on each host", sa.Ticks, sb.Ticks)
 		}
-		if skipped := sa.Skipped[timer.ReasonTickTaken] + sb.Skipped[timer.ReasonTickTaken]; sa.Started+sb.Started != 2 || skipped != 2 {
-			t.Errorf("%d started, %d skipped because the other host had run them; want 2 and 2", sa.Started+sb.Started, skipped)
+		if skipped := sa.Skipped[timer.ReasonTickTaken] +
+			sb.Skipped[timer.ReasonTickTaken]; sa.Started+sb.Started != 2 || skipped != 2 {
+			t.Errorf("%d started, %d skipped because the other host had run them; want 2 and 2", sa.Started+sb.Started,
+				skipped)
 		}
 	})
 }
 
-// An error is logged and counted, and the next tick comes as usual: it is not tried again.
+// An error is logged and counted, and the next tick comes as usual: without Retry the run is not
+// repeated.
 func TestFailureIsSeenAndDoesNotRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errMailServer := errors.New("the mail server is down")
 		var calls atomic.Int32
-		host := startHost(t, memlock.New(), Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
-			if calls.Add(1) == 1 {
-				return errMailServer
-			}
-			return nil
-		}})
+		host := startHost(t, memlock.New(), Jobs{RefreshRates: noRates,
+			SendInvoices: func(context.Context, time.Time) error {
+				if calls.Add(1) == 1 {
+					return errMailServer
+				}
+				return nil
+			}})
 
 		time.Sleep(day)
 		synctest.Wait()
-		if last := statusOf(t, host, sendInvoices).Last; last == nil || last.Outcome != timer.OutcomeFailed || !errors.Is(last.Err, errMailServer) {
+		if last := statusOf(t, host, sendInvoices).Last; last == nil || last.Outcome != timer.OutcomeFailed ||
+			!errors.Is(last.Err, errMailServer) {
 			t.Errorf("the first day ended as %+v, want %v", last, errMailServer)
 		}
 
@@ -97,7 +102,7 @@ func TestSlowRatesDoNotOverlap(t *testing.T) {
 			select {
 			case <-time.After(90 * time.Minute):
 				return nil
-			case <-ctx.Done(): // or the test, like your service, would have to wait for it
+			case <-ctx.Done(): // otherwise the test, like your service, would have to wait for it
 				return context.Cause(ctx)
 			}
 		}
@@ -114,7 +119,7 @@ func TestSlowRatesDoNotOverlap(t *testing.T) {
 		if n := sa.Started + sb.Started; n != 3 {
 			t.Errorf("%d of 6 ticks ran, want every other one", n)
 		}
-		// The host that runs it knows by itself that there is no room; the other one is told by the
+		// The host that runs it knows that there is no room; the other one learns it from the
 		// store.
 		if n := sa.Skipped[timer.ReasonHostFull] + sb.Skipped[timer.ReasonHostFull]; n != 3 {
 			t.Errorf("%d ticks were skipped because of the run on the same host, want 3", n)

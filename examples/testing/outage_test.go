@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// dlocktest.Faulty stands between a host and its store and makes calls go wrong. One Faulty per
-// host, so that each can be cut off by itself.
+// dlocktest.Faulty stands between a host and its store and makes calls fail. Each host has its own,
+// so each can be cut off alone.
 func TestHostThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out outbox
@@ -23,7 +23,7 @@ func TestHostThatIsCutOff(t *testing.T) {
 		jobs := Jobs{SendInvoices: out.send, RefreshRates: func(context.Context) error { rates.Add(1); return nil }}
 		store := memlock.New()
 		link := dlocktest.NewFaulty(store)
-		link.Inject(dlocktest.Hang) // the nastiest failure: no error, no answer
+		link.Inject(dlocktest.Hang) // the worst failure: no error, no answer
 		cutOff := startHost(t, link, jobs)
 		startHost(t, store, jobs)
 
@@ -54,8 +54,8 @@ func TestHostThatIsCutOff(t *testing.T) {
 	})
 }
 
-// The store goes away in the middle of a run. With timer.StoreDownSkip the run's context ends
-// before the store could give the slot to another host. Make sure that your handlers look at their
+// The store fails in the middle of a run. With timer.StoreDownSkip the run's context ends before
+// the store could give the slot to another host. Make sure that your handlers observe their
 // context.
 func TestInvoicesStopWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestInvoicesStopWhenTheLeaseIsLost(t *testing.T) {
 		host := startHost(t, link, Jobs{SendInvoices: endless, RefreshRates: noRates})
 
 		<-began
-		time.Sleep(10 * time.Minute) // a heartbeat keeps the slot for as long as it takes
+		time.Sleep(10 * time.Minute) // a heartbeat keeps the slot all this time
 		synctest.Wait()
 		if stopped != nil {
 			t.Fatalf("stopped although the store was well: %v", stopped)

@@ -17,9 +17,9 @@ import (
 )
 
 // miniredis is a Redis inside the test: a real connection, real commands, no server to install.
-// Real connections and synctest do not go together (a goroutine that waits for the network keeps
-// virtual time from moving on), so here time is real, runs are started by Trigger instead of by the
-// clock, and leases age by FastForward.
+// Real connections do not work with synctest (virtual time does not advance while a goroutine waits
+// for the network), so here time is real, runs are started by Trigger instead of by the clock, and
+// leases expire by FastForward.
 func openRedis(t *testing.T) (*miniredis.Miniredis, *redislock.Store) {
 	t.Helper()
 	mini := miniredis.RunT(t)
@@ -66,7 +66,7 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 	}})
 	eventually(t, "the host is ready", func() bool { return host.Ready() == nil })
 
-	// What a dead host leaves behind is a lease that nobody renews: one call to the store makes it.
+	// A dead host leaves a lease that is not renewed: one call to the store creates one.
 	dead := dlock.Holder{Host: "dead-host", PID: 1, ID: "x"}
 	if _, err := lock.TryAcquire(t.Context(), dlock.Request{
 		Name: "timer:" + sendInvoices, Slots: 1, Holder: dead, Token: "token-of-the-dead", TTL: dlock.DefaultTTL,
@@ -80,14 +80,14 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 		t.Fatalf("got %v, want it to be held by %v", err, dead)
 	}
 
-	mini.FastForward(dlock.DefaultTTL) // it ages everything in the server, also leases that are in use
+	mini.FastForward(dlock.DefaultTTL) // ages every lease in the server, including those in use
 	if err := host.Trigger(t.Context(), sendInvoices); err != nil {
 		t.Fatalf("after a TTL: %v", err)
 	}
 	<-began
 }
 
-// eventually waits for something that happens soon, and fails the test if it does not.
+// eventually waits for a condition that soon holds, and fails the test if it does not.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !happened(); time.Sleep(time.Millisecond) {
@@ -97,18 +97,19 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// Whoever forgets Embedded is told at once: miniredis cannot tell when it was started, which a
-// server that outlives this process has to.
+// Without Embedded there is an error at once: miniredis does not report when it was started, as a
+// server that outlives this process must.
 //
-// Fails when timers go on without a store that they cannot use.
+// Fails when timers run without a store that is set up wrongly.
 func TestMiniredisThatIsNotSaidToBeEmbedded(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	lock := redislock.New(client, redislock.Options{Prefix: "test:"})
 	defer func() { _, _ = lock.Close(), client.Close() }()
-	s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), Run: func(context.Context) error {
-		t.Error("it ran without the store")
-		return nil
-	}})
+	s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond),
+		Run: func(context.Context) error {
+			t.Error("it ran without the store")
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

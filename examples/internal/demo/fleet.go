@@ -79,6 +79,7 @@ func (f *fleet) cutOneOff(ctx context.Context) (cutOff, error) {
 		return cut, fmt.Errorf("slot %d of %s did not come back: %w", cut.slot, cut.timer, err)
 	}
 	cut.recovered = heir.at.Sub(at)
-	f.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", heir.host, cut.slot, cut.timer, cut.recovered.Seconds(), cut.host)
+	f.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", heir.host, cut.slot, cut.timer,
+		cut.recovered.Seconds(), cut.host)
 	return cut, nil
 }

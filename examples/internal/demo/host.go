@@ -16,8 +16,7 @@ const (
 	StoreTimeout = 500 * time.Millisecond
 )
 
-// A host is what one process of yours would be. It shares nothing with the other hosts but the
-// store.
+// A host stands for one of your processes. It shares nothing with the other hosts but the store.
 type host struct {
 	wire       *wire
 	disconnect func() error
@@ -32,9 +31,9 @@ func newHost(name string, store *Store, rec *recorder, log *slog.Logger) (*host,
 	h := &host{wire: newWire(lock), disconnect: disconnect}
 
 	holder := dlock.NewHolder()
-	holder.Host = name // by default all hosts here would go by this machine's name
+	holder.Host = name // by default every host here would have this machine's name
 	h.timers, err = timer.New(timer.Config{
-		Lock:         h.wire, // yours is the store itself
+		Lock:         h.wire, // yours would be the store itself
 		Logger:       log.With("host", name),
 		TTL:          LeaseTTL,
 		StoreTimeout: StoreTimeout,

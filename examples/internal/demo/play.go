@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Store is what all hosts share.
+// A Store is shared by all hosts.
 type Store struct {
-	// Connect makes one more host's own client of it.
+	// Connect returns another host's own client of the store.
 	Connect func() (lock dlock.DistributedLock, close func() error, err error)
 	Close   func()
 }
@@ -27,7 +27,7 @@ type Program struct {
 	Open  func(ctx context.Context) (*Store, error) // called when the flags have been parsed
 }
 
-// Main parses the flags, plays the demonstration, and returns the exit status.
+// Main parses the flags, runs the demonstration, and returns the exit status.
 func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	complain := func(err error) { fmt.Fprintf(stderr, "%s: %v\n", p.Name, err) }
 	opts, err := p.parse(args, stderr)
@@ -63,7 +63,7 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 	return 0
 }
 
-// play is the whole story. When it returns, every host has ended.
+// play runs the demonstration. When it returns, every host has ended.
 func play(ctx context.Context, opts options, store *Store, rec *recorder, log *slog.Logger) (cutOff, error) {
 	fleet, err := newFleet(opts.hosts, store, rec, log)
 	if err != nil {
@@ -81,7 +81,7 @@ func play(ctx context.Context, opts options, store *Store, rec *recorder, log *s
 	wait(ctx, time.After(opts.length/2))
 	cut, err := fleet.cutOneOff(ctx)
 	if errors.Is(err, context.Canceled) {
-		err = nil // Ctrl-C: nobody wants to hear what did not happen any more
+		err = nil // Ctrl-C: what did not happen yet is no failure
 	}
 	wait(ctx, over)
 	stop()
@@ -131,7 +131,7 @@ func (p Program) parse(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// warnings shows what the library warns of, as short lines.
+// warnings prints the library's warnings as short lines.
 func warnings(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
 		Level: slog.LevelWarn,

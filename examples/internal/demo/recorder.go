@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A recorder sees what the handlers see: each of them reports to it when it begins and when it has
-// returned. It asks tickslot for nothing but which slot and which tick a run has.
+// A recorder observes the handlers: each reports when it begins and when it has returned. It takes
+// nothing from tickslot but the slot and the tick of a run.
 type recorder struct {
 	began time.Time
 	out   io.Writer
@@ -25,7 +25,7 @@ type recorder struct {
 	waiters map[*waiter]struct{}
 }
 
-// A promise is what must hold for one timer in the fleet.
+// A promise is a limit that must hold for one timer in the fleet.
 type promise struct {
 	timer   string
 	period  time.Duration
@@ -33,7 +33,7 @@ type promise struct {
 	perTick int // MaxPerTick
 }
 
-// A book is what was seen of one timer.
+// A book records what was observed of one timer.
 type book struct {
 	promise
 	running    int
@@ -62,13 +62,14 @@ type waiter struct {
 func newRecorder(out io.Writer) *recorder {
 	r := &recorder{began: time.Now(), out: out, books: make(map[string]*book), waiters: make(map[*waiter]struct{})}
 	for _, p := range promises {
-		r.books[p.timer] = &book{promise: p, slots: make(map[int]string), before: make(map[int]string), starts: make(map[time.Time]int)}
+		r.books[p.timer] = &book{promise: p, slots: make(map[int]string), before: make(map[int]string),
+			starts: make(map[time.Time]int)}
 	}
 	return r
 }
 
-// watched makes a handler report. Its run counts as running until it has returned, whatever became
-// of its lease: a host that is cut off counts for as long as it really works.
+// watched makes a handler report. Its run counts as running until it has returned, even after its
+// lease was lost: a host that is cut off counts for as long as it really works.
 func (r *recorder) watched(host string, handler func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The recorder must be able to find fault, or its approval means nothing.
+// The recorder must detect violations, or its approval means nothing.
 func TestRecorderFindsFault(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -20,7 +20,8 @@ func TestRecorderFindsFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("two runs of one tick in one slot found no objection")
 	}
-	for _, want := range []string{"2 runs at once", "2 starts of one tick", "b began in slot 0 while a was still there"} {
+	for _, want := range []string{"2 runs at once", "2 starts of one tick",
+		"b began in slot 0 while a was still there"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}

@@ -27,16 +27,16 @@ func timers(host string, rec *recorder) []timer.Timer {
 		{
 			Name:     sendDigest,
 			Schedule: schedule.Every(time.Second), // once per tick in the fleet: that is the default
-			// A host that is cut off must start nothing. The default, StoreDownRunLocal, would go
-			// on by itself, and say so.
+			// A host that is cut off must start nothing. With the default, StoreDownRunLocal, it
+			// would run without the store, and log it.
 			OnStoreDown: timer.StoreDownSkip,
 			Run:         rec.watched(host, work(200*time.Millisecond, 400*time.Millisecond)),
 		},
 	}
 }
 
-// promises are the limits of the timers above, written down once more: the recorder takes nobody's
-// word for them.
+// promises are the limits of the timers above, repeated so that the recorder checks them
+// independently.
 var promises = []promise{
 	{timer: resizeImages, period: 500 * time.Millisecond, atOnce: 3, perTick: 3},
 	{timer: sendDigest, period: time.Second, atOnce: 1, perTick: 1},

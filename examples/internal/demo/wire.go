@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A wire is all that connects one host with the store.
+// A wire is the only connection of a host to the store.
 type wire struct {
 	store dlock.DistributedLock
 
@@ -21,7 +21,7 @@ func newWire(store dlock.DistributedLock) *wire {
 	return &wire{store: store, gone: make(chan struct{})}
 }
 
-// cut is for good: from now on nothing that is sent arrives, and no answer comes back.
+// cut is permanent: no request arrives any more, and no answer comes back.
 func (w *wire) cut() { w.once.Do(func() { close(w.gone) }) }
 
 var errSilence = errors.New("no answer in time")

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/examples/internal/demo"
 )
 
-// output is the JSON as others read it. These names are a promise, so they are spelt out once more.
+// output is the JSON as others read it. The names are repeated here because they must not change.
 type output struct {
 	Hosts   int     `json:"hosts"`
 	Seconds float64 `json:"seconds"`
@@ -28,12 +28,14 @@ type output struct {
 	SlotRecoveredMS int64 `json:"slot_recovered_ms"`
 }
 
-// Check plays the demonstration, and checks what it says of itself: the limits were reached and
-// kept, and the slot of the host that was cut off came back.
-func Check(t *testing.T, run func(ctx context.Context, args []string, stdout, stderr io.Writer) int, hosts int, args ...string) {
+// Check runs the demonstration and checks its output: the limits were reached and kept, and the
+// slot of the host that was cut off came back.
+func Check(t *testing.T, run func(ctx context.Context, args []string, stdout, stderr io.Writer) int, hosts int,
+	args ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), append([]string{"-json", "-for", "5s"}, args...), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+	if code := run(t.Context(), append([]string{"-json", "-for", "5s"}, args...), &stdout, &stderr); code != 0 ||
+		stderr.Len() > 0 {
 		t.Fatalf("exit status %d: %s", code, &stderr)
 	}
 	var out output
@@ -61,7 +63,8 @@ func Check(t *testing.T, run func(ctx context.Context, args []string, stdout, st
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		if got.MaxRunning != want.atOnce {
-			t.Errorf("%s: at most %d at once, want the limit to be reached and kept: %d", got.Name, got.MaxRunning, want.atOnce)
+			t.Errorf("%s: at most %d at once, want the limit to be reached and kept: %d", got.Name, got.MaxRunning,
+				want.atOnce)
 		}
 		if got.MaxStartsPerTick < 1 || got.MaxStartsPerTick > want.perTick {
 			t.Errorf("%s: at most %d starts per tick, want 1 to %d", got.Name, got.MaxStartsPerTick, want.perTick)
