@@ -1,17 +1,17 @@
-// Command mutants plants bugs, one at a time, and looks whether the layer of checks that is meant
-// to find each does.
+// Command mutants plants bugs, one at a time, and checks that the tests meant to find each of them
+// do.
 //
 //	go run ./internal/mutants                   all of them
 //	go run ./internal/mutants 'naive DEL' N+1   these
 //
 // The bugs are in table.go and nowhere else: the compiler is given patched copies of the files (go
-// build -overlay). First every layer has to pass without a bug, or at least to raise no alarm,
-// because one that fails anyway proves nothing. A mutant is killed if its layer says that the
-// promise is broken which the bug breaks; one that does not compile, crashes or takes too long is
-// not. The last line is "10/10", or the exit status is 1.
+// build -overlay). First every layer must pass without a bug, or at least raise no alarm, because a
+// layer that fails anyway proves nothing. A mutant is killed if its layer reports that the promise
+// which the bug breaks is broken. A mutant that does not compile, crashes or takes too long is not
+// killed. The last line is "10/10", or the exit status is 1.
 //
-// What it does not promise: that there are no other bugs which nothing would find. A layer that
-// finds by chance (torture) may miss.
+// It does not promise that there are no other bugs that no test would find. A layer that finds bugs
+// by chance (torture) may miss one.
 package main
 
 import (
@@ -131,15 +131,17 @@ func (g gate) baseline(ctx context.Context, chosen []mutant) error {
 		}
 		began := time.Now()
 		out, err := g.start(ctx, l, programs[l.pkg])
-		if err != nil && l.alarm != "" && ctx.Err() == nil { // busy machines make it say what is not so
-			fmt.Printf("fails   without a bug  %s  (%.1fs), so once more\n%s\n", l, time.Since(began).Seconds(), strings.TrimSpace(tail(out)))
+		if err != nil && l.alarm != "" && ctx.Err() == nil { // a busy machine may cause a failure without a bug
+			fmt.Printf("fails   without a bug  %s  (%.1fs), so once more\n%s\n", l, time.Since(began).Seconds(),
+				strings.TrimSpace(tail(out)))
 			out, err = g.start(ctx, l, programs[l.pkg])
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if l.weak(out, err) {
-			fmt.Printf("no alarm without a bug  %s  (%.1fs), but too little happened for it to pass\n", l, time.Since(began).Seconds())
+			fmt.Printf("no alarm without a bug  %s  (%.1fs), but too little happened for it to pass\n", l,
+				time.Since(began).Seconds())
 			continue
 		}
 		if err == nil && l.test != "" && !strings.Contains(out, "--- PASS: ") {
@@ -153,8 +155,8 @@ func (g gate) baseline(ctx context.Context, chosen []mutant) error {
 	return nil
 }
 
-// weak reports whether a layer only failed because too little happened: it raised no alarm, which
-// is what a bug is to be told by.
+// weak reports whether a layer failed only because too little happened: it raised no alarm, which
+// is how a bug is recognized.
 func (l layer) weak(out string, err error) bool {
 	_, failed := errors.AsType[*exec.ExitError](err)
 	return failed && l.alarm != "" && !strings.Contains(out, l.alarm) && !crashed(out)
@@ -165,7 +167,7 @@ func crashed(out string) bool {
 	return strings.Contains(out, "\npanic: ") || strings.Contains(out, "\nfatal error: ")
 }
 
-// kill returns the line that tells of the planted bug.
+// kill returns the output line that reports the planted bug.
 func (g gate) kill(ctx context.Context, m mutant, name string) (string, error) {
 	overlay, err := g.plant(m, name)
 	if err != nil {
@@ -180,7 +182,7 @@ func (g gate) kill(ctx context.Context, m mutant, name string) (string, error) {
 	return verdict(m, out, err)
 }
 
-// plant writes patched copies, and the file that tells the compiler of them.
+// plant writes patched copies, and the overlay file that makes the compiler use them.
 func (g gate) plant(m mutant, name string) (overlay string, err error) {
 	replace := map[string]string{}
 	for _, file := range m.files() {
@@ -230,7 +232,7 @@ func (m mutant) patch(file, text string) (string, error) {
 	return text, nil
 }
 
-// build makes the program of a layer, without a bug if overlay is "".
+// build builds the program of a layer, without a bug if overlay is "".
 func (g gate) build(ctx context.Context, l layer, overlay, program string) error {
 	args := []string{"build"}
 	if l.test != "" {
@@ -247,7 +249,7 @@ func (g gate) build(ctx context.Context, l layer, overlay, program string) error
 
 var errTooLong = errors.New("it took too long")
 
-// start runs the program of a layer. A test of which the server is missing fails.
+// start runs the program of a layer. A test whose server is missing fails.
 func (g gate) start(ctx context.Context, l layer, program string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
 	defer cancel()
@@ -270,8 +272,8 @@ func (g gate) start(ctx context.Context, l layer, program string) (string, error
 	return string(out), err
 }
 
-// verdict returns the line with which a layer that was run on a mutant tells of its bug, or an
-// error if it does not.
+// verdict returns the output line with which a layer that was run on a mutant reports its bug, or
+// an error if there is none.
 func verdict(m mutant, out string, err error) (line string, _ error) {
 	exit, failed := errors.AsType[*exec.ExitError](err)
 	switch {

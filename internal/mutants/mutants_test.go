@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// The table fits the sources, so that a change of a line that a mutant replaces is seen at once and
-// not when the gate runs.
+// The table fits the sources: a change of a line that a mutant replaces is found at once, and not
+// only when the mutants run.
 //
-// Fails when a text to be replaced is not in its file, or is there twice; when a patch is no Go;
-// when a layer's folder is gone.
+// Fails when a text to be replaced is missing in its file, or is there twice; when a patch is not
+// valid Go; when a layer's folder is gone.
 func TestTableFitsTheSources(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutants {
@@ -53,7 +53,7 @@ func TestTableFitsTheSources(t *testing.T) {
 	}
 }
 
-// Fails when a text that is there twice is replaced, or one that is not there is not missed.
+// Fails when a text that occurs twice is replaced, or a missing one is not an error.
 func TestPatchWantsItsTextOnce(t *testing.T) {
 	m := mutant{edits: []edit{{"f", "old", "new"}}}
 	if got, err := m.patch("f", "an old line"); err != nil || got != "an new line" {
@@ -85,7 +85,8 @@ func TestVerdict(t *testing.T) {
 		err  error
 		want string // "": not killed
 	}{
-		{"a failure", test, "=== RUN T\n    a_test.go:1: too many runs\n--- FAIL: T (0.00s)\nFAIL\n", failed, "a_test.go:1: too many runs"},
+		{"a failure", test, "=== RUN T\n    a_test.go:1: too many runs\n--- FAIL: T (0.00s)\nFAIL\n", failed,
+			"a_test.go:1: too many runs"},
 		{"a report", program, "hello\n{" + long + `"broken":["it is"]` + "}\n", failed, `"broken":["it is"]}`},
 		{"other words", test, "    a_test.go:1: no server\n--- FAIL: T (0.00s)\nFAIL\n", failed, ""},
 		{"a pass", test, "too many\n--- PASS: T (0.00s)\nPASS\n", nil, ""},
@@ -100,10 +101,9 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// A layer that failed without an alarm was too weak, and one that crashed or raised the alarm was
-// not.
+// A layer that failed without an alarm was too weak; one that crashed or raised the alarm was not.
 //
-// Fails when the words are not looked at.
+// Fails when the alarm's words are ignored.
 func TestWeak(t *testing.T) {
 	failed := exec.Command("sh", "-c", "exit 1").Run()
 	l := layer{alarm: "broken"}

@@ -7,22 +7,21 @@ type mutant struct {
 	name  string
 	edits []edit
 	layer layer
-	// says is a regular expression for the words with which the layer tells of the promise that the
-	// bug breaks. Anything else that goes wrong does not count.
+	// says is a regular expression for the words with which the layer reports the promise that the
+	// bug breaks. Any other failure does not count.
 	says string
 }
 
-// An edit puts new for old, which is in the file exactly once.
+// An edit replaces old, which occurs exactly once in the file, with new.
 type edit struct{ file, old, new string }
 
-// A layer is a check that is there anyway, as long as it has to be.
+// A layer is an existing check, run for as long as it needs.
 type layer struct {
 	pkg  string   // from the top of the repository, without "./"
 	test string   // what to -run; "": the package is a program
 	args []string // of the test, or of the program
-	// alarm is what it says when it has found something. Without that it may fail because too
-	// little happened to tell, on a machine that has much else to do. "": whatever fails is an
-	// alarm.
+	// alarm is the output of a real finding. Without it the layer may fail because too little
+	// happened, on a machine that is busy. "": every failure is an alarm.
 	alarm string
 }
 
@@ -36,15 +35,17 @@ func (l layer) String() string {
 
 var (
 	// Two simulations, in which every fault occurs.
-	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$", args: []string{"-seeds", "2"}, alarm: "promises were broken"}
-	torture    = layer{pkg: "internal/torture/fleet", args: []string{"-store", "redis", "-for", "20s", "-seed", "11"}, alarm: `"broken":`}
+	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$", args: []string{"-seeds", "2"},
+		alarm: "promises were broken"}
+	torture = layer{pkg: "internal/torture/fleet", args: []string{"-store", "redis", "-for", "20s", "-seed", "11"},
+		alarm: `"broken":`}
 )
 
 func redis(test string) layer { return layer{pkg: "dlock/redislock", test: test} }
 
 func timers(test string) layer { return layer{pkg: "timer", test: test} }
 
-// Each is what somebody wrote who knew no better, or what one slip of ours would make of it.
+// Each bug is a plausible mistake: a naive implementation, or a slip in ours.
 var mutants = []mutant{
 	{
 		name: "naive DEL",
@@ -125,7 +126,8 @@ var mutants = []mutant{
 		name: "run_id in place of replid",
 		edits: []edit{
 			{"dlock/redislock/acquire.lua", "redis.pcall('INFO', 'replication')", "redis.pcall('INFO', 'everything')"},
-			{"dlock/redislock/acquire.lua", "string.match(told, '\\nmaster_replid:(%w+)')", "string.match(told, '\\nrun_id:(%w+)')"},
+			{"dlock/redislock/acquire.lua", "string.match(told, '\\nmaster_replid:(%w+)')",
+				"string.match(told, '\\nrun_id:(%w+)')"},
 			{"dlock/redislock/acquire.lua", "'\\nmaster_replid:' .. sub(run", "'\\nrun_id:' .. sub(run"},
 		},
 		layer: redis("^TestI1FailoverAndBack$"),

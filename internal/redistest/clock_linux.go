@@ -25,8 +25,8 @@ type Clock struct {
 	file string
 }
 
-// NewWithClock is New for a server whose wall clock can be set: libfaketime stands between it and
-// the C library. Clocks that measure how much time has passed are left alone.
+// NewWithClock is New for a server whose wall clock can be set by libfaketime. Monotonic clocks are
+// not changed.
 func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	t.Helper()
 	Require(t)
@@ -40,8 +40,8 @@ func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	c := &Clock{t, filepath.Join(t.TempDir(), "clock")}
 	c.Set(0)
 	opts.Env = append(opts.Env,
-		// It asks the allocator for memory, and jemalloc asks it for the time. So the server gets
-		// the C library's allocator.
+		// libfaketime calls the allocator, and jemalloc asks for the time, so the server uses the C
+		// library's allocator.
 		"LD_PRELOAD="+library+" libc.so.6",
 		"FAKETIME_TIMESTAMP_FILE="+c.file,
 		"FAKETIME_NO_CACHE=1",
@@ -50,10 +50,10 @@ func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	return New(t, opts), c
 }
 
-// Set has the clock be that much ahead of the right time, or behind it, from now on.
+// Set sets the clock ahead of the right time, or behind it, from now on.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
-	next := c.file + ".next" // the server reads the file again and again, and must not find it empty
+	next := c.file + ".next" // the server keeps reading the file, and must not find it empty
 	err := os.WriteFile(next, fmt.Appendf(nil, "%+.3f\n", ahead.Seconds()), 0o600)
 	if err == nil {
 		err = os.Rename(next, c.file)

@@ -17,7 +17,7 @@ type commandParser struct {
 	name  []byte
 }
 
-// Longer names and lines are no commands; there is no use in storing them.
+// Longer names and lines are not commands and need not be stored.
 const (
 	longestName = 64
 	longestLine = 64 << 10

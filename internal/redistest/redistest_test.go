@@ -400,9 +400,9 @@ func TestProxyDropAndDelay(t *testing.T) {
 	}
 }
 
-// Fails when a reply comes back while replies are lost, on a connection that has lost one, or the
-// request does not arrive; when Reset leaves a connection as it is, or refuses new ones; and when a
-// delay is outside of its bounds, or one of replies alone holds a request up.
+// Fails when a reply arrives while replies are lost or on a connection that has lost one, or the
+// request does not arrive; when Reset keeps a connection open, or refuses new ones; and when a
+// delay is outside of its bounds, or a delay of replies delays a request.
 func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -511,7 +511,7 @@ func TestProxyCounts(t *testing.T) {
 
 func TestCommandParser(t *testing.T) {
 	t.Parallel()
-	// The argument of ECHO looks like a command, and is none.
+	// The argument of ECHO looks like a command, but is not.
 	stream := string(encode("set", "k", "")) + "ping\r\n" + string(encode("ECHO", "*1\r\n$3\r\nGET\r\n")) +
 		"*0\r\n" + string(encode("Get", "k"))
 	want := "[SET PING ECHO GET]"

@@ -14,15 +14,14 @@ import (
 // masterName is the name the sentinel knows its master by.
 const masterName = "mymaster"
 
-// SentinelOptions configure a Sentinel. The zero value is one sentinel, which
-// needs nobody's agreement.
+// SentinelOptions configure a Sentinel. The zero value is a single sentinel, which decides alone.
 type SentinelOptions struct {
 	// Options apply to master and replica.
 	Options
-	// Sentinels is how many there are; a majority has to agree. Default 1.
+	// Sentinels is the number of sentinels; a majority has to agree. Default 1.
 	Sentinels int
-	// Relays has the sentinels, and the two servers among themselves, reach each
-	// server through a relay only, so that a test can cut it off from them.
+	// Relays makes the sentinels, and the two servers among themselves, use a relay to reach each
+	// server, so that a test can cut it off from them.
 	Relays bool
 }
 
@@ -34,8 +33,8 @@ type Sentinel struct {
 	Master, Replica *Server
 	// Sentinels are the watching processes.
 	Sentinels []*Server
-	// Relays are the others' ways to Master and Replica, or nil. The sentinels
-	// name the two by the addresses of these; Dial knows better.
+	// Relays lead the others to Master and Replica; nil without. The sentinels name the two by the
+	// addresses of the relays; Dial translates them.
 	Relays map[*Server]*servertest.Proxy
 }
 
@@ -121,8 +120,7 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 	})
 }
 
-// Watch starts one more sentinel, which knows of nothing but a master at addr.
-// The caller closes it.
+// Watch starts another sentinel, which knows only a master at addr. The caller closes it.
 func (s *Sentinel) Watch(addr string, quorum int) (*Server, error) {
 	var config strings.Builder
 	fmt.Fprintf(&config, "sentinel monitor %s %s %d\n", masterName, strings.ReplaceAll(addr, ":", " "), quorum)
@@ -132,8 +130,8 @@ func (s *Sentinel) Watch(addr string, quorum int) (*Server, error) {
 	return start(Options{}, sentinel, []byte(config.String()))
 }
 
-// Dial connects to a server by an address that the sentinels give. It is what
-// clients have to use where there are Relays, as it leads past them.
+// Dial connects to a server by an address that the sentinels report, bypassing the relays. Clients
+// must use it where there are Relays.
 func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for server, relay := range s.Relays {
 		if addr == relay.Addr() {
@@ -145,7 +143,8 @@ func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, er
 
 // known returns what a sentinel still lacks to promote the replica.
 func known(ctx context.Context, s *Server, others int) error {
-	if reply, err := s.Client().Do(ctx, "SENTINEL", "SENTINELS", masterName).Slice(); err != nil || len(reply) != others {
+	if reply, err := s.Client().Do(ctx, "SENTINEL", "SENTINELS", masterName).Slice(); err != nil ||
+		len(reply) != others {
 		return fmt.Errorf("%d other sentinels known of %d: %w", len(reply), others, err)
 	}
 	reply, err := s.Client().Do(ctx, "SENTINEL", "REPLICAS", masterName).Slice()

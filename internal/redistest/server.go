@@ -24,10 +24,10 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// binary is the program that every server is a run of.
+// binary is the server program.
 const binary = "redis-server"
 
-// Persistence says what of a server's data outlives its process.
+// Persistence is what of a server's data outlives its process.
 type Persistence int
 
 const (
@@ -56,9 +56,8 @@ type Options struct {
 	TLS bool
 }
 
-// User is what follows ACL SETUSER for one more user, whom every server that is
-// started from then on knows, also after a restart. TestMain may set it.
-// Default: nobody.
+// User is the text after ACL SETUSER for an additional user of every server that is started from
+// then on, also after a restart. TestMain may set it. Default: no additional user.
 var User []string
 
 // role is how the process of a Server is used.
@@ -188,8 +187,8 @@ func (s *Server) args(base *servertest.Server) []string {
 	return append(args, s.opts.Args...)
 }
 
-// probe reports whether the process pid answers on the server's port. Asking
-// for the pid as well keeps a stranger on the port from passing for the server.
+// probe reports whether the process pid answers on the server's port. The check of the pid keeps
+// another process on the port from passing for the server.
 func (s *Server) probe(ctx context.Context, base *servertest.Server, pid int, _ string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -231,7 +230,7 @@ func (s *Server) probe(ctx context.Context, base *servertest.Server, pid int, _ 
 	}
 	reply, err := ask("PING")
 	if err == nil && strings.HasPrefix(reply, "-NOAUTH") {
-		return nil // locked through Args: it is up, and will not say more
+		return nil // locked through Args: it is up
 	}
 	if err != nil || reply != "+PONG" {
 		return fmt.Errorf("PING answered %q: %w", reply, orMismatch(err))

@@ -37,7 +37,7 @@ type Program struct {
 	// SecondPort is how far above its port another one lies that it listens on,
 	// too. Default: there is none.
 	SecondPort int
-	// RefusesRoot has it run as the user nobody if we are root.
+	// RefusesRoot makes it run as the user "nobody" if the test runs as root.
 	RefusesRoot bool
 }
 
@@ -176,7 +176,7 @@ func (s *Server) run() error {
 	err = Poll(limit, "start", func(ctx context.Context) error {
 		err := s.program.Ready(ctx, s, cmd.Process.Pid, s.logTail(from))
 		if err != nil && proc.exited() {
-			return nil // looked at below: no use in waiting on
+			return nil // checked below: stop polling
 		}
 		return err
 	})
@@ -302,7 +302,7 @@ func (s *Server) Restart(prepare ...func(dir string) error) error {
 			return fmt.Errorf("restart %s: %w", s.program.Name, err)
 		}
 	}
-	// The port cannot be another one, so wait for whoever has it.
+	// The port must be the same, so wait until it is free.
 	var fatal error
 	err := Poll(limit, "restart "+s.program.Name, func(context.Context) error {
 		err := s.run()

@@ -14,10 +14,10 @@ func pause(p *os.Process) error                      { return p.Signal(syscall.S
 func resume(p *os.Process) error                     { return p.Signal(syscall.SIGCONT) }
 func signal(p *os.Process, sig syscall.Signal) error { return p.Signal(sig) }
 
-// An account is a user that a program runs as; nil is the one that we are.
+// An account is a user that a program runs as; nil is the current one.
 type account struct{ uid, gid uint32 }
 
-// nobody looks up the user that a server runs as which refuses root.
+// nobody looks up the user for servers that refuse to run as root.
 func nobody() (*account, error) {
 	u, err := user.Lookup("nobody")
 	if err != nil {
@@ -34,7 +34,7 @@ func nobody() (*account, error) {
 	return &account{uint32(uid), uint32(gid)}, nil
 }
 
-// attr has a child die with us, and run as the account unless that is nil.
+// attr makes a child die with this process, and run as the account unless that is nil.
 func (a *account) attr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{}
 	if a != nil {

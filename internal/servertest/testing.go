@@ -15,9 +15,9 @@ const (
 	skipsEnv = "TICKSLOT_SKIPS"
 )
 
-// Require skips the test if missing says what is not there, and puts it on
-// record in the file named by TICKSLOT_SKIPS. With TICKSLOT_REQUIRE_SERVERS=1 it
-// fails the test instead, and tells how to get it.
+// Require skips the test if missing is not "", and records it in the file named by TICKSLOT_SKIPS.
+// With TICKSLOT_REQUIRE_SERVERS=1 it fails the test instead, and says how to install what is
+// missing.
 func Require(t testing.TB, missing error, how string) {
 	t.Helper()
 	if missing == nil {
@@ -92,14 +92,14 @@ type Shared[S interface {
 	server  S
 }
 
-// Get returns the server, which it starts if it is not there.
+// Get returns the server and starts it if necessary.
 func (h *Shared[S]) Get(t testing.TB, start func() (S, error)) S {
 	t.Helper()
 	// Deferred, so that a failed test or a panic does not lock out the others.
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.started && h.server.Pid() == 0 {
-		// It crashed, which is no reason for all the other tests to fail.
+		// A server that crashed must not make all the other tests fail.
 		t.Logf("shared server died:\n%s", h.server.Log())
 		h.server.Close()
 		h.started = false

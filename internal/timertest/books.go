@@ -13,29 +13,34 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Three hosts whose ticks meet the doors that depend on the store (full, tick taken, store down) and are missed while a host
-// stands still. The books are checked against the grid of the schedule, for how many ticks were due, and against the
-// handlers, for how many of them ran.
+// Three hosts whose ticks meet the refusals that depend on the store (full, tick taken, store down)
+// and are missed while a host is stalled. The counts are checked against the schedule's grid, for
+// how many ticks were due, and against the handlers, for how many of them ran.
 //
-// Fails when attempt does not count a refusal, when a run is counted twice, and when due does not count what was missed.
+// Fails when attempt does not count a refusal, when a run is counted twice, and when due does not
+// count what was missed.
 func books(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	every := schedule.Every(s.Period)
 	short := func(context.Context) error { return nil }
 	timers := []timer.Timer{
 		{Name: "full", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: job(10*time.Millisecond, 4*s.Period)},
-		{Name: "taken", Schedule: every, MaxConcurrency: 3, MaxPerTick: 1, OnStoreDown: timer.StoreDownSkip, Run: short},
+		{Name: "taken", Schedule: every, MaxConcurrency: 3, MaxPerTick: 1, OnStoreDown: timer.StoreDownSkip,
+			Run: short},
 		{Name: "local", Schedule: every, OnStoreDown: timer.StoreDownRunLocal, Run: short},
 	}
 	for range 3 {
 		slow := &slowSchedule{Schedule: every, took: 4 * s.Period}
-		timers := append(slices.Clone(timers), timer.Timer{Name: "slow", Schedule: slow, OnStoreDown: timer.StoreDownSkip, Run: short})
+		timers := append(slices.Clone(timers), timer.Timer{Name: "slow", Schedule: slow,
+			OnStoreDown: timer.StoreDownSkip, Run: short})
 		f.start(timer.Config{}, timers...)
 		slow.once.Store(true)
 	}
 	f.until("every door was met", func() bool {
-		return skipped("full", timer.ReasonFull, f.hosts...) > 0 && skipped("full", timer.ReasonHostFull, f.hosts...) > 0 &&
-			skipped("taken", timer.ReasonTickTaken, f.hosts...) > 0 && skipped("taken", timer.ReasonMissed, f.hosts...) > 0
+		return skipped("full", timer.ReasonFull, f.hosts...) > 0 &&
+			skipped("full", timer.ReasonHostFull, f.hosts...) > 0 &&
+			skipped("taken", timer.ReasonTickTaken, f.hosts...) > 0 &&
+			skipped("taken", timer.ReasonMissed, f.hosts...) > 0
 	})
 	victim := f.hosts[0]
 	victim.link.Inject(dlocktest.Error(errors.New("connection refused")))
@@ -58,11 +63,15 @@ func books(s *suite, t *testing.T) {
 				n += skips
 			}
 			if st.Ticks != st.Started+n {
-				t.Errorf("host %d, %s: %d ticks, but %d started and %d skipped: %v", i, st.Name, st.Ticks, st.Started, n, st.Skipped)
+				t.Errorf("host %d, %s: %d ticks, but %d started and %d skipped: %v", i, st.Name, st.Ticks, st.Started,
+					n, st.Skipped)
 			}
-			// The ticks of a grid cannot have been fewer or more than lie between the first and the next.
-			if first := st.Next.Add(-time.Duration(st.Ticks) * s.Period); !first.After(h.began) || first.After(h.ready.Add(s.Period)) {
-				t.Errorf("host %d, %s: %d ticks up to %v make the first %v; Run began at %v", i, st.Name, st.Ticks, st.Next, first, h.began)
+			// The ticks of a grid cannot have been fewer or more than lie between the first and the
+			// next.
+			if first := st.Next.Add(-time.Duration(st.Ticks) * s.Period); !first.After(h.began) ||
+				first.After(h.ready.Add(s.Period)) {
+				t.Errorf("host %d, %s: %d ticks up to %v make the first %v; Run began at %v", i, st.Name, st.Ticks,
+					st.Next, first, h.began)
 			}
 			ticks := map[time.Time]bool{}
 			f.watch.runs(st.Name, func(v *visit) bool {
@@ -73,7 +82,8 @@ func books(s *suite, t *testing.T) {
 			})
 			ran := f.watch.runs(st.Name, func(v *visit) bool { return v.host == h })
 			if uint64(ran) != st.Started || len(ticks) != ran {
-				t.Errorf("host %d, %s: %d started, but the handlers saw %d runs of %d ticks", i, st.Name, st.Started, ran, len(ticks))
+				t.Errorf("host %d, %s: %d started, but the handlers saw %d runs of %d ticks", i, st.Name, st.Started,
+					ran, len(ticks))
 			}
 		}
 	}

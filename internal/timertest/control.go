@@ -15,7 +15,7 @@ import (
 
 var ann = dlock.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
 
-// An operator changes timers with a client that is no host's.
+// An operator changes timers with a client that belongs to no host.
 type operator struct {
 	f *fleet
 	*timer.Control
@@ -25,7 +25,7 @@ func (f *fleet) operator() operator {
 	return operator{f, timer.NewControl(f.taker)}
 }
 
-// does repeats a change until it is acknowledged: a busy machine may take longer than a call may.
+// does repeats a change until it is acknowledged: a call may time out on a busy machine.
 func (o operator) does(what string, change func(context.Context) error) {
 	o.f.t.Helper()
 	var err error
@@ -35,8 +35,8 @@ func (o operator) does(what string, change func(context.Context) error) {
 	})
 }
 
-// triggers asks for one run of a timer, and returns a time before that. A second call would be a second trigger: whoever gets no answer looks
-// whether the first was carried out.
+// triggers asks for one run of a timer, and returns a time before that. A second call would be a
+// second trigger, so after a lost answer it checks whether the first was carried out.
 func (o operator) triggers(name string) time.Time {
 	o.f.t.Helper()
 	for ; ; time.Sleep(10 * time.Millisecond) {
@@ -52,12 +52,15 @@ func (o operator) triggers(name string) time.Time {
 	}
 }
 
-// hears is when every host that can be reached has heard of an update: a heartbeat, and a call to read it.
+// hears returns when every reachable host must know an update: after a heartbeat, and a call to
+// read it.
 func (f *fleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTimeout() }
 
-// control shows that overrides reach every host, also one that could not be reached when they were set.
+// control shows that overrides reach every host, also one that could not be reached when they were
+// set.
 //
-// Fails when the store's acquire or extend ignores an override, or does not tell of it, and when hosts do not read what they hear of.
+// Fails when the store's acquire or extend ignores an override, or does not report it, and when
+// hosts do not read what is reported.
 func control(s *suite, t *testing.T) {
 	long(t)
 	t.Run("pause", func(t *testing.T) { t.Parallel(); pauses(s, t) })
@@ -68,8 +71,10 @@ func control(s *suite, t *testing.T) {
 
 func pauses(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	often := timer.Timer{Name: "often", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }}
-	seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), OnStoreDown: timer.StoreDownSkip, Run: often.Run}
+	often := timer.Timer{Name: "often", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip,
+		Run: func(context.Context) error { return nil }}
+	seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), OnStoreDown: timer.StoreDownSkip,
+		Run: often.Run}
 	for range 3 {
 		f.start(timer.Config{}, often, seldom)
 	}
@@ -93,10 +98,12 @@ func pauses(s *suite, t *testing.T) {
 		}
 		return true
 	})
-	if took := time.Since(asked); took > f.hears()+f.late(asked) && !f.strained(f.hosts[0], asked) && !f.strained(f.hosts[1], asked) {
+	if took := time.Since(asked); took > f.hears()+f.late(asked) && !f.strained(f.hosts[0], asked) &&
+		!f.strained(f.hosts[1], asked) {
 		t.Errorf("they heard of it after %v", took)
 	}
-	if err := f.answered(f.hosts[0], "seldom"); !refused(err, timer.ReasonPaused) || !strings.Contains(err.Error(), ann.String()) {
+	if err := f.answered(f.hosts[0], "seldom"); !refused(err, timer.ReasonPaused) ||
+		!strings.Contains(err.Error(), ann.String()) {
 		t.Errorf("a trigger during the pause: %v", err)
 	}
 	away.link.Heal()
@@ -105,9 +112,10 @@ func pauses(s *suite, t *testing.T) {
 		x, err := away.Explain(t.Context(), "often", time.Time{})
 		return err == nil && x.Reason == timer.ReasonPaused && strings.Contains(x.Text, ann.Note)
 	})
-	if n := f.watch.runs("often", func(v *visit) bool { // what was granted before the change may have begun a call later
-		return v.began.After(asked.Add(f.storeTimeout() + f.late(asked)))
-	}); n != 0 {
+	if n := f.watch.runs("often",
+		func(v *visit) bool { // what was granted before the change may have begun a call later
+			return v.began.After(asked.Add(f.storeTimeout() + f.late(asked)))
+		}); n != 0 {
 		t.Errorf("%d runs began while the timer was paused", n)
 	}
 	resumed := time.Now()
@@ -129,7 +137,8 @@ func pauses(s *suite, t *testing.T) {
 func limitOverridden(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
-	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: hold(gate)}
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip,
+		Run: hold(gate)}
 	for range 3 {
 		f.start(timer.Config{}, work)
 	}
@@ -161,7 +170,10 @@ func limitOverridden(s *suite, t *testing.T) {
 	op.does("a limit of 2", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 2, ann) })
 	asked := time.Now()
 	open()
-	f.until("the runs of before have ended", func() bool { return running() == 0 || f.watch.runs("a", since(asked.Add(f.storeTimeout()))) > 0 })
+	f.until("the runs of before have ended", func() bool {
+		return running() == 0 ||
+			f.watch.runs("a", since(asked.Add(f.storeTimeout()))) > 0
+	})
 	away.link.Heal()
 	f.until("the host that was away knows", func() bool { return f.status(away, "a").LimitOverride == 2 })
 	f.watch.mu.Lock()
@@ -184,7 +196,8 @@ func limitOverridden(s *suite, t *testing.T) {
 
 func triggers(s *suite, t *testing.T) {
 	f := s.fleet(t)
-	work := timer.Timer{Name: "a", MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }}
+	work := timer.Timer{Name: "a", MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip,
+		Run: func(context.Context) error { return nil }}
 	for range 3 {
 		f.start(timer.Config{}, work)
 	}
@@ -197,8 +210,10 @@ func triggers(s *suite, t *testing.T) {
 			if f.watch.runs("a", since(at)) > 0 {
 				return true
 			}
-			// At most one host tries, and once: if a busy machine made its call fail, it takes another trigger.
-			if failed := f.hosts[0].link.failed(at) + f.hosts[1].link.failed(at); failed > 0 && time.Since(at) > f.hears()+f.suite.TTL {
+			// At most one host tries, and once: if a busy machine made its call fail, it takes
+			// another trigger.
+			if failed := f.hosts[0].link.failed(at) + f.hosts[1].link.failed(at); failed > 0 &&
+				time.Since(at) > f.hears()+f.suite.TTL {
 				at = op.triggers("a")
 				ordered++
 			}
@@ -250,7 +265,10 @@ func forced(s *suite, t *testing.T) {
 	}
 	f.take("timer:a", 2, 1)
 	f.trigger(a, "a")
-	f.until("the slot has its next run", func() bool { return f.watch.on(a, "a") != nil && f.watch.on(a, "a") != victim })
+	f.until("the slot has its next run", func() bool {
+		return f.watch.on(a, "a") != nil &&
+			f.watch.on(a, "a") != victim
+	})
 	if next := f.watch.on(a, "a"); next.Slot() == victim.Slot() && next.Fence() <= victim.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), victim.Fence())
 	}

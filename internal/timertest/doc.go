@@ -1,12 +1,13 @@
-// Package timertest runs the timers of several hosts on a real store, in real time, and checks the invariants I1 to I12 of the
-// design as the handlers see them. The same invariants are tested in virtual time in package timer; here it is shown that
-// a store keeps its part of them. One call in the store's own test file is all it takes:
+// Package timertest runs the timers of several hosts on a real store, in real time, and checks the
+// invariants I1 to I12 (docs/architecture.md) as the handlers see them. Package timer tests the
+// same invariants in virtual time; here a store shows that it keeps its part of them. It takes one
+// call in the store's own test file:
 //
 //	func TestTimers(t *testing.T) {
 //		t.Parallel()
 //		timertest.Run(t, timertest.Harness{
 //			New: func(t testing.TB) timertest.Store {
-//				prefix := rand.Text() // a fresh, empty corner of the server
+//				prefix := rand.Text() // a fresh, empty part of the server
 //				return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
 //					store := mystore.New(server, mystore.Options{Prefix: prefix})
 //					t.Cleanup(func() { store.Close() })
@@ -16,16 +17,18 @@
 //		})
 //	}
 //
-// The subtests are parallel, so they go on after Run has returned: what they share is closed in a t.Cleanup, not with defer.
-// About ten of them wait for most of their time; let sixteen run at once (-parallel 16), as servertest.Main does. No
-// goroutine may be left in the end: the TestMain of the package has to look.
+// The subtests are parallel, so they continue after Run has returned: close what they share in a
+// t.Cleanup, not with defer. About ten of them wait most of the time; let sixteen run at once
+// (-parallel 16), as servertest.Main does. The package's TestMain has to check that no goroutine is
+// left.
 //
-// A machine that is busy makes the suite slower and does not make it fail: what takes time is waited for, with a bound, and
-// where a promise is about time, what this process stood still for is granted. Limits and fences are exact.
+// A busy machine makes the suite slower but does not make it fail: waits are bounded generously,
+// and where a promise is about time, the time in which this process did not run is added. Limits
+// and fences are exact.
 //
-// Stopped does the same with overrides that change while a host is a process of its own that is stopped (SIGSTOP): the test binary becomes that
-// host by calling Child.
+// Stopped does the same with overrides that change while a host, in a process of its own, is
+// stopped (SIGSTOP): the test binary becomes that host by calling Child.
 //
-// What it does not test: the store by itself, which is dlock/dlocktest's; a server that is killed or loses its data. The store
-// must give fences and take tick and slot in one step.
+// It does not test the store by itself (see dlock/dlocktest), nor a server that is killed or loses
+// its data. The store must give fences and take tick and slot in one step.
 package timertest

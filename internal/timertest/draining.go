@@ -25,24 +25,27 @@ func draining(s *suite, t *testing.T) {
 	})
 }
 
-// Runs that end by themselves, runs that must be told and attempts that are under way: when Run has returned, another client
-// gets every slot at its first try.
+// Runs that end by themselves, runs that must be cancelled and attempts in flight: when Run has
+// returned, another client gets every slot at its first try.
 //
 // Fails when finish does not release, and when Run does not wait for the runs.
 func slotsAreFree(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
 	h := f.start(timer.Config{DrainTimeout: time.Second},
-		timer.Timer{Name: "finishes", MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { <-gate; return nil }},
+		timer.Timer{Name: "finishes", MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip,
+			Run: func(context.Context) error { <-gate; return nil }},
 		timer.Timer{Name: "must be told", OnStoreDown: timer.StoreDownSkip, Run: hold(nil)},
-		timer.Timer{Name: "starts", Schedule: schedule.Every(s.Period / 2), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
-			Run: job(30*time.Millisecond, 60*time.Millisecond)})
+		timer.Timer{Name: "starts", Schedule: schedule.Every(s.Period / 2), MaxConcurrency: 2,
+			OnStoreDown: timer.StoreDownSkip,
+			Run:         job(30*time.Millisecond, 60*time.Millisecond)})
 	for range 3 {
 		f.trigger(h, "finishes")
 	}
 	f.trigger(h, "must be told")
 	f.until("all run", func() bool {
-		return len(f.status(h, "finishes").Running) == 3 && len(f.status(h, "must be told").Running) == 1 && f.watch.runs("starts", all) >= 5
+		return len(f.status(h, "finishes").Running) == 3 && len(f.status(h, "must be told").Running) == 1 &&
+			f.watch.runs("starts", all) >= 5
 	})
 	at := time.Now()
 	h.cancel()
@@ -65,25 +68,29 @@ func slotsAreFree(s *suite, t *testing.T) {
 	take("timer:finishes", 3, 3)
 	take("timer:must be told", 1, 1)
 	take("timer:starts", 2, 2)
-	if st := h.Status(); st.Phase != "stopped" || slices.ContainsFunc(st.Timers, func(t timer.TimerStatus) bool { return len(t.Running) > 0 }) {
+	if st := h.Status(); st.Phase != "stopped" || slices.ContainsFunc(st.Timers,
+		func(t timer.TimerStatus) bool { return len(t.Running) > 0 }) {
 		t.Errorf("after Run: %+v", st)
 	}
 	f.watch.check(t)
 }
 
-// Fails when finish releases after Run has given up, and when Run's error names nobody.
+// Fails when finish releases after Run has given up, and when Run's error names no handler.
 func stuck(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
 	h := f.start(timer.Config{DrainTimeout: 100 * time.Millisecond},
-		timer.Timer{Name: "stuck", OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { <-gate; return nil }},
-		timer.Timer{Name: "fine", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: job(time.Millisecond, time.Millisecond)})
+		timer.Timer{Name: "stuck", OnStoreDown: timer.StoreDownSkip,
+			Run: func(context.Context) error { <-gate; return nil }},
+		timer.Timer{Name: "fine", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip,
+			Run: job(time.Millisecond, time.Millisecond)})
 	f.trigger(h, "stuck")
 	f.until("both run", func() bool { return f.watch.now("stuck") != nil && f.watch.runs("fine", all) > 0 })
 	began := time.Now()
 	h.cancel()
 	receive(t, "Run returns", h.done)
-	if took, most := time.Since(began), 100*time.Millisecond+timer.CancelGrace+3*f.storeTimeout()+f.late(began); took > most {
+	if took, most := time.Since(began),
+		100*time.Millisecond+timer.CancelGrace+3*f.storeTimeout()+f.late(began); took > most {
 		t.Errorf("Run returned after %v, want at most %v", took, most)
 	}
 	if err, ok := errors.AsType[*timer.StuckError](h.err); !ok || !slices.Equal(err.Timers, []string{"stuck"}) {

@@ -11,16 +11,17 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The slots go from host to host by release and by expiry, and to a client that is no scheduler; the watcher compares the fence
-// of each run with that of the one before in its slot.
+// The slots go from host to host by release and by expiry, and to a client that is no scheduler;
+// the watcher compares the fence of each run with that of the one before in its slot.
 //
-// Fails when Run.Fence is a constant, when the store counts the fences of a name in some other way than up, and when it begins
-// again after an expiry.
+// Fails when Run.Fence is a constant, when the store counts the fences of a name in some other way
+// than up, and when it begins again after an expiry.
 func fences(s *suite, t *testing.T) {
 	long(t)
 	f := s.fleet(t)
-	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
-		Run: job(10*time.Millisecond, 80*time.Millisecond)}
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2,
+		OnStoreDown: timer.StoreDownSkip,
+		Run:         job(10*time.Millisecond, 80*time.Millisecond)}
 	holding := work
 	holding.MaxPerHost, holding.Run = 1, hold(nil)
 	both := func(n int) func() bool {
@@ -36,9 +37,15 @@ func fences(s *suite, t *testing.T) {
 	f.until("the third host has a slot", func() bool { lost = f.watch.on(victim, "a"); return lost != nil })
 	victim.link.Inject(dlocktest.Hang)
 	slot := lost.Slot()
-	f.until("its lease ends and the slot is used again", func() bool { return f.watch.latest("a", slot).host != victim })
+	f.until("its lease ends and the slot is used again", func() bool {
+		return f.watch.latest("a",
+			slot).host != victim
+	})
 	f.until("both slots are used in turn again", func() bool {
-		return f.watch.runs("a", func(v *visit) bool { return v.valid && v.Slot() == slot && v.Fence() > lost.Fence() }) >= 5
+		return f.watch.runs("a", func(v *visit) bool {
+			return v.valid && v.Slot() == slot &&
+				v.Fence() > lost.Fence()
+		}) >= 5
 	})
 	victim.link.Heal()
 	f.stop()
@@ -51,11 +58,15 @@ func fences(s *suite, t *testing.T) {
 		before[slot] = fence
 	}
 	gate, open := f.gate()
-	next := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: hold(gate)})
+	next := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
+		Run: hold(gate)})
 	for range 2 {
 		f.trigger(next, "a")
 	}
-	f.until("a new host runs in both slots", func() bool { return f.watch.latest("a", 0).host == next && f.watch.latest("a", 1).host == next })
+	f.until("a new host runs in both slots", func() bool {
+		return f.watch.latest("a", 0).host == next &&
+			f.watch.latest("a", 1).host == next
+	})
 	for slot, fence := range before {
 		if got := fenceOf(f.watch.latest("a", slot)); got <= fence {
 			t.Errorf("slot %d: fence %d on a new host, %d before", slot, got, fence)
@@ -65,8 +76,8 @@ func fences(s *suite, t *testing.T) {
 	f.stop()
 }
 
-// A stranger knows all about a lease but its token, and holds tokens of leases that have ended. Nothing that it extends or
-// releases is its own, and the run does not notice.
+// A stranger knows everything about a lease but its token, and holds tokens of leases that have
+// ended. It can neither extend nor release the lease, and the run is not affected.
 //
 // Fails when the store compares no tokens.
 func strangers(s *suite, t *testing.T) {
@@ -97,9 +108,18 @@ func strangers(s *suite, t *testing.T) {
 		anywhere := grant
 		anywhere.Slot = dlock.AnySlot
 		for what, do := range map[string]func(ctx context.Context) ([]dlock.Result, error){
-			"extends":             func(ctx context.Context) ([]dlock.Result, error) { return f.taker.Extend(ctx, s.TTL, grant) },
-			"releases":            func(ctx context.Context) ([]dlock.Result, error) { return f.taker.Release(ctx, grant) },
-			"releases by a token": func(ctx context.Context) ([]dlock.Result, error) { return f.taker.Release(ctx, anywhere) },
+			"extends": func(ctx context.Context) ([]dlock.Result,
+				error) {
+				return f.taker.Extend(ctx, s.TTL, grant)
+			},
+			"releases": func(ctx context.Context) ([]dlock.Result,
+				error) {
+				return f.taker.Release(ctx, grant)
+			},
+			"releases by a token": func(ctx context.Context) ([]dlock.Result,
+				error) {
+				return f.taker.Release(ctx, anywhere)
+			},
 		} {
 			results, err := call(t, do)
 			if err != nil || len(results) != 1 || results[0].Outcome != dlock.GrantLost {

@@ -11,27 +11,34 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// On one host are handlers of every bad kind, a timer that ticks beside them, and a run that holds its slot all the while. The
-// bad ones give their slots back like any other, but for the one that does not return: that one keeps its place on the host,
-// and its slot in the store ends.
+// One host has misbehaving handlers of every kind, a timer that ticks beside them, and a run that
+// holds its slot all the time. The misbehaving ones give their slots back like any other, except
+// the one that does not return: it keeps its place on the host, and its slot in the store expires.
 //
-// Fails when call does not recover, when the clean-up is not deferred (a handler that calls Goexit keeps its place), when a run
-// is called on the scheduling goroutine, and when the slot of a run past its MaxRunTime is renewed.
+// Fails when call does not recover, when the clean-up is not deferred (a handler that calls Goexit
+// keeps its place), when a run is called on the scheduling goroutine, and when the slot of a run
+// past its MaxRunTime is renewed.
 func handlers(s *suite, t *testing.T) {
 	long(t)
 	f := s.fleet(t)
 	forever, open := f.gate()
 	every := schedule.Every(s.Period)
 	h := f.start(timer.Config{},
-		timer.Timer{Name: "panics", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { panic("boom") }},
-		timer.Timer{Name: "errs", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return errors.New("no luck") }},
-		timer.Timer{Name: "exits", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { runtime.Goexit(); return nil }},
-		timer.Timer{Name: "blocks", Schedule: every, MaxRunTime: 100 * time.Millisecond, OnStoreDown: timer.StoreDownSkip,
-			Run: func(context.Context) error { <-forever; return nil }},
-		timer.Timer{Name: "good", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }},
+		timer.Timer{Name: "panics", Schedule: every, OnStoreDown: timer.StoreDownSkip,
+			Run: func(context.Context) error { panic("boom") }},
+		timer.Timer{Name: "errs", Schedule: every, OnStoreDown: timer.StoreDownSkip,
+			Run: func(context.Context) error { return errors.New("no luck") }},
+		timer.Timer{Name: "exits", Schedule: every, OnStoreDown: timer.StoreDownSkip,
+			Run: func(context.Context) error { runtime.Goexit(); return nil }},
+		timer.Timer{Name: "blocks", Schedule: every, MaxRunTime: 100 * time.Millisecond,
+			OnStoreDown: timer.StoreDownSkip,
+			Run:         func(context.Context) error { <-forever; return nil }},
+		timer.Timer{Name: "good", Schedule: every, OnStoreDown: timer.StoreDownSkip,
+			Run: func(context.Context) error { return nil }},
 		timer.Timer{Name: "steady", OnStoreDown: timer.StoreDownSkip, Run: hold(forever)})
 	f.trigger(h, "steady")
-	f.until("the steady one and the one that blocks run", func() bool { return f.watch.now("steady") != nil && f.watch.now("blocks") != nil })
+	f.until("the steady one and the one that blocks run",
+		func() bool { return f.watch.now("steady") != nil && f.watch.now("blocks") != nil })
 	steady, at := f.watch.now("steady"), time.Now()
 	for _, name := range []string{"panics", "errs", "exits", "good"} {
 		f.until(name+" is started again and again", func() bool { return f.watch.runs(name, since(at)) >= 10 })
@@ -54,7 +61,8 @@ func handlers(s *suite, t *testing.T) {
 	}
 	open()
 	f.stop()
-	for name, outcome := range map[string]timer.Outcome{"panics": timer.OutcomePanicked, "errs": timer.OutcomeFailed, "exits": timer.OutcomeFailed, "good": timer.OutcomeOK, "blocks": timer.OutcomeTimedOut} {
+	for name, outcome := range map[string]timer.Outcome{"panics": timer.OutcomePanicked, "errs": timer.OutcomeFailed,
+		"exits": timer.OutcomeFailed, "good": timer.OutcomeOK, "blocks": timer.OutcomeTimedOut} {
 		if last := f.status(h, name).Last; last == nil || last.Outcome != outcome && !f.strained(h, at) {
 			t.Errorf("%s: %+v, want %s", name, last, outcome)
 		}

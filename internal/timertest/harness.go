@@ -7,32 +7,36 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Harness tells Run how to reach a store.
+// A Harness describes a store to Run.
 type Harness struct {
-	// New returns a fresh, empty namespace. It is called for every test, from several at once; what needs closing is
-	// closed in a t.Cleanup.
+	// New returns a fresh, empty namespace. It is called for every test, from several at once; what
+	// needs closing is closed in a t.Cleanup.
 	New func(t testing.TB) Store
 
-	// Misconfigured returns a store whose settings have faults, and words that its Check finds for them. Nil: the store
-	// is no dlock.Checker, and the suite plays one. Default nil.
+	// Misconfigured returns a store whose settings have faults, and words that its Check reports
+	// for them. Nil: the store is no dlock.Checker, and the suite uses a fake one. Default nil.
 	Misconfigured func(t testing.TB) (store dlock.DistributedLock, says []string)
 
-	// TTL of the leases. StoreTimeout is a third of it and a call has half of that, so it is to be long enough for a store
-	// that is slow on a busy machine; the suite takes about two TTLs and seven seconds. Default 3 s.
+	// TTL of the leases. StoreTimeout is a third of it and a call has half of that, so it must be
+	// long enough for a store that is slow on a busy machine. The suite takes about two TTLs and
+	// seven seconds. Default 3 s.
 	TTL time.Duration
 
-	// Period of the timers. The longer it is, the fewer calls a second the suite makes; a store that is too busy with them
-	// is late for heartbeats. Default 100 ms: three thousand calls, most of them in the first five seconds.
+	// Period of the timers. The longer it is, the fewer calls a second the suite makes; an
+	// overloaded store delays heartbeats. Default 100 ms: three thousand calls, most of them in the
+	// first five seconds.
 	Period time.Duration
 }
 
-// A Store is a namespace that nobody else uses.
+// A Store is a namespace that no other test uses.
 type Store struct {
-	// Open returns one more host's client of this namespace. It is closed in a t.Cleanup. A test has up to six.
+	// Open returns another host's client of this namespace. It is closed in a t.Cleanup. A test has
+	// up to six.
 	Open func(t testing.TB) dlock.DistributedLock
 
-	// Down makes the server of this namespace unreachable for all its clients and Up makes it reachable again. Only the
-	// tests of I7 and I12 call them. Nil: the clients' calls are made to hang.
+	// Down makes the server of this namespace unreachable for all its clients and Up makes it
+	// reachable again. Only the tests of I7 and I12 call them. Nil: the clients' calls are made to
+	// hang.
 	Down, Up func()
 }
 

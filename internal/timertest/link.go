@@ -13,7 +13,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 )
 
-// A link is one host's way to the store. It can be made to fail, and keeps a record of what went over it.
+// A link is one host's connection to the store. It can be made to fail, and records the calls that
+// go over it.
 type link struct {
 	*dlocktest.Faulty
 	store dlock.DistributedLock
@@ -39,7 +40,8 @@ type record struct {
 }
 
 func newLink(store dlock.DistributedLock) *link {
-	return &link{Faulty: dlocktest.NewFaulty(store), store: store, released: map[string]bool{}, full: map[string]time.Time{}}
+	return &link{Faulty: dlocktest.NewFaulty(store), store: store, released: map[string]bool{},
+		full: map[string]time.Time{}}
 }
 
 // TryAcquire implements dlock.DistributedLock.
@@ -56,7 +58,8 @@ func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant
 	g, err = l.Faulty.TryAcquire(ctx, req)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonFull && sent.After(l.full[req.Name]) {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonFull &&
+		sent.After(l.full[req.Name]) {
 		l.full[req.Name] = sent
 	}
 	if err == nil {
@@ -66,7 +69,8 @@ func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant
 }
 
 // Extend implements dlock.DistributedLock.
-func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result, err error) {
+func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result,
+	err error) {
 	defer l.watch(ctx, &err, names(grants)...)()
 	sent := time.Now()
 	results, err = l.Faulty.Extend(ctx, ttl, grants...)
@@ -130,11 +134,15 @@ func names(grants []dlock.Grant) (list []string) {
 	return list
 }
 
-// watch counts a call that concerns a timer; those by which a host knows of itself and of the store come when they like.
+// watch counts a call that concerns a timer; those by which a host knows of itself and of the store
+// come when they like.
 func (l *link) watch(ctx context.Context, err *error, names ...string) func() {
 	deadline, bounded := ctx.Deadline()
 	l.mu.Lock()
-	if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "tickslot:") }) {
+	if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name,
+			"tickslot:")
+	}) {
 		l.calls++
 	}
 	if bounded {

@@ -18,17 +18,20 @@ var cuts = map[string]dlocktest.Fault{
 	"calls fail": dlocktest.Error(errors.New("connection refused")),
 }
 
-// The policy is StoreDownSkip. The handler of the next run in the slot looks at the one before: Valid must be false without any grace;
-// the context must have ended, too, unless this process stood still meanwhile: then within a second of its going on.
+// The policy is StoreDownSkip. The handler of the next run in the slot examines the previous run:
+// its Valid must be false, without any grace; its context must have ended, too, or, if this process
+// was stalled, end within a second of its running again.
 //
-// Fails when lost cancels nothing, and when the trust window is longer than the lease (trust returns 2*ttl).
+// Fails when lost cancels nothing, and when the trust window is longer than the lease (trust
+// returns 2*ttl).
 func loss(s *suite, t *testing.T) {
 	long(t)
 	for name, cut := range cuts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := s.fleet(t)
-			work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip, Run: hold(nil)}
+			work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), OnStoreDown: timer.StoreDownSkip,
+				Run: hold(nil)}
 			victim := f.start(timer.Config{}, work)
 			f.until("the first host runs", func() bool { return f.watch.now("a") != nil })
 			first := f.watch.now("a")
@@ -64,7 +67,8 @@ func loss(s *suite, t *testing.T) {
 				select {
 				case <-first.ctx.Done():
 				case <-time.After(time.Second + stood):
-					t.Errorf("the run's context has not ended though this process stood still for no more than %v", stood)
+					t.Errorf("the run's context has not ended though this process stood still for no more than %v",
+						stood)
 				}
 			}
 			if cause := context.Cause(first.ctx); !errors.Is(cause, dlock.ErrLost) {
@@ -80,11 +84,13 @@ func loss(s *suite, t *testing.T) {
 	}
 }
 
-// A killed host says nothing any more, and its leases began before the last renewal of them was answered. Whoever asks a TTL
-// after that must not hear that all slots are held, and gets them before long. (Unless calls failed on a busy machine: then the
-// other host may have got a slot without knowing.) MaxRunTime is of no account.
+// A killed host sends nothing any more, and its leases began before the last renewal of them was
+// answered. A request a TTL after that must not be refused because all slots are held, and gets
+// them soon. (Unless calls failed on a busy machine: then the other host may have got a slot
+// without knowing.) MaxRunTime does not matter.
 //
-// Fails when the lease is as long as MaxRunTime, and when the store keeps it for two TTLs or ends it early.
+// Fails when the lease is as long as MaxRunTime, and when the store keeps it for two TTLs or ends
+// it early.
 func killed(s *suite, t *testing.T) {
 	long(t)
 	f := s.fleet(t)
@@ -97,7 +103,10 @@ func killed(s *suite, t *testing.T) {
 	at := time.Now()
 	victim.link.Inject(dlocktest.Hang) // black-holed: no release either
 	other := f.start(timer.Config{}, work)
-	f.until("both slots come back", func() bool { return f.watch.latest("a", 0).host == other && f.watch.latest("a", 1).host == other })
+	f.until("both slots come back", func() bool {
+		return f.watch.latest("a", 0).host == other &&
+			f.watch.latest("a", 1).host == other
+	})
 	var ends time.Time // the latest that they can have ended
 	for slot := range 2 {
 		renewed, granted := victim.link.last("timer:a", slot), f.watch.latest("a", slot).began

@@ -13,13 +13,15 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The server is away when the hosts start; it goes away under their runs and is silent; calls fail at once, or are carried out
-// and their replies are lost. Each time the timers with StoreDownRunLocal go on, those with StoreDownSkip start nothing, no call takes longer
-// than its time, and all is well again afterwards without a restart.
+// The server is down when the hosts start; it hangs under their runs; calls fail at once, or are
+// carried out and their replies are lost. Each time the timers with StoreDownRunLocal go on, those
+// with StoreDownSkip start nothing, no call takes longer than its time, and everything works again
+// afterwards without a restart.
 //
-// Fails when down ignores the policy, when lost does, when a failed acquire is taken for an answer (the host never says that the
-// store is away), when a session makes no more attempts after one that failed, when the heartbeat ends with a failure, and
-// when the store waits longer than the deadline of its context.
+// Fails when down ignores the policy, when lost does, when a failed acquire is taken for an answer
+// (the host never reports that the store is down), when a session makes no more attempts after one
+// that failed, when the heartbeat ends with a failure, and when the store waits longer than the
+// deadline of its context.
 func outages(s *suite, t *testing.T) {
 	long(t)
 	t.Run("down at the start", func(t *testing.T) {
@@ -35,7 +37,8 @@ func outages(s *suite, t *testing.T) {
 		}
 		for _, h := range o.hosts {
 			o.bounded("a trigger", 1, func() {
-				if err := h.Trigger(t.Context(), "skip"); !refused(err, timer.ReasonStoreDown) && !refused(err, timer.ReasonHostFull) {
+				if err := h.Trigger(t.Context(), "skip"); !refused(err, timer.ReasonStoreDown) &&
+					!refused(err, timer.ReasonHostFull) {
 					t.Errorf("trigger: %v, want that the store is down", err)
 				}
 			})
@@ -55,7 +58,8 @@ func outages(s *suite, t *testing.T) {
 		keepsOn, ends := o.watch.now("keeps on"), o.watch.now("ends")
 		o.down()
 		o.goesOn()
-		o.until("the run under StoreDownRunLocal goes on without its lease", func() bool { return keepsOn.Degraded() && !keepsOn.Valid() })
+		o.until("the run under StoreDownRunLocal goes on without its lease",
+			func() bool { return keepsOn.Degraded() && !keepsOn.Valid() })
 		o.until("the run under StoreDownSkip is told", func() bool { return ends.ctx.Err() != nil })
 		if cause := context.Cause(ends.ctx); !errors.Is(cause, dlock.ErrLost) {
 			t.Errorf("cause %v, want one that matches dlock.ErrLost", cause)
@@ -72,7 +76,8 @@ func outages(s *suite, t *testing.T) {
 		o.recovers()
 		o.stop()
 	})
-	for name, fault := range map[string]dlocktest.Fault{"failing": dlocktest.Error(errors.New("connection refused")), "losing replies": dlocktest.LostReply} {
+	for name, fault := range map[string]dlocktest.Fault{"failing": dlocktest.Error(errors.New("connection refused")),
+		"losing replies": dlocktest.LostReply} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOutage(s, t)
@@ -91,7 +96,8 @@ func outages(s *suite, t *testing.T) {
 	}
 }
 
-// An outage is a fleet with a timer of each policy, and one of each that is triggered and holds its slot.
+// An outage is a fleet with a timer of each policy, and one of each that is triggered and holds its
+// slot.
 type outage struct {
 	*fleet
 	begun time.Time
@@ -115,7 +121,8 @@ func (o *outage) begin() *host {
 		timer.Timer{Name: "ends", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
 }
 
-// survives shows that a heartbeat which fails costs no lease. The host has no other, whose coming would bring the next heartbeat.
+// survives shows that a heartbeat which fails costs no lease. The host has no other, whose coming
+// would bring the next heartbeat.
 func (o *outage) survives() {
 	o.t.Helper()
 	h := o.start(timer.Config{}, timer.Timer{Name: "alone", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
@@ -141,14 +148,17 @@ func (o *outage) survives() {
 	o.t.Log("this machine was too busy to tell whether a heartbeat that fails costs a lease")
 }
 
-// goesOn shows what is to be while the store is away. A host tries one tick of a timer at a time: once it has skipped one because
-// of the store, every later one was tried after the store had gone.
+// goesOn shows what is to be while the store is away. A host tries one tick of a timer at a time:
+// once it has skipped one because of the store, every later one was tried after the store had gone.
 func (o *outage) goesOn() {
 	o.t.Helper()
 	at := time.Now()
 	for _, h := range o.hosts {
 		before := skipped("skip", timer.ReasonStoreDown, h)
-		o.until("a tick is skipped because of the store", func() bool { return skipped("skip", timer.ReasonStoreDown, h) > before })
+		o.until("a tick is skipped because of the store", func() bool {
+			return skipped("skip", timer.ReasonStoreDown,
+				h) > before
+		})
 		started := o.status(h, "skip").Started
 		local := func(v *visit) bool { return v.host == h && v.Degraded() && v.began.After(at) }
 		o.until("runs go on without the store", func() bool { return o.watch.runs("local", local) >= 5 })
@@ -158,15 +168,18 @@ func (o *outage) goesOn() {
 		if n := o.watch.runs("local", func(v *visit) bool { return local(v) && v.valid }); n > 0 {
 			o.t.Errorf("%d runs without the store were valid", n)
 		}
-		o.until("the host says that the store is away", func() bool { return h.Degraded() != nil && !h.Status().Store.Up })
+		o.until("the host says that the store is away", func() bool {
+			return h.Degraded() != nil &&
+				!h.Status().Store.Up
+		})
 		if err := errors.Join(h.Ready(), h.Live()); err != nil {
 			o.t.Errorf("a store that is down made the host unfit: %v", err)
 		}
 	}
 }
 
-// recovers shows that all is well: runs of both policies have the store's leave, and every host says so. What was granted without
-// our knowing may take a TTL to come back.
+// recovers shows that all is well: runs of both policies have the store's leave, and every host
+// says so. What was granted without our knowing may take a TTL to come back.
 func (o *outage) recovers() {
 	o.t.Helper()
 	at := time.Now()
@@ -176,17 +189,22 @@ func (o *outage) recovers() {
 		})
 	}
 	for _, h := range o.hosts {
-		o.until("the host says that the store is well", func() bool { return h.Status().Store.Up && h.Degraded() == nil })
+		o.until("the host says that the store is well", func() bool {
+			return h.Status().Store.Up &&
+				h.Degraded() == nil
+		})
 	}
 	for _, h := range o.hosts {
 		if longest, slowest := h.link.times(); longest > o.storeTimeout() || slowest > o.late(o.begun) {
-			o.t.Errorf("a call was given %v, StoreTimeout %v; a call came back %v after its deadline", longest, o.storeTimeout(), slowest)
+			o.t.Errorf("a call was given %v, StoreTimeout %v; a call came back %v after its deadline", longest,
+				o.storeTimeout(), slowest)
 		}
 	}
 	o.watch.check(o.t)
 }
 
-// bounded fails the test if what makes so many calls one after the other takes longer than those may.
+// bounded fails the test if what makes so many calls one after the other takes longer than those
+// may.
 func (o *outage) bounded(what string, calls int, do func()) {
 	o.t.Helper()
 	began := time.Now()

@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that holds nothing calls the store for nothing: whatever calls there are, probes made them. And while the store hangs and
-// a run goes on, probes answer at once, and as before.
+// A host that holds nothing does not call the store by itself, so any calls come from probes. While
+// the store hangs and a run goes on, probes answer at once, and as before.
 //
-// Fails when a probe calls the store (Degraded asks whether it answers, Status lists leases), and when Ready fails because the
-// store does.
+// Fails when a probe calls the store (Degraded asks whether it answers, Status lists leases), and
+// when Ready fails because the store does.
 func probes(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	gate, open := f.gate()
@@ -23,7 +23,8 @@ func probes(s *suite, t *testing.T) {
 		timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }},
 		timer.Timer{Name: "holds", OnStoreDown: timer.StoreDownSkip, Run: hold(gate)})
 	pages := health.New(health.Checks{Live: h.Live, Started: h.Started, Ready: h.Ready, More: []health.Check{
-		{Name: "store", Func: h.StoreReachable}, {Name: "leases", Func: h.LeasesRenewed}, {Name: "limits", Func: h.LimitsAgree},
+		{Name: "store", Func: h.StoreReachable}, {Name: "leases", Func: h.LeasesRenewed},
+		{Name: "limits", Func: h.LimitsAgree},
 		{Name: "timers", Func: h.TimersSucceed}, {Name: "all", Func: h.Degraded},
 	}})
 	probe := func() (ready, live int) {
@@ -37,7 +38,8 @@ func probes(s *suite, t *testing.T) {
 	}
 	quiet := func(when string) {
 		t.Helper()
-		// The host makes calls of its own, so one round without any is enough: a probe that makes calls does so in each.
+		// The host makes calls of its own, so one round without any is enough: a probe that makes
+		// calls does so in each.
 		var calls int
 		for range 20 {
 			before, _ := h.link.counts()

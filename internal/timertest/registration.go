@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The faults of the settings, of the store and of every timer are in one error, and the store was not called. (That each fault of
-// a timer is found is tested in package timer.)
+// The faults of the settings, of the store and of every timer come back in one error, without a
+// call of the store. (Package timer tests that each fault of a timer is found.)
 //
-// Fails when New returns at the first fault, when it does not ask the store's Checker or for its longest TTL, and when it calls
-// the store.
+// Fails when New returns at the first fault, when it does not ask the store's Checker or for its
+// longest TTL, and when it calls the store.
 func registration(s *suite, t *testing.T) {
 	nop := func(context.Context) error { return nil }
 	var wants []string

@@ -21,14 +21,16 @@ const setUpTTL = 3 * time.Second
 func onStore(t *testing.T, lock dlock.DistributedLock, runs *atomic.Int64) *timer.Scheduler {
 	t.Helper()
 	s, err := timer.New(timer.Config{Lock: lock, TTL: setUpTTL, Logger: slog.New(slog.DiscardHandler)},
-		timer.Timer{Name: "a", Schedule: schedule.Every(50 * time.Millisecond), Run: func(context.Context) error { runs.Add(1); return nil }})
+		timer.Timer{Name: "a", Schedule: schedule.Every(50 * time.Millisecond),
+			Run: func(context.Context) error { runs.Add(1); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// NotSetUp has a host start on a store that can serve nobody: Run must fail at once, with words that tell how to mend it.
+// NotSetUp starts a host on a store that refuses every request: Run must fail at once, with words
+// that say how to fix it.
 func NotSetUp(t *testing.T, lock dlock.DistributedLock, words string) {
 	t.Helper()
 	var runs atomic.Int64
@@ -43,8 +45,9 @@ func NotSetUp(t *testing.T, lock dlock.DistributedLock, words string) {
 	}
 }
 
-// SetUpWronglyForAWhile breaks how a store is set up while a host runs timers on it, and mends it: nothing may run meanwhile, every tick must be accounted
-// for, the host must say so within a TTL, and go on without a restart.
+// SetUpWronglyForAWhile breaks a store's setup while a host runs timers on it, and repairs it:
+// meanwhile nothing may run, every tick must be accounted for, the host must report it within a
+// TTL, and go on without a restart.
 func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, mend func()) {
 	t.Helper()
 	var runs atomic.Int64
@@ -68,14 +71,18 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, me
 	})
 	before := s.Status().Timers[0]
 	within(10*time.Second, "twenty ticks", func() bool { return s.Status().Timers[0].Ticks >= before.Ticks+20 })
-	if now := s.Status().Timers[0]; now.Started != before.Started || now.Skipped[timer.ReasonStoreSetup] < before.Skipped[timer.ReasonStoreSetup]+19 {
+	if now := s.Status().Timers[0]; now.Started != before.Started ||
+		now.Skipped[timer.ReasonStoreSetup] < before.Skipped[timer.ReasonStoreSetup]+19 {
 		t.Errorf("before %+v, after twenty ticks %+v", before, now)
 	}
 	if err := s.Trigger(ctx, "a"); !errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("Trigger returned %v", err)
 	}
 	mend()
-	within(2*setUpTTL, "it runs again", func() bool { return runs.Load() > int64(before.Started)+3 && s.StoreReachable() == nil })
+	within(2*setUpTTL, "it runs again", func() bool {
+		return runs.Load() > int64(before.Started)+3 &&
+			s.StoreReachable() == nil
+	})
 	if st := s.Status().Timers[0]; st.Degraded {
 		t.Errorf("%+v", st)
 	}

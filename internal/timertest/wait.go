@@ -21,7 +21,7 @@ func receive[V any](t *testing.T, what string, from <-chan V) V {
 	}
 }
 
-// A pulse notices when this process does not get to run. What it promises to do by a certain time it can do only if it runs.
+// A pulse detects stalls of this process: it can meet a deadline only while it runs.
 type pulse struct {
 	mu     sync.Mutex
 	last   time.Time

@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A watcher stands before every handler of a fleet and knows from the library only what a run says of itself. Whenever a
-// run begins it checks I1, I3 and I4 on the spot. That misses no overlap of valid runs, because each begins with the beginning
-// of a run; and it accuses nobody wrongly on however busy a machine, because a run that is valid now has been so since
-// its grant.
+// A watcher wraps every handler of a fleet and takes from the library only what a run reports about
+// itself. Whenever a run begins it checks I1, I3 and I4. That misses no overlap of valid runs,
+// because each overlap begins with the beginning of a run. It reports none wrongly, however busy
+// the machine is, because a run that is valid now has been valid since its grant.
 type watcher struct {
 	mu     sync.Mutex
 	limits map[string]timer.Timer // by name
@@ -52,7 +52,7 @@ func newWatcher() *watcher {
 		starts: map[tickOf]int{}, peaks: map[string]int{}, most: map[string]int{}}
 }
 
-// before returns the timer with the watcher before its handler.
+// before returns the timer with its handler wrapped by the watcher.
 func (w *watcher) before(h *host, t timer.Timer) timer.Timer {
 	limits := t
 	limits.MaxConcurrency = max(1, t.MaxConcurrency)
@@ -105,7 +105,8 @@ func (w *watcher) enter(h *host, ctx context.Context) *visit {
 	slot := slotOf{r.Timer(), r.Slot()}
 	if before := w.owner[slot]; before != nil {
 		if !before.left && before.Valid() {
-			w.fault("I1: %s: two valid runs in slot %d, fences %d and %d", slot.timer, slot.slot, before.Fence(), r.Fence())
+			w.fault("I1: %s: two valid runs in slot %d, fences %d and %d", slot.timer, slot.slot, before.Fence(),
+				r.Fence())
 		}
 		if r.Fence() <= before.Fence() {
 			w.fault("I4: %s: slot %d: fence %d after %d", slot.timer, slot.slot, r.Fence(), before.Fence())
