@@ -1,13 +1,13 @@
 /*
- * The lease protocol of tickslot: one name, N slots, H hosts, one store. README.md says which code each part stands
- * for, and what is left out.
+ * The lease protocol of tickslot: one name, N slots, H hosts, one store. README.md says which code each part models,
+ * and what is left out.
  *
- * Time is discrete and without end: what is kept of it are times left and ages. Nothing else is in step: a request or a
- * reply takes any time or never arrives (it then stays on its way), a caller may lose patience at any moment, a process may
- * stand still anywhere.
+ * Time is discrete and unbounded: only remaining times and ages are stored. Nothing else is synchronous: a request or a
+ * reply takes any time or never arrives (it then stays in flight), a caller may give up at any moment, a process may be
+ * suspended anywhere.
  *
- * spin -DMUTANT breaks one rule: an error must be found. spin -DGOAL=n makes the n-th SEEN an error: what is never
- * seen was never checked.
+ * spin -DMUTANT breaks one rule: an error must be found. spin -DGOAL=n makes the n-th SEEN an error, to show that
+ * the state is reached and therefore was checked.
  */
 #ifndef H
 #define H 2              /* hosts */
@@ -21,7 +21,7 @@
 #define TTL   4
 #define DRIFT 1          /* by so much the store's clock may gain on the hosts' */
 
-/* The margin is for DRIFT, and for one instant in which to tell the run. */
+/* The margin is for DRIFT, and for one instant in which to end the run's context. */
 #if defined(MUTANT_NO_MARGIN)
 #define TRUST TTL
 #elif defined(MUTANT_NO_TIME_TO_TELL)
@@ -80,7 +80,7 @@ Host host[H];
 Slot slot[SLOTS];
 byte attempts;
 
-/* Requests whose caller has given up, by token. They may still arrive; nobody waits for the reply. */
+/* Requests whose caller has given up, by token. They may still arrive; no caller waits for the reply. */
 byte late_acquire[ATTEMPTS + 1];
 byte late_extend[ATTEMPTS + 1];
 byte late_release[ATTEMPTS + 1];
@@ -112,7 +112,7 @@ hidden byte who;         /* the token of the request that is carried out */
 #define awake(h)    (host[h].runs != no)
 #define due(h)      (host[h].open && !in_time(h) && awake(h))
 
-/* I1. Only a start or a renewal makes a run valid, so it is asked there. */
+/* I1. Only a start or a renewal makes a run valid, so it is checked there. */
 inline check_limit() {
 	n = 0;
 	for (i : 0 .. H - 1) { n = n + (valid(i) -> 1 : 0) }

@@ -163,7 +163,7 @@ func (h *host) handle(ctx context.Context, b *books, limit int) error {
 	return nil
 }
 
-// live runs the host until told how to end, and checks its books.
+// live runs the host until it is told how to end, and checks its counts.
 func (h *host) live(orders <-chan order) {
 	began := time.Now()
 	ctx, stop := context.WithCancel(context.Background())

@@ -124,7 +124,7 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 	case f == nonsense && third:
 		panic("the driver has a bug")
 	}
-	if !wait(ctx, there) { // on its way when the caller gave up: it arrives all the same
+	if !wait(ctx, there) { // in flight when the caller gave up: it still arrives
 		time.AfterFunc(there, func() { _, _ = do() })
 		return zero, ctx.Err()
 	}

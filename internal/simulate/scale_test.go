@@ -68,7 +68,7 @@ func (f fleet) load() (l load) {
 		if k.perTick == timer.NoLimit {
 			M = math.Inf(1)
 		}
-		K := max(1, math.Ceil(R/I))   // ticks of which a run keeps its slot from the others
+		K := max(1, math.Ceil(R/I))   // ticks during which a run occupies its slot
 		G := min(M, H, min(N, H*P)/K) // runs that a tick starts
 		B := 0.0                      // hosts that do not ask, as they have P runs: not more than this
 		if P == 1 {
@@ -277,7 +277,8 @@ func TestScaleOfManyLeases(t *testing.T) {
 	}
 }
 
-// A queue is a store that answers one acquire after the other, each after the same time, also those that nobody waits for any more.
+// A queue is a store that answers acquires one after the other, each after the same time, including
+// those whose callers have given up.
 type queue struct {
 	*memlock.Store
 	each time.Duration
@@ -358,9 +359,7 @@ func TestScaleOfPeaks(t *testing.T) {
 	}
 }
 
-// The table of docs/scale.md says what the formula says.
-//
-// Fails when a figure of the table is changed, and when the formula is.
+// The table of docs/scale.md agrees with the formula.
 func TestScaleTable(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/scale.md")
 	if err != nil {

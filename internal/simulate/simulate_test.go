@@ -103,7 +103,7 @@ func (r *report) merge(o *report) {
 	r.Examples = append(r.Examples, o.Examples...)
 }
 
-// weak says what happened too seldom for zeros to mean anything.
+// weak returns what happened too seldom for zeros to mean anything.
 func (r *report) weak() {
 	hostDays := float64(r.Hosts) * r.Days
 	for _, want := range []struct {

@@ -13,7 +13,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A world is the store, and what everybody did with it. It believes its own books, not those of the library.
+// A world is the store, and a record of what all hosts did with it. It relies on its own record,
+// not on the library's.
 type world struct {
 	storeTimeout time.Duration
 
@@ -21,7 +22,7 @@ type world struct {
 	store      *memlock.Store
 	quarantine time.Time // until when the store grants nothing
 	lost       time.Time // when it last lost its data
-	down       outage    // for everybody
+	down       outage    // for all hosts
 	timers     map[string]*books
 	leases     map[string]*lease // by token
 	fences     map[string]dlock.Fence
@@ -37,7 +38,7 @@ const (
 	hangs          // nothing until the caller's deadline
 )
 
-// books are what is known of one timer.
+// books record what is known of one timer.
 type books struct {
 	*kind
 	runs     map[*visit]struct{}  // whose handlers have not returned

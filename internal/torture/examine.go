@@ -13,14 +13,14 @@ type Figures struct {
 	Runs             int   // valid ones, by fence
 	Degraded         int   // runs without the store, at least for a while
 	DegradedMost     int   // of one timer at once
-	LeasesLost       int   // runs that were told
+	LeasesLost       int   // runs whose context ended
 	Ticks            int64 // that came due
 	NReachedShare    float64
 	OverLimit        int // moments at which one more valid run began than the limit allows
 	SameSlot         int // two valid runs in one slot
 	FenceRegressions int // a later run of a slot with a fence that is not higher
 	StartAfterLost   int // a run was valid (again) after its context had ended because its lease was lost
-	NotTold          int // a run that had lost its lease was not told within a second
+	NotTold          int // a run's context did not end within a second of losing its lease
 	OverTick         int // starts of a tick beyond MaxPerTick
 	OverBound        int // more degraded runs of a timer at once than hosts × MaxPerHost
 	Unaccounted      int64
@@ -41,7 +41,7 @@ type Declared struct {
 	Most             int `json:"most_at_once_over_limit"`
 }
 
-// Violations is what there must be none of.
+// Violations are the findings that must all be zero.
 func (f Figures) Violations() int {
 	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.NotTold + f.OverTick + f.OverBound +
 		int(f.Unaccounted) + f.Leaked + f.Stuck + len(f.Silent)
@@ -391,10 +391,10 @@ func (e *examiner) degraded() {
 	}
 }
 
-// books looks whether every tick of one process is accounted for. Two things are held against each
-// other: the ticks that the scheduler says came due, a while ago, against those it accounts for
-// now; and, because it may say too little, the ticks that a grid of that period has in that time. A
-// process that is stopped accounts for nothing, so what counts is the time that it was awake.
+// books checks that every tick of one process is accounted for. It compares the ticks that the
+// scheduler reported as due, a while ago, with those that it accounts for now; and, because it may
+// report too few, with the ticks of a grid with that period. A process that is stopped accounts for
+// nothing, so only the time that it was awake counts.
 func (e *examiner) books(host string, lines []Line) {
 	var timers []TimerLine
 	var points []point

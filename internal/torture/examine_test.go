@@ -73,8 +73,8 @@ func TestExamineRuns(t *testing.T) {
 	}
 }
 
-// statuses is a host that says every 100 ms for three seconds how its one timer stands, whose
-// period that is.
+// statuses is a host that reports its one timer every 100 ms, the timer's period, for three
+// seconds.
 func statuses(change func(i int, l *Line)) []Line {
 	lines := append(born(), Line{Kind: Begin, Host: "h", Timers: born()[0].Timers})
 	for i := range 31 {

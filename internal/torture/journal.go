@@ -45,8 +45,8 @@ func (j *Journal) All() []Stretch {
 	return slices.Clone(j.stretches)
 }
 
-// maxGap is how long a handler may be out of sight and its stretch still be one: longer, and nobody
-// knows whether it was valid in between.
+// maxGap is the longest gap between two observations of a handler that still count as one stretch.
+// After a longer gap it is unknown whether the run was valid in between.
 const maxGap = 60 * time.Millisecond
 
 // Witness follows a run as long as it is valid and watching is true, and writes its stretches down.

@@ -32,14 +32,14 @@ type Line struct {
 	Last  int64  `json:"last,omitempty"`
 	Lost  bool   `json:"lost,omitempty"` // its context had ended with dlock.ErrLost before First
 
-	// Status and End: what the scheduler says of itself, by timer in the order of Begin.
+	// Status and End: what the scheduler reports, by timer in the order of Begin.
 	Ticks []uint64 `json:"ticks,omitempty"`
 	Done  []uint64 `json:"done,omitempty"` // ticks that started a run, or were skipped with a reason
 
 	// Jump: the wall clock of this process was set on (or back) by so much.
 	By int64 `json:"by,omitempty"`
 
-	// End: what was left of a host that was told to stop.
+	// End: what a host that was shut down left behind.
 	Leaked int    `json:"leaked,omitempty"`
 	Stuck  string `json:"stuck,omitempty"`
 
@@ -59,7 +59,7 @@ const (
 	Untold   = "untold"   // a run was neither valid nor degraded for more than a second awake, and its context had not ended
 	Status   = "status"   // several times a second
 	Jump     = "jump"
-	Drain    = "drain" // a host was told to stop: nothing comes due any more
+	Drain    = "drain" // a host is shutting down: nothing comes due any more
 	End      = "end"   // a host has stopped, cleanly
 	Born     = "born"  // of the tormentor: a process is about to be started
 	Dead     = "dead"  // of the tormentor: it is gone for sure

@@ -13,7 +13,7 @@ type Op struct {
 	Call   int64  `json:"call"`
 	Return int64  `json:"return"`
 
-	// Until, of a call whose result is unknown, is when it cannot be carried out any more. 0: that
-	// is not known.
+	// Until is the time after which a call with an unknown result cannot be carried out any more.
+	// 0: unknown.
 	Until int64 `json:"-"`
 }

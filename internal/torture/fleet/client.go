@@ -26,8 +26,8 @@ const (
 	round = 2 * time.Second
 )
 
-// A client calls the store itself, with leases so short that it often has them no more, and writes
-// down what it was told.
+// A client calls the store directly, with leases so short that it often loses them, and records the
+// answers.
 type client struct {
 	number int
 	door   *door
@@ -100,9 +100,8 @@ func (c *client) turn() {
 	}
 }
 
-// giveUp releases what the store may have granted, and lets some time pass: a network that is down
-// answers at once, and each call of which nobody knows whether it was carried out doubles what
-// there is to check.
+// giveUp releases what the store may have granted, and waits: calls over a network that is down
+// return at once, and each call with an unknown outcome doubles the number of histories to check.
 func (c *client) giveUp(g dlock.Grant) {
 	c.release(g)
 	sleep(300*time.Millisecond, 600*time.Millisecond)

@@ -30,7 +30,7 @@ const (
 	// gap is how long a handler may be out of sight: longer, and nobody knows whether it was valid
 	// in between.
 	gap = 60 * time.Millisecond
-	// statusEvery is how often a host says how its ticks stand.
+	// statusEvery is how often a host reports the state of its ticks.
 	statusEvery = 100 * time.Millisecond
 )
 
@@ -111,7 +111,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	return nil
 }
 
-// obey does what it is told, and says how it is, until the scheduler's Run has returned.
+// obey carries out commands and reports the host's status, until the scheduler's Run has returned.
 func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler, d *door, commands <-chan string, ended <-chan error, background *sync.WaitGroup) error {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
@@ -175,14 +175,14 @@ func take(n *atomic.Int64) bool {
 	}
 }
 
-// handle works for a while, says all the time whether it is valid, and misbehaves now and then.
+// handle works for a while, keeps reporting whether it is valid, and misbehaves now and then.
 func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 	r, _ := timer.RunFromContext(ctx)
 	began := time.Now()
 	period := time.Duration(t.Period)
 	work := period*4/10 + rand.N(period/2)
 	overstay := time.Duration(0)
-	if rand.IntN(12) == 0 { // it works for long, and may not stop when it is told to
+	if rand.IntN(12) == 0 { // it works for long, and may ignore the end of its context
 		work = h.spec.Timing.TTL/2 + rand.N(2*h.spec.Timing.TTL)
 		overstay = h.spec.Timing.TTL * time.Duration(rand.IntN(3)) * 3 / 4
 	}
@@ -217,7 +217,7 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 			}
 		case !told.IsZero() && time.Since(told) >= overstay:
 			return context.Cause(ctx)
-		case told.IsZero() && since > work && w.untold == 0: // if it was lost, it must be told
+		case told.IsZero() && since > work && w.untold == 0: // if the lease was lost, the context must end
 			return nil
 		}
 		time.Sleep(look) // it works
@@ -232,7 +232,7 @@ type witness struct {
 	line torture.Line // the piece that is open
 
 	looked  int64         // when it last looked
-	untold  time.Duration // awake, neither valid nor degraded nor told
+	untold  time.Duration // time awake, neither valid nor degraded nor cancelled
 	accused bool
 }
 

@@ -32,7 +32,7 @@ const (
 type tormentor struct {
 	kind    string
 	dir     string
-	other   string // another build of this program, which every second host runs; "": there is none
+	other   string // another build of this program, run by every second host; "": none
 	seed    uint64
 	store   store
 	timing  Timing
@@ -59,7 +59,7 @@ type member struct {
 	proxies []*servertest.Proxy
 	via     []string
 
-	mu    sync.Mutex // of whoever does something to it
+	mu    sync.Mutex // held by the fault that acts on it
 	lives int
 	small bool
 	proc  *process
@@ -215,8 +215,8 @@ func (t *tormentor) restart(m *member) error {
 	return errors.Join(err, t.begin(m))
 }
 
-// setUp passes an error on, unless it is that the host found the store set up wrongly when it
-// began: then it is to end at once, and whoever watches over it starts it again.
+// setUp returns the error, or nil if the host found the store set up wrongly when it began: it must
+// then end at once, and is started again.
 func setUp(err error) error {
 	if err != nil && strings.Contains(err.Error(), "can serve no timer") {
 		return nil
@@ -263,7 +263,7 @@ func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
 		each(func(p *servertest.Proxy) { p.DelayUpTo(t.timing.StoreTimeout/20, t.timing.StoreTimeout*6/10) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.Delay(0) })
-	case "net_fading": // answers come late, and then nothing does: whoever counts from when they come trusts them for too long
+	case "net_fading": // answers come late, and then none: trust counted from the answer lasts too long
 		each(func(p *servertest.Proxy) { p.DelayReplies(t.timing.StoreTimeout * 8 / 10) })
 		time.Sleep(f.For) // a heartbeat or two; much longer, and no run would be left, for nothing is acquired meanwhile
 		each(func(p *servertest.Proxy) { p.BlackHole(true) })
@@ -322,7 +322,7 @@ func (t *tormentor) migrateOther() error {
 	return p.failure()
 }
 
-// newTormentor starts the store, and everybody.
+// newTormentor starts the store and all processes.
 func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *tormentor, err error) {
 	t = &tormentor{kind: kind, dir: filepath.Join(dir, kind), other: other, seed: seed, faults: map[string]int{}}
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
@@ -394,8 +394,8 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment does what is planned, and then leaves everybody in peace for as long as it takes until
-// all timers must run again. It returns when that was.
+// torment carries out the plan, and then disturbs nothing until all timers must run again. It
+// returns when that was.
 func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Duration) (settled int64) {
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(length))
@@ -433,7 +433,7 @@ func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Dur
 	return settled
 }
 
-// end stops everybody in good order.
+// end shuts down all processes.
 func (t *tormentor) end() {
 	var all sync.WaitGroup
 	for _, m := range t.members {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A fault is something that is to be done to somebody.
+// A fault is one planned disturbance of a process or server.
 type fault struct {
 	At     time.Duration // since the beginning; later if its target is still busy with the one before
 	Target string        // host-3, clients-0, store, fleet
