@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// usual are the snapshots of a Redis that nobody configured.
+// usual are the default snapshot settings of Redis.
 var usual = redistest.Options{Args: []string{"--save", "3600 1 300 100 60 10000"}}
 
 // audits expects one warning for each of wants, with that in it, and no other.
@@ -56,10 +56,9 @@ func set(t *testing.T, server *redistest.Server, pairs ...string) {
 	}
 }
 
-// A server as it is after its installation is fine; what endangers leases is told.
+// A server with default settings causes no warning; settings that endanger leases do.
 //
-// Fails when Audit looks for another field, when it does not look at maxmemory, when it does not
-// ask for snapshots.
+// Fails when Audit reads another field, ignores maxmemory, or does not ask for snapshots.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, usual)
@@ -78,8 +77,7 @@ func TestAudit(t *testing.T) {
 	audits(t, "a server of this process", storeAt(t, redistest.Shared(t), redislock.Options{Embedded: true}))
 }
 
-// Fails when the lag is not looked at, when min_slaves_good_slaves is not, when a replica is taken
-// for a master.
+// Fails when the lag or min_slaves_good_slaves is ignored, or when a replica is taken for a master.
 func TestAuditOfReplicas(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -123,10 +121,10 @@ func TestAuditOfReplicas(t *testing.T) {
 	}
 }
 
-// A user with the rights that docs/redis.md lists is told in one line what could not be seen; one
-// with fewer, which right it is that is missing.
+// With the rights that docs/redis.md lists, one line says what could not be checked; with fewer
+// rights, it names the missing one.
 //
-// Fails when a refusal is an error, or is not told.
+// Fails when a refusal is an error, or is not reported.
 func TestAuditSaysWhatItMayNotSee(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, usual)
@@ -190,7 +188,7 @@ func TestAuditOfTheClock(t *testing.T) {
 	audits(t, "a round trip of 5s", store)
 }
 
-// A server that hangs is asked no longer than the caller waits.
+// A call to a server that hangs lasts no longer than its context.
 func TestAuditEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -210,7 +208,7 @@ func TestAuditEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Fails when only one node is looked at, or when it is not said which.
+// Fails when only one node is examined, or when the warning does not name it.
 func TestAuditOfSeveralServers(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -223,7 +221,7 @@ func TestAuditOfSeveralServers(t *testing.T) {
 	audits(t, "one node keeps nothing", store, cluster.Nodes[1].Addr()+": neither")
 }
 
-// The refusals while a server that has restarted is not believed tell of the last success, too.
+// The refusals during a quarantine report the last success, too.
 //
 // Fails when the answer of the quarantine leaves it out; when success is not in the state.
 func TestSuccessOutlivesARestart(t *testing.T) {
@@ -263,10 +261,9 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 	}
 }
 
-// Whatever stands in the state, an age is told that can be one, or none.
+// Whatever the state contains, the reported age is plausible, or none.
 //
-// Fails when the number is believed; when a release into a state that somebody deleted makes one
-// that stays for ever.
+// Fails when the number is not checked; when a release creates a deleted state without an expiry.
 func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	prefix := unique("success")

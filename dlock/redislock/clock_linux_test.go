@@ -24,14 +24,14 @@ func clocked(t *testing.T) (*redislock.Store, *redistest.Clock) {
 	return store, clock
 }
 
-// A server whose clock jumps ahead lets leases end before their holders stop to trust them: a
-// second one is granted, and both are valid. It is over with the next heartbeat of the first, or,
-// if that does not come through, with its trust window: always within one TTL. The later grant has
-// the higher fence, also when the clock is set right again.
+// When the server's clock jumps ahead, leases end before their holders stop trusting them: a second
+// one is granted, and both are valid. That ends with the first holder's next heartbeat or, if it
+// fails, with its trust window: always within one TTL. The later grant has the higher fence, even
+// after the clock is set right again.
 //
-// Fails when the timer of the trust window does not start and Valid does not look at the clock (two
+// Fails when the timer of the trust window does not start and Valid does not check the clock (two
 // are valid for longer than a TTL), when the heartbeat takes a lost lease for a renewed one, and
-// when the script counts fences by the clock alone.
+// when the script derives fences from the clock alone.
 func TestServerClockAhead(t *testing.T) {
 	t.Parallel()
 	store, clock := clocked(t)
@@ -89,14 +89,14 @@ func TestServerClockAhead(t *testing.T) {
 	}
 }
 
-// A server whose clock jumps back grants nothing that is held: who renews goes on, who died keeps
-// his slot for as much longer as the step was. What is released can be granted at once, with a
-// higher fence. A tick that now lies too far ahead is refused, as is, for QuarantineTTL, a new
-// name, because nobody knows any more how long the server has been up.
+// When the server's clock jumps back, nothing that is held is granted: holders that renew go on,
+// and the slot of a dead holder stays held for as much longer as the step was. A released slot can
+// be granted at once, with a higher fence. A tick that now lies too far ahead is refused, and so is
+// a new name for QuarantineTTL, because the server's uptime is no longer known.
 //
-// Fails when the scripts count fences, or the time of a trigger, by the clock alone, and when
-// acquire.lua cannot read the negative uptime of a server whose clock is behind its start: then
-// nothing is granted until the clock is where it was.
+// Fails when the scripts derive fences, or the time of a trigger, from the clock alone, and when
+// acquire.lua cannot read the negative uptime of a server whose clock is behind its start: nothing
+// is then granted until the clock has caught up.
 func TestServerClockBack(t *testing.T) {
 	t.Parallel()
 	const step = time.Minute

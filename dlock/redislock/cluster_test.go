@@ -112,10 +112,10 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 	}, func(i int) bool { return results[i].Outcome != dlock.GrantUnknown })
 }
 
-// What go-redis wants to know of commands it would ask any node, also one that hangs, and with the
-// rights that are documented for each acquire anew.
+// By default go-redis asks any node, even one that hangs, about commands, and with the documented
+// rights it asks again for each acquire.
 //
-// Fails when ownPool leaves go-redis' routing policies on.
+// Fails when OwnPool leaves go-redis' routing policies on.
 func TestAcquireAsksNoOtherNode(t *testing.T) {
 	t.Parallel()
 	cluster, store := clusterOf(t, redislock.Options{})

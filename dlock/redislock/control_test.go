@@ -27,10 +27,10 @@ func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	}
 }
 
-// What a holder is called, or what an origin says, is never taken for a revocation or a fence.
+// The text of a holder or an origin is never taken for a revocation or a fence.
 //
-// Fails when extend.lua looks for the word anywhere in the value; when the origin is put in as it
-// is; when revoke.lua takes the last fence in the value.
+// Fails when extend.lua searches the whole value for the word; when the origin is stored unescaped;
+// when revoke.lua takes the last fence in the value.
 func TestTextsAreNoRevocation(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("texts"))
@@ -68,11 +68,11 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	}
 }
 
-// A limit that was lowered holds whatever happens to keys that are deleted by hand: that of a lease
-// frees its place at once, and without the index only slots below the limit are granted.
+// A lowered limit holds even if keys are deleted by hand: deleting a lease frees its place at once,
+// and without the index only slots below the limit are granted.
 //
 // Fails when the slot alone decides (one more is granted for each that is released below the
-// limit), and when the index is believed (it is full until the leases would have ended).
+// limit), and when the index is trusted (it is full until the leases would have ended).
 func TestLimitAndDeletedKeys(t *testing.T) {
 	t.Parallel()
 	for round := range 20 {
@@ -152,10 +152,10 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 	}
 }
 
-// Overrides have no end, other than all else that belongs to a name.
+// Overrides do not expire, unlike everything else of a name.
 //
-// Fails when update.lua does not take the end of the state away, when acquire.lua, extend.lua or
-// release.lua sets it again, and when acquire.lua leaves an end there that somebody else has set.
+// Fails when update.lua does not remove the expiry of the state, when acquire.lua, extend.lua or
+// release.lua sets it again, and when acquire.lua keeps an expiry that another program has set.
 func TestOverridesDoNotExpire(t *testing.T) {
 	t.Parallel()
 	prefix := unique("stay")
@@ -210,8 +210,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	}
 }
 
-// What stands at the key of the overrides and is none: a pause is one whoever set it, and what
-// makes no sense is an error that says where.
+// A malformed override: a pause counts whatever its origin, and anything else malformed is an error
+// that names the key.
 //
 // Fails when a pause counts only with its origin; when Inspect makes up origins.
 func TestForeignOverrides(t *testing.T) {
@@ -276,9 +276,9 @@ func TestForeignOverrides(t *testing.T) {
 	}
 }
 
-// An update in the other form of the keys would be heard by nobody.
+// An update in the other form of the keys is refused, because no host would see it.
 //
-// Fails when update.lua does not look.
+// Fails when update.lua does not check the form.
 func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	t.Parallel()
 	prefix := unique("form")
@@ -294,8 +294,8 @@ func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	}
 }
 
-// Overrides and leases survive what the settings of the server let survive; the quarantine does not
-// hide a pause.
+// Overrides and leases survive whatever the server's settings preserve; a pause is reported even
+// during the quarantine.
 //
 // Fails when the quarantine comes before the overrides.
 func TestPausedWhileQuarantined(t *testing.T) {

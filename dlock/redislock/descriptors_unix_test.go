@@ -34,8 +34,8 @@ func init() {
 	}
 }
 
-// starving runs two timers, and says so for each run. It does as it is told, line by line: starve,
-// feed, store (say how it is); and answers with a line.
+// starving runs two timers and reports each run. It obeys commands, one per line (starve, feed, and
+// store, which asks for its status), and answers each with a line.
 func starving(addr string) {
 	redis.SetLogger(quiet{})
 	client := redis.NewClient(&redis.Options{Addr: addr, Password: canary})
@@ -78,9 +78,9 @@ func starving(addr string) {
 	os.Exit(0)
 }
 
-// A process whose connections break when it has no file descriptors left for new ones has a store
-// that fails, and nothing worse: timers do as their OnStoreDown says, and return by themselves when
-// there are descriptors again.
+// When connections break and no file descriptors are left for new ones, the store fails, and
+// nothing else: timers follow their OnStoreDown, and recover by themselves when there are
+// descriptors again.
 //
 // Fails when the store takes an error of the connection for "not acquired" (nothing runs), and when
 // the breaker does not close again.

@@ -19,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-// Rivals want the only slot of one name, each on a store of his own, and keep it as long as they
-// can.
+// Rivals compete for the only slot of one name, each on a store of its own, and keep it as long as
+// they can.
 type rivals struct {
 	t       *testing.T
 	s       *redistest.Sentinel
@@ -153,11 +153,11 @@ func warm(t *testing.T, store *redislock.Store) {
 	all.Wait()
 }
 
-// The master dies, Sentinel promotes the replica, and the store goes on there, after the
-// quarantine. Nobody runs over. One of the sentinels hangs meanwhile.
+// The master dies, Sentinel promotes the replica, and the store goes on there after the quarantine.
+// Leases never overlap. One of the sentinels hangs meanwhile.
 //
-// Fails when the pool keeps to the address of the first master (nothing is granted any more), and
-// when the first sentinel of the list has to answer.
+// Fails when the pool keeps the address of the first master (nothing is granted any more), and when
+// the first sentinel of the list has to answer.
 func TestI1SentinelFailover(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -222,9 +222,9 @@ func wantHolder(t *testing.T, server *redistest.Server) {
 	})
 }
 
-// The master's machine stands still for longer than Sentinel waits, and goes on. Until Sentinel
-// demotes it, which takes ten seconds, it takes itself for the master. A host that was idle
-// meanwhile has connections to it, and takes no lease there.
+// The master's machine is suspended for longer than Sentinel waits, and resumed. It takes itself
+// for the master until Sentinel demotes it, ten seconds later. A host that was idle meanwhile has
+// connections to it, and takes no lease there.
 //
 // Fails when connections to the old master are used without asking (two valid leases for as long).
 func TestMasterThatStoodStill(t *testing.T) {
@@ -286,11 +286,11 @@ func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	}
 }
 
-// The sentinels lose sight of a master for a long time and find it again when its successor stands
-// still: they make it the master once more before they have told it that it was none meanwhile. It
-// has the same replid as before, and knows nothing of what its successor granted.
+// The sentinels lose a master for a long time and find it again when its successor hangs: they make
+// it the master once more before they have demoted it. It has the same replid as before, and does
+// not know what its successor granted.
 //
-// Fails when the replid alone says that a server took over (two valid leases for a second or more).
+// Fails when only the replid shows that a server took over (two valid leases for a second or more).
 func TestMasterAgainWithoutKnowing(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

@@ -47,9 +47,8 @@ func rounds(n int) int {
 	return n
 }
 
-// A server that is frozen answers nobody: every call is back within StoreTimeout, and no lease is
-// valid beyond its trust window. When it goes on it carries out what was sent meanwhile; nobody
-// runs over.
+// While a server is frozen, every call returns within StoreTimeout, and no lease is valid beyond
+// its trust window. When it resumes it carries out what was sent meanwhile. Leases never overlap.
 //
 // Fails when the pool is the user's own with its default time-outs: calls take five seconds.
 func TestI2I7ServerFrozen(t *testing.T) {
@@ -99,10 +98,10 @@ func TestI1I4ServerRestartedEmpty(t *testing.T) {
 	c.Disperse()
 }
 
-// The uptime that a server tells may be almost a second too long: the quarantine is not that much
-// too short. The old holder's heartbeat does not get through any more.
+// A server's uptime may be almost a second too long; the quarantine is not shorter because of it.
+// The old holder's heartbeats fail from then on.
 //
-// Fails when the uptime is taken as it is told.
+// Fails when the uptime is taken as it is.
 func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second

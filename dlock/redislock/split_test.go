@@ -109,14 +109,13 @@ func isReason(err error, want dlock.Reason) bool {
 	return ok && no.Reason == want
 }
 
-// Each side of a split keeps the limit for itself, so there are twice as many valid runs as it
-// says, and never more. The leases of a slot, on whichever side, have fences that differ, and one
-// that is granted later has the higher one. When the old master is made a replica of the new, it
-// ends, and the side that stays notices nothing.
+// Each side of a split keeps its own limit, so there are at most twice as many valid runs. The
+// fences of a slot differ on both sides, and a later grant has the higher one. When the old master
+// becomes a replica of the new one, its side ends, and the other side is not affected.
 //
-// Fails without the quarantine (the new master, which does not know of the old one's leases, grants
-// at once), when a fence is the last one and one more without regard to the clock (both sides give
-// the same), and when the timer of the trust window does not start (the old side holds on).
+// Fails without the quarantine (the new master, which does not know the old one's leases, grants at
+// once), when a fence is the last one plus one without regard to the clock (both sides give the
+// same), and when the timer of the trust window does not start (the old side holds on).
 func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	t.Parallel()
 	const slots = 2

@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// Servers take over from each other here, come back, and jump in time. What was granted before must
-// have ended when something is granted.
+// Here servers take over from each other, come back, and have their clocks set. Nothing is granted
+// before the leases granted earlier have ended.
 
 // forms are the forms of the keys, because it is noted at different keys when a server began.
 var forms = map[string]redislock.KeyForm{"plain": redislock.KeysPlain, "tagged": redislock.KeysTagged}
@@ -129,11 +129,11 @@ func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) dlock
 	}
 }
 
-// A replica that lacks even the first grant of a name does not grant it when it takes over, before
-// that has ended: it is known of the whole server that it took over. Also if it lacks what the
-// master noted of itself.
+// A replica that lacks even the first grant of a name does not grant it before that lease has ended
+// when it takes over, because the quarantine applies to the whole server. That also holds if it
+// lacks what the master noted about itself.
 //
-// Fails when a name that the server does not know is granted by how long it has been up.
+// Fails when an unknown name is granted because of the server's uptime alone.
 func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{true, false} { // whether it has heard of the prefix
@@ -159,11 +159,10 @@ func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	}
 }
 
-// A restart is waited for once, and not by each name again. When it was long ago, nobody waits: the
-// server tells that it has been a master for as long as it runs.
+// A restart causes one quarantine, and not another for each name. If it was long ago there is none:
+// the server reports that it has been a master since its start.
 //
-// Fails when each name notes for itself which run of the server granted it last, and nothing else
-// is noted.
+// Fails when only each name notes which run of the server granted it last.
 func TestRestartIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
@@ -203,11 +202,11 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	}
 }
 
-// A server takes another replid when its first replica comes, too, and when none has been there for
-// an hour. That is no restart, and it says so. But on a Cluster, where keys may come from another
-// node, each name is waited for.
+// A server's replid also changes when its first replica comes, and when there has been none for an
+// hour. That is no restart, and the server shows it. But on a Cluster, where keys may come from
+// another node, each name has its quarantine.
 //
-// Fails when a server that has been a master from its start is waited for whenever its replid
+// Fails when a server that has been a master since its start is quarantined whenever its replid
 // changes.
 func TestFirstReplicaIsNoRestart(t *testing.T) {
 	t.Parallel()
@@ -248,11 +247,11 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 	}
 }
 
-// Without a quarantine, for services that do not tell of restarts, a server that comes back empty
+// Without a quarantine, for services that do not show restarts, a server that comes back empty
 // grants what others hold. They find out with their next heartbeat, or within their trust window.
-// Everything else is as ever, though scripts may not call INFO.
+// Everything else works, although scripts may not call INFO.
 //
-// Fails when a quarantine is kept, or when the old holder goes on for longer.
+// Fails when there is a quarantine, or when the old holder goes on for longer.
 func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Args: []string{"--rename-command", "INFO", ""}})
@@ -343,9 +342,9 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// A tick that was claimed while the clock was an hour ahead keeps nobody from the ticks until then.
+// A tick that was claimed while the clock was an hour ahead does not block the ticks until then.
 //
-// Fails when what is noted of the last tick is believed whenever that is.
+// Fails when the noted last tick is believed even if it lies in the future.
 func TestTickFromTheFuture(t *testing.T) {
 	t.Parallel()
 	store, clock := clocked(t)

@@ -18,7 +18,7 @@ import (
 // timersTTL is also how long a server that has just started is waited for.
 const timersTTL = 3 * time.Second
 
-// The same on a Cluster, as the user of docs/redis.md there, too.
+// The same on a Cluster, there, too, as the user of docs/redis.md.
 func TestTimersCluster(t *testing.T) {
 	t.Parallel()
 	long(t)

@@ -120,11 +120,11 @@ func (c *crossing) waiting(n int) {
 }
 
 // Calls that come while all lanes are taken share one round trip, in which all acquires are one run
-// of their script and all releases another; each caller gets his own answer. A heartbeat waits for
-// nobody.
+// of their script and all releases another; each caller gets its own answer. A heartbeat does not
+// wait.
 //
-// Fails when every call goes by itself, when together merges nothing, when it gives the answers out
-// in another order, and when Extend waits for a lane.
+// Fails when every call is sent alone, when together merges nothing, when it mixes up the answers,
+// and when Extend waits for a lane.
 func TestCallsShareRoundTrips(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -171,10 +171,9 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	}
 }
 
-// Nobody waits for a lane longer than his context, and what he has asked for is then not sent any
-// more.
+// A call waits for a lane no longer than its context, and is then not sent any more.
 //
-// Fails when do does not look at ctx, and when drive sends what nobody waits for.
+// Fails when do ignores ctx, and when drive sends calls whose callers have given up.
 func TestNobodyWaitsForALane(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -200,9 +199,9 @@ type ending struct{ context.Context }
 
 func (e ending) Ends() (context.Context, time.Time) { return e.Context, time.Now().Add(time.Hour) }
 
-// Nor does a call of a Session, of whose context trips asks what will end it.
+// The same for a call of a Session, whose context reports what will end it.
 //
-// Fails when wait looks only at the time, and when it looks only at the parent.
+// Fails when wait checks only the time, and when it checks only the parent.
 func TestSessionWaitsForNoLane(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -242,7 +241,7 @@ func TestSessionWaitsForNoLane(t *testing.T) {
 	}
 }
 
-// What is wrong with one name harms no other that shares a run of the script with it.
+// An error of one name does not affect others in the same run of the script.
 //
 // Fails when an attempt's error ends the script.
 func TestFaultOfOneNameIsItsOwn(t *testing.T) {
@@ -264,7 +263,7 @@ func TestFaultOfOneNameIsItsOwn(t *testing.T) {
 	c.calls.Wait()
 }
 
-// A client whose hook panics harms the calls that go with it, and not the process.
+// A client whose hook panics fails the calls that are sent together, and not the process.
 //
 // Fails when together does not recover.
 func TestHookThatPanics(t *testing.T) {

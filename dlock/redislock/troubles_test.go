@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A server without memory left takes no new leases, which is its failure and no refusal; what is
-// held can be given back, and all is well again when there is memory.
+// A server that is out of memory grants no new leases, which is an error and not a refusal; held
+// leases can be released, and everything works again when there is memory.
 //
 // Fails when the error is taken for "not acquired".
 func TestServerOutOfMemory(t *testing.T) {

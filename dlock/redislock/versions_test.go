@@ -12,11 +12,10 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A later version of this package keeps in the state of a name what this one would misread, and
-// says so there. From then on this one grants nothing of that name, and says why; the runs that it
-// has may end.
+// A later version of this package marks a state that this one would misread. From then on this one
+// grants nothing of that name, and says why; its current runs may end.
 //
-// Fails when an acquire does not look at the format.
+// Fails when an acquire ignores the format.
 func TestTwoVersionsOfUs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -138,10 +138,10 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// The driver sends nothing a second time of its own accord: of a call whose reply is lost nobody
-// knows whether it was carried out, so it is an error, and the session decides (an acquire: once
-// more, with the same token). This is about a client of one server: that of a Cluster repeats as
-// often as MaxRedirects says, whatever MaxRetries is.
+// The driver never sends a call again by itself. After a lost reply the outcome is unknown, so it
+// is an error, and the session decides (an acquire is repeated once, with the same token). This is
+// about a client of one server: a Cluster client repeats up to MaxRedirects times, whatever
+// MaxRetries is.
 //
 // Fails when MaxRetries of the pool is 0, which stands for the driver's three, or more.
 func TestDriverRepeatsNothing(t *testing.T) {

@@ -12,8 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redlock"
 )
 
-// A mutex on three servers that know nothing of each other (embedded ones here) outlives the loss
-// of one.
+// A mutex on three independent servers (embedded ones here) survives the loss of one.
 func ExampleNew() {
 	ctx := context.Background()
 	var servers []*miniredis.Miniredis

@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// A server of a quorum that comes back empty votes again at once, there is no quarantine. What is
-// held stays held while that is one of three; and so do leases when all three come back empty, one
-// after the other, with a heartbeat in between.
+// A server of the quorum that comes back empty votes again at once; there is no quarantine. Held
+// leases survive if it is one of three, and also if all three come back empty, one after the other
+// with a heartbeat in between.
 //
-// Fails when a heartbeat does not put the key back, and when one vote of three is enough.
+// Fails when a heartbeat does not restore the key, and when one vote of three is enough.
 func TestServerComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{0, 2} {

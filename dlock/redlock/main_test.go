@@ -80,12 +80,11 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// A quorum that would have a majority, were it not for servers that refuse everybody, says so. One
-// that has none anyway is a store that does not answer, and one that has a majority all the same
-// goes on.
+// If there would be a majority without the servers that refuse every request, the error is
+// dlock.ErrSetup. If there would be none anyway, the store is down, and if there is one with them
+// refusing, it works.
 //
-// Fails when what a server refuses is taken for a server that does not answer, or the other way
-// round.
+// Fails when a refusal is taken for a server that does not answer, or the other way round.
 func TestRefusedToEverybody(t *testing.T) {
 	t.Parallel()
 	servers, q, _ := realQuorum(t)

@@ -142,7 +142,7 @@ func TestUndecidedIsAnError(t *testing.T) {
 	quorumEmpty(t, servers[2])
 }
 
-// In each burst somebody gets in, though votes are split, and never two.
+// In each burst one attempt succeeds, although votes are split, and never two.
 func TestBurst(t *testing.T) {
 	servers := quorumServers(t, 3)
 	var hosts []*redlock.Store
