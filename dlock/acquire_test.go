@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Rule 11: a lost reply is asked for again with the same token: one slot is taken, that lease is returned, and it costs
-// exactly one more call.
+// Rule 11: a lost reply is asked for again with the same token: one slot is taken, that lease is
+// returned, and it costs exactly one more call.
 //
 // Fails if the second ask has a token of its own (two slots taken), or is left out.
 func TestLostReplyOfAcquire(t *testing.T) {
@@ -48,7 +48,8 @@ func TestLostReplyOfAcquire(t *testing.T) {
 	}
 }
 
-// The reply is lost, and an operator lowers the limit, before the request is sent again: the grant is found, though its slot is beyond the limit.
+// The reply is lost, and an operator lowers the limit, before the request is sent again: the grant
+// is found, though its slot is beyond the limit.
 //
 // Fails when a slot beyond the limit is always taken for nonsense.
 func TestLostReplyAndALowerLimit(t *testing.T) {
@@ -79,7 +80,8 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	})
 }
 
-// Rule 11: a reply lost twice is the store's failure; the slot that may have been taken is freed in the background.
+// Rule 11: a reply lost twice is the store's failure; the slot that may have been taken is freed in
+// the background.
 //
 // Fails if acquire does not settle, or asks a third time.
 func TestReplyOfAcquireLostTwice(t *testing.T) {
@@ -114,9 +116,11 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 	}
 }
 
-// Rule 11: a request that arrives after everything, even after its release, costs one slot for at most one TTL.
+// Rule 11: a request that arrives after everything, even after its release, costs one slot for at
+// most one TTL.
 //
-// Fails if the second ask has a token of its own (two slots), or if the session goes on extending what it settles.
+// Fails if the second ask has a token of its own (two slots), or if the session goes on extending
+// what it settles.
 func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -146,10 +150,11 @@ func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	})
 }
 
-// Rule 4: granted, not acquired and store error are never mixed, and a caller who gave up is none of them. The
-// store is not asked on a context that has ended.
+// Rule 4: granted, not acquired and store error are never mixed, and a caller who gave up is none
+// of them. The store is not asked on a context that has ended.
 //
-// Fails if acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure, or does not look at ctx first.
+// Fails if acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure, or
+// does not look at ctx first.
 func TestThreeOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -222,10 +227,11 @@ func TestTryAcquireTick(t *testing.T) {
 	})
 }
 
-// Rule 4: a caller's context that ends is neither the store's failure nor its "no"; a grant that was made all the same is
-// given back.
+// Rule 4: a caller's context that ends is neither the store's failure nor its "no"; a grant that
+// was made all the same is given back.
 //
-// Fails if acquire returns the StoreError without looking at ctx, or does not settle for a caller who has gone.
+// Fails if acquire returns the StoreError without looking at ctx, or does not settle for a caller
+// who has gone.
 func TestCallerGivesUp(t *testing.T) {
 	reason := errors.New("shutting down")
 	neither := func(t *testing.T, err error) {
@@ -273,9 +279,11 @@ func TestCallerGivesUp(t *testing.T) {
 	})
 }
 
-// I7: a store that answers nonsense breaks nothing: a "no" without its type is still a "no", a panic a failure.
+// I7: a store that answers nonsense breaks nothing: a "no" without its type is still a "no", a
+// panic a failure.
 //
-// Fails if acquire takes only a *NotAcquiredError for a "no" (it became a StoreError that matched ErrNotAcquired).
+// Fails if acquire takes only a *NotAcquiredError for a "no" (it became a StoreError that matched
+// ErrNotAcquired).
 func TestNonsenseFromAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -295,7 +303,8 @@ func TestNonsenseFromAcquire(t *testing.T) {
 	})
 }
 
-// What cannot be a lock is refused before the store is asked, and Acquire does not wait for it to become one.
+// What cannot be a lock is refused before the store is asked, and Acquire does not wait for it to
+// become one.
 //
 // Fails if Semaphore turns 0 slots into a mutex, or acquire does not validate.
 func TestRefusedRequests(t *testing.T) {
@@ -415,7 +424,8 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 	}
 }
 
-// A store that grants something else than was asked for has not granted: what it may have done is given back by token.
+// A store that grants something else than was asked for has not granted: what it may have done is
+// given back by token.
 //
 // Fails when ask believes a Grant.
 func TestNonsenseGrantsAreErrors(t *testing.T) {

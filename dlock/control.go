@@ -9,23 +9,25 @@ import (
 	"unicode/utf8"
 )
 
-// A Controller is a store that keeps overrides for the semaphore of a name: a pause, a limit of slots, and requests for
-// a run. It is optional. The store itself enforces them: TryAcquire refuses a paused name and keeps to the limit. Nobody
-// polls: every answer carries Info.Version, which grows with every update, and Extend tells the holder of a revoked lease.
-// Overrides stay until they are changed, however long the name is unused, and are lost with the store's data. A mutex has
-// none.
+// A Controller is a store that keeps overrides for the semaphore of a name: a pause, a limit of
+// slots, and requests for a run. It is optional. The store itself enforces them: TryAcquire refuses
+// a paused name and keeps to the limit. Nobody polls: every answer carries Info.Version, which
+// grows with every update, and Extend tells the holder of a revoked lease. Overrides stay until
+// they are changed, however long the name is unused, and are lost with the store's data. A mutex
+// has none.
 type Controller interface {
-	// Update changes the overrides of a name in one atomic step. Each part that is set replaces the one before. An update
-	// without parts only makes Info.Version grow.
+	// Update changes the overrides of a name in one atomic step. Each part that is set replaces the
+	// one before. An update without parts only makes Info.Version grow.
 	Update(ctx context.Context, name string, update Update) error
 
-	// Inspect returns the overrides of each name, in the order of the names, and the latest tick claimed. An error means
-	// that nothing is known of any of them.
+	// Inspect returns the overrides of each name, in the order of the names, and the latest tick
+	// claimed. An error means that nothing is known of any of them.
 	Inspect(ctx context.Context, names ...string) ([]ControlState, error)
 
-	// Revoke marks the lease of a slot: from then on Extend answers GrantLost for it, with by as RevokedBy. The slot stays
-	// taken until its holder releases it or the lease ends, never shorter. The fence says which lease is meant. It returns
-	// ErrNotHeld if that lease is not held (any more).
+	// Revoke marks the lease of a slot: from then on Extend answers GrantLost for it, with by as
+	// RevokedBy. The slot stays taken until its holder releases it or the lease ends, never
+	// shorter. The fence says which lease is meant. It returns ErrNotHeld if that lease is not held
+	// (any more).
 	Revoke(ctx context.Context, name string, slot int, fence Fence, by Origin) error
 }
 
@@ -84,9 +86,9 @@ type Pause struct {
 	For time.Duration // from now, by the store's clock; more than 0
 }
 
-// A Limit makes a semaphore grant at most so many slots at once, whatever requests declare, even if that is more than they
-// declare. It does not change how often a tick may start (Tick.Max). Leases that are held are not ended; no new one is
-// granted until fewer than the limit are held.
+// A Limit makes a semaphore grant at most so many slots at once, whatever requests declare, even if
+// that is more than they declare. It does not change how often a tick may start (Tick.Max). Leases
+// that are held are not ended; no new one is granted until fewer than the limit are held.
 type Limit struct {
 	Origin
 	Slots int // 0 to MaxSlots. With 0 every request is refused (ReasonPaused)
@@ -147,7 +149,8 @@ type ControlState struct {
 	ClaimedBy Holder
 }
 
-// A Trigger asks for one run. Who wants to be the one claims its instant, At, as a Tick of a name that all agree on.
+// A Trigger asks for one run. Who wants to be the one claims its instant, At, as a Tick of a name
+// that all agree on.
 type Trigger struct {
 	Origin
 	At  time.Time     // the instant of the update, by the store's clock; later than that of any trigger before

@@ -12,10 +12,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Sessions that are alike in everything, as those of a process that was copied with its memory are, never send the same token: each attempt
-// takes one from the system's random source. So they compete like any two hosts.
+// Sessions that are alike in everything, as those of a process that was copied with its memory are,
+// never send the same token: each attempt takes one from the system's random source. So they
+// compete like any two hosts.
 //
-// Fails when tokens come from a source of the session that begins with its holder, or count its attempts.
+// Fails when tokens come from a source of the session that begins with its holder, or count its
+// attempts.
 func TestCopiesSendTokensOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &tokens{DistributedLock: memlock.New(), seen: map[string]int{}}
@@ -54,11 +56,13 @@ func TestCopiesSendTokensOfTheirOwn(t *testing.T) {
 	})
 }
 
-// A lease that was held when its process was copied is valid in both: nothing tells them apart, and what one does counts for the other. But
-// whichever releases it ends it for both, by the next heartbeat; and neither can touch who has the slot then.
+// A lease that was held when its process was copied is valid in both: nothing tells them apart, and
+// what one does counts for the other. But whichever releases it ends it for both, by the next
+// heartbeat; and neither can touch who has the slot then.
 //
-// Fails when a release goes by name and slot (memlock's find ignoring the token): the copy frees the new holder's slot; and when the heartbeat
-// takes a lost lease for a renewed one: the copy is valid beside the new holder for ever.
+// Fails when a release goes by name and slot (memlock's find ignoring the token): the copy frees
+// the new holder's slot; and when the heartbeat takes a lost lease for a renewed one: the copy is
+// valid beside the new holder for ever.
 func TestCopyOfAHeldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()

@@ -11,9 +11,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// What an attempt costs above the store: refused, its token and its context; granted and released, also the lease and what its release is told.
+// What an attempt costs above the store: refused, its token and its context; granted and released,
+// also the lease and what its release is told.
 //
-// Fails if the context of a call starts a timer, if a tick gets a place of its own, or if a lease gets its context before somebody asks.
+// Fails if the context of a call starts a timer, if a tick gets a place of its own, or if a lease
+// gets its context before somebody asks.
 func TestAllocationsOfAnAttempt(t *testing.T) {
 	session, store := newInstant(t)
 	job, tick := session.Semaphore("process-the-orders-of-the-whole-day", 3), dlock.Tick{At: time.Now(), Max: 1}
@@ -35,10 +37,11 @@ func TestAllocationsOfAnAttempt(t *testing.T) {
 	}
 }
 
-// A heartbeat costs per call, not per lease: the clocks are read before it and after, and what it allocates does not depend on how many leases it
-// renews. All windows are closed by one timer.
+// A heartbeat costs per call, not per lease: the clocks are read before it and after, and what it
+// allocates does not depend on how many leases it renews. All windows are closed by one timer.
 //
-// Fails if renewed reads the clock itself, or if every lease has a timer of its own that looks whether its window has closed.
+// Fails if renewed reads the clock itself, or if every lease has a timer of its own that looks
+// whether its window has closed.
 func TestHeartbeatCostsPerCall(t *testing.T) {
 	var looks atomic.Int64
 	dlock.CountLooks(t, &looks)

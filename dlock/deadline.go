@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// A bounded context ends with its parent, at a time, or when it is over. Unlike one of context.WithDeadline it starts a timer only if somebody
-// waits for its end: a store in memory never does, a driver only when it waits for a connection.
+// A bounded context ends with its parent, at a time, or when it is over. Unlike one of
+// context.WithDeadline it starts a timer only if somebody waits for its end: a store in memory
+// never does, a driver only when it waits for a connection.
 type bounded struct {
 	parent context.Context
 	at     time.Time
@@ -31,13 +32,15 @@ func (c *bounded) Done() <-chan struct{} {
 	return c.made().Done()
 }
 
-// Ends is what ends the context: its parent, and the time. Who waits for both needs no Done, which would be made for each call.
+// Ends is what ends the context: its parent, and the time. Who waits for both needs no Done, which
+// would be made for each call.
 func (c *bounded) Ends() (parent context.Context, at time.Time) { return c.parent, c.at }
 
 func (c *bounded) Err() error        { return c.current().Err() }
 func (c *bounded) Value(key any) any { return c.current().Value(key) } // package context looks for the one that ends here, too
 
-// current is what the context stands for: its parent, until somebody waits, its time comes or it is over.
+// current is what the context stands for: its parent, until somebody waits, its time comes or it is
+// over.
 func (c *bounded) current() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

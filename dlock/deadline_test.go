@@ -13,11 +13,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The context of a call is in all that one can ask it like one of context.WithDeadline, whether somebody waits for it, asks it, or has made a
-// context of it before it ends or after.
+// The context of a call is in all that one can ask it like one of context.WithDeadline, whether
+// somebody waits for it, asks it, or has made a context of it before it ends or after.
 //
-// Fails if Err forgets one of the three ends, if it is not kept (the deadline comes after the parent's end), if made ignores over, or if Value
-// does not look at the inner context (context.Cause and children find the parent's end only; a child costs a goroutine).
+// Fails if Err forgets one of the three ends, if it is not kept (the deadline comes after the
+// parent's end), if made ignores over, or if Value does not look at the inner context
+// (context.Cause and children find the parent's end only; a child costs a goroutine).
 func TestContextOfACall(t *testing.T) {
 	type key struct{}
 	cause := errors.New("enough")

@@ -28,18 +28,20 @@
 //
 //	trusted until = the moment before the request was sent + TTL − margin
 //
-// The margin is a tenth of the TTL, at most one second. The window is measured on the local monotonic
-// clock and counts time during which the machine was suspended. A timer closes it, not the heartbeat,
-// so a store that hangs cannot keep it open. Counting from the reply instead would be a bug that
-// shows only when replies are slow. (The formula is that of River's leader election and of Redlock.)
+// The margin is a tenth of the TTL, at most one second. The window is measured on the local
+// monotonic clock and counts time during which the machine was suspended. A timer closes it, not
+// the heartbeat, so a store that hangs cannot keep it open. Counting from the reply instead would
+// be a bug that shows only when replies are slow. (The formula is that of River's leader election
+// and of Redlock.)
 //
 // # What is not promised
 //
-// A lease cannot stop your code. It tells it: [Lease.Valid] turns false and [Lease.Context] ends before
-// the store can grant the slot to another holder, provided that the process is running. A process that
-// was paused (SIGSTOP, a long garbage collection, a suspended VM) may find, when it runs again,
-// that somebody else holds its slot; Valid is false at once, the context ends within a second. What must
-// never be done twice belongs behind a check of the [Fence] at the resource itself.
+// A lease cannot stop your code. It tells it: [Lease.Valid] turns false and [Lease.Context] ends
+// before the store can grant the slot to another holder, provided that the process is running. A
+// process that was paused (SIGSTOP, a long garbage collection, a suspended VM) may find, when it
+// runs again, that somebody else holds its slot; Valid is false at once, the context ends within a
+// second. What must never be done twice belongs behind a check of the [Fence] at the resource
+// itself.
 //
 // Two clocks that run at different speeds (not: that show different times) by more than the margin
 // break the window. So does a store that loses its data while it keeps running.

@@ -13,12 +13,14 @@ var (
 	ErrLost = errors.New("lease lost")
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
-	// ErrFault is matched by an error of a store that did answer, but found something at a key of this name that makes no
-	// sense. The store itself is well. As with ErrSetup, it is no reason to go on without the store.
+	// ErrFault is matched by an error of a store that did answer, but found something at a key of
+	// this name that makes no sense. The store itself is well. As with ErrSetup, it is no reason to
+	// go on without the store.
 	ErrFault = errors.New("the store found something wrong")
-	// ErrSetup is matched by an error of a store that did answer, but can serve no name at all until somebody
-	// mends it: a table or a right is missing, or its scripts may not call a command that they need. It is
-	// never a reason to go on without the store, because it does not pass by itself on one host at a time.
+	// ErrSetup is matched by an error of a store that did answer, but can serve no name at all
+	// until somebody mends it: a table or a right is missing, or its scripts may not call a command
+	// that they need. It is never a reason to go on without the store, because it does not pass by
+	// itself on one host at a time.
 	ErrSetup = errors.New("the store is not set up right")
 	// ErrClosed is returned by a Session after Close.
 	ErrClosed = errors.New("dlock: session closed")
@@ -102,7 +104,8 @@ func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquir
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// A StoreError is a store that failed or did not answer in time. Whether the operation was carried out is unknown.
+// A StoreError is a store that failed or did not answer in time. Whether the operation was carried
+// out is unknown.
 type StoreError struct {
 	Op   string // "acquire", "extend" or "release"
 	Name string
@@ -123,8 +126,8 @@ type LostError struct {
 	Name string
 	Slot int
 	// Silent: the trust window closed because the store did not answer the heartbeat. Nobody is
-	// known to have taken the lease. When it is false the store said that the lease had ended, or this process was
-	// paused for so long that it must have.
+	// known to have taken the lease. When it is false the store said that the lease had ended, or
+	// this process was paused for so long that it must have.
 	Silent bool
 	// RevokedBy is who revoked the lease, and why; nil if nobody did.
 	RevokedBy *Origin

@@ -115,8 +115,8 @@ func ExampleSemaphore_Acquire() {
 	// the patient had it: true
 }
 
-// A slot and one start of a tick are taken in one step. The tick stays taken after the release, so a host that comes later
-// does not do the same work once more.
+// A slot and one start of a tick are taken in one step. The tick stays taken after the release, so
+// a host that comes later does not do the same work once more.
 func ExampleSemaphore_TryAcquireTick() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
@@ -146,7 +146,8 @@ func ExampleSemaphore_TryAcquireTick() {
 	// refused: tick_taken
 }
 
-// Work under the lease's context ends when the lease does: here the store goes silent, and the heartbeat with it.
+// Work under the lease's context ends when the lease does: here the store goes silent, and the
+// heartbeat with it.
 func ExampleLease_Context() {
 	ctx := context.Background()
 	store := dlocktest.NewFaulty(memlock.New())
@@ -180,7 +181,8 @@ func ExampleLease_Context() {
 	// of: nightly-report
 }
 
-// A resource that remembers the highest fence it has seen refuses a holder that lost its lease without knowing it.
+// A resource that remembers the highest fence it has seen refuses a holder that lost its lease
+// without knowing it.
 func ExampleFence() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})

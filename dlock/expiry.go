@@ -3,10 +3,12 @@ package dlock
 import "time"
 
 const (
-	// sleepCheck is how often, while somebody waits for a lease to end, a session looks whether the machine was asleep.
+	// sleepCheck is how often, while somebody waits for a lease to end, a session looks whether the
+	// machine was asleep.
 	sleepCheck = 500 * time.Millisecond
-	// sleepNoise is what may come between two looks without sleep: rounding, and where sleep is only an estimate
-	// a wall clock that is being slewed. It would otherwise cause a heartbeat at every look.
+	// sleepNoise is what may come between two looks without sleep: rounding, and where sleep is
+	// only an estimate a wall clock that is being slewed. It would otherwise cause a heartbeat at
+	// every look.
 	sleepNoise = 10 * time.Millisecond
 )
 
@@ -24,8 +26,9 @@ func (s *Session) closeAt(at time.Time) {
 	}
 }
 
-// closeWindows loses the leases whose trust windows have closed, and comes back when the next one will. It runs on a timer of its own, whatever
-// the heartbeat waits for, and whenever the machine may have been asleep. A renewal does not move the timer: when it goes off, there is time left.
+// closeWindows loses the leases whose trust windows have closed, and comes back when the next one
+// will. It runs on a timer of its own, whatever the heartbeat waits for, and whenever the machine
+// may have been asleep. A renewal does not move the timer: when it goes off, there is time left.
 func (s *Session) closeWindows() {
 	var closed []*Lease
 	s.mu.Lock()
@@ -50,7 +53,8 @@ func (s *Session) closeWindows() {
 	}
 }
 
-// watch looks for sleep of the machine from now on, until the last lease of which somebody waits for the end is gone.
+// watch looks for sleep of the machine from now on, until the last lease of which somebody waits
+// for the end is gone.
 func (s *Session) watch(l *Lease) {
 	s.mu.Lock()
 	if !s.windows.has(l) {
@@ -70,8 +74,8 @@ func (s *Session) watch(l *Lease) {
 	}
 }
 
-// checkSleep looks, off the heartbeat because that may be waiting for the store, whether the machine was
-// asleep: the closer has then stood still and goes off too late.
+// checkSleep looks, off the heartbeat because that may be waiting for the store, whether the
+// machine was asleep: the closer has then stood still and goes off too late.
 func (s *Session) checkSleep() {
 	slept := suspended()
 	s.mu.Lock()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// FakeSleep lets a test put the machine to sleep: each call of the function that it returns adds to the
-// time slept. With exact false the platform is one that can only compare its clocks, where a step of the wall
-// clock looks the same. Call it outside the bubble.
+// FakeSleep lets a test put the machine to sleep: each call of the function that it returns adds to
+// the time slept. With exact false the platform is one that can only compare its clocks, where a
+// step of the wall clock looks the same. Call it outside the bubble.
 //
 // It replaces variables of the package, so the test must not be parallel; Setenv sees to that.
 func FakeSleep(t *testing.T, exact bool) func(time.Duration) {

@@ -1,5 +1,6 @@
-// The tests of the front run it over memlock, in the virtual time of a bubble, through a store that fails on demand.
-// The comment of each says what it holds and how the code must be broken to make it fail; each of these breaks was tried.
+// The tests of the front run it over memlock, in the virtual time of a bubble, through a store that
+// fails on demand. The comment of each says what it holds and how the code must be broken to make
+// it fail; each of these breaks was tried.
 package dlock_test
 
 import (
@@ -16,7 +17,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The leases of most tests: trusted for 5.4 s, renewed every 2 s, an unanswered heartbeat repeated after 0.6 to 0.9 s.
+// The leases of most tests: trusted for 5.4 s, renewed every 2 s, an unanswered heartbeat repeated
+// after 0.6 to 0.9 s.
 const (
 	ttl     = 6 * time.Second
 	timeout = time.Second
@@ -156,7 +158,8 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// A rival is another host that wants the only slot of a name; it takes it at the first instant at which the store grants it.
+// A rival is another host that wants the only slot of a name; it takes it at the first instant at
+// which the store grants it.
 type rival struct {
 	done  chan struct{}
 	at    time.Time // when it was granted

@@ -10,17 +10,20 @@ import (
 )
 
 const (
-	// beatBatch is how many leases one call to Extend renews. Redis needs two milliseconds for so many, in which it looks after nobody else; with
-	// fewer, waking up for each call would be most of what a heartbeat costs (docs/scale.md has both).
+	// beatBatch is how many leases one call to Extend renews. Redis needs two milliseconds for so
+	// many, in which it looks after nobody else; with fewer, waking up for each call would be most
+	// of what a heartbeat costs (docs/scale.md has both).
 	beatBatch = 500
-	// maxUnsettled bounds the grants that are waiting to be given back; each ends by itself within a TTL.
+	// maxUnsettled bounds the grants that are waiting to be given back; each ends by itself within
+	// a TTL.
 	maxUnsettled = 10_000
 )
 
 var errNoAnswer = errors.New("no answer for this lease")
 
-// A heart renews the leases of one shard of the store, and gives back the grants of unknown outcome there. It has one call under way at a
-// time, and waits for no other heart. Its fields are guarded by the session's mu.
+// A heart renews the leases of one shard of the store, and gives back the grants of unknown outcome
+// there. It has one call under way at a time, and waits for no other heart. Its fields are guarded
+// by the session's mu.
 type heart struct {
 	session *Session
 	shard   string
@@ -79,7 +82,8 @@ func (s *Session) allHearts(yield func(*heart) bool) {
 	}
 }
 
-// add puts a new lease under the heartbeat and has its window closed when it ends. It reports false if the session is closed.
+// add puts a new lease under the heartbeat and has its window closed when it ends. It reports false
+// if the session is closed.
 func (s *Session) add(l *Lease, ends time.Time) bool {
 	shard := s.shardOf(l.grant.Name)
 	s.mu.Lock()
@@ -125,7 +129,8 @@ func (s *Session) forget(l *Lease) {
 	}
 }
 
-// settle hands a grant of unknown outcome to the heartbeat, which gives it back as soon as the store answers.
+// settle hands a grant of unknown outcome to the heartbeat, which gives it back as soon as the
+// store answers.
 func (s *Session) settle(g Grant) {
 	shard := s.shardOf(g.Name)
 	s.mu.Lock()
@@ -158,9 +163,10 @@ func (s *Session) hurry(t time.Time) {
 	}
 }
 
-// nextTurn is when leases are to be renewed next. Each is due a third of the TTL after its last renewal. More than one call needs for all are
-// taken before they are due, so that the calls are spread evenly over that third, but not while the store fails.
-// It must be called with mu held and a lease to renew.
+// nextTurn is when leases are to be renewed next. Each is due a third of the TTL after its last
+// renewal. More than one call needs for all are taken before they are due, so that the calls are
+// spread evenly over that third, but not while the store fails. It must be called with mu held and
+// a lease to renew.
 func (h *heart) nextTurn() time.Time {
 	due := h.turns.first.due
 	if h.failing {
@@ -190,7 +196,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// schedule sees to it that the next beat comes in time. It never postpones one: that finds nothing to do yet. It must be called with mu held.
+// schedule sees to it that the next beat comes in time. It never postpones one: that finds nothing
+// to do yet. It must be called with mu held.
 func (h *heart) schedule() {
 	if h.session.closed || h.beating { // the end of a beat schedules the next
 		return
@@ -232,15 +239,15 @@ func (s *Session) stopSleeper() {
 	}
 }
 
-// retryWait is the pause after a heartbeat that failed: several fit into a trust window, and hosts that lost
-// the store together do not come back together.
+// retryWait is the pause after a heartbeat that failed: several fit into a trust window, and hosts
+// that lost the store together do not come back together.
 func (s *Session) retryWait() time.Duration {
 	return s.ttl/10 + rand.N(s.ttl/20)
 }
 
-// beat is the heartbeat: it renews the leases whose turn it is, in one call, and gives back what is unsettled. It runs on the
-// goroutine of a timer, one at a time, and nothing that a store does (an error, a panic, a slow call)
-// keeps the next one from coming.
+// beat is the heartbeat: it renews the leases whose turn it is, in one call, and gives back what is
+// unsettled. It runs on the goroutine of a timer, one at a time, and nothing that a store does (an
+// error, a panic, a slow call) keeps the next one from coming.
 func (h *heart) beat() {
 	s := h.session
 	s.mu.Lock()
@@ -289,7 +296,8 @@ func (h *heart) beat() {
 	h.schedule()
 }
 
-// turn takes the leases that the next call is to renew. It must be called with mu held and a lease to renew.
+// turn takes the leases that the next call is to renew. It must be called with mu held and a lease
+// to renew.
 func (h *heart) turn(t time.Time) []*Lease {
 	h.asked = t
 	batch := make([]*Lease, 0, (h.turns.len+h.calls()-1)/h.calls())
@@ -353,7 +361,8 @@ func (h *heart) renew(batch []*Lease) bool {
 	if s.hurried.After(sent.mono) {
 		next = s.hurried
 	}
-	// Close to the end of a window there are no pauses: that the store is back has to be noticed in time.
+	// Close to the end of a window there are no pauses: that the store is back has to be noticed in
+	// time.
 	retry := earlier(t.mono.Add(s.retryWait()), later(late, sent.mono.Add(s.storeTimeout/2)))
 	h.takeTurn(unknown, earlier(next, later(retry, t.mono)))
 	renewed = slices.DeleteFunc(renewed, func(l *Lease) bool { return !h.turns.has(l) })
@@ -362,7 +371,8 @@ func (h *heart) renew(batch []*Lease) bool {
 		s.forget(l)
 	}
 	if err != nil {
-		// While the store hangs, the turn of others may come after their windows have closed: that is its silence too.
+		// While the store hangs, the turn of others may come after their windows have closed: that
+		// is its silence too.
 		for l := range h.turns.all {
 			if l.due.After(t.mono) {
 				break
@@ -417,8 +427,8 @@ func (h *heart) follow(leases []*Lease) {
 	}
 }
 
-// settleAll gives grants back in batches, each bounded by StoreTimeout and all by ctx. It returns what is still unsettled, and
-// an error if that is anything.
+// settleAll gives grants back in batches, each bounded by StoreTimeout and all by ctx. It returns
+// what is still unsettled, and an error if that is anything.
 func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled, error) {
 	var left []unsettled
 	var unknown error

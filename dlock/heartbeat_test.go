@@ -14,7 +14,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The budget of the heartbeat: one call per 500 leases and beat, a beat every third of the TTL. The calls of one beat are spread over it.
+// The budget of the heartbeat: one call per 500 leases and beat, a beat every third of the TTL. The
+// calls of one beat are spread over it.
 //
 // Fails if beatBatch is 300 or 600, or if the next call is counted from the end of a slow one.
 func TestHeartbeatIsBatched(t *testing.T) {
@@ -54,11 +55,13 @@ func TestHeartbeatIsBatched(t *testing.T) {
 	})
 }
 
-// However its leases were acquired, a host's calls are spread evenly over the beat before the first beat is over, are not more than one per 500
-// leases and beat from then on, and renew every lease within a third of the TTL.
+// However its leases were acquired, a host's calls are spread evenly over the beat before the first
+// beat is over, are not more than one per 500 leases and beat from then on, and renew every lease
+// within a third of the TTL.
 //
-// Fails if nextTurn counts from the front's due time alone (bursts: 20 calls at once), from the last call alone (TTL/3 is exceeded), or if
-// schedule is not called when the turns come faster (the same).
+// Fails if nextTurn counts from the front's due time alone (bursts: 20 calls at once), from the
+// last call alone (TTL/3 is exceeded), or if schedule is not called when the turns come faster (the
+// same).
 func TestHeartbeatIsSpread(t *testing.T) {
 	const ttl, beat = 15 * time.Second, 5 * time.Second
 	for name, c := range map[string]struct{ leases, over, calls int }{
@@ -112,7 +115,8 @@ func TestHeartbeatIsSpread(t *testing.T) {
 	}
 }
 
-// There is one heartbeat at a time, however long its calls take and whatever else asks for one meanwhile.
+// There is one heartbeat at a time, however long its calls take and whatever else asks for one
+// meanwhile.
 //
 // Fails if schedule looks at s.closed only, not at s.beating, and beat likewise.
 func TestOneHeartbeatAtATime(t *testing.T) {
@@ -157,7 +161,8 @@ func TestNewLeaseJoinsTheNextBeat(t *testing.T) {
 
 // The store is left alone while nothing is held.
 //
-// Fails if remove does not stop the timers when the last lease goes, or beat calls Extend with nothing to renew.
+// Fails if remove does not stop the timers when the last lease goes, or beat calls Extend with
+// nothing to renew.
 func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -183,10 +188,11 @@ func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 	})
 }
 
-// Rule 5: an unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window closes; answered again, the beat
-// falls back to TTL/3. One failure never ends it.
+// Rule 5: an unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window
+// closes; answered again, the beat falls back to TTL/3. One failure never ends it.
 //
-// Fails if beat does not shorten the wait after a failure, if retryWait is TTL/2 and, for "panics", if callExtend does not recover.
+// Fails if beat does not shorten the wait after a failure, if retryWait is TTL/2 and, for "panics",
+// if callExtend does not recover.
 func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault dlocktest.Fault
@@ -232,8 +238,9 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 	}
 }
 
-// A store that is back shortly before the window closes is found in time: in the last third of the window it is asked every half of StoreTimeout, each
-// time for so long, and not more often, however fast it fails.
+// A store that is back shortly before the window closes is found in time: in the last third of the
+// window it is asked every half of StoreTimeout, each time for so long, and not more often, however
+// fast it fails.
 //
 // Fails if renew pauses as before, or waits for all of StoreTimeout.
 func TestLastThirdOfTheWindow(t *testing.T) {
@@ -307,9 +314,11 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	}
 }
 
-// Rule 5: lost is final, for that lease alone; unknown is asked again. The others of the batch do not notice.
+// Rule 5: lost is final, for that lease alone; unknown is asked again. The others of the batch do
+// not notice.
 //
-// Fails if renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at the outcome.
+// Fails if renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at the
+// outcome.
 func TestOneLostLeaseOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -337,9 +346,11 @@ func TestOneLostLeaseOfABatch(t *testing.T) {
 	})
 }
 
-// A store that answers for too few or too many is not believed for any: nobody can know which answer is whose.
+// A store that answers for too few or too many is not believed for any: nobody can know which
+// answer is whose.
 //
-// Fails if callExtend does not compare the lengths (too short: a panic; too many: taken for an answer).
+// Fails if callExtend does not compare the lengths (too short: a panic; too many: taken for an
+// answer).
 func TestWrongNumberOfResults(t *testing.T) {
 	for name, lie := range map[string]func([]dlock.Result) []dlock.Result{
 		"too few":  func(r []dlock.Result) []dlock.Result { return r[:1] },
@@ -363,8 +374,8 @@ func TestWrongNumberOfResults(t *testing.T) {
 	}
 }
 
-// Rule 3: StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL of its last renewal. The others
-// are renewed.
+// Rule 3: StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL
+// of its last renewal. The others are renewed.
 //
 // Fails if StopRenewing does not take the turn.
 func TestStopRenewing(t *testing.T) {
@@ -413,10 +424,12 @@ func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 	})
 }
 
-// What is unsettled is given back in batches too, is no longer worth a call after one TTL, when it has ended by itself, and
-// is bounded: a store that was down for long does not find a flood of old releases at its return.
+// What is unsettled is given back in batches too, is no longer worth a call after one TTL, when it
+// has ended by itself, and is bounded: a store that was down for long does not find a flood of old
+// releases at its return.
 //
-// Fails if beat keeps what has ended (all 120 are released), settleAll sends all at once, or settle has no bound.
+// Fails if beat keeps what has ended (all 120 are released), settleAll sends all at once, or settle
+// has no bound.
 func TestUnsettledIsBounded(t *testing.T) {
 	given := func(h host, since int) (n, largest int) {
 		for _, c := range h.spy.released()[since:] {
@@ -518,7 +531,8 @@ func (d *deadlines) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 	return d.DistributedLock.Release(ctx, grants...)
 }
 
-// A lease whose acquire took long has its turn before one that was asked for later and granted sooner.
+// A lease whose acquire took long has its turn before one that was asked for later and granted
+// sooner.
 //
 // Fails if add schedules only the first lease of an empty line.
 func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
@@ -563,9 +577,11 @@ func TestRetryIsNotHurried(t *testing.T) {
 	})
 }
 
-// A lease whose renewing is stopped while it is being renewed is not renewed again, and does not end by the store's silence.
+// A lease whose renewing is stopped while it is being renewed is not renewed again, and does not
+// end by the store's silence.
 //
-// Fails if renew gives a turn to what was renewed without looking, or takes unanswered what is not to be renewed.
+// Fails if renew gives a turn to what was renewed without looking, or takes unanswered what is not
+// to be renewed.
 func TestStopRenewingDuringAHeartbeat(t *testing.T) {
 	for name, fault := range map[string]error{"renewed": nil, "fails": errDown} {
 		t.Run(name, func(t *testing.T) {
@@ -589,8 +605,8 @@ func TestStopRenewingDuringAHeartbeat(t *testing.T) {
 	}
 }
 
-// When something is to be given back because the store did not answer, leases are renewed as well, before their time: so it is soon known how
-// the store is.
+// When something is to be given back because the store did not answer, leases are renewed as well,
+// before their time: so it is soon known how the store is.
 //
 // Fails if beat gives back only.
 func TestGivingBackAlsoRenews(t *testing.T) {

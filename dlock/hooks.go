@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// Hooks tell the owner of a Session what it does, for metrics, logs and traces. Any of them may be nil.
+// Hooks tell the owner of a Session what it does, for metrics, logs and traces. Any of them may be
+// nil.
 //
-// They are called without locks, on the goroutine of the call that they tell of, and at the same time
-// for calls that are under way at the same time. They must not block, because a lease may be waiting to
-// be renewed, and must not call the Session. One that panics costs nothing but itself.
+// They are called without locks, on the goroutine of the call that they tell of, and at the same
+// time for calls that are under way at the same time. They must not block, because a lease may be
+// waiting to be renewed, and must not call the Session. One that panics costs nothing but itself.
 type Hooks struct {
 	// Called is called after each call to the store, before the Session acts on the answer.
 	Called func(StoreCall)
@@ -24,12 +25,12 @@ type StoreCall struct {
 	Grants  []Grant       // that were to be extended or released; not to be kept or changed
 	Results []Result      // one per grant, if Err is nil; not to be kept or changed
 	Took    time.Duration // how long the call took
-	// Err is what the call failed with: nil, a *NotAcquiredError if the store refused, which is an answer
-	// and no failure, or any other error. A panic of the store and an answer that makes no sense are
-	// errors, too.
+	// Err is what the call failed with: nil, a *NotAcquiredError if the store refused, which is an
+	// answer and no failure, or any other error. A panic of the store and an answer that makes no
+	// sense are errors, too.
 	Err error
-	// Canceled reports whether the caller went away before the store answered: Err then says nothing
-	// about the store.
+	// Canceled reports whether the caller went away before the store answered: Err then says
+	// nothing about the store.
 	Canceled bool
 }
 

@@ -38,9 +38,11 @@ func (c *calls) of(op dlock.StoreOp) (some []dlock.StoreCall) {
 	return some
 }
 
-// The hook is told of every call to the store, once, with what came of it: also of one that panics, and of one whose answer makes no sense.
+// The hook is told of every call to the store, once, with what came of it: also of one that panics,
+// and of one whose answer makes no sense.
 //
-// Fails when called is deferred after recovered, when callMany does not look at how many results there are, and when called does not look at ctx.
+// Fails when called is deferred after recovered, when callMany does not look at how many results
+// there are, and when called does not look at ctx.
 func TestHooksAreToldOfEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &oddStore{DistributedLock: memlock.New()}

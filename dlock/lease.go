@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Lease is a slot or a mutex held by this process. Its Session renews it until it is released, lost,
-// or StopRenewing is called. Its methods may be called from any goroutine.
+// A Lease is a slot or a mutex held by this process. Its Session renews it until it is released,
+// lost, or StopRenewing is called. Its methods may be called from any goroutine.
 type Lease struct {
 	session *Session
 	grant   Grant
@@ -57,15 +57,16 @@ func (l *Lease) Fence() Fence { return l.grant.Fence }
 // Since is when the lease was acquired, on the local clock.
 func (l *Lease) Since() time.Time { return l.since }
 
-// watch has the session look for sleep of the machine: somebody waits for this lease to end. Valid looks for itself.
+// watch has the session look for sleep of the machine: somebody waits for this lease to end. Valid
+// looks for itself.
 func (l *Lease) watch() {
 	if !l.watched.Swap(true) {
 		l.session.watch(l)
 	}
 }
 
-// Context ends when the lease is lost (the cause matches ErrLost) or released (ErrReleased). It has the values,
-// but not the end, of the context that the lease was acquired with.
+// Context ends when the lease is lost (the cause matches ErrLost) or released (ErrReleased). It has
+// the values, but not the end, of the context that the lease was acquired with.
 func (l *Lease) Context() context.Context {
 	l.watch()
 	l.mu.Lock()
@@ -97,8 +98,9 @@ func (l *Lease) Info() Info {
 	return l.info
 }
 
-// Valid reports whether the lease is held and its trust window open at this instant. It asks the clocks, not
-// the store, and costs about a microsecond, so ask it before each step that must not be done twice.
+// Valid reports whether the lease is held and its trust window open at this instant. It asks the
+// clocks, not the store, and costs about a microsecond, so ask it before each step that must not be
+// done twice.
 func (l *Lease) Valid() bool {
 	t := now()
 	l.mu.Lock()
@@ -110,7 +112,8 @@ func (l *Lease) Valid() bool {
 	return total < l.session.trust
 }
 
-// StopRenewing lets the lease end by itself, at most one TTL after its last renewal. It stays valid until then.
+// StopRenewing lets the lease end by itself, at most one TTL after its last renewal. It stays valid
+// until then.
 func (l *Lease) StopRenewing() {
 	s := l.session
 	s.mu.Lock()
@@ -118,22 +121,22 @@ func (l *Lease) StopRenewing() {
 	l.heart.turns.leave(l)
 }
 
-// MarkSucceeded says that the work ended well. The store learns it with Release, and tells everybody who asks for the name
-// (Info.SinceSuccess). It does not end the lease.
+// MarkSucceeded says that the work ended well. The store learns it with Release, and tells
+// everybody who asks for the name (Info.SinceSuccess). It does not end the lease.
 func (l *Lease) MarkSucceeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.well = true
 }
 
-// PreviousExpired reports whether whoever had the slot before let its lease end without releasing it, for instance because it was
-// killed. False also if the store cannot tell.
+// PreviousExpired reports whether whoever had the slot before let its lease end without releasing
+// it, for instance because it was killed. False also if the store cannot tell.
 func (l *Lease) PreviousExpired() bool { return l.grant.PreviousExpired }
 
 // Release gives the lease back. It does not end with ctx, of which it takes only the values; it
-// takes at most the session's StoreTimeout. It returns nil, an error matching ErrLost if the lease had
-// already ended (somebody else may have had it since), or a *StoreError, in which case the session goes on
-// trying in the background. A second Release does nothing and returns the same.
+// takes at most the session's StoreTimeout. It returns nil, an error matching ErrLost if the lease
+// had already ended (somebody else may have had it since), or a *StoreError, in which case the
+// session goes on trying in the background. A second Release does nothing and returns the same.
 //
 // Call it only after the work has ended: another holder may start the moment it is sent.
 func (l *Lease) Release(ctx context.Context) error {
@@ -155,8 +158,9 @@ func newLease(ctx context.Context, s *Session, g Grant, sent, t instant) *Lease 
 	return &Lease{session: s, grant: g, since: t.mono, values: ctx, sent: sent, due: sent.mono.Add(s.ttl / 3), info: g.Info}
 }
 
-// check ends the lease if its trust window has closed by t, and otherwise tells how long it has left. In doubt it cannot be told sleep from a
-// step of the wall clock: Valid is false, and only the store knows.
+// check ends the lease if its trust window has closed by t, and otherwise tells how long it has
+// left. In doubt it cannot be told sleep from a step of the wall clock: Valid is false, and only
+// the store knows.
 func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,8 +173,9 @@ func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
 		return trust - awake, true
 	}
 	if l.state == held {
-		// A window that closes on time after heartbeats that failed means a silent store. One that is found closed
-		// too late means that this process stood still, and another holder may be at work.
+		// A window that closes on time after heartbeats that failed means a silent store. One that
+		// is found closed too late means that this process stood still, and another holder may be
+		// at work.
 		late := total-trust > margin(l.session.ttl)
 		l.state = lost
 		l.cause = &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Silent: l.failure != nil && !late, Err: l.failure}
@@ -178,9 +183,11 @@ func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
 	return 0, false
 }
 
-// renewed moves the trust window on, unless it had closed by t, after the reply: this process may have stood still, somebody else may have had
-// the slot, and a late copy of our acquire may have taken it for us once more. Whoever stands still after t does no harm: the window was open
-// when the store had answered, so the lease was never anybody else's, and what the store promised counts from sent.
+// renewed moves the trust window on, unless it had closed by t, after the reply: this process may
+// have stood still, somebody else may have had the slot, and a late copy of our acquire may have
+// taken it for us once more. Whoever stands still after t does no harm: the window was open when
+// the store had answered, so the lease was never anybody else's, and what the store promised counts
+// from sent.
 func (l *Lease) renewed(t, sent instant, info Info) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,14 +202,16 @@ func (l *Lease) renewed(t, sent instant, info Info) bool {
 	return true
 }
 
-// unanswered remembers that the store did not answer; the heartbeat asks again until the window closes.
+// unanswered remembers that the store did not answer; the heartbeat asks again until the window
+// closes.
 func (l *Lease) unanswered(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
 }
 
-// end moves a held lease to its final state and reports whether it did. Then tell whoever waits for it.
+// end moves a held lease to its final state and reports whether it did. Then tell whoever waits for
+// it.
 func (l *Lease) end(state leaseState, cause error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +222,8 @@ func (l *Lease) end(state leaseState, cause error) bool {
 	return true
 }
 
-// tell cancels the context of a lease that has ended, if anybody asked for it. It is called without locks: it may wake many.
+// tell cancels the context of a lease that has ended, if anybody asked for it. It is called without
+// locks: it may wake many.
 func (l *Lease) tell() {
 	l.mu.Lock()
 	cancel := l.cancel

@@ -2,7 +2,8 @@ package dlock
 
 import "time"
 
-// A line keeps leases in an order, by an instant that each has. One may leave from wherever it stands, and most enter at the end.
+// A line keeps leases in an order, by an instant that each has. One may leave from wherever it
+// stands, and most enter at the end.
 type line struct {
 	place func(*Lease) *place
 	key   func(*Lease) time.Time

@@ -5,7 +5,8 @@ import (
 	"log/slog"
 )
 
-// Whoever knows a token can extend and release its lease, so none is printed, with any verb but %#v, nor logged by slog.
+// Whoever knows a token can extend and release its lease, so none is printed, with any verb but
+// %#v, nor logged by slog.
 
 // String leaves the token out.
 func (g Grant) String() string {

@@ -13,10 +13,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// I5: a host that lost its slot neither extends nor releases the lease of the one that has it now, and is told.
+// I5: a host that lost its slot neither extends nor releases the lease of the one that has it now,
+// and is told.
 //
-// Fails if releaseNow answers nil for Lost; if the store released by name alone (memlock's find ignoring the token) the new
-// holder would lose its slot.
+// Fails if releaseNow answers nil for Lost; if the store released by name alone (memlock's find
+// ignoring the token) the new holder would lose its slot.
 func TestI5_ReleaseAfterLossTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -78,7 +79,8 @@ func TestI5_ReleaseNamesOneLease(t *testing.T) {
 	})
 }
 
-// I2, rule 6: when the release reaches the store, the lease is over here: another may start at that moment.
+// I2, rule 6: when the release reaches the store, the lease is over here: another may start at that
+// moment.
 //
 // Fails if Release calls end after releaseNow.
 func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
@@ -102,7 +104,8 @@ func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
 	})
 }
 
-// Rule 6: a second Release returns what the first did and frees nothing: the slot may be another's by then.
+// Rule 6: a second Release returns what the first did and frees nothing: the slot may be another's
+// by then.
 //
 // Fails if Release calls releaseNow without the Once.
 func TestI5_ReleaseTwice(t *testing.T) {
@@ -131,8 +134,8 @@ func TestI5_ReleaseTwice(t *testing.T) {
 	})
 }
 
-// Ten Releases at the same time are one, and all of them wait for its answer. (In real time: to wait for a sync.Once
-// stops the clock of a bubble.)
+// Ten Releases at the same time are one, and all of them wait for its answer. (In real time: to
+// wait for a sync.Once stops the clock of a bubble.)
 //
 // Fails as the test above does, or if the others return before the first has its answer.
 func TestI5_ReleaseAtTheSameTime(t *testing.T) {
@@ -159,7 +162,8 @@ func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 
 // A heartbeat whose answer comes after the release, whatever it says, changes nothing any more.
 //
-// Fails if end does not look at the state (the "lost" would become the cause of a released lease, or the other way round).
+// Fails if end does not look at the state (the "lost" would become the cause of a released lease,
+// or the other way round).
 func TestReleaseDuringAHeartbeat(t *testing.T) {
 	for _, outcome := range []dlock.GrantOutcome{dlock.GrantOK, dlock.GrantLost, dlock.GrantUnknown} {
 		synctest.Test(t, func(t *testing.T) {
@@ -187,9 +191,11 @@ func TestReleaseDuringAHeartbeat(t *testing.T) {
 	}
 }
 
-// Rule 6: the release runs on a context of its own: the run's has usually ended by then. The values stay (tracing).
+// Rule 6: the release runs on a context of its own: the run's has usually ended by then. The values
+// stay (tracing).
 //
-// Fails if releaseNow derives its context from ctx without WithoutCancel, or from context.Background.
+// Fails if releaseNow derives its context from ctx without WithoutCancel, or from
+// context.Background.
 func TestReleaseOnACancelledContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -239,8 +245,9 @@ func TestContextOutlivesTheAcquire(t *testing.T) {
 	})
 }
 
-// I7, rule 11: while the store is down Release returns within StoreTimeout, and the slot is freed, by token, soon after the store
-// is back, long before it would end by itself and without any call of the user.
+// I7, rule 11: while the store is down Release returns within StoreTimeout, and the slot is freed,
+// by token, soon after the store is back, long before it would end by itself and without any call
+// of the user.
 //
 // Fails if releaseNow does not settle, or if beat does not call settleAll.
 func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {

@@ -17,9 +17,10 @@ const MaxNameLen = 256
 const slotMark = ":slot:"
 
 // CheckName says what is wrong with the name of a lock, and how to mend it. Names are bytes that a
-// person can read: valid UTF-8 without control characters, 1 to MaxNameLen bytes long,
-// without ":slot:" in them or "slot:" in front. Everything else (braces, quotes, colons, spaces, asterisks, any script) is fine,
-// but on a Redis Cluster without a Prefix a name may not begin with a closing brace.
+// person can read: valid UTF-8 without control characters, 1 to MaxNameLen bytes long, without
+// ":slot:" in them or "slot:" in front. Everything else (braces, quotes, colons, spaces, asterisks,
+// any script) is fine, but on a Redis Cluster without a Prefix a name may not begin with a closing
+// brace.
 func CheckName(name string) error {
 	switch {
 	case name == "":

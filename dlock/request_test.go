@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Rule 8: names are bytes that a person can read; nothing that a store would have to escape is forbidden, only what
-// could address another name's slots or not be shown.
+// Rule 8: names are bytes that a person can read; nothing that a store would have to escape is
+// forbidden, only what could address another name's slots or not be shown.
 //
 // Fails if any case of CheckName is taken out.
 func TestCheckName(t *testing.T) {

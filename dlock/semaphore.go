@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Semaphore is a name with a number of slots: at most that many leases are valid at once among all who
-// share the store. It is a small value; make one where you need it.
+// A Semaphore is a name with a number of slots: at most that many leases are valid at once among
+// all who share the store. It is a small value; make one where you need it.
 type Semaphore struct {
 	session *Session
 	name    string
@@ -35,21 +35,22 @@ type Mutex struct {
 // Mutex returns the mutex of that name. It has nothing to do with a semaphore of the same name.
 func (s *Session) Mutex(name string) Mutex { return Mutex{session: s, name: name} }
 
-// TryAcquire takes a free slot, or returns a *NotAcquiredError at once. It returns within the session's
-// StoreTimeout; a *StoreError means that the store failed or did not answer. A grant that may have been
-// made all the same is given back in the background.
+// TryAcquire takes a free slot, or returns a *NotAcquiredError at once. It returns within the
+// session's StoreTimeout; a *StoreError means that the store failed or did not answer. A grant that
+// may have been made all the same is given back in the background.
 func (m Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 	return m.session.acquire(ctx, m.name, m.slots, nil)
 }
 
-// TryAcquireTick takes a free slot and one start of the tick in one atomic step; neither is taken without the other.
+// TryAcquireTick takes a free slot and one start of the tick in one atomic step; neither is taken
+// without the other.
 func (m Semaphore) TryAcquireTick(ctx context.Context, tick Tick) (*Lease, error) {
 	return m.session.acquire(ctx, m.name, m.slots, &tick)
 }
 
-// Acquire waits for a free slot until ctx ends. It asks again and again, after a pause that grows to
-// one second; it also waits out a store that fails. There is no queue: who asks first need not get it first.
-// When ctx ends, the error matches its cause and tells what the store said last.
+// Acquire waits for a free slot until ctx ends. It asks again and again, after a pause that grows
+// to one second; it also waits out a store that fails. There is no queue: who asks first need not
+// get it first. When ctx ends, the error matches its cause and tells what the store said last.
 func (m Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return wait(ctx, m.name, m.TryAcquire)
 }

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// DefaultTTL is the length of a lease. It is how long the slot of a dead host stays taken, not how long a run may take.
+	// DefaultTTL is the length of a lease. It is how long the slot of a dead host stays taken, not
+	// how long a run may take.
 	DefaultTTL = 15 * time.Second
 	// DefaultStoreTimeout bounds every call to the store.
 	DefaultStoreTimeout = time.Second
@@ -20,10 +21,11 @@ const (
 
 // SessionOptions are the settings of a Session. The zero value is fine.
 type SessionOptions struct {
-	// TTL of the leases. They are renewed every third of it. At least three times StoreTimeout. Default 15 s.
+	// TTL of the leases. They are renewed every third of it. At least three times StoreTimeout.
+	// Default 15 s.
 	TTL time.Duration
-	// StoreTimeout bounds each acquire, each heartbeat call and each release. An acquire asks a second time after half
-	// of it, so the store has to answer within that half. Default 1 s.
+	// StoreTimeout bounds each acquire, each heartbeat call and each release. An acquire asks a
+	// second time after half of it, so the store has to answer within that half. Default 1 s.
 	StoreTimeout time.Duration
 	// Holder is how operators see this process. Default NewHolder().
 	Holder Holder
@@ -62,12 +64,13 @@ func (o SessionOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// A Session holds the leases of one process on one store. It renews them together: each call takes up to 500 of those renewed longest ago (all, if
-// there are no more), and there is a call per 500 leases in every third of the TTL, spread evenly over it. A lease has its turn at most a third of
-// the TTL after its last renewal, or TTL/10 to 3 TTL/20 after one that was not answered; in the last third of the time for which a lease is
-// trusted the store is asked every half of StoreTimeout. For a store with shards (see Sharder) all this holds for
-// each shard by itself. A Session has no goroutine while it
-// waits. Its methods may be called from any goroutine.
+// A Session holds the leases of one process on one store. It renews them together: each call takes
+// up to 500 of those renewed longest ago (all, if there are no more), and there is a call per 500
+// leases in every third of the TTL, spread evenly over it. A lease has its turn at most a third of
+// the TTL after its last renewal, or TTL/10 to 3 TTL/20 after one that was not answered; in the
+// last third of the time for which a lease is trusted the store is asked every half of
+// StoreTimeout. For a store with shards (see Sharder) all this holds for each shard by itself. A
+// Session has no goroutine while it waits. Its methods may be called from any goroutine.
 type Session struct {
 	store        DistributedLock
 	holder       Holder
@@ -100,8 +103,8 @@ type unsettled struct {
 	ends time.Time // when it has ended by itself, if it was made at all, and is no longer worth a call
 }
 
-// NewSession checks the options against each other and against the store. Nothing is started and the store
-// is not called.
+// NewSession checks the options against each other and against the store. Nothing is started and
+// the store is not called.
 func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	opts = opts.withDefaults()
 	errs := []error{opts.Validate()}
@@ -140,8 +143,9 @@ func (s *Session) Holder() Holder { return s.holder }
 // TTL is the length of its leases.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
-// Close ends the heartbeat and makes one last try, bounded by StoreTimeout, to give back what is unsettled.
-// Release your leases first: one that is still held is no longer renewed and ends within a TTL.
+// Close ends the heartbeat and makes one last try, bounded by StoreTimeout, to give back what is
+// unsettled. Release your leases first: one that is still held is no longer renewed and ends within
+// a TTL.
 func (s *Session) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeTimeout)
 	defer cancel()
@@ -213,7 +217,8 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	grant, sent, err := s.ask(&first.bounded, req, false)
 	unknown := isUnknown(err)
 	if unknown && ctx.Err() == nil {
-		// The request may have been carried out and only its reply lost: the same token finds that grant.
+		// The request may have been carried out and only its reply lost: the same token finds that
+		// grant.
 		grant, sent, err = s.ask(&bounded{parent: ctx, at: deadline}, req, true)
 	}
 	if err == nil {
@@ -286,8 +291,9 @@ func (s *Session) releaseNow(ctx context.Context, g Grant) error {
 	return nil
 }
 
-// RenewalLate is by how much the renewal of a lease is overdue: how long after the next beat, and the time that it may take, the one that was
-// renewed longest ago is still not renewed. 0: none is. It asks the clocks, not the store.
+// RenewalLate is by how much the renewal of a lease is overdue: how long after the next beat, and
+// the time that it may take, the one that was renewed longest ago is still not renewed. 0: none is.
+// It asks the clocks, not the store.
 func (s *Session) RenewalLate() time.Duration {
 	t := now()
 	s.mu.Lock()

@@ -23,7 +23,8 @@ type choosy struct {
 func (c choosy) Check() error          { return c.fault }
 func (c choosy) MaxTTL() time.Duration { return c.maxTTL }
 
-// I11: all faults come back at once, in words that say how to mend each, and the store is not called.
+// I11: all faults come back at once, in words that say how to mend each, and the store is not
+// called.
 //
 // Fails if NewSession returns at the first fault, or does not ask for Check or MaxTTL.
 func TestNewSessionReportsAllFaults(t *testing.T) {
@@ -89,10 +90,11 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// I6: the slot of a host that died (its calls no longer reach the store), or that closed without releasing, can be granted one TTL after
-// the last extend that the store got, and not before.
+// I6: the slot of a host that died (its calls no longer reach the store), or that closed without
+// releasing, can be granted one TTL after the last extend that the store got, and not before.
 //
-// Fails if Close leaves the heartbeat running (closed), or if the TTL that the store is told is not the session's.
+// Fails if Close leaves the heartbeat running (closed), or if the TTL that the store is told is not
+// the session's.
 func TestI6_AbandonedSlot(t *testing.T) {
 	for name, abandon := range map[string]func(t *testing.T, h host){
 		"died":   func(t *testing.T, h host) { h.faulty.Inject(down) },
@@ -125,9 +127,11 @@ func TestI6_AbandonedSlot(t *testing.T) {
 	}
 }
 
-// I7: no call takes longer than StoreTimeout, whatever the store does, and the session recovers without a restart.
+// I7: no call takes longer than StoreTimeout, whatever the store does, and the session recovers
+// without a restart.
 //
-// Fails if ask, releaseNow or Close has no deadline, or acquire gives the second ask a whole StoreTimeout.
+// Fails if ask, releaseNow or Close has no deadline, or acquire gives the second ask a whole
+// StoreTimeout.
 func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
 		"hangs": dlocktest.Hang, "is slow": dlocktest.Slow(10 * time.Second), "gets it late": dlocktest.Late(10 * time.Second),
@@ -181,7 +185,8 @@ func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 
 // I7: Close does not wait for a heartbeat of many batches that hangs.
 //
-// Fails if Close does not end life (it took a second here), or if beat goes on with the next batch after it.
+// Fails if Close does not end life (it took a second here), or if beat goes on with the next batch
+// after it.
 func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -226,10 +231,11 @@ func TestWindowClosesDuringClose(t *testing.T) {
 	})
 }
 
-// Close gives back what is unsettled, once and in batches, and then the session is over. The end of the bubble shows that no
-// goroutine is left.
+// Close gives back what is unsettled, once and in batches, and then the session is over. The end of
+// the bubble shows that no goroutine is left.
 //
-// Fails if Close does not call settleAll or stops with its caller's context, or if acquire does not look at closed.
+// Fails if Close does not call settleAll or stops with its caller's context, or if acquire does not
+// look at closed.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -305,7 +311,8 @@ func TestCloseWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// A lease that is held when its session is closed is no longer renewed, ends on time, and can still be released.
+// A lease that is held when its session is closed is no longer renewed, ends on time, and can still
+// be released.
 //
 // Fails if Close ends the leases, or if beat runs after Close.
 func TestCloseWhileHolding(t *testing.T) {
@@ -331,10 +338,11 @@ func TestCloseWhileHolding(t *testing.T) {
 	})
 }
 
-// An acquire that is going on while its session is closed gives ErrClosed, and what it was granted goes back at once: a lease of a
-// closed session would never be renewed.
+// An acquire that is going on while its session is closed gives ErrClosed, and what it was granted
+// goes back at once: a lease of a closed session would never be renewed.
 //
-// Fails if acquire does not release when add refuses (it said "the answer came later …", and the slot stayed taken for a TTL).
+// Fails if acquire does not release when add refuses (it said "the answer came later …", and the
+// slot stayed taken for a TTL).
 func TestCloseDuringAnAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -352,7 +360,8 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 			t.Error("the session goes on after Close")
 		}
 	})
-	// Without an answer there is nothing to give back: what may have been granted ends by itself. (Fails if settle does not look at closed.)
+	// Without an answer there is nothing to give back: what may have been granted ends by itself.
+	// (Fails if settle does not look at closed.)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.faulty.Inject(dlocktest.Hang, dlocktest.OpAcquire)

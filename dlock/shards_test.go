@@ -13,7 +13,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A cluster is a store of several servers: a name lives where its first letter says, unless it was moved.
+// A cluster is a store of several servers: a name lives where its first letter says, unless it was
+// moved.
 type cluster struct {
 	dlock.DistributedLock
 
@@ -128,8 +129,8 @@ func take(t *testing.T, session *dlock.Session, name string) *dlock.Lease {
 	return lease
 }
 
-// A server that hangs costs the leases on it, however many there are: those of the other servers are renewed in time, by calls of their own, of at
-// most 500 leases, one at a time.
+// A server that hangs costs the leases on it, however many there are: those of the other servers
+// are renewed in time, by calls of their own, of at most 500 leases, one at a time.
 //
 // Fails if all leases are in one line of turns, whose calls then last for StoreTimeout each.
 func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {
@@ -179,10 +180,12 @@ func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {
 	})
 }
 
-// A name that moves to another server, because a slot was moved or a replica took over, is renewed there, also when what stays behind is on a
-// server that hangs, and there are more leases than it would take in.
+// A name that moves to another server, because a slot was moved or a replica took over, is renewed
+// there, also when what stays behind is on a server that hangs, and there are more leases than it
+// would take in.
 //
-// Fails if follow looks at the leases of the call alone, or if a lease stays in the line that it was in first.
+// Fails if follow looks at the leases of the call alone, or if a lease stays in the line that it
+// was in first.
 func TestLeasesFollowTheirNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)
@@ -212,8 +215,8 @@ func TestLeasesFollowTheirNames(t *testing.T) {
 	})
 }
 
-// What is unsettled on a server that hangs keeps nobody else's from being given back, neither by the heartbeat nor by Close, which takes no longer
-// for it.
+// What is unsettled on a server that hangs keeps nobody else's from being given back, neither by
+// the heartbeat nor by Close, which takes no longer for it.
 //
 // Fails if settle has one list for all, and if Close settles one server after the other.
 func TestUnsettledOfAShardThatHangs(t *testing.T) {

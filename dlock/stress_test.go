@@ -13,11 +13,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// I1, I2, I5, I8 in real time and under -race: 32 goroutines on two hosts fight for three slots of a store that fails at random.
-// Never are two leases of one slot valid at once; afterwards nothing is left running and every slot becomes free.
+// I1, I2, I5, I8 in real time and under -race: 32 goroutines on two hosts fight for three slots of
+// a store that fails at random. Never are two leases of one slot valid at once; afterwards nothing
+// is left running and every slot becomes free.
 //
-// Fails if Release ends the lease 2 ms after it told the store, if memlock grants a slot that is held, and (race) if Valid
-// reads the state without the lock.
+// Fails if Release ends the lease 2 ms after it told the store, if memlock grants a slot that is
+// held, and (race) if Valid reads the state without the lock.
 func TestStress(t *testing.T) {
 	leak := goleak.IgnoreCurrent()
 	const (

@@ -15,12 +15,14 @@ const clockMonotonic, clockBoottime = 1, 7
 // sleepSeen is what kernelSuspended returned last.
 var sleepSeen atomic.Int64
 
-// kernelSuspended returns for how long the machine has been suspended since it booted. Go's monotonic
-// clock (CLOCK_MONOTONIC) stops while a VM or a laptop sleeps, CLOCK_BOOTTIME does not; their
-// difference grows by the time slept and by nothing else, least of all by a step of the wall clock.
+// kernelSuspended returns for how long the machine has been suspended since it booted. Go's
+// monotonic clock (CLOCK_MONOTONIC) stops while a VM or a laptop sleeps, CLOCK_BOOTTIME does not;
+// their difference grows by the time slept and by nothing else, least of all by a step of the wall
+// clock.
 func kernelSuspended() time.Duration {
-	// A thread that loses the processor between two readings makes the difference larger, never smaller: if it is the one that is known, it
-	// is right. Each reading is a system call, and there are two such questions to every cycle of a lock.
+	// A thread that loses the processor between two readings makes the difference larger, never
+	// smaller: if it is the one that is known, it is right. Each reading is a system call, and
+	// there are two such questions to every cycle of a lock.
 	seen := time.Duration(sleepSeen.Load())
 	if before := kernelClock(clockMonotonic); sleepBetween(before, kernelClock(clockBoottime)) == seen {
 		return seen

@@ -14,7 +14,8 @@ type instant struct {
 	slept time.Duration // the machine's sleep so far
 }
 
-// now reads the clock that decides last: if the process is stopped between the two readings, it shows.
+// now reads the clock that decides last: if the process is stopped between the two readings, it
+// shows.
 func now() instant {
 	slept := suspended()
 	return instant{mono: time.Now(), slept: slept}
@@ -26,8 +27,8 @@ func (t instant) since(earlier instant) (awake, total time.Duration) {
 	return awake, awake + max(0, t.slept-earlier.slept)
 }
 
-// margin is what is taken off the TTL: for clocks that run at slightly different speeds, and for the
-// time that it takes to tell the run.
+// margin is what is taken off the TTL: for clocks that run at slightly different speeds, and for
+// the time that it takes to tell the run.
 func margin(ttl time.Duration) time.Duration { return min(ttl/10, time.Second) }
 
 // trust is how long after the moment before the request was sent a lease is trusted.

@@ -13,7 +13,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The faults of a heartbeat. Some of them are applied: the store extends the lease, but this host cannot know it.
+// The faults of a heartbeat. Some of them are applied: the store extends the lease, but this host
+// cannot know it.
 var deafHeartbeats = map[string]dlocktest.Fault{
 	"hangs":             dlocktest.Hang,
 	"fails":             down,
@@ -26,11 +27,12 @@ var deafHeartbeats = map[string]dlocktest.Fault{
 	"gets it very late": dlocktest.Late(30 * time.Second),
 }
 
-// I2: whatever the store does to the heartbeat, the lease is good until its window closes, ends at that instant, and
-// has ended before the store can grant the slot to another.
+// I2: whatever the store does to the heartbeat, the lease is good until its window closes, ends at
+// that instant, and has ended before the store can grant the slot to another.
 //
-// Fails if the window is the whole TTL (margin returns 0: ends too late), if the closer is never started, if an unanswered
-// heartbeat moves the window (renewed called for Unknown) and, with a crash, if callExtend does not recover.
+// Fails if the window is the whole TTL (margin returns 0: ends too late), if the closer is never
+// started, if an unanswered heartbeat moves the window (renewed called for Unknown) and, with a
+// crash, if callExtend does not recover.
 func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	for name, fault := range deafHeartbeats {
 		for _, renewals := range []int{0, 1, 3} {
@@ -57,8 +59,9 @@ func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	}
 }
 
-// I2, rule 1: trust counts from the moment before the request was sent, so a slow reply prolongs nothing. Here counting from the
-// reply would keep the lease valid for 300 ms after the store may grant it again.
+// I2, rule 1: trust counts from the moment before the request was sent, so a slow reply prolongs
+// nothing. Here counting from the reply would keep the lease valid for 300 ms after the store may
+// grant it again.
 //
 // Fails if sent = now() is moved below the call in renew (heartbeat) or in ask (acquire).
 func TestI2_SlowReplyProlongsNothing(t *testing.T) {
@@ -95,7 +98,8 @@ func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 	})
 }
 
-// Rule 1: a lease is trusted for exactly TTL − min(TTL/10, 1s) after the moment before the last answered request.
+// Rule 1: a lease is trusted for exactly TTL − min(TTL/10, 1s) after the moment before the last
+// answered request.
 //
 // Fails if margin is TTL/10 without the bound, the bound without TTL/10, or 0.
 func TestTrustWindow(t *testing.T) {
@@ -135,11 +139,13 @@ func TestTrustWindow(t *testing.T) {
 	}
 }
 
-// I2, rule 1: time during which the machine slept counts, although Go's timers and its monotonic clock stood still: Valid
-// is false at once, and the context ends within a second of the machine running again. Somebody else may be at work by
-// then, so it is not a silent loss, even if heartbeats had failed before.
+// I2, rule 1: time during which the machine slept counts, although Go's timers and its monotonic
+// clock stood still: Valid is false at once, and the context ends within a second of the machine
+// running again. Somebody else may be at work by then, so it is not a silent loss, even if
+// heartbeats had failed before.
 //
-// Fails if since ignores slept (Valid), if watch does not start the sleeper (context), if `late` is taken out (Silent).
+// Fails if since ignores slept (Valid), if watch does not start the sleeper (context), if `late` is
+// taken out (Silent).
 func TestI2_MachineSlept(t *testing.T) {
 	for _, heartbeat := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
 		sleep := dlock.FakeSleep(t, true)
@@ -165,8 +171,9 @@ func TestI2_MachineSlept(t *testing.T) {
 	}
 }
 
-// A window that has closed stays closed, whatever a heartbeat that was under way brings: while the machine slept the slot may have had another
-// holder, and a late copy of our acquire may have taken it for us again.
+// A window that has closed stays closed, whatever a heartbeat that was under way brings: while the
+// machine slept the slot may have had another holder, and a late copy of our acquire may have taken
+// it for us again.
 //
 // Fails if renewed does not look whether the window has closed.
 func TestI2_ClosedIsFinal(t *testing.T) {
@@ -191,7 +198,8 @@ func TestI2_ClosedIsFinal(t *testing.T) {
 // Sleep shorter than what is left of the window: the lease lives on, is renewed at once, and its
 // window has become shorter by the sleep.
 //
-// Fails if checkSleep does not call hurry (no early renewal) or closeWindows (the context ends 5 s late).
+// Fails if checkSleep does not call hurry (no early renewal) or closeWindows (the context ends 5 s
+// late).
 func TestI2_MachineNapped(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +231,8 @@ func TestI2_MachineNapped(t *testing.T) {
 	})
 }
 
-// Sleep is noticed within a second also by who asks for the context only afterwards, and after the session was closed.
+// Sleep is noticed within a second also by who asks for the context only afterwards, and after the
+// session was closed.
 //
 // Fails if watch does not call closeWindows, and if Close stops the sleeper.
 func TestI2_MachineSleptMeanwhile(t *testing.T) {
@@ -251,11 +260,11 @@ func TestI2_MachineSleptMeanwhile(t *testing.T) {
 	})
 }
 
-// Where sleep can only be guessed from the wall clock, a step of it makes the lease doubtful, not lost: Valid is false until the
-// heartbeat, which goes out at once, has asked the store.
+// Where sleep can only be guessed from the wall clock, a step of it makes the lease doubtful, not
+// lost: Valid is false until the heartbeat, which goes out at once, has asked the store.
 //
-// Fails if check ignores suspendIsExact (context cancelled by the step), or if hurry does nothing (closeWindows and checkSleep
-// both call it).
+// Fails if check ignores suspendIsExact (context cancelled by the step), or if hurry does nothing
+// (closeWindows and checkSleep both call it).
 func TestI2_WallClockStepped(t *testing.T) {
 	const renewed = 700 * time.Millisecond // ago; the next beat is more than a second away
 	setUp := func(t *testing.T) (host, *memlock.Store, *dlock.Lease) {
@@ -356,10 +365,11 @@ func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 	}
 }
 
-// A request whose answer comes later than the lease can be trusted (here the machine slept in between) gives an error, not a
-// lease; the grant is given back.
+// A request whose answer comes later than the lease can be trusted (here the machine slept in
+// between) gives an error, not a lease; the grant is given back.
 //
-// Fails if acquire does not look at the window (a dead lease is handed out), or if acquire does not settle then.
+// Fails if acquire does not look at the window (a dead lease is handed out), or if acquire does not
+// settle then.
 func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -381,11 +391,12 @@ func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	})
 }
 
-// LostError.Silent, by which a timer tells "the store is down" from "somebody else has it": true only when the store did not answer
-// and the window closed on time.
+// LostError.Silent, by which a timer tells "the store is down" from "somebody else has it": true
+// only when the store did not answer and the window closed on time.
 //
-// Fails if renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said so"), renew does not tell
-// the later batches of a failure ("turn never came"), or unanswered takes it for a lease that is not renewed (the same).
+// Fails if renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said
+// so"), renew does not tell the later batches of a failure ("turn never came"), or unanswered takes
+// it for a lease that is not renewed (the same).
 func TestLostErrorSilent(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(t *testing.T, h host, l *dlock.Lease)
@@ -424,7 +435,8 @@ func TestLostErrorSilent(t *testing.T) {
 			})
 		})
 	}
-	// With the shortest TTL and a store that hangs, the turn of the third batch of 500 comes after the windows have closed.
+	// With the shortest TTL and a store that hangs, the turn of the third batch of 500 comes after
+	// the windows have closed.
 	t.Run("turn never came", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})
@@ -474,7 +486,8 @@ func TestValidDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Nobody waits for the end of a lease that is only asked whether it is valid: then nothing looks for sleep of the machine twice a second.
+// Nobody waits for the end of a lease that is only asked whether it is valid: then nothing looks
+// for sleep of the machine twice a second.
 //
 // Fails if add starts the sleeper, or if remove does not stop it.
 func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
@@ -509,10 +522,12 @@ func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 	})
 }
 
-// The windows close each at its time, in whatever order the leases came: the one whose request was sent first, though its answer came last,
-// and the one that the store did not renew beside one that it did.
+// The windows close each at its time, in whatever order the leases came: the one whose request was
+// sent first, though its answer came last, and the one that the store did not renew beside one that
+// it did.
 //
-// Fails if enter puts every lease at the end of the line (the first is found when the second closes), or if closeAt ignores an earlier time.
+// Fails if enter puts every lease at the end of the line (the first is found when the second
+// closes), or if closeAt ignores an earlier time.
 func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	t.Run("acquired", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -563,8 +578,8 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	})
 }
 
-// A window that closed while a heartbeat was under way ends its lease when the answer comes, though nobody waits for its end and the timer that
-// would close it has slept as well.
+// A window that closed while a heartbeat was under way ends its lease when the answer comes, though
+// nobody waits for its end and the timer that would close it has slept as well.
 //
 // Fails if renew does not call the closer.
 func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
@@ -582,7 +597,8 @@ func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
 	})
 }
 
-// A machine that sleeps while a heartbeat is under way has its leases renewed once more, at once: their windows began before the sleep.
+// A machine that sleeps while a heartbeat is under way has its leases renewed once more, at once:
+// their windows began before the sleep.
 //
 // Fails if renew does not look at hurried.
 func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {

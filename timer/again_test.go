@@ -45,8 +45,9 @@ func TestRegistererCanBeUsedAgain(t *testing.T) {
 	})
 }
 
-// A schedule that failed is asked again after a minute, then two, four, … up to an hour; meanwhile Status, metrics and health say so. When it is well again its ticks
-// come, and those that came due meanwhile are missed ones.
+// A schedule that failed is asked again after a minute, then two, four, … up to an hour; meanwhile
+// Status, metrics and health say so. When it is well again its ticks come, and those that came due
+// meanwhile are missed ones.
 //
 // Fails when take does not ask again, or TimersSucceed does not look at the fault.
 func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
@@ -114,9 +115,11 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Runs that take longer than many intervals, but not than MaxRunTime, are no silence, on no host; those that fail are, each once.
+// Runs that take longer than many intervals, but not than MaxRunTime, are no silence, on no host;
+// those that fail are, each once.
 //
-// Fails when a tick counts that found its slots held by runs within their MaxRunTime, or when one counts whose run goes on.
+// Fails when a tick counts that found its slots held by runs within their MaxRunTime, or when one
+// counts whose run goes on.
 func TestLongRunsAreNoSilence(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit, perHost int

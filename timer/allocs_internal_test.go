@@ -15,7 +15,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// dueAgain is a scheduler with metrics and a logger, and one timer that comes due whenever it is told to.
+// dueAgain is a scheduler with metrics and a logger, and one timer that comes due whenever it is
+// told to.
 func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context) error) (s *Scheduler, tick func()) {
 	t.Helper()
 	if raceDetector {
@@ -59,7 +60,8 @@ func TestNothingDueAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A run without a store allocates its Run, its context, the clock of its MaxRunTime and a goroutine, also with metrics.
+// A run without a store allocates its Run, its context, the clock of its MaxRunTime and a
+// goroutine, also with metrics.
 //
 // Fails when finish builds the attributes of a line that is not logged.
 func TestAllocationsOfARun(t *testing.T) {
@@ -69,10 +71,12 @@ func TestAllocationsOfARun(t *testing.T) {
 	}
 }
 
-// A tick that finds every slot held allocates three things above what the store allocates: two of the lease's package, and a goroutine's
-// arguments. One that a remembered answer tells so allocates nothing.
+// A tick that finds every slot held allocates three things above what the store allocates: two of
+// the lease's package, and a goroutine's arguments. One that a remembered answer tells so allocates
+// nothing.
 //
-// Fails when the name in the store is put together for each attempt, when the claim of the tick is a pointer, and when stillFull is not asked.
+// Fails when the name in the store is put together for each attempt, when the claim of the tick is
+// a pointer, and when stillFull is not asked.
 func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	store := memlock.New()
 	other, err := dlock.NewSession(store, dlock.SessionOptions{})

@@ -72,8 +72,8 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Le
 	return lease, s.store.heard(name, err)
 }
 
-// heard takes in what the store's answer tells about the timer, and reports whether the run is to go on without
-// the store. Called with mu held.
+// heard takes in what the store's answer tells about the timer, and reports whether the run is to
+// go on without the store. Called with mu held.
 func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (degraded bool) {
 	d := e.state
 	_, failed := errors.AsType[*dlock.StoreError](err)
@@ -114,15 +114,17 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 	return false
 }
 
-// answered ends the fallback of a timer, or what the store found wrong with it. Called with mu held.
+// answered ends the fallback of a timer, or what the store found wrong with it. Called with mu
+// held.
 func (s *Scheduler) answered(e *entry) {
 	d := e.state
 	d.storeDown = false
 	d.storeFault = ""
 }
 
-// down notes that the store serves a timer not, and reports whether the timer goes on without it: only a store that does not answer is a reason to.
-// One that says what is wrong does so to every host, and all of them would run. Called with mu held.
+// down notes that the store serves a timer not, and reports whether the timer goes on without it:
+// only a store that does not answer is a reason to. One that says what is wrong does so to every
+// host, and all of them would run. Called with mu held.
 func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	d := e.state
 	switch reasonOf(err) {
@@ -146,7 +148,8 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	return degraded
 }
 
-// heldFor says once of each holder that it holds a slot for longer than any run should take. Called with mu held.
+// heldFor says once of each holder that it holds a slot for longer than any run should take. Called
+// with mu held.
 func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
 	d := &e.state.view
 	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= e.timer.MaxRunTime || d.overlong == no.Holder {
@@ -163,7 +166,8 @@ func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
 // unknownQuarantine is when a store is asked again that does not say when its quarantine ends.
 const unknownQuarantine = time.Second
 
-// quarantined says once that a store which restarted grants nothing for a while. Called with mu held.
+// quarantined says once that a store which restarted grants nothing for a while. Called with mu
+// held.
 func (s *Scheduler) quarantined(ends time.Duration) {
 	now := time.Now()
 	ends = max(ends, unknownQuarantine)
@@ -176,8 +180,8 @@ func (s *Scheduler) quarantined(ends time.Duration) {
 	}
 }
 
-// disagreement is how long hosts are taken to disagree after the last sign of it: the answers tell what the latest grant
-// declared, which is as often our own.
+// disagreement is how long hosts are taken to disagree after the last sign of it: the answers tell
+// what the latest grant declared, which is as often our own.
 const disagreement = time.Minute
 
 // declared compares the number of slots with what other hosts say. Called with mu held.
@@ -199,8 +203,8 @@ func (s *Scheduler) declared(e *entry, slots int) {
 	}
 }
 
-// postpone has a tick tried again when the store's quarantine is over, if no other comes due before: a daily timer must
-// not lose its day to a restart of the store. Called with mu held.
+// postpone has a tick tried again when the store's quarantine is over, if no other comes due
+// before: a daily timer must not lose its day to a restart of the store. Called with mu held.
 func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
 	if !ok || no.Reason != dlock.ReasonQuarantine || t.at == 0 || e.gone || !s.starting() {
@@ -226,18 +230,20 @@ func (s *Scheduler) giveBack(e *entry, lease *dlock.Lease) {
 	s.leave(e)
 }
 
-// release reports nothing: a lost lease was reported when it was lost, and what a store did not answer the session
-// goes on trying.
+// release reports nothing: a lost lease was reported when it was lost, and what a store did not
+// answer the session goes on trying.
 func (s *Scheduler) release(e *entry, lease *dlock.Lease) {
 	if err := lease.Release(s.base); err != nil {
 		s.log.Debug("timer: the slot was not released", "timer", e.timer.Name, "slot", lease.Slot(), "err", err)
 	}
 }
 
-// Trigger starts a run now and returns once it has started and Status shows it, or an error: a *RefusedError that says which limit
-// was reached, or ErrUnknown. It obeys MaxConcurrency and MaxPerHost, but no schedule and no MaxPerTick. While the
-// store does not answer, OnStoreDown decides; but it is asked, also while ticks do not. What it finds wrong (StoreSetup, StoreFault) refuses the run. If many calls to
-// the store are under way it waits in line for its turn, until ctx ends. The run does not end with ctx.
+// Trigger starts a run now and returns once it has started and Status shows it, or an error: a
+// *RefusedError that says which limit was reached, or ErrUnknown. It obeys MaxConcurrency and
+// MaxPerHost, but no schedule and no MaxPerTick. While the store does not answer, OnStoreDown
+// decides; but it is asked, also while ticks do not. What it finds wrong (StoreSetup, StoreFault)
+// refuses the run. If many calls to the store are under way it waits in line for its turn, until
+// ctx ends. The run does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
@@ -311,7 +317,8 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return refuse(reasonOf(err), err)
 }
 
-// refusesTrigger says why nothing may be started of a timer, as far as this host knows; "": it may. Called with mu held.
+// refusesTrigger says why nothing may be started of a timer, as far as this host knows; "": it may.
+// Called with mu held.
 func (s *Scheduler) refusesTrigger(e *entry) (Reason, error) {
 	switch {
 	case s.phase == draining:

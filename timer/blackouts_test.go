@@ -13,10 +13,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// In a blackout of the timer or of the scheduler its ticks are skipped, counted once, before any other door, and the store is not asked. Trigger does not
-// obey it. The dead-man's check holds its peace.
+// In a blackout of the timer or of the scheduler its ticks are skipped, counted once, before any
+// other door, and the store is not asked. Trigger does not obey it. The dead-man's check holds its
+// peace.
 //
-// Fails when blackout looks at one of the lists only, when due asks for the blackout last, and when darkness does not tell the silence.
+// Fails when blackout looks at one of the lists only, when due asks for the blackout last, and when
+// darkness does not tell the silence.
 func TestBlackoutDoor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -97,10 +99,11 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	})
 }
 
-// A blackout that panics, or whose end is not later, lets nothing start, and says so: once in the log, with every tick in Explain, and to the
-// dead-man's check.
+// A blackout that panics, or whose end is not later, lets nothing start, and says so: once in the
+// log, with every tick in Explain, and to the dead-man's check.
 //
-// Fails when blackout ignores the error, when darkness logs each time, and when it takes a broken one for meant.
+// Fails when blackout ignores the error, when darkness logs each time, and when it takes a broken
+// one for meant.
 func TestBrokenBlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -141,7 +144,8 @@ func TestBrokenBlackout(t *testing.T) {
 	})
 }
 
-// A blackout that takes long makes no other timer start late: who is come to before goes first, and who is come to after it counts as missed.
+// A blackout that takes long makes no other timer start late: who is come to before goes first, and
+// who is come to after it counts as missed.
 //
 // Fails when takeDue puts what the user decides into a batch with others.
 func TestSlowBlackoutHoldsNobodyUp(t *testing.T) {

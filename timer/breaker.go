@@ -12,17 +12,20 @@ const (
 	trips = 3
 	// mends answers in a row close it again.
 	mends = 3
-	// quiet is how long nothing is logged of an outage after the last one was: a store of which a part is down fails now and
-	// then. It is also how long a store must be well before the pauses between probes begin at their shortest again.
+	// quiet is how long nothing is logged of an outage after the last one was: a store of which a
+	// part is down fails now and then. It is also how long a store must be well before the pauses
+	// between probes begin at their shortest again.
 	quiet = time.Minute
 )
 
-// A breaker keeps ticks from asking a store that does not answer: they would all wait for it, and a thousand timers would stand
-// still. Only errors and time-outs open it, never a "no". While it is open the ticks do at once what their OnStoreDown says,
-// and the store is asked by one probe of this host at a time. It has no lock of its own: Scheduler.mu.
+// A breaker keeps ticks from asking a store that does not answer: they would all wait for it, and a
+// thousand timers would stand still. Only errors and time-outs open it, never a "no". While it is
+// open the ticks do at once what their OnStoreDown says, and the store is asked by one probe of
+// this host at a time. It has no lock of its own: Scheduler.mu.
 //
-// A store that says that it is not set up right (dlock.ErrSetup) opens it, too, and no tick runs then. It is taken at its word until it
-// grants or refuses again: one that is asked for a password that is wrong may well be silent at times.
+// A store that says that it is not set up right (dlock.ErrSetup) opens it, too, and no tick runs
+// then. It is taken at its word until it grants or refuses again: one that is asked for a password
+// that is wrong may well be silent at times.
 type breaker struct {
 	called   bool
 	err      error // of the last call; nil: it was answered
@@ -51,8 +54,8 @@ type change struct {
 	lasted   time.Duration // how long it was open
 }
 
-// saw takes in how a call went. A renewal that is answered tells nothing of whether the store grants: it makes up for renewals
-// that failed, not for acquires.
+// saw takes in how a call went. A renewal that is answered tells nothing of whether the store
+// grants: it makes up for renewals that failed, not for acquires.
 func (b *breaker) saw(err error, renewal bool) (c change) {
 	if err == nil && renewal && (b.open || b.refuses || b.setup != nil) {
 		return c

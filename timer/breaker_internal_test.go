@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A store that renews leases but grants none is found to be down, however often it renews between two acquires.
+// A store that renews leases but grants none is found to be down, however often it renews between
+// two acquires.
 //
 // Fails when a renewal that is answered makes up for an acquire that failed.
 func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {

@@ -30,8 +30,8 @@ func (s *oneAtATime) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-// While the store is down, two hundred timers ask it nothing: one probe of the host does, after pauses that grow, and when it answers
-// three times in a row the ticks may ask again.
+// While the store is down, two hundred timers ask it nothing: one probe of the host does, after
+// pauses that grow, and when it answers three times in a row the ticks may ask again.
 //
 // Fails when try does not look at the breaker, or when the pauses do not grow.
 func TestBreaker(t *testing.T) {
@@ -106,7 +106,8 @@ func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// A store that fails is noticed although nothing is due, and so is that it is back. A host that starts while it is down has started.
+// A store that fails is noticed although nothing is due, and so is that it is back. A host that
+// starts while it is down has started.
 //
 // Fails when nothing probes, or when Started waits for a store that answers.
 func TestProbeFindsOut(t *testing.T) {
@@ -152,7 +153,8 @@ func TestProbeFindsOut(t *testing.T) {
 
 // A host knows how many share the store, and so how many runs there may be at worst without it.
 //
-// Fails when the prober does not count again, or when a host does not keep its slot of tickslot:hosts.
+// Fails when the prober does not count again, or when a host does not keep its slot of
+// tickslot:hosts.
 func TestHostsAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

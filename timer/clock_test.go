@@ -14,8 +14,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that reaches its MaxRunTime is told of at that moment, and at 1.5 × MaxRunTime: whether it holds a slot or keeps to its host, is one of many of
-// which most are over, started by itself or among others, and also while the host drains.
+// A run that reaches its MaxRunTime is told of at that moment, and at 1.5 × MaxRunTime: whether it
+// holds a slot or keeps to its host, is one of many of which most are over, started by itself or
+// among others, and also while the host drains.
 //
 // Fails when begin starts no clock, and when its clock counts from the moment at which it is made.
 func TestMaxRunTimeIsToldInTime(t *testing.T) {
@@ -83,10 +84,11 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 	}
 }
 
-// A run that keeps to its host is noticed at its MaxRunTime also while the user's code is slow to decide about many timers that are due at the same
-// moment, each in less time than Live allows.
+// A run that keeps to its host is noticed at its MaxRunTime also while the user's code is slow to
+// decide about many timers that are due at the same moment, each in less time than Live allows.
 //
-// Fails when only takeDue gives clocks; and when fire takes the moment at which all were due for that at which it comes to each: then none is missed.
+// Fails when only takeDue gives clocks; and when fire takes the moment at which all were due for
+// that at which it comes to each: then none is missed.
 func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -88,7 +88,8 @@ func (c clocked) List(ctx context.Context, name string, slots int) ([]dlock.Leas
 	return c.DistributedLock.(dlock.Lister).List(ctx, name, slots)
 }
 
-// run lets five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter), until each has come to every tick that is watched.
+// run lets five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter), until
+// each has come to every tick that is watched.
 func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 	r := &clockResult{starts: map[string]map[time.Time]int{}, shares: map[string][5]int{}}
 	var from, to atomic.Int64
@@ -206,11 +207,13 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 	}
 }
 
-// Five hosts whose clocks are up to two seconds off, and jobs much shorter than that: MaxPerTick holds for each tick, and MaxPerTick 1 runs every
-// tick. Where clocks agree within an interval every start that a tick allows is used; else those whose clock is ahead claim later
-// ticks meanwhile. Without a limit every host runs every tick.
+// Five hosts whose clocks are up to two seconds off, and jobs much shorter than that: MaxPerTick
+// holds for each tick, and MaxPerTick 1 runs every tick. Where clocks agree within an interval
+// every start that a tick allows is used; else those whose clock is ahead claim later ticks
+// meanwhile. Without a limit every host runs every tick.
 //
-// Fails when a tick is claimed by anything but its instant (time.Now in acquire), and when memlock does not refuse ticks that are late.
+// Fails when a tick is claimed by anything but its instant (time.Now in acquire), and when memlock
+// does not refuse ticks that are late.
 func TestClocksThatDiffer(t *testing.T) {
 	for name, clocks := range map[string][]float64{"two seconds": farApart, "within an interval": nearby} {
 		t.Run(name, func(t *testing.T) {
@@ -227,8 +230,9 @@ func TestClocksThatDiffer(t *testing.T) {
 	}
 }
 
-// The same on real servers: 50 ticks of 200 ms with clocks that are up to 400 ms off, or ticks of a second with clocks that are up to two off (-clocks 1000). It also tells how evenly hosts share the
-// ticks whose clocks agree.
+// The same on real servers: 50 ticks of 200 ms with clocks that are up to 400 ms off, or ticks of a
+// second with clocks that are up to two off (-clocks 1000). It also tells how evenly hosts share
+// the ticks whose clocks agree.
 //
 // Fails as the test above does.
 func TestClocksThatDifferOnServers(t *testing.T) {

@@ -24,30 +24,33 @@ const (
 
 // Config is what all timers of a Scheduler share. The zero value is fine: one process, no metrics.
 type Config struct {
-	// Lock is the store that keeps the limits in the fleet. Nil: this process is the whole fleet. Default nil.
+	// Lock is the store that keeps the limits in the fleet. Nil: this process is the whole fleet.
+	// Default nil.
 	Lock dlock.DistributedLock
 
-	// Logger gets the limits of timers as they are registered, lost leases, failed runs, and each change of the store's state once, whatever the number of
-	// timers: at most one line a minute. One that panics costs the line. Default slog.Default().
+	// Logger gets the limits of timers as they are registered, lost leases, failed runs, and each
+	// change of the store's state once, whatever the number of timers: at most one line a minute.
+	// One that panics costs the line. Default slog.Default().
 	Logger *slog.Logger
 
-	// Registerer gets the metrics, whose names begin with tickslot_, from New until Run has ended. Two schedulers at once need two
-	// registries, or prometheus.WrapRegistererWith. Default nil: none.
+	// Registerer gets the metrics, whose names begin with tickslot_, from New until Run has ended.
+	// Two schedulers at once need two registries, or prometheus.WrapRegistererWith. Default nil:
+	// none.
 	Registerer prometheus.Registerer
 
-	// TTL is how long the slot of a host that died stays taken. Leases are renewed every third of it. At
-	// least three times StoreTimeout, at most what the store takes. Default 15 s.
+	// TTL is how long the slot of a host that died stays taken. Leases are renewed every third of
+	// it. At least three times StoreTimeout, at most what the store takes. Default 15 s.
 	TTL time.Duration
 
 	// StoreTimeout bounds every call to the store. Default 1 s.
 	StoreTimeout time.Duration
 
-	// PreStopDelay is how long Run goes on after its context has ended while it already says that it is not ready,
-	// so that load balancers can look elsewhere. Default 0.
+	// PreStopDelay is how long Run goes on after its context has ended while it already says that
+	// it is not ready, so that load balancers can look elsewhere. Default 0.
 	PreStopDelay time.Duration
 
-	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts; they get
-	// another CancelGrace (5 s). Default 30 s.
+	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts;
+	// they get another CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
 
 	// Blackouts are times in which no timer starts anything by its schedule. Default none.
@@ -98,7 +101,8 @@ func (c Config) lease() dlock.SessionOptions {
 	return dlock.SessionOptions{TTL: c.TTL, StoreTimeout: c.StoreTimeout, Holder: c.Holder}
 }
 
-// check returns every fault of the timer, each naming the timer, the field, the value and the mend. fleet: there is a store.
+// check returns every fault of the timer, each naming the timer, the field, the value and the mend.
+// fleet: there is a store.
 func (t Timer) check(fleet bool) error {
 	var errs []error
 	fault := func(field, format string, args ...any) {

@@ -9,15 +9,17 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or it has locks of the
-// database only.
+// ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or it
+// has locks of the database only.
 var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, and memlock do)")
 
-// A Control changes timers in the whole fleet at run time, through the store: it pauses them, overrides their
-// MaxConcurrency, triggers them and cancels runs. Hosts follow with their next tick, or when they next renew their leases
-// (Config.TTL/3). Nobody polls, and no host has to be reached: one that was stopped meanwhile is refused by the store when
-// it goes on. The store keeps a pause or a limit until it is changed; it is lost with the store's data. Each call takes
-// who makes it and a note, for others to read; 256 bytes each at most. Timers that are LocalOnly are not affected.
+// A Control changes timers in the whole fleet at run time, through the store: it pauses them,
+// overrides their MaxConcurrency, triggers them and cancels runs. Hosts follow with their next
+// tick, or when they next renew their leases (Config.TTL/3). Nobody polls, and no host has to be
+// reached: one that was stopped meanwhile is refused by the store when it goes on. The store keeps
+// a pause or a limit until it is changed; it is lost with the store's data. Each call takes who
+// makes it and a note, for others to read; 256 bytes each at most. Timers that are LocalOnly are
+// not affected.
 //
 // On error the change may or may not be in force: call again. All calls but Trigger are idempotent.
 type Control struct {
@@ -25,7 +27,8 @@ type Control struct {
 	timeout time.Duration
 }
 
-// NewControl returns the control of the fleet that shares a store, for programs that run no timers themselves.
+// NewControl returns the control of the fleet that shares a store, for programs that run no timers
+// themselves.
 func NewControl(store dlock.DistributedLock) *Control {
 	return &Control{store: store, timeout: dlock.DefaultStoreTimeout}
 }
@@ -35,8 +38,9 @@ func (s *Scheduler) Control() *Control {
 	return &Control{store: s.config.Lock, timeout: s.config.StoreTimeout}
 }
 
-// Pause keeps a timer from starting anywhere until then, at most ten years. Runs that go on are left alone. Ticks that come due meanwhile are skipped
-// (Paused) and not made up for. A second pause takes the place of the first. The time that is left counts, by the store's clock.
+// Pause keeps a timer from starting anywhere until then, at most ten years. Runs that go on are
+// left alone. Ticks that come due meanwhile are skipped (Paused) and not made up for. A second
+// pause takes the place of the first. The time that is left counts, by the store's clock.
 func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	if left <= 0 {
@@ -50,10 +54,12 @@ func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) err
 	return c.update(ctx, timer, dlock.Update{Resume: &by})
 }
 
-// SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing starts.
-// A MaxPerHost that the code does not state follows; one that it states stays. MaxPerTick stays in any case: more runs may overlap, but no tick
-// is run more often. When n is lower, runs that go on are left alone, and none starts until fewer than n go on. As with a Pause, ticks that came due while
-// it was 0 are not made up for.
+// SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their
+// next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing
+// starts. A MaxPerHost that the code does not state follows; one that it states stays. MaxPerTick
+// stays in any case: more runs may overlap, but no tick is run more often. When n is lower, runs
+// that go on are left alone, and none starts until fewer than n go on. As with a Pause, ticks that
+// came due while it was 0 are not made up for.
 func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Origin) error {
 	if n < 0 || n > maxLimit {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)
@@ -66,17 +72,19 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 	return c.update(ctx, timer, dlock.Update{ResetLimit: &by})
 }
 
-// Trigger has one host, whichever is first, run the timer now: within a heartbeat. As Scheduler.Trigger, which runs it on this host, it obeys
-// MaxConcurrency, MaxPerHost and a pause. At most one host tries, once; its log says what came of it, as do those of hosts
-// that have no place for it. Of two triggers within
-// a heartbeat, the first may be overtaken. One that no host has heard of within a minute lapses.
+// Trigger has one host, whichever is first, run the timer now: within a heartbeat. As
+// Scheduler.Trigger, which runs it on this host, it obeys MaxConcurrency, MaxPerHost and a pause.
+// At most one host tries, once; its log says what came of it, as do those of hosts that have no
+// place for it. Of two triggers within a heartbeat, the first may be overtaken. One that no host
+// has heard of within a minute lapses.
 func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Origin) error {
 	return c.update(ctx, timer, dlock.Update{Trigger: &by})
 }
 
-// CancelRun ends the run that holds a slot of the timer: with its next heartbeat its context ends, with a cause that matches
-// dlock.ErrLost and names who did it. The slot becomes free when the handler has returned, or when the lease ends, never before; so a
-// holder that is dead or stopped keeps it no longer than without this call. It returns dlock.ErrNotHeld if nobody holds the slot.
+// CancelRun ends the run that holds a slot of the timer: with its next heartbeat its context ends,
+// with a cause that matches dlock.ErrLost and names who did it. The slot becomes free when the
+// handler has returned, or when the lease ends, never before; so a holder that is dead or stopped
+// keeps it no longer than without this call. It returns dlock.ErrNotHeld if nobody holds the slot.
 func (c *Control) CancelRun(ctx context.Context, timer string, slot int, by dlock.Origin) error {
 	ctl, err := c.controller()
 	if err != nil {

@@ -75,8 +75,8 @@ func TestTriggerTakesNoTick(t *testing.T) {
 
 // Register and Remove at run time. Remove starts nothing more and waits for what runs.
 //
-// Fails when Register does not poke the loop, which sleeps for ten seconds at a time; when Remove leaves ticks in the heap and
-// fire does not look at gone; when Remove does not wait.
+// Fails when Register does not poke the loop, which sleeps for ten seconds at a time; when Remove
+// leaves ticks in the heap and fire does not look at gone; when Remove does not wait.
 func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -115,11 +115,11 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	})
 }
 
-// Without a store the same code keeps the limits on one process; LocalOnly does so for one timer, and one without limits
-// has nothing to ask the store.
+// Without a store the same code keeps the limits on one process; LocalOnly does so for one timer,
+// and one without limits has nothing to ask the store.
 //
-// Fails when hostLimit does not look at MaxConcurrency, when shared does not look at LocalOnly or unlimited, when finish does
-// not free the run's number, when Valid does not look at the context.
+// Fails when hostLimit does not look at MaxConcurrency, when shared does not look at LocalOnly or
+// unlimited, when finish does not free the run's number, when Valid does not look at the context.
 func TestWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

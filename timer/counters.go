@@ -35,7 +35,8 @@ type sharedTally struct {
 	held         histogram
 }
 
-// tally returns what is counted of a timer for the metrics; nil: there are none. Called with mu held.
+// tally returns what is counted of a timer for the metrics; nil: there are none. Called with mu
+// held.
 func (s *Scheduler) tally(e *entry) *tally {
 	if s.metrics == nil {
 		return nil

@@ -15,7 +15,8 @@ import (
 
 // Our histograms tell what Prometheus' own would, at the bounds, between them and beyond.
 //
-// Fails when a duration that is just a bound goes into the bucket above, when the buckets are not cumulated, and when sum is left out.
+// Fails when a duration that is just a bound goes into the bucket above, when the buckets are not
+// cumulated, and when sum is left out.
 func TestHistogramIsAsPrometheus(t *testing.T) {
 	type told struct {
 		n       uint64

@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A thousand timers go on while the store hangs: not every tick waits for an answer that does not come. One attempt at a time
-// asks, and when the store answers all is as before.
+// A thousand timers go on while the store hangs: not every tick waits for an answer that does not
+// come. One attempt at a time asks, and when the store answers all is as before.
 //
 // Fails when try does not look at gone: 64 ticks a second are all that start.
 func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
@@ -68,7 +68,8 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	})
 }
 
-// One timer whose key holds something else does not make the store look down for the others, and is told of once.
+// One timer whose key holds something else does not make the store look down for the others, and is
+// told of once.
 //
 // Fails when acquire takes every error for silence.
 func TestOneBadKeyIsNotAnOutage(t *testing.T) {
@@ -102,9 +103,11 @@ func (s *faultyName) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-// A name that was removed while runs of it go on can be registered again, and the new timer counts them.
+// A name that was removed while runs of it go on can be registered again, and the new timer counts
+// them.
 //
-// Fails when Register does not look at parting, or when hostLimit is compared with the places of the new timer alone.
+// Fails when Register does not look at parting, or when hostLimit is compared with the places of
+// the new timer alone.
 func TestI1RemovedTimersRunsCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -219,7 +222,8 @@ func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 	})
 }
 
-// An error that panics when it is looked into, as a nil pointer of an error type does, ends its run and nothing else.
+// An error that panics when it is looked into, as a nil pointer of an error type does, ends its run
+// and nothing else.
 //
 // Fails when outcomeOf looks for a PanicError in what the handler returned.
 func TestI10TypedNilError(t *testing.T) {
@@ -270,7 +274,8 @@ func (f *fleet) New(s schedule.Schedule) error {
 	return err
 }
 
-// A host with more due ticks than it can dispatch is busy, not stalled: its probes say so, and Run ends when it is told to.
+// A host with more due ticks than it can dispatch is busy, not stalled: its probes say so, and Run
+// ends when it is told to.
 //
 // Fails when fire does not look at until, and when it shows that it is alive only at its end.
 func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
@@ -323,7 +328,8 @@ func TestQuarantineOfUnknownLength(t *testing.T) {
 	})
 }
 
-// Hosts that state different MaxPerTick together never start more than the larger number of one tick.
+// Hosts that state different MaxPerTick together never start more than the larger number of one
+// tick.
 //
 // Fails when the attempt claims no tick.
 func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {

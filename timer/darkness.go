@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// darkAgain says why a tick that is tried later than it was due may not start, or nil. Called without mu.
+// darkAgain says why a tick that is tried later than it was due may not start, or nil. Called
+// without mu.
 func (s *Scheduler) darkAgain(e *entry, t dueTick, now time.Time) error {
 	if t.stood {
 		return nil // it is only just due, and was asked about then
@@ -28,8 +29,8 @@ func (b *brokenBlackout) Error() string {
 	return fmt.Sprintf("nothing starts, because it does not say until when it lasts: %v", b.err)
 }
 
-// darkness takes in what the blackouts said about a tick. One that is meant is no silence that anybody has to be told of; one that is
-// broken is, and is said once. Called with mu held.
+// darkness takes in what the blackouts said about a tick. One that is meant is no silence that
+// anybody has to be told of; one that is broken is, and is said once. Called with mu held.
 func (s *Scheduler) darkness(e *entry, dark error) {
 	d := e.state
 	_, broken := dark.(*brokenBlackout)

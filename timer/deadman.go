@@ -11,14 +11,16 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// DefaultAlarmAfter is after how many ticks without a successful run anywhere TimersSucceed says so, unless the timer says otherwise.
+// DefaultAlarmAfter is after how many ticks without a successful run anywhere TimersSucceed says
+// so, unless the timer says otherwise.
 const DefaultAlarmAfter = 5
 
-// The dead-man's check: a timer that nobody runs, or that fails everywhere, makes no noise by itself. Every host counts the
-// ticks that came due since a run succeeded. The store is told of a success with the release, and tells it with its next answer.
+// The dead-man's check: a timer that nobody runs, or that fails everywhere, makes no noise by
+// itself. Every host counts the ticks that came due since a run succeeded. The store is told of a
+// success with the release, and tells it with its next answer.
 
-// A silence is how long a timer has had no successful run that this host knows of. A tick whose run goes on, or that found the slots held by runs, counts only when
-// these are past their MaxRunTime.
+// A silence is how long a timer has had no successful run that this host knows of. A tick whose run
+// goes on, or that found the slots held by runs, counts only when these are past their MaxRunTime.
 type silence struct {
 	ticks   int32     // that came due since
 	open    int32     // ticks for which the store was not asked, because it had just said that it is full; not in ticks
@@ -31,22 +33,25 @@ func (q *silence) succeeded(at time.Time) {
 	q.ticks, q.success, q.open = 0, at, 0
 }
 
-// came counts a tick. Counts stay at their ends: a timer that is due every millisecond gets there within a month.
+// came counts a tick. Counts stay at their ends: a timer that is due every millisecond gets there
+// within a month.
 func (q *silence) came() { q.ticks = plus(q.ticks, 1) }
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// unknown leaves out a tick that the store refused without telling of successes: it cannot tell, or knows of none. Then the
-// hosts that did get the tick have to know.
+// unknown leaves out a tick that the store refused without telling of successes: it cannot tell, or
+// knows of none. Then the hosts that did get the tick have to know.
 func (q *silence) unknown() { q.ticks = max(0, q.ticks-1) }
 
-// unasked puts a tick off: whether there was a success meanwhile, the store's next answer tells, for which settled is called.
+// unasked puts a tick off: whether there was a success meanwhile, the store's next answer tells,
+// for which settled is called.
 func (q *silence) unasked() {
 	q.unknown()
 	q.open = plus(q.open, 1)
 }
 
-// mayEndInTime reports whether what holds a slot is a run within its MaxRunTime, as far as the store tells: a tick that finds it so is no silence.
+// mayEndInTime reports whether what holds a slot is a run within its MaxRunTime, as far as the
+// store tells: a tick that finds it so is no silence.
 func (e *entry) mayEndInTime(no *dlock.NotAcquiredError) bool {
 	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= e.timer.MaxRunTime
 }
@@ -58,10 +63,12 @@ func (q *silence) settled(told bool) {
 	q.open = 0
 }
 
-// heardOfSuccess takes in what the store's answer told of a success anywhere, which is that long ago. Called with mu held.
+// heardOfSuccess takes in what the store's answer told of a success anywhere, which is that long
+// ago. Called with mu held.
 func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
 	q := &e.state.silence
-	// It takes a moment until an answer is here: one that seems a little later is the one that we know of.
+	// It takes a moment until an answer is here: one that seems a little later is the one that we
+	// know of.
 	if age == 0 || !q.success.IsZero() && time.Since(q.success)-age <= min(e.interval()/2, time.Second) {
 		q.settled(age != 0)
 		return
@@ -104,8 +111,10 @@ func (q *silence) why(failed Outcome, holder dlock.Holder) string {
 	}
 }
 
-// TimersSucceed returns which timers have had no successful run on any host for AlarmAfter ticks, and why as far as this host can tell: the
-// dead-man's check. It also returns which have a schedule that failed, and which were removed while runs of them ignore their context. It reads memory only.
+// TimersSucceed returns which timers have had no successful run on any host for AlarmAfter ticks,
+// and why as far as this host can tell: the dead-man's check. It also returns which have a schedule
+// that failed, and which were removed while runs of them ignore their context. It reads memory
+// only.
 func (s *Scheduler) TimersSucceed() error {
 	s.lock()
 	defer s.unlock()

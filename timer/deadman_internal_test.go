@@ -9,7 +9,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A timer that is due every millisecond has had 2^31 ticks within a month. Where none was a success, that is told also afterwards.
+// A timer that is due every millisecond has had 2^31 ticks within a month. Where none was a
+// success, that is told also afterwards.
 //
 // Fails when came, unasked or settled counts on beyond the largest number that there is.
 func TestSilenceIsToldHoweverLong(t *testing.T) {

@@ -116,8 +116,8 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context past MaxRunTime is told of at once and at 1.5 × MaxRunTime, keeps its place on this host and no slot, and
-// harms no other timer.
+// A handler that ignores its context past MaxRunTime is told of at once and at 1.5 × MaxRunTime,
+// keeps its place on this host and no slot, and harms no other timer.
 //
 // Fails when ended does not stop the renewal, or when nothing is said at 1.5 × MaxRunTime.
 func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
@@ -150,7 +150,8 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 	})
 }
 
-// A slot that another host holds for longer than 1.5 × MaxRunTime is told of once, and so is a slot whose holder let it expire.
+// A slot that another host holds for longer than 1.5 × MaxRunTime is told of once, and so is a slot
+// whose holder let it expire.
 //
 // Fails when heldFor tells of every refusal, or nobody counts abandoned slots.
 func TestContentionIsToldOf(t *testing.T) {

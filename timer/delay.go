@@ -16,7 +16,8 @@ const (
 	maxJitter = 0.5
 )
 
-// standBackStep is how much longer a host stands back than the one that ran a tick earlier, maxStandBack the most.
+// standBackStep is how much longer a host stands back than the one that ran a tick earlier,
+// maxStandBack the most.
 const (
 	standBackStep = 4 * time.Millisecond
 	maxStandBack  = 100 * time.Millisecond
@@ -33,7 +34,8 @@ func (e *entry) spread(host dlock.Holder) (d time.Duration) {
 	return d.Truncate(time.Microsecond)
 }
 
-// jitter is the part of the delay that differs from tick to tick; it is the same on every host. Called without mu.
+// jitter is the part of the delay that differs from tick to tick; it is the same on every host.
+// Called without mu.
 func (e *entry) jitter(tick time.Time) time.Duration {
 	if e.timer.Delay.Jitter == 0 {
 		return 0
@@ -46,8 +48,9 @@ func (e *entry) jitter(tick time.Time) time.Duration {
 	return time.Duration(chance * e.timer.Delay.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
 }
 
-// hashed is the same in every process. FNV alone leaves names that differ in their last letter close to each other (by 2^40, which is 18 minutes
-// of a day), so its bits are mixed, as MurmurHash3 does in the end.
+// hashed is the same in every process. FNV alone leaves names that differ in their last letter
+// close to each other (by 2^40, which is 18 minutes of a day), so its bits are mixed, as
+// MurmurHash3 does in the end.
 func hashed(a, b string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(a))
@@ -59,7 +62,8 @@ func hashed(a, b string) uint64 {
 	return x ^ x>>33
 }
 
-// standBack has a tick wait a little if this host ran one of the latest, and reports whether it does. Called with mu held.
+// standBack has a tick wait a little if this host ran one of the latest, and reports whether it
+// does. Called with mu held.
 func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	if !e.timer.LeastRecentFirst || t.stood || !s.shared(e) || s.before(e).open {
 		return false

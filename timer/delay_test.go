@@ -46,10 +46,12 @@ func (r *recorder) of(host string) map[time.Time][]time.Time {
 
 func minutely() schedule.Interval { return schedule.Every(time.Minute).Offset(0) }
 
-// Jitter delays a tick by up to its share of the time to the next, on every host by the same; the tick stays what it is, the delays
-// are spread evenly, and no tick is lost. There is none by default.
+// Jitter delays a tick by up to its share of the time to the next, on every host by the same; the
+// tick stays what it is, the delays are spread evenly, and no tick is lost. There is none by
+// default.
 //
-// Fails when jitter draws from a source that is not seeded by name and tick, and when it takes twice its share.
+// Fails when jitter draws from a source that is not seeded by name and tick, and when it takes
+// twice its share.
 func TestJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -94,9 +96,11 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// A host that starts while jitter or a spread delays a tick comes to it, once: a host that is replaced all the time loses none, and repeats none.
+// A host that starts while jitter or a spread delays a tick comes to it, once: a host that is
+// replaced all the time loses none, and repeats none.
 //
-// Fails when first forgets what jitter delays (delayed), or asks for what comes after now (without the spread).
+// Fails when first forgets what jitter delays (delayed), or asks for what comes after now (without
+// the spread).
 func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
 		"jitter": {Delay: timer.Delay{Jitter: .5}}, "little jitter": {Delay: timer.Delay{Jitter: .1}}, "spread": {Delay: timer.Delay{ByTimer: time.Hour}}, "both": {Delay: timer.Delay{Jitter: .5, ByTimer: 90 * time.Second}},
@@ -124,10 +128,11 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	}
 }
 
-// A wall clock that is set back by less than a period repeats no tick and loses none, jitter or not. By more: what lies ahead again is due again,
-// rather than nothing for long.
+// A wall clock that is set back by less than a period repeats no tick and loses none, jitter or
+// not. By more: what lies ahead again is due again, rather than nothing for long.
 //
-// Fails when replan plans from now, or when first does not look for what jitter delays; and, by more, when replan plans from the latest tick.
+// Fails when replan plans from now, or when first does not look for what jitter delays; and, by
+// more, when replan plans from the latest tick.
 func TestClockSetBack(t *testing.T) {
 	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Delay: timer.Delay{Jitter: .5}}, "spread": {Delay: timer.Delay{ByTimer: 10 * time.Minute}}} {
 		t.Run(name, func(t *testing.T) {
@@ -205,10 +210,12 @@ func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
 	})
 }
 
-// Delay.ByTimer gives each timer a delay of its own, the same on every host and after a restart; Delay.ByHost each host, too. Both are bounded, even, and keep
-// every tick also when they are longer than the time between two.
+// Delay.ByTimer gives each timer a delay of its own, the same on every host and after a restart;
+// Delay.ByHost each host, too. Both are bounded, even, and keep every tick also when they are
+// longer than the time between two.
 //
-// Fails when spread is not hashed by name, or by host; when it is not bounded; and when comeDue asks without the spread.
+// Fails when spread is not hashed by name, or by host; when it is not bounded; and when comeDue
+// asks without the spread.
 func TestSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -291,7 +298,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// Delay.ByHost without NoLimit is refused, and so are values that make no sense; the fault says what to do.
+// Delay.ByHost without NoLimit is refused, and so are values that make no sense; the fault says
+// what to do.
 func TestSpreadFaults(t *testing.T) {
 	for want, job := range map[string]timer.Timer{
 		"set MaxPerTick to timer.NoLimit":   {Delay: timer.Delay{ByHost: time.Minute}, MaxConcurrency: 5},

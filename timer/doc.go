@@ -1,4 +1,5 @@
-// Package timer runs recurring timers on many hosts and keeps a limit that holds in the whole fleet.
+// Package timer runs recurring timers on many hosts and keeps a limit that holds in the whole
+// fleet.
 //
 //	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
 //	defer lock.Close()
@@ -25,45 +26,52 @@
 //     short job would run it three times per interval, one after the other, and never overlap.
 //   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take all slots.
 //
-// A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick passes these
-// doors: due, blackout, local limit, one call to the store for tick and slot together, run, release. It is counted at the
-// door that stops it, and Scheduler.Explain tells which one that was. A pause that was set is the store's door, or, for a timer
-// without limits, which does not ask, this host's, after the blackout.
+// A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick
+// passes these doors: due, blackout, local limit, one call to the store for tick and slot together,
+// run, release. It is counted at the door that stops it, and Scheduler.Explain tells which one that
+// was. A pause that was set is the store's door, or, for a timer without limits, which does not
+// ask, this host's, after the blackout.
 //
 // # A run
 //
-// A run holds a slot, a lease in the store that is renewed until the handler returns. If the lease is lost, the
-// handler's context ends (context.Cause matches dlock.ErrLost) before the slot can go to another host.
-// [RunFromContext] tells the handler its tick, slot and fence, and whether it is still valid.
+// A run holds a slot, a lease in the store that is renewed until the handler returns. If the lease
+// is lost, the handler's context ends (context.Cause matches dlock.ErrLost) before the slot can go
+// to another host. [RunFromContext] tells the handler its tick, slot and fence, and whether it is
+// still valid.
 //
 // # Schedules
 //
-// Package schedule makes them: Every is a grid of real time; Cron and Daily follow the clocks of a zone, also through the
-// nights in which these are changed; At is a list; Except takes ticks out; and anything with a Next method will do. CatchUp decides about ticks that came due while nobody was there, Retry about runs
-// that fail. Delay moves the start of a tick, not the tick.
+// Package schedule makes them: Every is a grid of real time; Cron and Daily follow the clocks of a
+// zone, also through the nights in which these are changed; At is a list; Except takes ticks out;
+// and anything with a Next method will do. CatchUp decides about ticks that came due while nobody
+// was there, Retry about runs that fail. Delay moves the start of a tick, not the tick.
 //
 // # Control and overrides
 //
-// A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and ends runs, at run time and through the store. The store
-// itself enforces it, so a host that was stopped meanwhile is bound, too.
+// A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and ends
+// runs, at run time and through the store. The store itself enforces it, so a host that was stopped
+// meanwhile is bound, too.
 //
 // # When the store fails
 //
-// Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: then up to hosts × MaxPerHost
-// runs may go on at once, none of them Valid. StoreDownSkip starts nothing and ends what runs when its lease can no longer
-// be trusted: then the limit holds through any outage. A "no" from the store is never taken for a failure.
+// Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: then up to
+// hosts × MaxPerHost runs may go on at once, none of them Valid. StoreDownSkip starts nothing and
+// ends what runs when its lease can no longer be trusted: then the limit holds through any outage.
+// A "no" from the store is never taken for a failure.
 //
-// A store that says that it is not set up right (dlock.ErrSetup), or that finds fault with what is stored for a timer (dlock.ErrFault), does answer:
-// ticks are skipped then, whatever OnStoreDown says, and Run fails at once if the former is its first answer.
+// A store that says that it is not set up right (dlock.ErrSetup), or that finds fault with what is
+// stored for a timer (dlock.ErrFault), does answer: ticks are skipped then, whatever OnStoreDown
+// says, and Run fails at once if the former is its first answer.
 //
-// After three failures in a row ticks ask the store no more. One probe per host does, after pauses that grow, with jitter; three answers in
-// a row end it. Then runs that went on without the store take a slot before this host starts anything new of their timer. Those that
-// find none go on, and until they end nothing new of that timer starts here: what is beyond the limit only gets less.
+// After three failures in a row ticks ask the store no more. One probe per host does, after pauses
+// that grow, with jitter; three answers in a row end it. Then runs that went on without the store
+// take a slot before this host starts anything new of their timer. Those that find none go on, and
+// until they end nothing new of that timer starts here: what is beyond the limit only gets less.
 //
 // # What is not promised
 //
-// A tick runs at most MaxPerTick times, not exactly: a host that crashes after it claimed a tick takes the tick with
-// it, and a tick that comes due while every slot is held is skipped, not queued. A handler that ignores
-// its context goes on after its lease is lost; only a fence checked by the resource it writes to stops it there.
-// The order in which hosts get slots is not fair.
+// A tick runs at most MaxPerTick times, not exactly: a host that crashes after it claimed a tick
+// takes the tick with it, and a tick that comes due while every slot is held is skipped, not
+// queued. A handler that ignores its context goes on after its lease is lost; only a fence checked
+// by the resource it writes to stops it there. The order in which hosts get slots is not fair.
 package timer

@@ -78,7 +78,8 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 	})
 }
 
-// A host that is late (a schedule blocks, a machine stands still) tries the latest tick only, and counts the others as missed.
+// A host that is late (a schedule blocks, a machine stands still) tries the latest tick only, and
+// counts the others as missed.
 //
 // Fails when due does not count the missed ticks, or takes the oldest for the one that is due.
 func TestI9LateHostCountsWhatItMissed(t *testing.T) {
@@ -130,7 +131,8 @@ func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 	})
 }
 
-// A tick in line that is overtaken by the next one of its timer is skipped: the store would call it late.
+// A tick in line that is overtaken by the next one of its timer is skipped: the store would call it
+// late.
 //
 // Fails when nextInLine tries it, or keeps its place.
 func TestI9OvertakenTickIsSkipped(t *testing.T) {
@@ -275,9 +277,11 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 	})
 }
 
-// A grant that comes in, and a store that fails, after draining began starts nothing: the slot goes back, the tick is skipped.
+// A grant that comes in, and a store that fails, after draining began starts nothing: the slot goes
+// back, the tick is skipped.
 //
-// Fails when attempt or Trigger does not look at the phase again after the store's answer, or when giveBack does not release.
+// Fails when attempt or Trigger does not look at the phase again after the store's answer, or when
+// giveBack does not release.
 func TestI8NothingStartsWhileDraining(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"granted": dlocktest.Slow(300 * time.Millisecond), "down": dlocktest.Hang} {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +326,8 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 	}
 }
 
-// Live has nothing to say while Run drains for long: the scheduling goroutine has nothing to do then.
+// Live has nothing to say while Run drains for long: the scheduling goroutine has nothing to do
+// then.
 //
 // Fails when drain leaves the plan of the scheduling goroutine as it is.
 func TestLiveWhileDrainingForLong(t *testing.T) {
@@ -365,9 +370,11 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 	})
 }
 
-// Trigger ends with its context while the store hangs. That says nothing of the store, and is no refusal.
+// Trigger ends with its context while the store hangs. That says nothing of the store, and is no
+// refusal.
 //
-// Fails when Trigger asks the store under another context, takes its end for a refusal, or when watch counts it.
+// Fails when Trigger asks the store under another context, takes its end for a refusal, or when
+// watch counts it.
 func TestTriggerEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -391,7 +398,8 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Without a limit on starts per tick, no tick is claimed: a store counts in numbers smaller than NoLimit.
+// Without a limit on starts per tick, no tick is claimed: a store counts in numbers smaller than
+// NoLimit.
 //
 // Fails when acquire claims a tick in spite of NoLimit, or for a triggered run.
 func TestNoTickIsClaimedWithoutALimit(t *testing.T) {
@@ -431,11 +439,12 @@ func (s *ticksSeen) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gr
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-// A quarantine is told once and shows in Degraded while it lasts. A tick that has a successor before its end is skipped; one
-// that has none is tried as soon as it ends; one that still waits when Run drains, or is refused after that, is skipped.
+// A quarantine is told once and shows in Degraded while it lasts. A tick that has a successor
+// before its end is skipped; one that has none is tried as soon as it ends; one that still waits
+// when Run drains, or is refused after that, is skipped.
 //
-// Fails when quarantined does not log, or logs each time; when postpone ignores the next tick, does not wake the loop, or
-// postpones while draining; when drain forgets what is postponed.
+// Fails when quarantined does not log, or logs each time; when postpone ignores the next tick, does
+// not wake the loop, or postpones while draining; when drain forgets what is postponed.
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -488,9 +497,11 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	})
 }
 
-// Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when it is gone.
+// Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when
+// it is gone.
 //
-// Fails when heard does not look at the Info of a grant, or of a refusal, or when declared does not forget.
+// Fails when heard does not look at the Info of a grant, or of a refusal, or when declared does not
+// forget.
 func TestDisagreementEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, nothing more starts,
-// handlers have DrainTimeout to finish and CancelGrace after their contexts have ended, and the slots are
-// released. It returns nil, or a *StuckError that names the handlers that did not return; their slots are left
-// to expire. Nothing else of the Scheduler's is left then, and its metrics are no longer registered. It can be called once.
+// Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes,
+// nothing more starts, handlers have DrainTimeout to finish and CancelGrace after their contexts
+// have ended, and the slots are released. It returns nil, or a *StuckError that names the handlers
+// that did not return; their slots are left to expire. Nothing else of the Scheduler's is left
+// then, and its metrics are no longer registered. It can be called once.
 //
-// It first asks the store, and waits up to 5 s (the TTL, if that is shorter) for it. If the first answer is that the store is not set up right
-// (an error that matches dlock.ErrSetup), Run starts nothing and returns it. A store that does not answer keeps nothing from starting, and one that
+// It first asks the store, and waits up to 5 s (the TTL, if that is shorter) for it. If the first
+// answer is that the store is not set up right (an error that matches dlock.ErrSetup), Run starts
+// nothing and returns it. A store that does not answer keeps nothing from starting, and one that
 // says so later costs ticks until it is mended; neither needs a restart.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if ctx == nil {
@@ -75,7 +77,8 @@ func (s *Scheduler) start(base context.Context) error {
 	entries := slices.Collect(maps.Values(s.entries))
 	s.unlock()
 
-	// What came due between New and now was nobody's tick yet. Schedules are asked without the lock.
+	// What came due between New and now was nobody's tick yet. Schedules are asked without the
+	// lock.
 	now := s.now()
 	for _, e := range entries {
 		next, err := s.first(e, now, time.Time{})
@@ -125,8 +128,8 @@ func (s *Scheduler) drain() <-chan struct{} {
 	return idle
 }
 
-// wait waits for the runs to end, first by themselves and then with their contexts ended. It returns the timers of those
-// that are left.
+// wait waits for the runs to end, first by themselves and then with their contexts ended. It
+// returns the timers of those that are left.
 func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) []string {
 	patience := time.NewTimer(s.config.DrainTimeout)
 	defer patience.Stop()

@@ -13,10 +13,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When Run returns no goroutine is left (the bubble's end proves it) and every slot is released. Handlers are let to
-// finish, then cancelled; the slot is kept until the handler has returned.
+// When Run returns no goroutine is left (the bubble's end proves it) and every slot is released.
+// Handlers are let to finish, then cancelled; the slot is kept until the handler has returned.
 //
-// Fails when drain cancels at once, when it does not wait, when finish releases before the handler returns.
+// Fails when drain cancels at once, when it does not wait, when finish releases before the handler
+// returns.
 func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -68,9 +69,11 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 	})
 }
 
-// A handler that never returns is named in Run's error and its slot is left to expire, not released.
+// A handler that never returns is named in Run's error and its slot is left to expire, not
+// released.
 //
-// Fails when finish releases after Run has given up, or when wait forgets the timers that were removed.
+// Fails when finish releases after Run has given up, or when wait forgets the timers that were
+// removed.
 func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -47,8 +47,8 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
 
-// A StuckError is returned by Run when handlers did not return although their contexts had ended. Their slots are
-// left to expire; their goroutines are still there.
+// A StuckError is returned by Run when handlers did not return although their contexts had ended.
+// Their slots are left to expire; their goroutines are still there.
 type StuckError struct {
 	Timers []string // by name, once per run
 }

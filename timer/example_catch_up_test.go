@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// All hosts are down when a tick comes due. Whichever comes back first makes up for it: once, whatever the number of hosts and of ticks.
+// All hosts are down when a tick comes due. Whichever comes back first makes up for it: once,
+// whatever the number of hosts and of ticks.
 func ExampleTimer_catchUp() {
 	store := memlock.New()
 	first := time.Now().Add(50 * time.Millisecond)

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers that are due at the same instant start within Delay.ByTimer of it, each after a delay that follows from its name: on every host, and
-// after every restart.
+// Timers that are due at the same instant start within Delay.ByTimer of it, each after a delay that
+// follows from its name: on every host, and after every restart.
 func ExampleTimer_delayByTimer() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))
@@ -42,7 +42,8 @@ func ExampleTimer_delayByTimer() {
 	// backup
 }
 
-// What every host does for itself needs not start on all of them at once: Delay.ByHost gives each a delay of its own.
+// What every host does for itself needs not start on all of them at once: Delay.ByHost gives each a
+// delay of its own.
 func ExampleTimer_delayByHost() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))

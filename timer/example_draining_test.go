@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When its context ends, Run starts nothing more, waits for the handlers, gives the slots back and returns. A handler's own
-// context does not end with it, unless it takes longer than DrainTimeout.
+// When its context ends, Run starts nothing more, waits for the handlers, gives the slots back and
+// returns. A handler's own context does not end with it, unless it takes longer than DrainTimeout.
 func ExampleScheduler_Run() {
 	ctx, stop := context.WithCancel(context.Background()) // in a main: signal.NotifyContext
 	defer stop()

@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that ran the latest tick stands back for some milliseconds, so that the others get the next. It costs no tick.
+// A host that ran the latest tick stands back for some milliseconds, so that the others get the
+// next. It costs no tick.
 func ExampleTimer_leastRecentFirst() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 1000)

@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Three hosts and three slots, but each tick starts only once in the fleet. Without MaxPerTick each host would start it.
+// Three hosts and three slots, but each tick starts only once in the fleet. Without MaxPerTick each
+// host would start it.
 func ExampleTimer_maxPerTick() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 100)

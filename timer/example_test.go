@@ -49,8 +49,8 @@ func Example() {
 	// Output: 5 ticks, 5 runs
 }
 
-// A handler asks whether its slot is still its own before each step that must not be done twice, and gives the fence to
-// the resource that it writes to.
+// A handler asks whether its slot is still its own before each step that must not be done twice,
+// and gives the fence to the resource that it writes to.
 func ExampleRunFromContext() {
 	done := make(chan string, 1)
 	charge := func(fence dlock.Fence) {} // refuses a fence lower than the highest it has seen of the slot
@@ -113,12 +113,13 @@ func ExampleNew_faults() {
 	)
 	fmt.Println(err)
 	// Output:
-	// timer "a": MaxConcurrency: -2 is negative: use 1 to 10000, 0 for the default, or timer.NoLimit
-	// timer "b": Run: it is nil: set the function that does the work
-	// timer "b": Schedule: Every(0s): the period must be at least 1ms
+	// timer "a": MaxConcurrency: -2 is negative: use 1 to 10000, 0 for the default, or
+	// timer.NoLimit timer "b": Run: it is nil: set the function that does the work timer "b":
+	// Schedule: Every(0s): the period must be at least 1ms
 }
 
-// start runs each host's timers, as its main would, and returns when they are ready; stop drains them all.
+// start runs each host's timers, as its main would, and returns when they are ready; stop drains
+// them all.
 func start(hosts ...*timer.Scheduler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -21,8 +21,8 @@ type history struct {
 	oldest    int
 }
 
-// A decision is what became of one tick, or of several that were missed together. There may be millions, so it is small and has no pointer that
-// the garbage collector would follow.
+// A decision is what became of one tick, or of several that were missed together. There may be
+// millions, so it is small and has no pointer that the garbage collector would follow.
 type decision struct {
 	tick     int64         // µs; 0: none, the run was triggered
 	when     int64         // ns, when it was decided, or when its run began
@@ -33,7 +33,8 @@ type decision struct {
 	verdict  verdict
 }
 
-// A verdict is a Reason or an Outcome. 0: the run goes on, or else it is the reason that a store of somebody else's gave, which its error tells.
+// A verdict is a Reason or an Outcome. 0: the run goes on, or else it is the reason that a store of
+// somebody else's gave, which its error tells.
 type verdict uint8
 
 var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked), string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled),
@@ -150,9 +151,10 @@ type Explanation struct {
 
 func (x Explanation) String() string { return x.Text }
 
-// Explain tells why a tick of a timer ran, or did not: from this host's memory of its last 16 ticks and, with one call, from the store, which knows who
-// claimed the latest tick and the overrides. The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is
-// not registered here. A store that does not answer makes it know less, not fail.
+// Explain tells why a tick of a timer ran, or did not: from this host's memory of its last 16 ticks
+// and, with one call, from the store, which knows who claimed the latest tick and the overrides.
+// The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is not
+// registered here. A store that does not answer makes it know less, not fail.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
 	s.lock()
 	e := s.entries[timer]
@@ -283,7 +285,8 @@ func (x *Explanation) here(w wording) string {
 	return text
 }
 
-// why says what a person needs to know of the door that stopped the tick: what the store said, if it was the store.
+// why says what a person needs to know of the door that stopped the tick: what the store said, if
+// it was the store.
 func (x *Explanation) why(w wording) string {
 	if no, refused := errors.AsType[*dlock.NotAcquiredError](x.Err); refused {
 		text := no.Error()

@@ -21,7 +21,8 @@ func named(host string) timer.Config {
 
 func minute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC) }
 
-// Every reason is told in a sentence with what a person needs: who has it, since or until when, who did it, which limit.
+// Every reason is told in a sentence with what a person needs: who has it, since or until when, who
+// did it, which limit.
 //
 // Fails when a case of why is taken out, or of words, and when skipMany does not note when it was.
 func TestExplainTellsEveryReason(t *testing.T) {
@@ -78,7 +79,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *fleet, h *host) { h.link.Inject(dlocktest.Error(errors.New("down"))) },
 			reason: timer.ReasonStoreDown, says: "did not run here, on me/1/x: store: the store did not answer: down"},
 		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: schedule.Every(20 * time.Second).Offset(0), Run: hang}, when: func(t *testing.T, f *fleet, h *host) {
-			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long enough to lose them, and others take them
+			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long
+			// enough to lose them, and others take them
 			h.link.Inject(dlocktest.Error(errors.New("down")))
 			time.Sleep(16 * time.Second)
 			s := otherSession(t, f.store)
@@ -183,7 +185,8 @@ func TestExplainMissedTicks(t *testing.T) {
 	})
 }
 
-// A host remembers 16 ticks, and what it does not remember the store may know. A store that does not answer costs a StoreTimeout, and no more.
+// A host remembers 16 ticks, and what it does not remember the store may know. A store that does
+// not answer costs a StoreTimeout, and no more.
 //
 // Fails when add overwrites the same decision each time.
 func TestExplainRing(t *testing.T) {

@@ -18,9 +18,11 @@ const longest = time.Duration(math.MaxInt64) // 292 years
 
 func nothing(context.Context) error { return nil }
 
-// A CatchUp.Window of any length is fine, also one beyond all ticks of the schedule, and the latest tick within it is found.
+// A CatchUp.Window of any length is fine, also one beyond all ticks of the schedule, and the latest
+// tick within it is found.
 //
-// Fails when schedule.Latest multiplies how far it looks back without a bound: it overflows, and New never returns.
+// Fails when schedule.Latest multiplies how far it looks back without a bound: it overflows, and
+// New never returns.
 func TestMissedWindowsOfAnyLength(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

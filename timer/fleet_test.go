@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A fleet is several hosts in one bubble of virtual time that share a store in memory, each through a wrapper
-// of its own that can make it fail.
+// A fleet is several hosts in one bubble of virtual time that share a store in memory, each through
+// a wrapper of its own that can make it fail.
 type fleet struct {
 	t     *testing.T
 	store *memlock.Store

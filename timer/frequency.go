@@ -6,21 +6,24 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// remembered is how long a "full" of the store is remembered at most, and for timers of which period: asking every time would cost
-// the store more than it tells.
+// remembered is how long a "full" of the store is remembered at most, and for timers of which
+// period: asking every time would cost the store more than it tells.
 const (
 	remembered    = time.Second
 	highFrequency = 10 * time.Second
 )
 
-// A fullAnswer is what the store said when every slot was held, and until when that counts; the zero value: it has not said so lately.
+// A fullAnswer is what the store said when every slot was held, and until when that counts; the
+// zero value: it has not said so lately.
 type fullAnswer struct {
 	no    *dlock.NotAcquiredError
 	until time.Time
 }
 
-// remember keeps a "full" in mind, if a slot has been held for longer than an interval: such a run will hardly have ended at the next tick, a short one
-// will. A slot may become free earlier all the same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with mu held.
+// remember keeps a "full" in mind, if a slot has been held for longer than an interval: such a run
+// will hardly have ended at the next tick, a short one will. A slot may become free earlier all the
+// same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with
+// mu held.
 func (s *Scheduler) remember(e *entry, no *dlock.NotAcquiredError) {
 	if interval := e.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency && no.HeldFor >= interval {
 		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered))}

@@ -25,10 +25,12 @@ func (a *asks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, 
 	return a.DistributedLock.TryAcquire(ctx, req)
 }
 
-// A timer that is due often and finds every slot held asks the store once a second, on each host. Every tick is accounted for, and
-// the dead-man's check counts all of them, when the store next answers.
+// A timer that is due often and finds every slot held asks the store once a second, on each host.
+// Every tick is accounted for, and the dead-man's check counts all of them, when the store next
+// answers.
 //
-// Fails when remember does nothing (600 calls), when stillFull never ends, and when unasked ticks are not counted.
+// Fails when remember does nothing (600 calls), when stillFull never ends, and when unasked ticks
+// are not counted.
 func TestFullTimerAsksRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -71,7 +73,8 @@ func TestFullTimerAsksRarely(t *testing.T) {
 	})
 }
 
-// Runs elsewhere that succeed are heard of, though hosts seldom ask: nobody raises an alarm for a timer whose runs are longer than its period.
+// Runs elsewhere that succeed are heard of, though hosts seldom ask: nobody raises an alarm for a
+// timer whose runs are longer than its period.
 //
 // Fails when unasked counts at once.
 func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
@@ -94,7 +97,8 @@ func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
 	})
 }
 
-// A "full" is remembered for a second at most, and for no longer than the lease that ends first; and not when a run of this host ends.
+// A "full" is remembered for a second at most, and for no longer than the lease that ends first;
+// and not when a run of this host ends.
 //
 // Fails when remember takes the longer of both, and when finish does not forget.
 func TestFullIsForgotten(t *testing.T) {
@@ -146,7 +150,8 @@ func TestFullIsForgotten(t *testing.T) {
 	})
 }
 
-// Only "full" is remembered: every tick of a paused timer is counted as paused, and the pause is over when it is.
+// Only "full" is remembered: every tick of a paused timer is counted as paused, and the pause is
+// over when it is.
 //
 // Fails when remember does not look at the reason.
 func TestOnlyFullIsRemembered(t *testing.T) {
@@ -168,9 +173,11 @@ func TestOnlyFullIsRemembered(t *testing.T) {
 	})
 }
 
-// A timer that is due every ten seconds or less often asks for every tick, and so does one that is granted.
+// A timer that is due every ten seconds or less often asks for every tick, and so does one that is
+// granted.
 //
-// Fails when remember does not look at the interval: not here, because a second is shorter than ten; that is why ten.
+// Fails when remember does not look at the interval: not here, because a second is shorter than
+// ten; that is why ten.
 func TestSeldomTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -190,7 +197,8 @@ func TestSeldomTimersAlwaysAsk(t *testing.T) {
 	})
 }
 
-// Runs that are shorter than the interval make nobody miss the next tick: what was full for a moment is asked for again.
+// Runs that are shorter than the interval make nobody miss the next tick: what was full for a
+// moment is asked for again.
 //
 // Fails when remember does not look at how long the slot has been held.
 func TestShortRunsAreNotRemembered(t *testing.T) {

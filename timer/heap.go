@@ -2,7 +2,8 @@ package timer
 
 import "time"
 
-// An item of the heap is something to do at an instant. It is a value: a hundred thousand timers are one slice.
+// An item of the heap is something to do at an instant. It is a value: a hundred thousand timers
+// are one slice.
 type item struct {
 	when  int64    // µs since the epoch
 	again *dueTick // a tick that is tried later than it was due; nil: the timer's next tick comes due
@@ -14,8 +15,8 @@ func tryLater(when time.Time, e *entry, t dueTick) item {
 	return item{when: when.UnixMicro(), again: &t, e: e}
 }
 
-// tickHeap is a four-ary min-heap of items by time: shallower than a binary heap, and half the cache misses.
-// container/heap would allocate an interface per item.
+// tickHeap is a four-ary min-heap of items by time: shallower than a binary heap, and half the
+// cache misses. container/heap would allocate an interface per item.
 type tickHeap []item
 
 func (h *tickHeap) push(it item) {

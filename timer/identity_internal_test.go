@@ -7,7 +7,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// The number of a schedule is kept in stores, so it is the same after every update of Go or of us, and another for another schedule.
+// The number of a schedule is kept in stores, so it is the same after every update of Go or of us,
+// and another for another schedule.
 //
 // Fails when scheduleID hashes what people read.
 func TestScheduleIDIsKept(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A hundred thousand timers that are not due cost at most 1 KB each, beyond the user's own names and functions, and no
-// goroutine each.
+// A hundred thousand timers that are not due cost at most 1 KB each, beyond the user's own names
+// and functions, and no goroutine each.
 //
 // Fails when history begins with room for all that it may hold.
 func TestIdleTimersAreSmall(t *testing.T) {
@@ -53,7 +53,8 @@ func TestIdleTimersAreSmall(t *testing.T) {
 	runtime.KeepAlive(timers)
 }
 
-// What a timer costs that has run once, and one that has run often, beyond the user's own names and functions and without metrics.
+// What a timer costs that has run once, and one that has run often, beyond the user's own names and
+// functions and without metrics.
 //
 // Fails when history begins with room for all that it may hold.
 func TestTimersThatHaveRunAreSmall(t *testing.T) {
@@ -66,7 +67,8 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 	for i := range timers {
 		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), Run: run}
 	}
-	// The runtime keeps what it describes goroutines with: as many as may be under way at once are there before.
+	// The runtime keeps what it describes goroutines with: as many as may be under way at once are
+	// there before.
 	var all sync.WaitGroup
 	begin := make(chan struct{})
 	for range n {

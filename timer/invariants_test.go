@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Valid runs never exceed MaxConcurrency in the fleet. Five hosts, runs longer than the interval, so that the
-// limit is reached and every further tick is refused.
+// Valid runs never exceed MaxConcurrency in the fleet. Five hosts, runs longer than the interval,
+// so that the limit is reached and every further tick is refused.
 //
 // Fails when the attempt asks for slots()+1.
 func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
@@ -38,8 +38,8 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 	})
 }
 
-// A run that loses its lease is told, by Valid and by its context, before another host can start in its slot.
-// The host is cut off from the store; the policy is StoreDownSkip.
+// A run that loses its lease is told, by Valid and by its context, before another host can start in
+// its slot. The host is cut off from the store; the policy is StoreDownSkip.
 //
 // Fails when lost cancels nothing (the cancel in Scheduler.lost taken out): the run never ends.
 func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
@@ -90,8 +90,8 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 	})
 }
 
-// No tick starts more than MaxPerTick runs in the fleet, though the jobs are short and the hosts' attempts spread out:
-// gocron with a Redis lock gives 14 runs for 5 such ticks.
+// No tick starts more than MaxPerTick runs in the fleet, though the jobs are short and the hosts'
+// attempts spread out: gocron with a Redis lock gives 14 runs for 5 such ticks.
 //
 // Fails when the attempt claims no tick (TryAcquire instead of TryAcquireTick).
 func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
@@ -102,7 +102,8 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 				for range 3 {
 					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 5, MaxPerTick: most,
 						Run: f.handler(50 * time.Millisecond)})
-					// The store is reached at different moments: jobs are over before the next host asks.
+					// The store is reached at different moments: jobs are over before the next host
+					// asks.
 					h.link.Inject(dlocktest.Slow(time.Duration(len(f.hosts))*100*time.Millisecond), dlocktest.OpAcquire)
 				}
 				time.Sleep(100 * 2 * time.Second)
@@ -120,7 +121,8 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 	}
 }
 
-// Fences of a slot grow from run to run, on whatever host (the watcher compares each with the one before).
+// Fences of a slot grow from run to run, on whatever host (the watcher compares each with the one
+// before).
 //
 // Fails when Run.Fence is a constant, or when the store does not count it up.
 func TestI4FencesGrowFromRunToRun(t *testing.T) {
@@ -138,7 +140,8 @@ func TestI4FencesGrowFromRunToRun(t *testing.T) {
 	})
 }
 
-// The slot of a host that was killed can be granted within one TTL of its last extend, and MaxRunTime does not matter.
+// The slot of a host that was killed can be granted within one TTL of its last extend, and
+// MaxRunTime does not matter.
 //
 // Fails when the lease is as long as MaxRunTime.
 func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
@@ -166,9 +169,9 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 	})
 }
 
-// Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers meet every
-// door: local limit, full slots, taken ticks, a store that fails by chance, draining. (Late hosts, quarantine and ticks that
-// wait in line: TestI9… in doors_test.go.)
+// Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers
+// meet every door: local limit, full slots, taken ticks, a store that fails by chance, draining.
+// (Late hosts, quarantine and ticks that wait in line: TestI9… in doors_test.go.)
 //
 // Fails when nextInLine drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {
@@ -228,10 +231,11 @@ func gap(s schedule.Schedule) time.Duration {
 	return s.Next(first).Sub(first)
 }
 
-// A handler that panics, errs, blocks, exits its goroutine or ignores its context harms neither the scheduler nor
-// another timer.
+// A handler that panics, errs, blocks, exits its goroutine or ignores its context harms neither the
+// scheduler nor another timer.
 //
-// Fails when call does not recover, when the clean-up is not deferred, when a run is called on the scheduling goroutine.
+// Fails when call does not recover, when the clean-up is not deferred, when a run is called on the
+// scheduling goroutine.
 func TestI10BadHandlersHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

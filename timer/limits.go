@@ -6,8 +6,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// What limits a timer: what its code says, unless MaxConcurrency is overridden in the whole fleet. A MaxPerHost that the
-// code leaves open follows it. MaxPerTick never does: who lets more runs overlap on a slow day does not mean to have each mail sent twice.
+// What limits a timer: what its code says, unless MaxConcurrency is overridden in the whole fleet.
+// A MaxPerHost that the code leaves open follows it. MaxPerTick never does: who lets more runs
+// overlap on a slow day does not mean to have each mail sent twice.
 
 // limit is MaxConcurrency as it is in force. Called with mu held, as all of these.
 func (e *entry) limit() int {

@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// A line is who waits because maxAttempts calls to the store are under way: ticks that came due, and callers of Trigger. Places that become free go in
-// turn: half of them to the tick whose timer is due again first, so that a peak of a thousand daily timers takes no tick from one that is due every
-// second; a quarter to the tick that has waited longest, and a quarter to the Trigger that has, so that timers which are due often do not take all.
-// It has no lock of its own: Scheduler.mu.
+// A line is who waits because maxAttempts calls to the store are under way: ticks that came due,
+// and callers of Trigger. Places that become free go in turn: half of them to the tick whose timer
+// is due again first, so that a peak of a thousand daily timers takes no tick from one that is due
+// every second; a quarter to the tick that has waited longest, and a quarter to the Trigger that
+// has, so that timers which are due often do not take all. It has no lock of its own: Scheduler.mu.
 type line struct {
 	byNext   tickHeap // by when the timer is due again; may have timers of which no tick waits any more
 	byAge    []*entry // the same
@@ -36,7 +37,8 @@ func (l *line) enqueue(e *entry, t dueTick) {
 	}
 }
 
-// tidy drops timers of which no tick waits any more: who is served from one list stays in the other.
+// tidy drops timers of which no tick waits any more: who is served from one list stays in the
+// other.
 func (l *line) tidy() {
 	seen := make(map[*entry]bool, l.ticks)
 	var waiting []*entry
@@ -97,7 +99,8 @@ func (l *line) soonest() (e *entry, t dueTick) {
 	return nil, dueTick{}
 }
 
-// serve gives the place that has become free to whose turn it is: to a Trigger, which it tells, or to a tick, which it returns.
+// serve gives the place that has become free to whose turn it is: to a Trigger, which it tells, or
+// to a tick, which it returns.
 func (l *line) serve() (e *entry, t dueTick, trigger bool) {
 	l.turn++
 	if len(l.triggers) > 0 && (l.turn%4 == 0 || l.ticks == 0) {
@@ -126,8 +129,9 @@ func (l *line) dismiss(e *entry) {
 	})
 }
 
-// awaitTurn waits until fewer than maxAttempts calls to the store are under way, and takes the place of one, which nextInLine gives back. It reports false when
-// ctx has ended, the timer was removed, or the host drains. Called without mu.
+// awaitTurn waits until fewer than maxAttempts calls to the store are under way, and takes the
+// place of one, which nextInLine gives back. It reports false when ctx has ended, the timer was
+// removed, or the host drains. Called without mu.
 func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
 	s.lock()
 	switch {
@@ -154,7 +158,8 @@ func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
 	return w.turn
 }
 
-// nextInLine lets whose turn it is have the place of an attempt that has ended. Called with mu held.
+// nextInLine lets whose turn it is have the place of an attempt that has ended. Called with mu
+// held.
 func (s *Scheduler) nextInLine() {
 	s.attempts--
 	if s.breaker.open {

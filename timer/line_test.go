@@ -16,10 +16,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A peak of ten thousand timers that are due at once costs a timer that is due every second none of its ticks, nor those of the peak; what
-// has waited long has its turn, too, while timers that are due often take all they can.
+// A peak of ten thousand timers that are due at once costs a timer that is due every second none of
+// its ticks, nor those of the peak; what has waited long has its turn, too, while timers that are
+// due often take all they can.
 //
-// Fails when the line is served in the order of its arrival (then "often" loses 30 ticks), or by the nearness of the next tick alone (then the peak has no turn).
+// Fails when the line is served in the order of its arrival (then "often" loses 30 ticks), or by
+// the nearness of the next tick alone (then the peak has no turn).
 func TestAPeakStarvesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -78,7 +80,8 @@ func TestAPeakStarvesNobody(t *testing.T) {
 	})
 }
 
-// However many call Trigger at once, no more than 64 calls to the store are under way; all others wait, and ticks have their turn.
+// However many call Trigger at once, no more than 64 calls to the store are under way; all others
+// wait, and ticks have their turn.
 //
 // Fails when Trigger does not wait in line.
 func TestTriggersInFlightAreBounded(t *testing.T) {
@@ -116,9 +119,11 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 	})
 }
 
-// Who waits in Trigger until fewer calls are under way stops when its context ends, when the timer is removed, and when the host drains.
+// Who waits in Trigger until fewer calls are under way stops when its context ends, when the timer
+// is removed, and when the host drains.
 //
-// Fails when Remove or drain leaves those who wait where they are, or when one that gave up is given a turn.
+// Fails when Remove or drain leaves those who wait where they are, or when one that gave up is
+// given a turn.
 func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// The mutex of a Scheduler guards its books. No code of the user's runs under it, because that may take long or call us:
-// schedules are asked without it, and what is to be logged waits until it is unlocked.
+// The mutex of a Scheduler guards its books. No code of the user's runs under it, because that may
+// take long or call us: schedules are asked without it, and what is to be logged waits until it is
+// unlocked.
 
 // A remark is a log line that waits.
 type remark struct {
@@ -36,7 +37,8 @@ type few struct {
 // fewLines is how many a minute.
 const fewLines = 10
 
-// sayFew logs once the books are unlocked, and what is more than a few lines a minute for debugging only. Called with mu held.
+// sayFew logs once the books are unlocked, and what is more than a few lines a minute for debugging
+// only. Called with mu held.
 func (s *Scheduler) sayFew(f *few, level slog.Level, text string, args ...any) {
 	if now := time.Now(); f.since.IsZero() || now.Sub(f.since) >= quiet {
 		*f = few{since: now}

@@ -47,10 +47,11 @@ func TestHeapKeepsOrder(t *testing.T) {
 	}
 }
 
-// The loop never sleeps for long, whatever comes next: a step of the wall clock must not delay a tick by more. And Remove
-// leaves nothing behind.
+// The loop never sleeps for long, whatever comes next: a step of the wall clock must not delay a
+// tick by more. And Remove leaves nothing behind.
 //
-// Fails when fire does not look at maxSleep, when it polls, or when Remove leaves the tick in the heap.
+// Fails when fire does not look at maxSleep, when it polls, or when Remove leaves the tick in the
+// heap.
 func TestLoopNeverSleepsForLong(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(1000 * time.Hour), Run: func(context.Context) error { return nil }})
 	if err != nil {
@@ -73,7 +74,8 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	}
 }
 
-// A wall clock that was set back is noticed; sleep, a clock that was set forward and one that is slewed are not taken for it.
+// A wall clock that was set back is noticed; sleep, a clock that was set forward and one that is
+// slewed are not taken for it.
 func TestSteppedBack(t *testing.T) {
 	for _, c := range []struct {
 		passed, shown time.Duration
@@ -88,7 +90,8 @@ func TestSteppedBack(t *testing.T) {
 
 // What was planned by a clock that was an hour ahead is planned again.
 //
-// Fails when replan keeps the items of the heap, or when those that wait go on waiting by the old clock.
+// Fails when replan keeps the items of the heap, or when those that wait go on waiting by the old
+// clock.
 func TestReplan(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(context.Context) error { return nil }})
 	if err != nil {

@@ -12,9 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// metrics are the Prometheus metrics of a scheduler. Those of timers are not kept as such: they are its books, written down when Prometheus
-// asks for them. A hundred thousand timers have millions of series, and keeping each up to date would cost more than all the rest of a run. There
-// is no label for the host (Prometheus adds instance), the slot, the run or the fence: their number has no bound.
+// metrics are the Prometheus metrics of a scheduler. Those of timers are not kept as such: they are
+// its books, written down when Prometheus asks for them. A hundred thousand timers have millions of
+// series, and keeping each up to date would cost more than all the rest of a run. There is no label
+// for the host (Prometheus adds instance), the slot, the run or the fence: their number has no
+// bound.
 type metrics struct {
 	scheduler *Scheduler
 
@@ -144,8 +146,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// write writes down the series of a timer. What an alert looks for has to be there before it happens: a counter that is born at 1 has not
-// increased. What has labels of its own is only there once it has happened. Called with mu held.
+// write writes down the series of a timer. What an alert looks for has to be there before it
+// happens: a counter that is born at 1 has not increased. What has labels of its own is only there
+// once it has happened. Called with mu held.
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
 	d := e.state
@@ -238,7 +241,8 @@ func (w *series) send(ch chan<- prometheus.Metric) {
 	w.list = w.list[:0]
 }
 
-// boundValue is above every limit where there is none, or it is not known: an alert that compares the two goes off.
+// boundValue is above every limit where there is none, or it is not known: an alert that compares
+// the two goes off.
 func boundValue(bound int) float64 {
 	if bound == unlimited || bound == 0 {
 		return math.Inf(1)

@@ -17,8 +17,8 @@ import (
 
 // Every metric passes Prometheus' linter, and tells what happened.
 //
-// Fails when store_up or fallback_active is not set anew, when lost does not let go of the slot, when a timer under StoreDownSkip is
-// said to run without the store.
+// Fails when store_up or fallback_active is not set anew, when lost does not let go of the slot,
+// when a timer under StoreDownSkip is said to run without the store.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -103,7 +103,8 @@ type keeping struct{ *prometheus.Registry }
 
 func (keeping) Unregister(prometheus.Collector) bool { return false }
 
-// values returns what reg has: counters, gauges, and how often histograms were observed, by name and labels.
+// values returns what reg has: counters, gauges, and how often histograms were observed, by name
+// and labels.
 func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -135,9 +136,11 @@ func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	return got
 }
 
-// The series of a removed timer do not come back when its last run ends, and a timer registered late has its own.
+// The series of a removed timer do not come back when its last run ends, and a timer registered
+// late has its own.
 //
-// Fails when Collect goes on with timers that are gone (it keeps a list of its own), or when it knows only those that New was given.
+// Fails when Collect goes on with timers that are gone (it keeps a list of its own), or when it
+// knows only those that New was given.
 func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()

@@ -7,34 +7,39 @@ import (
 )
 
 const (
-	// lateGrace is how late a host may come to a tick before that counts as missed. A step of the wall clock or a suspended machine
-	// costs maxSleep.
+	// lateGrace is how late a host may come to a tick before that counts as missed. A step of the
+	// wall clock or a suspended machine costs maxSleep.
 	lateGrace = maxSleep + time.Second
 	// DefaultCatchUpWindow is how old a missed tick may be that CatchUpOnce still runs.
 	DefaultCatchUpWindow = time.Hour
 )
 
-// A CatchUpPolicy is what a host does about ticks that it comes to more than eleven seconds late, or that came due while no host was there.
+// A CatchUpPolicy is what a host does about ticks that it comes to more than eleven seconds late,
+// or that came due while no host was there.
 type CatchUpPolicy uint8
 
 const (
-	// CatchUpDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At, and Except of these), and CatchUpSkip for all other schedules.
+	// CatchUpDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At, and Except of these),
+	// and CatchUpSkip for all other schedules.
 	CatchUpDefault CatchUpPolicy = iota
 	// CatchUpSkip counts them and goes on with the next.
 	CatchUpSkip
-	// CatchUpOnce runs the latest of them, once in the fleet, if it is no older than CatchUp.Window. The store decides: it must know that an
-	// earlier tick of the same schedule was claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes
-	// up for what it slept through, and one that starts for nothing. A host that slept while others did not, and one that starts in a
-	// fleet that was there, find that the tick was claimed.
+	// CatchUpOnce runs the latest of them, once in the fleet, if it is no older than
+	// CatchUp.Window. The store decides: it must know that an earlier tick of the same schedule was
+	// claimed and this one was not. So it needs a store and a MaxPerTick; without them a host makes
+	// up for what it slept through, and one that starts for nothing. A host that slept while others
+	// did not, and one that starts in a fleet that was there, find that the tick was claimed.
 	//
-	// Nothing was missed if the latest tick came due in a pause, under a limit of 0, or in a blackout; or while a run was going on, or
-	// the lease of one that died had not ended: whoever had that was there, and skipped the tick. Nor by a timer that is new, or has another schedule
-	// than the latest claim: it misses nothing before its first claim. A schedule of your own is told from others by its String, or without one by
-	// its type.
+	// Nothing was missed if the latest tick came due in a pause, under a limit of 0, or in a
+	// blackout; or while a run was going on, or the lease of one that died had not ended: whoever
+	// had that was there, and skipped the tick. Nor by a timer that is new, or has another schedule
+	// than the latest claim: it misses nothing before its first claim. A schedule of your own is
+	// told from others by its String, or without one by its type.
 	//
-	// The store knows claims and leases and nothing else. So a host that starts runs also what nobody claimed because the store was down or
-	// in quarantine, even if hosts ran it without the store. And stores forget a timer that has asked for nothing for
-	// 40 days: a tick that is more than that after the one before is never made up for.
+	// The store knows claims and leases and nothing else. So a host that starts runs also what
+	// nobody claimed because the store was down or in quarantine, even if hosts ran it without the
+	// store. And stores forget a timer that has asked for nothing for 40 days: a tick that is more
+	// than that after the one before is never made up for.
 	CatchUpOnce
 )
 
@@ -49,8 +54,8 @@ func (p CatchUpPolicy) String() string {
 	}
 }
 
-// lastMissed returns the tick that is to be made up for if no host had it, as far as this host can know before it has asked the
-// store; the zero dueTick: none. Called without mu.
+// lastMissed returns the tick that is to be made up for if no host had it, as far as this host can
+// know before it has asked the store; the zero dueTick: none. Called without mu.
 func (s *Scheduler) lastMissed(e *entry, now time.Time) dueTick {
 	last := s.lastCome(e, now)
 	if last.IsZero() {
@@ -59,7 +64,8 @@ func (s *Scheduler) lastMissed(e *entry, now time.Time) dueTick {
 	return dueTick{at: last.UnixMicro(), missed: s.comes(e, last).UnixMicro()}
 }
 
-// lastCome returns the latest tick to which this host would have come by now; the zero time: none that is made up for.
+// lastCome returns the latest tick to which this host would have come by now; the zero time: none
+// that is made up for.
 func (s *Scheduler) lastCome(e *entry, now time.Time) time.Time {
 	window := e.catchUpWindow()
 	if e.timer.Schedule == nil || window == 0 || s.session == nil || e.timer.LocalOnly || e.timer.MaxPerTick == unlimited {

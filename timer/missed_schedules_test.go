@@ -31,8 +31,9 @@ func (f *fleet) wantRuns(when, name string, n int, last time.Time) {
 	}
 }
 
-// Who changes a schedule and deploys it after a tick that the new one would have had gets no run for that: it was nobody's tick when it came due. From the
-// first tick that is claimed by the new one on, what is missed is made up for as before.
+// Who changes a schedule and deploys it after a tick that the new one would have had gets no run
+// for that: it was nobody's tick when it came due. From the first tick that is claimed by the new
+// one on, what is missed is made up for as before.
 //
 // Fails when claim leaves out the schedule, and when memlock does not compare it.
 func TestAChangedScheduleHasMissedNothing(t *testing.T) {
@@ -109,8 +110,8 @@ func (s *foreign) Next(t time.Time) time.Time {
 
 func (s *foreign) String() string { return fmt.Sprintf("daily at %d", s.hour) }
 
-// In a rolling deploy of another schedule both are there for a while, and hosts come and go. No tick runs twice, and what runs late was missed by the
-// schedule that it is of.
+// In a rolling deploy of another schedule both are there for a while, and hosts come and go. No
+// tick runs twice, and what runs late was missed by the schedule that it is of.
 //
 // Fails when a schedule has ticks of its own in the store, since both have those of 04:00.
 func TestTwoSchedulesSideBySide(t *testing.T) {
@@ -142,8 +143,9 @@ func TestTwoSchedulesSideBySide(t *testing.T) {
 	}
 }
 
-// A host that starts does not run a tick to which others came in time, and that they skipped because a run was still going on: on the same
-// host or another, in the fleet's last slot or the host's, also if its host died meanwhile.
+// A host that starts does not run a tick to which others came in time, and that they skipped
+// because a run was still going on: on the same host or another, in the fleet's last slot or the
+// host's, also if its host died meanwhile.
 //
 // Fails when memlock forgets when a lease was released, or what nobody released.
 func TestASkippedTickIsNotMissed(t *testing.T) {
@@ -197,8 +199,8 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 	}
 }
 
-// What no host could start because the store was down, or that was tried again in vain while it granted nothing yet, nobody ran: a host that starts makes
-// up for it.
+// What no host could start because the store was down, or that was tried again in vain while it
+// granted nothing yet, nobody ran: a host that starts makes up for it.
 //
 // Fails when a tick counts as skipped because hosts were there.
 func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
@@ -220,7 +222,8 @@ func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 	})
 }
 
-// A limit of 0 is a pause: what came due under it was not missed when it is lifted, whether it is reset or replaced.
+// A limit of 0 is a pause: what came due under it was not missed when it is lifted, whether it is
+// reset or replaced.
 //
 // Fails when memlock does not note when the limit was lifted.
 func TestALimitOfZeroIsNotMissed(t *testing.T) {
@@ -257,7 +260,8 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 	}
 }
 
-// An operator who lets more runs overlap on a slow day does not have each mail sent twice; with fewer, no tick has more starts either.
+// An operator who lets more runs overlap on a slow day does not have each mail sent twice; with
+// fewer, no tick has more starts either.
 //
 // Fails when claim lets Max follow the limit override.
 func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
@@ -289,7 +293,8 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 	}
 }
 
-// Where hosts come to their ticks with a delay, it is the delayed moment that lies in a pause, or in a run, or does not.
+// Where hosts come to their ticks with a delay, it is the delayed moment that lies in a pause, or
+// in a run, or does not.
 //
 // Fails when claim gives the instant of the tick as the moment at which it came due.
 func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {

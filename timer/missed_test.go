@@ -19,7 +19,8 @@ import (
 // tenMinutes is a grid that begins at the full hour, as the time in a bubble does.
 var tenMinutes = schedule.Every(10 * time.Minute).Offset(0)
 
-// ended stops all hosts, checks that their books are right, and forgets them: the fleet is down. It returns what they skipped.
+// ended stops all hosts, checks that their books are right, and forgets them: the fleet is down. It
+// returns what they skipped.
 func (f *fleet) ended() map[timer.Reason]uint64 {
 	f.t.Helper()
 	f.stop()
@@ -47,7 +48,8 @@ func (f *fleet) runs(name string) (n int, last time.Time) {
 	return n, last
 }
 
-// A sleeper holds up the goroutine that schedules all timers of a host: it is asleep, as far as ticks are concerned.
+// A sleeper holds up the goroutine that schedules all timers of a host: it is asleep, as far as
+// ticks are concerned.
 type sleeper struct {
 	nap   atomic.Int64
 	every time.Duration // it can fall asleep; default one second
@@ -66,11 +68,12 @@ func (s *sleeper) timer() timer.Timer {
 	return timer.Timer{Name: "sleeper", Schedule: s, LocalOnly: true, Run: nop}
 }
 
-// Whatever the number of hosts, of ticks that were missed, and of starts that a tick may have, and however the hosts come back: an outage of the fleet is made
-// up for by one run, of the latest tick, and not again when the hosts are replaced one by one.
+// Whatever the number of hosts, of ticks that were missed, and of starts that a tick may have, and
+// however the hosts come back: an outage of the fleet is made up for by one run, of the latest
+// tick, and not again when the hosts are replaced one by one.
 //
-// Fails when the claim of a missed tick is not marked as one (acquire), when memlock lets such a claim add to others', and when schedule.Latest
-// returns the first tick.
+// Fails when the claim of a missed tick is not marked as one (acquire), when memlock lets such a
+// claim add to others', and when schedule.Latest returns the first tick.
 func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 	for _, c := range []struct {
 		hosts, perTick, ticks int
@@ -144,11 +147,12 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 	}
 }
 
-// A timer that nobody has ever run did not miss what came before its first host; neither did one whose latest tick is older than
-// CatchUp.Window, and one that skips.
+// A timer that nobody has ever run did not miss what came before its first host; neither did one
+// whose latest tick is older than CatchUp.Window, and one that skips.
 //
-// Fails when memlock grants the claim of a missed tick of a name without a tick, when schedule.Latest looks back further than the window, or when catchUpWindow
-// looks at CatchUp.Window alone.
+// Fails when memlock grants the claim of a missed tick of a name without a tick, when
+// schedule.Latest looks back further than the window, or when catchUpWindow looks at CatchUp.Window
+// alone.
 func TestNotMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -180,9 +184,11 @@ func TestNotMissed(t *testing.T) {
 	})
 }
 
-// Calendars are made up for unless they say otherwise, also their very last tick; other schedules are not.
+// Calendars are made up for unless they say otherwise, also their very last tick; other schedules
+// are not.
 //
-// Fails when take drops what was missed of a schedule that has ended, or when withDefaults leaves CatchUpSkip to calendars.
+// Fails when take drops what was missed of a schedule that has ended, or when withDefaults leaves
+// CatchUpSkip to calendars.
 func TestMissedByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -214,12 +220,14 @@ func TestMissedByDefault(t *testing.T) {
 	})
 }
 
-// A host that slept makes up for what nobody had, and for nothing that others had; without a store for what it slept through. It counts
-// all.
+// A host that slept makes up for what nobody had, and for nothing that others had; without a store
+// for what it slept through. It counts all.
 //
-// Fails when comeDue takes what is late for punctual, and when first makes up for ticks without a store.
+// Fails when comeDue takes what is late for punctual, and when first makes up for ticks without a
+// store.
 func TestMissedBySleeping(t *testing.T) {
-	// each runs three hosts that sleep from 00:12 to 00:45, some of them, and returns the latest tick that ran and how often.
+	// each runs three hosts that sleep from 00:12 to 00:45, some of them, and returns the latest
+	// tick that ran and how often.
 	each := func(t *testing.T, job timer.Timer, asleep, hosts int) (starts int, skipped map[timer.Reason]uint64) {
 		f := newFleet(t)
 		job.Name, job.Run = "job", f.handler(time.Second)
@@ -304,9 +312,11 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	})
 }
 
-// What fell into a pause or a blackout was not missed, also when that is over, and what was missed is not made up for during one.
+// What fell into a pause or a blackout was not missed, also when that is over, and what was missed
+// is not made up for during one.
 //
-// Fails when the tick is judged by the moment at which it is made up for alone (comeDue, darkAgain), or by the one at which it was due alone.
+// Fails when the tick is judged by the moment at which it is made up for alone (comeDue,
+// darkAgain), or by the one at which it was due alone.
 func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	dark := schedule.DailyWindow("00:15", "00:35", "UTC")
 	for _, c := range []struct {
@@ -367,7 +377,8 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	}
 }
 
-// While the store is down nothing is made up for: nobody knows whether it was run. When it is back, what is due then is.
+// While the store is down nothing is made up for: nobody knows whether it was run. When it is back,
+// what is due then is.
 //
 // Fails when attempt or withoutStore run a missed tick without the store.
 func TestMissedWhileTheStoreIsDown(t *testing.T) {
@@ -411,9 +422,11 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 	}
 }
 
-// A store that grants nothing yet, because it restarted together with the hosts, is asked again when it does: once in the fleet, the missed tick runs.
+// A store that grants nothing yet, because it restarted together with the hosts, is asked again
+// when it does: once in the fleet, the missed tick runs.
 //
-// Fails when postpone refuses missed ticks, and when a tick that is tried again is no longer marked as missed.
+// Fails when postpone refuses missed ticks, and when a tick that is tried again is no longer marked
+// as missed.
 func TestMissedDuringQuarantine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -444,7 +457,8 @@ func TestMissedDuringQuarantine(t *testing.T) {
 	})
 }
 
-// A host that starts with a thousand timers whose tick was missed asks no more than 64 at once, and makes up for all.
+// A host that starts with a thousand timers whose tick was missed asks no more than 64 at once, and
+// makes up for all.
 //
 // Fails when take starts attempts by itself.
 func TestManyMissedAtOnce(t *testing.T) {
@@ -473,8 +487,9 @@ func TestManyMissedAtOnce(t *testing.T) {
 	})
 }
 
-// Hosts come and go at random for a day, some sleep, the store has hiccups: no tick of a CatchUpOnce timer runs twice, each
-// that somebody could run within the window does, and the books of every host are right.
+// Hosts come and go at random for a day, some sleep, the store has hiccups: no tick of a
+// CatchUpOnce timer runs twice, each that somebody could run within the window does, and the books
+// of every host are right.
 //
 // Fails when take accounts for no missed tick, and as the tests above do.
 func TestMissedAtRandom(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Overrides that are set through a Control are enforced by the store, which tells of them with every answer. A host learns of
-// it with its next tick or, because its slot of hostsLock is renewed all the time, within a heartbeat; only then does it ask what there is.
+// Overrides that are set through a Control are enforced by the store, which tells of them with
+// every answer. A host learns of it with its next tick or, because its slot of hostsLock is renewed
+// all the time, within a heartbeat; only then does it ask what there is.
 
 // overrides are those of a timer, as this host knows them.
 type overrides struct {
@@ -35,13 +36,15 @@ func (o *overrides) refusal(e *entry) error {
 	return no
 }
 
-// pausedHere reports whether a timer is paused that the store is not asked about. Called with mu held.
+// pausedHere reports whether a timer is paused that the store is not asked about. Called with mu
+// held.
 func (s *Scheduler) pausedHere(e *entry) bool {
 	return s.session != nil && !e.timer.LocalOnly && e.state.view.overrides.inForce() && !s.shared(e)
 }
 
-// pauseKnown reports whether the store said that a timer is paused, and that has not ended by itself. It matters when the store does not answer: who
-// pauses a timer because the database is being moved must not find it running when the database is gone. Called with mu held.
+// pauseKnown reports whether the store said that a timer is paused, and that has not ended by
+// itself. It matters when the store does not answer: who pauses a timer because the database is
+// being moved must not find it running when the database is gone. Called with mu held.
 func (e *entry) pauseKnown() bool { return e.state.view.overrides.inForce() }
 
 // inForce reports whether a pause has not ended by itself.
@@ -49,8 +52,8 @@ func (o *overrides) inForce() bool {
 	return o.paused && (o.until.IsZero() || time.Now().Before(o.until))
 }
 
-// outdated reports whether the store has told something newer: answers overtake each other. A store that knows of no overrides (any more) is always
-// believed. Called with mu held.
+// outdated reports whether the store has told something newer: answers overtake each other. A store
+// that knows of no overrides (any more) is always believed. Called with mu held.
 func (o *overrides) outdated(version int64) bool {
 	if version != 0 && version < o.version {
 		return true
@@ -72,7 +75,8 @@ func (s *Scheduler) applyOverrides(e *entry, info dlock.Info, no *dlock.NotAcqui
 	s.setLimit(e, info.SlotLimit)
 }
 
-// setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called with mu held.
+// setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called
+// with mu held.
 func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	o := &e.state.view.overrides
 	was := o.paused
@@ -98,7 +102,8 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
 }
 
-// endPauses notes which pauses have ended by themselves: of timers that are not due the store says nothing. Called with mu held.
+// endPauses notes which pauses have ended by themselves: of timers that are not due the store says
+// nothing. Called with mu held.
 func (s *Scheduler) endPauses() {
 	if !s.pauses {
 		return // there may be a hundred thousand timers, and hardly ever a pause
@@ -138,7 +143,8 @@ func (s *Scheduler) hearUpdate(version int64) {
 	}
 }
 
-// learnOverrides reads the overrides of the timers of this host, if there is something new. It is the prober's, and stops when until is closed.
+// learnOverrides reads the overrides of the timers of this host, if there is something new. It is
+// the prober's, and stops when until is closed.
 func (s *Scheduler) learnOverrides(until <-chan struct{}) {
 	ctl, ok := s.config.Lock.(dlock.Controller)
 	s.lock()
@@ -177,8 +183,8 @@ func (s *Scheduler) learnOverrides(until <-chan struct{}) {
 	s.learntVersion = max(s.learntVersion, version)
 }
 
-// learn reads the overrides of some timers, with one call. What the store finds wrong with a few of them is logged; if they are many
-// it is the store.
+// learn reads the overrides of some timers, with one call. What the store finds wrong with a few of
+// them is logged; if they are many it is the store.
 func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries []*entry) error {
 	select {
 	case <-until:
@@ -264,7 +270,8 @@ func (s *Scheduler) takeOverrides(e *entry, now dlock.ControlState) {
 // triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
 const triggerLock = "tickslot:trigger:"
 
-// triggerSlots is more than one, so that a claim whose host died, or could not give it back, does not keep others from the next trigger until it ends.
+// triggerSlots is more than one, so that a claim whose host died, or could not give it back, does
+// not keep others from the next trigger until it ends.
 const triggerSlots = 100
 
 // runTriggered runs a timer that somebody triggered in the fleet, if no other host is to do it.

@@ -9,7 +9,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Answers overtake each other: what was read before an update must not undo what was heard after it. A store that has lost its data is believed.
+// Answers overtake each other: what was read before an update must not undo what was heard after
+// it. A store that has lost its data is believed.
 //
 // Fails when outdated compares nothing, and when it believes no store without overrides.
 func TestOlderAnswersUndoNoOverride(t *testing.T) {

@@ -25,10 +25,11 @@ var ann = dlock.Origin{By: "ann", Note: "the database is being moved"}
 // beat is when every host has heard of an update: the longest heartbeat, and a moment.
 const beat = dlock.DefaultTTL/3 + time.Second
 
-// A pause reaches every host with its next tick, and ends by itself or by Resume. It is said why, everywhere.
+// A pause reaches every host with its next tick, and ends by itself or by Resume. It is said why,
+// everywhere.
 //
-// Fails when the poke of hostsLock is left out (Status of a timer that is not due), when takeOverrides forgets a pause, or when
-// a Paused refusal is not remembered.
+// Fails when the poke of hostsLock is left out (Status of a timer that is not due), when
+// takeOverrides forgets a pause, or when a Paused refusal is not remembered.
 func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -91,7 +92,8 @@ func TestPauseReachesTheFleet(t *testing.T) {
 	})
 }
 
-// Another MaxConcurrency is obeyed by every host from its next tick; a MaxPerHost that the code leaves open follows it, one that it states stays.
+// Another MaxConcurrency is obeyed by every host from its next tick; a MaxPerHost that the code
+// leaves open follows it, one that it states stays.
 //
 // Fails when hostLimit ignores the override, or when setLimit is not called for refusals.
 func TestLimitReachesTheFleet(t *testing.T) {
@@ -158,9 +160,11 @@ func TestLimitReachesTheFleet(t *testing.T) {
 	})
 }
 
-// One host runs what is triggered in the fleet, within a heartbeat, also a timer that has no schedule; and each trigger once.
+// One host runs what is triggered in the fleet, within a heartbeat, also a timer that has no
+// schedule; and each trigger once.
 //
-// Fails when runTriggered runs without its claim, or when takeOverrides does not remember the instant.
+// Fails when runTriggered runs without its claim, or when takeOverrides does not remember the
+// instant.
 func TestTriggerInTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -199,8 +203,8 @@ func TestTriggerInTheFleet(t *testing.T) {
 	})
 }
 
-// A run that is released by force is told within a heartbeat who did it; its slot is free when it has returned, and never before; and its
-// late release frees nothing.
+// A run that is released by force is told within a heartbeat who did it; its slot is free when it
+// has returned, and never before; and its late release frees nothing.
 //
 // Fails when the heartbeat drops Result.Revoked.
 func TestForceRelease(t *testing.T) {
@@ -318,7 +322,8 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	})
 }
 
-// Orders for timers that the store knows nothing of are not obeyed; those of timers without any limit are, within a heartbeat.
+// Orders for timers that the store knows nothing of are not obeyed; those of timers without any
+// limit are, within a heartbeat.
 //
 // Fails when pausedHere is left out of the doors.
 func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
@@ -379,7 +384,8 @@ func TestControlRefuses(t *testing.T) {
 	}
 }
 
-// A host that dies between the claim of a trigger and its release keeps nobody from the next trigger.
+// A host that dies between the claim of a trigger and its release keeps nobody from the next
+// trigger.
 //
 // Fails when triggerLock has one slot: whoever asks within a TTL of the crash is refused as Full.
 func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
@@ -447,7 +453,8 @@ func TestOverridesBesideASpoiltKey(t *testing.T) {
 	})
 }
 
-// A pause that ends by itself is over for the metrics, too, also where no answer of the store tells so: of a timer that is not due for days.
+// A pause that ends by itself is over for the metrics, too, also where no answer of the store tells
+// so: of a timer that is not due for days.
 //
 // Fails when the prober does not call endPauses.
 func TestPauseEndsInTheMetrics(t *testing.T) {
@@ -475,7 +482,8 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 	})
 }
 
-// A pause that a host has heard of is kept to while the store is down, until its end: the store may be what is being moved.
+// A pause that a host has heard of is kept to while the store is down, until its end: the store may
+// be what is being moved.
 //
 // Fails when withoutStore, attempt or Trigger do not look at pauseKnown.
 func TestPauseOutlastsTheStore(t *testing.T) {

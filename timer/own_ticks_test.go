@@ -12,8 +12,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A schedule whose ticks depend on when a host asks, as intervals from now on do, is refused where hosts have to agree on a tick: each would
-// run ticks of its own. It is fine where each host runs by itself.
+// A schedule whose ticks depend on when a host asks, as intervals from now on do, is refused where
+// hosts have to agree on a tick: each would run ticks of its own. It is fine where each host runs
+// by itself.
 //
 // Fails when schedule.CheckShared asks such a schedule once.
 func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {

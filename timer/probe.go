@@ -14,21 +14,25 @@ import (
 )
 
 const (
-	// hostsLock is a semaphore of which every scheduler that runs holds a slot. So its leases are the list of hosts, renewed by the
-	// same heartbeat as all others, and a host that dies is off the list within a TTL.
+	// hostsLock is a semaphore of which every scheduler that runs holds a slot. So its leases are
+	// the list of hosts, renewed by the same heartbeat as all others, and a host that dies is off
+	// the list within a TTL.
 	hostsLock = "tickslot:hosts"
-	// probeLock is taken and released by the host that holds that slot of hostsLock: it tells whether the store still grants, which a renewal does not.
+	// probeLock is taken and released by the host that holds that slot of hostsLock: it tells
+	// whether the store still grants, which a renewal does not.
 	probeLock = "tickslot:probe:%d"
-	// manyHosts are counted every hostsEvery, because each count reads them all; fewer with every probe.
+	// manyHosts are counted every hostsEvery, because each count reads them all; fewer with every
+	// probe.
 	manyHosts  = 100
 	hostsEvery = time.Minute
-	// startGrace is how long a host that starts waits for the store at most, before its ticks begin: its first connections may take longer than
-	// a call may, and that is no outage.
+	// startGrace is how long a host that starts waits for the store at most, before its ticks
+	// begin: its first connections may take longer than a call may, and that is no outage.
 	startGrace = 5 * time.Second
 )
 
-// A prober asks the store for this host, in the background: about once per TTL while the store is well, to find out when it is not
-// although nothing is due; after pauses that grow while it is down. Its fields belong to its goroutine.
+// A prober asks the store for this host, in the background: about once per TTL while the store is
+// well, to find out when it is not although nothing is due; after pauses that grow while it is
+// down. Its fields belong to its goroutine.
 type prober struct {
 	s       *Scheduler
 	host    *dlock.Lease // our slot of hostsLock
@@ -46,7 +50,8 @@ func newProber(s *Scheduler) *prober {
 	return &prober{s: s, pause: pause, first: make(chan error, 1)}
 }
 
-// startProbing starts the prober. What it returns ends it, and that returns what gives its slot of hostsLock back; and tells of the store's first answer.
+// startProbing starts the prober. What it returns ends it, and that returns what gives its slot of
+// hostsLock back; and tells of the store's first answer.
 func (s *Scheduler) startProbing() (stop func() (leave func()), first <-chan error) {
 	if s.session == nil {
 		answered := make(chan error)
@@ -70,7 +75,8 @@ func (s *Scheduler) startProbing() (stop func() (leave func()), first <-chan err
 	}, first
 }
 
-// greet waits for the store's first answer, for a while. It returns an error if that is that it is not set up right.
+// greet waits for the store's first answer, for a while. It returns an error if that is that it is
+// not set up right.
 func (s *Scheduler) greet(ctx context.Context, first <-chan error) error {
 	grace := time.NewTimer(min(s.config.TTL, startGrace))
 	defer grace.Stop()
@@ -89,7 +95,8 @@ func (s *Scheduler) greet(ctx context.Context, first <-chan error) error {
 	return nil
 }
 
-// run probes until the channel is closed. The host's slot is kept: it is released when the host has drained.
+// run probes until the channel is closed. The host's slot is kept: it is released when the host has
+// drained.
 func (p *prober) run(until <-chan struct{}) {
 	timer := time.NewTimer(p.s.config.TTL)
 	defer timer.Stop()
@@ -161,8 +168,8 @@ func (p *prober) tellFirst(err error) {
 	}
 }
 
-// foundWrong notes what the store finds wrong with the hosts' own locks: no timer suffers, but the hosts are not counted, and it may be the first sign
-// of more. Called with mu held.
+// foundWrong notes what the store finds wrong with the hosts' own locks: no timer suffers, but the
+// hosts are not counted, and it may be the first sign of more. Called with mu held.
 func (s *Scheduler) foundWrong(err error) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch {
@@ -176,7 +183,8 @@ func (s *Scheduler) foundWrong(err error) {
 	}
 }
 
-// ask takes this host's slot of hostsLock, or, once it has that, takes and releases a lock of its own.
+// ask takes this host's slot of hostsLock, or, once it has that, takes and releases a lock of its
+// own.
 func (p *prober) ask() (name string, err error) {
 	session := p.s.session
 	if p.host == nil || !p.host.Valid() {
@@ -224,7 +232,8 @@ func (p *prober) count() {
 	p.counts++
 }
 
-// wait returns how long to wait for the next probe, with jitter: hosts that lost the store together must not come back together.
+// wait returns how long to wait for the next probe, with jitter: hosts that lost the store together
+// must not come back together.
 func (p *prober) wait() time.Duration {
 	s := p.s
 	s.lock()

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// An outage is one warning, however many timers meet it, and so is one that comes and goes: one a minute at most. What a run that goes on meets
-// is told of a few.
+// An outage is one warning, however many timers meet it, and so is one that comes and goes: one a
+// minute at most. What a run that goes on meets is told of a few.
 //
 // Fails when down or lost warn for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
@@ -101,7 +101,8 @@ func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
 	})
 }
 
-// A thousand runs that lose their slots at once, and get new ones at once, are told of in a few lines.
+// A thousand runs that lose their slots at once, and get new ones at once, are told of in a few
+// lines.
 //
 // Fails when lost warns for each run.
 func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
@@ -264,7 +265,8 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	}
 }
 
-// The limits that were left out show as they were filled in: once for each timer, or, of many, once for all that have the same.
+// The limits that were left out show as they were filled in: once for each timer, or, of many, once
+// for all that have the same.
 //
 // Fails when New says nothing, or a line for each of a thousand.
 func TestLimitsAreLoggedOnce(t *testing.T) {

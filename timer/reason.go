@@ -45,7 +45,8 @@ func reasonOf(err error) Reason {
 	}
 }
 
-// matches is errors.Is for an error of the store: one that panics when it is looked into matches nothing.
+// matches is errors.Is for an error of the store: one that panics when it is looked into matches
+// nothing.
 func matches(err, target error) (yes bool) {
 	defer func() {
 		if recover() != nil {

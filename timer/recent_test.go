@@ -32,7 +32,8 @@ func (d *distant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 	return d.DistributedLock.TryAcquire(ctx, req)
 }
 
-// List implements dlock.Lister: hosts are counted, and the more there are, the longer one stands back.
+// List implements dlock.Lister: hosts are counted, and the more there are, the longer one stands
+// back.
 func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	return d.DistributedLock.(dlock.Lister).List(ctx, name, slots)
 }
@@ -50,7 +51,8 @@ func (f *fleet) shares(name string) (shares []float64, sum int) {
 	return shares, sum
 }
 
-// With LeastRecentFirst five hosts share the ticks evenly, whichever is nearest to the store; it costs no tick. Without it the nearest wins.
+// With LeastRecentFirst five hosts share the ticks evenly, whichever is nearest to the store; it
+// costs no tick. Without it the nearest wins.
 //
 // Fails when standBack never does.
 func TestLeastRecentFirstIsFair(t *testing.T) {
@@ -139,7 +141,8 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	})
 }
 
-// A tick that stands back is tried when its turn comes, or accounted for by the shutdown; the removal of its timer, of which no books are left, ends it.
+// A tick that stands back is tried when its turn comes, or accounted for by the shutdown; the
+// removal of its timer, of which no books are left, ends it.
 //
 // Fails when drain forgets what stands back, or takes it for missed.
 func TestStandingBackIsAccountedFor(t *testing.T) {
@@ -174,7 +177,8 @@ func TestStandingBackIsAccountedFor(t *testing.T) {
 	})
 }
 
-// A tick that stood back, and then had to wait for a store in quarantine, is tried again by the blackouts of that moment.
+// A tick that stood back, and then had to wait for a store in quarantine, is tried again by the
+// blackouts of that moment.
 //
 // Fails when postpone leaves the mark of having stood back.
 func TestStoodBackThenQuarantined(t *testing.T) {

@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// Register adds timers, also while the scheduler runs. Either all are added or, if one has a fault, none;
-// the error has all faults of all of them. A timer that takes the name of one that was removed, and of which runs go on, takes its place: it counts
-// these runs for its limits, and goes on with its counts. Their limits are logged as New logs them.
+// Register adds timers, also while the scheduler runs. Either all are added or, if one has a fault,
+// none; the error has all faults of all of them. A timer that takes the name of one that was
+// removed, and of which runs go on, takes its place: it counts these runs for its limits, and goes
+// on with its counts. Their limits are logged as New logs them.
 func (s *Scheduler) Register(timers ...Timer) error {
 	entries, err := s.register(timers)
 	if err == nil {
@@ -71,7 +72,8 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 	return entries, nil
 }
 
-// inherit has a timer go on where one of the same name left off of which runs go on. Called with mu held.
+// inherit has a timer go on where one of the same name left off of which runs go on. Called with mu
+// held.
 func (e *entry) inherit(old *entry) {
 	e.state = old.state
 	d := e.state
@@ -81,9 +83,10 @@ func (e *entry) inherit(old *entry) {
 	d.view.full, d.view.declared = fullAnswer{}, 0
 }
 
-// Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its runs, which go on
-// undisturbed; a handler that removes its own timer with its own context does not wait for itself. It returns ErrUnknown, or the cause of ctx if runs were left; they go on then, too, and
-// show in Status until they have ended. The name is free at once: see Register.
+// Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its
+// runs, which go on undisturbed; a handler that removes its own timer with its own context does not
+// wait for itself. It returns ErrUnknown, or the cause of ctx if runs were left; they go on then,
+// too, and show in Status until they have ended. The name is free at once: see Register.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
@@ -134,8 +137,9 @@ type removal struct {
 	done    chan struct{} // closed when no other is left
 }
 
-// dropTicks takes what is planned of a timer that was removed out of the heap. That of its next tick stays there, as looking for it would take long, until it comes up or until
-// half of the heap is of that kind. Called with mu held.
+// dropTicks takes what is planned of a timer that was removed out of the heap. That of its next
+// tick stays there, as looking for it would take long, until it comes up or until half of the heap
+// is of that kind. Called with mu held.
 func (s *Scheduler) dropTicks(e *entry) {
 	if e.state.later > 0 {
 		for _, t := range s.heap.removeAll(e) {
@@ -152,7 +156,8 @@ func (s *Scheduler) dropTicks(e *entry) {
 	}
 }
 
-// all are the timers of this host, those included that were removed and of which runs go on. Called with mu held.
+// all are the timers of this host, those included that were removed and of which runs go on. Called
+// with mu held.
 func (s *Scheduler) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for _, e := range s.entries {
@@ -168,5 +173,6 @@ func (s *Scheduler) all() iter.Seq[*entry] {
 	}
 }
 
-// named is the timer of that name, or the one that was removed and of which runs go on; nil: neither. Called with mu held.
+// named is the timer of that name, or the one that was removed and of which runs go on; nil:
+// neither. Called with mu held.
 func (s *Scheduler) named(name string) *entry { return cmp.Or(s.entries[name], s.parting[name]) }

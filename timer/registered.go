@@ -13,10 +13,12 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// fewTimers have a line each when they are registered; of more, all that have the same limits share one, and each has its own for debugging.
+// fewTimers have a line each when they are registered; of more, all that have the same limits share
+// one, and each has its own for debugging.
 const fewTimers = 20
 
-// tellRegistered logs what the limits of new timers are, with what was left out filled in. Called without mu.
+// tellRegistered logs what the limits of new timers are, with what was left out filled in. Called
+// without mu.
 func (s *Scheduler) tellRegistered(entries []*entry) {
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int { return strings.Compare(a.timer.Name, b.timer.Name) })
 	level := slog.LevelInfo

@@ -9,11 +9,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// After an outage, runs that went on without the store take a slot before this host starts anything new of their timer.
-// Where none is free, nothing new starts until they end: so what goes on beyond the limit only gets less.
+// After an outage, runs that went on without the store take a slot before this host starts anything
+// new of their timer. Where none is free, nothing new starts until they end: so what goes on beyond
+// the limit only gets less.
 
-// rejoining reports whether a timer has to wait for its runs without a slot: the store answers, and they may get one. One that is past
-// its MaxRunTime gets none, and is not waited for, just as nobody waits for one whose slot has run out. Called with mu held.
+// rejoining reports whether a timer has to wait for its runs without a slot: the store answers, and
+// they may get one. One that is past its MaxRunTime gets none, and is not waited for, just as
+// nobody waits for one whose slot has run out. Called with mu held.
 func (s *Scheduler) rejoining(e *entry) bool {
 	return s.shared(e) && s.before(e).well() && s.orphan(e) != nil
 }
@@ -63,7 +65,8 @@ func (s *Scheduler) hold(e *entry, r *Run, lease *dlock.Lease) {
 	r.unwatch = context.AfterFunc(lease.Context(), func() { s.lost(r.entry, r, lease) }) // of which timer it was, if e has taken its place
 }
 
-// rejoin asks for a slot, without a tick, for each run that has none. It stops when the store does not answer, or until is closed.
+// rejoin asks for a slot, without a tick, for each run that has none. It stops when the store does
+// not answer, or until is closed.
 func (s *Scheduler) rejoin(until <-chan struct{}) {
 	for _, e := range s.orphaned() {
 		for {

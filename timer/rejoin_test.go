@@ -16,11 +16,13 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A store that is down for all hosts comes back while handlers run. From then on nothing starts without a slot, so the handlers beyond the
-// limit are those that began during the outage and found no slot, and these only get less; and no host starts anything while a run of
-// its own has no slot. Real handlers are counted.
+// A store that is down for all hosts comes back while handlers run. From then on nothing starts
+// without a slot, so the handlers beyond the limit are those that began during the outage and found
+// no slot, and these only get less; and no host starts anything while a run of its own has no slot.
+// Real handlers are counted.
 //
-// Fails when try and attempt do not look whether the timer is rejoining, when rejoin adopts nothing, and when orphan finds nothing.
+// Fails when try and attempt do not look whether the timer is rejoining, when rejoin adopts
+// nothing, and when orphan finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		for name, down := range outages {
@@ -96,7 +98,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	for _, h := range f.hosts {
 		h.link.Heal()
 	}
-	// Every host finds out by itself that the store is back. From then on it starts nothing beyond the limit.
+	// Every host finds out by itself that the store is back. From then on it starts nothing beyond
+	// the limit.
 	until(t, 15*time.Second, "every host has found that the store is back", func() bool {
 		for _, h := range f.hosts {
 			if !h.Status().Store.Up {
@@ -137,8 +140,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	f.watch.check(t)
 }
 
-// The one run of a host that went on without the store gets a slot, a fence and its validity back, and loses them like any other: its context
-// ends when the slot is lost for good.
+// The one run of a host that went on without the store gets a slot, a fence and its validity back,
+// and loses them like any other: its context ends when the slot is lost for good.
 //
 // Fails when adopt does not watch the lease, leaves the run degraded, or counts no slot as held.
 func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {

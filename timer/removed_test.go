@@ -16,10 +16,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer that was removed shows in Status, metrics and health until its last run has ended. Its name is free for another at once, whose limits count
-// the runs that are left, on this host and in the fleet.
+// A timer that was removed shows in Status, metrics and health until its last run has ended. Its
+// name is free for another at once, whose limits count the runs that are left, on this host and in
+// the fleet.
 //
-// Fails when Status, Collect or TimersSucceed leaves out what was removed, when Register refuses the name, or when the new timer does not count the runs of the old one.
+// Fails when Status, Collect or TimersSucceed leaves out what was removed, when Register refuses
+// the name, or when the new timer does not count the runs of the old one.
 func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
@@ -75,7 +77,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				if v := values(t, reg); v["tickslot_runs_overdue a"] != 1 {
 					t.Error("runs_overdue does not show the run that is left")
 				}
-				// One that is removed while it has no runs of its own is not waited for, and shows as long as the name has runs.
+				// One that is removed while it has no runs of its own is not waited for, and shows
+				// as long as the name has runs.
 				if err := h.Remove(t.Context(), "a"); err != nil {
 					t.Error(err)
 				}
@@ -114,7 +117,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 	}
 }
 
-// A handler may remove its own timer: Remove does not wait for the run that calls it, but for all others.
+// A handler may remove its own timer: Remove does not wait for the run that calls it, but for all
+// others.
 //
 // Fails when Remove waits for its caller: until MaxRunTime.
 func TestHandlerRemovesItsOwnTimer(t *testing.T) {
@@ -156,7 +160,8 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 	})
 }
 
-// Whatever is registered, removed and triggered, also by handlers, limits hold, every tick is accounted for, and nothing is left.
+// Whatever is registered, removed and triggered, also by handlers, limits hold, every tick is
+// accounted for, and nothing is left.
 func TestTimersComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// DefaultRetryFirstWait and DefaultRetryMaxWait are the waits between attempts unless the timer says otherwise.
+	// DefaultRetryFirstWait and DefaultRetryMaxWait are the waits between attempts unless the timer
+	// says otherwise.
 	DefaultRetryFirstWait = time.Second
 	DefaultRetryMaxWait   = time.Minute
 
@@ -17,36 +18,41 @@ const (
 	maxRetryWait     = 24 * time.Hour // far above any that makes sense, far below where arithmetic overflows
 )
 
-// A Retry calls a handler that failed again, within the same run: same tick, same slot, same fence, and the same MaxRunTime
-// for all attempts and waits together. The zero value does not retry.
+// A Retry calls a handler that failed again, within the same run: same tick, same slot, same fence,
+// and the same MaxRunTime for all attempts and waits together. The zero value does not retry.
 //
-// The slot stays taken while the run waits, here and in the fleet, and ticks that come due meanwhile may find it so:
-// keep waits short, and leave long ones to the next tick.
+// The slot stays taken while the run waits, here and in the fleet, and ticks that come due
+// meanwhile may find it so: keep waits short, and leave long ones to the next tick.
 //
-// No further attempt is made once the run's context has ended (its lease was lost, MaxRunTime, draining took too long), once draining has
-// begun, or once the timer was removed; nor is a wait begun that would outlast MaxRunTime. The run then ends as its last attempt did,
-// or with the reason its context has. A run that goes on without the store (StoreDownRunLocal) is retried, too. A crash of the host is not
-// retried: the run is gone with it.
+// No further attempt is made once the run's context has ended (its lease was lost, MaxRunTime,
+// draining took too long), once draining has begun, or once the timer was removed; nor is a wait
+// begun that would outlast MaxRunTime. The run then ends as its last attempt did, or with the
+// reason its context has. A run that goes on without the store (StoreDownRunLocal) is retried, too.
+// A crash of the host is not retried: the run is gone with it.
 type Retry struct {
-	// MaxAttempts is how often the handler is called at most, the first time included. 1 to 1,000. Default 1: no retry.
+	// MaxAttempts is how often the handler is called at most, the first time included. 1 to 1,000.
+	// Default 1: no retry.
 	MaxAttempts int
 
-	// FirstWait is how long to wait before the second attempt; each further wait is twice as long as the one before. Of
-	// each a random part is left out, up to half of it, so that what failed together is not tried together again. Shorter than
-	// MaxRunTime. Default 1 s, or MaxWait if that is shorter.
+	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
+	// as the one before. Of each a random part is left out, up to half of it, so that what failed
+	// together is not tried together again. Shorter than MaxRunTime. Default 1 s, or MaxWait if
+	// that is shorter.
 	FirstWait time.Duration
 
-	// MaxWait is the longest that a wait grows to. At least FirstWait, at most 24 h. Default 1 min, or FirstWait if that is longer.
+	// MaxWait is the longest that a wait grows to. At least FirstWait, at most 24 h. Default 1 min,
+	// or FirstWait if that is longer.
 	MaxWait time.Duration
 
-	// If decides, after a failed attempt, whether another may follow. It is also asked about a panic, which it gets as
-	// a *PanicError, but not about an error marked with Permanent. It runs on the run's goroutine; if it panics, no attempt follows.
-	// Default: every error, but no panic.
+	// If decides, after a failed attempt, whether another may follow. It is also asked about a
+	// panic, which it gets as a *PanicError, but not about an error marked with Permanent. It runs
+	// on the run's goroutine; if it panics, no attempt follows. Default: every error, but no panic.
 	If func(error) bool
 }
 
-// Permanent marks an error as one that no further attempt would mend: a handler that returns it is not called again in this run,
-// whatever Retry says. errors.Is and errors.As see through the mark, and RunResult.Err is err itself. Permanent(nil) is nil.
+// Permanent marks an error as one that no further attempt would mend: a handler that returns it is
+// not called again in this run, whatever Retry says. errors.Is and errors.As see through the mark,
+// and RunResult.Err is err itself. Permanent(nil) is nil.
 func Permanent(err error) error { return backoff.Permanent(err) }
 
 // unmarked takes Permanent's mark off.
@@ -114,7 +120,8 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 	}
 }
 
-// wants reports whether an error is one to be retried. It looks into the user's error and calls the user's code: either may panic.
+// wants reports whether an error is one to be retried. It looks into the user's error and calls the
+// user's code: either may panic.
 func (p Retry) wants(err error) (yes bool, panicked any) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -150,7 +157,8 @@ type retrying struct {
 // lookAround is when a run whose lease is in doubt looks again.
 const lookAround = time.Second
 
-// again waits after a failed attempt, and reports whether another is to be made. That is counted then.
+// again waits after a failed attempt, and reports whether another is to be made. That is counted
+// then.
 func (s *Scheduler) again(e *entry, r *Run, err error) bool {
 	policy, attempt := e.timer.Retry, r.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {

@@ -12,11 +12,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// No attempt begins while the lease is not to be trusted, even if nobody has ended the run's context yet: the host may have been asleep
-// during the wait. It begins when the run is found to go on without the store, and never if its context ends instead.
+// No attempt begins while the lease is not to be trusted, even if nobody has ended the run's
+// context yet: the host may have been asleep during the wait. It begins when the run is found to go
+// on without the store, and never if its context ends instead.
 //
-// Fails when waitToRetry looks at the context only (it returns too early), gives up at once, or does not end with the context but at
-// its next look.
+// Fails when waitToRetry looks at the context only (it returns too early), gives up at once, or
+// does not end with the context but at its next look.
 func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 	for _, goesOn := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -56,8 +57,8 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 
 // The extremes of a policy neither spin nor overflow.
 //
-// Fails when a quarter is taken off by multiplying (the first wait of 1 ns is 0, and so are all), or when the longest wait that is
-// accepted overflows.
+// Fails when a quarter is taken off by multiplying (the first wait of 1 ns is 0, and so are all),
+// or when the longest wait that is accepted overflows.
 func TestRetryWaitsAtTheExtremes(t *testing.T) {
 	for _, p := range []Retry{{FirstWait: 1, MaxWait: maxRetryWait}, {FirstWait: maxRetryWait, MaxWait: maxRetryWait}, {FirstWait: 1, MaxWait: 1}} {
 		b := p.withDefaults().backOff()
@@ -69,7 +70,8 @@ func TestRetryWaitsAtTheExtremes(t *testing.T) {
 	}
 }
 
-// A run that does not fail pays nothing for Retry, whether its timer has one or not; nor does one that fails for good.
+// A run that does not fail pays nothing for Retry, whether its timer has one or not; nor does one
+// that fails for good.
 //
 // Fails when the waits are made before they are needed.
 func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// attempts notes when a handler is called, and with what; each call ends as script says, the last entry again and again.
+// attempts notes when a handler is called, and with what; each call ends as script says, the last
+// entry again and again.
 type attempts struct {
 	mu     sync.Mutex
 	script []error
@@ -71,11 +72,13 @@ func trigger(t *testing.T, h *host, names ...string) {
 	synctest.Wait()
 }
 
-// A run that fails is called again MaxAttempts - 1 times: in the same run, tick, slot and fence, after waits that grow to
-// MaxWait, each between half of its length and all of it. It is one run and one tick in the books, and one line in the log per retry.
+// A run that fails is called again MaxAttempts - 1 times: in the same run, tick, slot and fence,
+// after waits that grow to MaxWait, each between half of its length and all of it. It is one run
+// and one tick in the books, and one line in the log per retry.
 //
-// Fails when Attempt starts at 0, when the attempts are one too many or too few, when waits do not grow (Multiplier 1), grow beyond
-// MaxWait (MaxInterval not set, or without its quarter off) or are the same for all (RandomizationFactor 0), when a retry is not counted.
+// Fails when Attempt starts at 0, when the attempts are one too many or too few, when waits do not
+// grow (Multiplier 1), grow beyond MaxWait (MaxInterval not set, or without its quarter off) or are
+// the same for all (RandomizationFactor 0), when a retry is not counted.
 func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const timers, most = 30, 6
@@ -165,7 +168,8 @@ func TestNoRetryByDefault(t *testing.T) {
 
 // A run that succeeds after retries has succeeded, and the other hosts learn it.
 //
-// Fails when the outcome is taken from the first attempt (the loop shadows err), or when the result keeps its error.
+// Fails when the outcome is taken from the first attempt (the loop shadows err), or when the result
+// keeps its error.
 func TestRetryThenSuccess(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -190,11 +194,11 @@ func TestRetryThenSuccess(t *testing.T) {
 	})
 }
 
-// An error marked with Permanent ends the run, whatever If says; the result has the error as it was, and a wrapped
-// one is seen through.
+// An error marked with Permanent ends the run, whatever If says; the result has the error as it
+// was, and a wrapped one is seen through.
 //
-// Fails when wants does not look for the mark, when it looks after If, when it looks at the outermost error only, or when the
-// mark stays on the result's error.
+// Fails when wants does not look for the mark, when it looks after If, when it looks at the
+// outermost error only, or when the mark stays on the result's error.
 func TestPermanent(t *testing.T) {
 	if timer.Permanent(nil) != nil {
 		t.Error("Permanent(nil) is an error")
@@ -235,11 +239,11 @@ type treacherous struct{}
 func (treacherous) Error() string { return "treacherous" }
 func (treacherous) Unwrap() error { panic("looked into") }
 
-// Which errors are retried is up to If; panics are, only if it says so. Code of the user's that misbehaves while it is asked
-// ends its run, as its last attempt ended, and harms nobody.
+// Which errors are retried is up to If; panics are, only if it says so. Code of the user's that
+// misbehaves while it is asked ends its run, as its last attempt ended, and harms nobody.
 //
-// Fails when wants does not ask If, retries a panic by default, or does not recover; when err is reset after the attempt, so that an If
-// that calls runtime.Goexit hides it.
+// Fails when wants does not ask If, retries a panic by default, or does not recover; when err is
+// reset after the attempt, so that an If that calls runtime.Goexit hides it.
 func TestI10RetryIf(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -297,7 +301,8 @@ func TestI10RetryIf(t *testing.T) {
 	})
 }
 
-// A second attempt that exits its goroutine ends the run, which is cleaned up as if the first had done so.
+// A second attempt that exits its goroutine ends the run, which is cleaned up as if the first had
+// done so.
 //
 // Fails when err is not set anew before each attempt: the result then has the error of the first.
 func TestI10GoexitInARetry(t *testing.T) {
@@ -320,10 +325,11 @@ func TestI10GoexitInARetry(t *testing.T) {
 	})
 }
 
-// Draining ends a wait at once, whatever is left of it, and the run as its last attempt ended. Until then, in PreStopDelay, retries
-// go on. An attempt that fails while draining is the last.
+// Draining ends a wait at once, whatever is left of it, and the run as its last attempt ended.
+// Until then, in PreStopDelay, retries go on. An attempt that fails while draining is the last.
 //
-// Fails when drain does not wake those that wait (Run returns up to a second later), or when mayRetry does not look at the phase.
+// Fails when drain does not wake those that wait (Run returns up to a second later), or when
+// mayRetry does not look at the phase.
 func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -374,11 +380,11 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 	})
 }
 
-// MaxRunTime is that of all attempts and waits together: an attempt is cut off by it, a wait that would outlast it is not begun, and
-// nothing comes after.
+// MaxRunTime is that of all attempts and waits together: an attempt is cut off by it, a wait that
+// would outlast it is not begun, and nothing comes after.
 //
-// Fails when every attempt gets a MaxRunTime of its own, when again does not look at the deadline (the slot is held for nothing), or when
-// mayRetry does not look at the context.
+// Fails when every attempt gets a MaxRunTime of its own, when again does not look at the deadline
+// (the slot is held for nothing), or when mayRetry does not look at the context.
 func TestRetryKeepsToMaxRunTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -407,10 +413,11 @@ func TestRetryKeepsToMaxRunTime(t *testing.T) {
 	})
 }
 
-// A run that loses its slot while it waits is not retried, and ends at once; one that may go on without the store is.
+// A run that loses its slot while it waits is not retried, and ends at once; one that may go on
+// without the store is.
 //
-// Fails when mayRetry does not look at the context, when waitToRetry takes a degraded run for one that is not valid, or
-// gives up in the instant in which its lease is in doubt.
+// Fails when mayRetry does not look at the context, when waitToRetry takes a degraded run for one
+// that is not valid, or gives up in the instant in which its lease is in doubt.
 func TestRetryAfterALostLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -454,7 +461,8 @@ func TestRetryAfterALostLease(t *testing.T) {
 	})
 }
 
-// A run of a timer that is removed while it waits is not retried, and Remove need not wait for its wait.
+// A run of a timer that is removed while it waits is not retried, and Remove need not wait for its
+// wait.
 //
 // Fails when mayRetry does not look at gone, or when Remove does not end waits.
 func TestRemoveEndsAWaitForARetry(t *testing.T) {
@@ -485,9 +493,11 @@ func TestRemoveEndsAWaitForARetry(t *testing.T) {
 	})
 }
 
-// A run that waits keeps its slot, renewed, and its place: nobody else starts, on any host. It costs no goroutine beyond its own.
+// A run that waits keeps its slot, renewed, and its place: nobody else starts, on any host. It
+// costs no goroutine beyond its own.
 //
-// Fails when the lease is released or the place left between attempts, or when a wait has a goroutine of its own.
+// Fails when the lease is released or the place left between attempts, or when a wait has a
+// goroutine of its own.
 func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // not in parallel, because it counts goroutines
 		f := newFleet(t)
@@ -525,8 +535,9 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 	})
 }
 
-// With retries, too, every tick is accounted for once, no tick starts more than MaxPerTick runs, and no more than MaxConcurrency go on
-// at once, waits included; while the store fails now and then.
+// With retries, too, every tick is accounted for once, no tick starts more than MaxPerTick runs,
+// and no more than MaxConcurrency go on at once, waits included; while the store fails now and
+// then.
 //
 // Fails when again counts a retry as a start (d.started++).
 func TestI9RetriesAreNoTicks(t *testing.T) {

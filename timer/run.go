@@ -58,9 +58,9 @@ func (r *Run) Tick() (tick time.Time) {
 // ends is when it reaches MaxRunTime.
 func (r *Run) ends() time.Time { return r.started.Add(r.entry.timer.MaxRunTime) }
 
-// Slot is which of the timer's slots the run holds: no other valid run has the same. A run of a timer that keeps to
-// one host gets a number of that host's own. -1 for a run that started without the store; when the store is back, such
-// a run gets a slot if one is free.
+// Slot is which of the timer's slots the run holds: no other valid run has the same. A run of a
+// timer that keeps to one host gets a number of that host's own. -1 for a run that started without
+// the store; when the store is back, such a run gets a slot if one is free.
 func (r *Run) Slot() int {
 	if l := r.lease.Load(); l != nil {
 		return l.Slot()
@@ -71,8 +71,8 @@ func (r *Run) Slot() int {
 	return -1
 }
 
-// Fence grows with every run of the slot: a resource that remembers the highest fence it has seen of each
-// slot can refuse a run that has lost its lease. 0 for a run without a lease in the store.
+// Fence grows with every run of the slot: a resource that remembers the highest fence it has seen
+// of each slot can refuse a run that has lost its lease. 0 for a run without a lease in the store.
 func (r *Run) Fence() dlock.Fence {
 	if l := r.lease.Load(); l != nil {
 		return l.Fence()
@@ -81,11 +81,13 @@ func (r *Run) Fence() dlock.Fence {
 }
 
 // Degraded reports whether the run goes on without the store: it started while that did not answer,
-// or its lease could no longer be renewed. See StoreDownRunLocal. It ends when the run gets a slot after the outage.
+// or its lease could no longer be renewed. See StoreDownRunLocal. It ends when the run gets a slot
+// after the outage.
 func (r *Run) Degraded() bool { return r.degraded.Load() }
 
-// Valid reports whether the run's slot is its own at this instant. It costs about a microsecond, so ask before each
-// step that must not be done twice. A run of a timer that keeps to one host is valid until its context ends.
+// Valid reports whether the run's slot is its own at this instant. It costs about a microsecond, so
+// ask before each step that must not be done twice. A run of a timer that keeps to one host is
+// valid until its context ends.
 func (r *Run) Valid() bool {
 	if r.Degraded() {
 		return false
@@ -96,7 +98,8 @@ func (r *Run) Valid() bool {
 	return context.Cause(r.ctx) == nil
 }
 
-// Attempt is how often the handler has been called in this run, this call included: more than 1 is a retry. See Retry.
+// Attempt is how often the handler has been called in this run, this call included: more than 1 is
+// a retry. See Retry.
 func (r *Run) Attempt() int { return int(r.attempt.Load()) }
 
 // An Outcome is how a run ended.
@@ -119,7 +122,8 @@ func (s *Scheduler) run(e *entry, tick int64, lease *dlock.Lease, degraded bool)
 	s.carryOut(r)
 }
 
-// begun returns a run that is in the books. The caller has taken a place for it, and carries it out. Called with mu held.
+// begun returns a run that is in the books. The caller has taken a place for it, and carries it
+// out. Called with mu held.
 func (s *Scheduler) begun(e *entry, tick int64, lease *dlock.Lease, degraded bool) *Run {
 	r := s.newRun(e, tick, lease == nil && !degraded)
 	s.begin(e, r, lease)
@@ -133,8 +137,8 @@ type start struct {
 	run  *Run // nil: not yet made
 }
 
-// runAll begins runs, and carries each out in a goroutine. It takes the books but once, and the scheduling goroutine has to start one goroutine
-// instead of many.
+// runAll begins runs, and carries each out in a goroutine. It takes the books but once, and the
+// scheduling goroutine has to start one goroutine instead of many.
 func (s *Scheduler) runAll(starts []start) {
 	for i := range starts {
 		starts[i].run = s.newRun(starts[i].e, starts[i].tick, true)
@@ -274,7 +278,8 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	s.unlock()
 }
 
-// tellEnd is not a part of finish, because its many arguments would make a stack grow that has done without.
+// tellEnd is not a part of finish, because its many arguments would make a stack grow that has done
+// without.
 func (s *Scheduler) tellEnd(e *entry, r *Run, outcome Outcome, took time.Duration, err error) {
 	switch outcome {
 	case OutcomeOK:

@@ -8,7 +8,8 @@ import (
 	"weak"
 )
 
-// What a host remembers of a run that is over does not keep it: its context has what the user put into that of Run.
+// What a host remembers of a run that is over does not keep it: its context has what the user put
+// into that of Run.
 //
 // Fails when place leaves the first run where runs began, after they have grown beyond it.
 func TestRunsThatAreOverAreForgotten(t *testing.T) {

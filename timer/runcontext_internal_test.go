@@ -12,7 +12,8 @@ import (
 
 // A run's context says what ended it first, and so do those derived from it.
 //
-// Fails when the context is not derived from that of all runs, and when its deadline has no cause of its own.
+// Fails when the context is not derived from that of all runs, and when its deadline has no cause
+// of its own.
 func TestRunContext(t *testing.T) {
 	type key struct{}
 	lost := &dlock.LostError{Name: "timer:a"}

@@ -102,8 +102,8 @@ type entry struct {
 	state    *state
 }
 
-// state is what this host knows of a timer. A timer that takes the name of one that was removed, and of which runs go on, takes
-// its state over.
+// state is what this host knows of a timer. A timer that takes the name of one that was removed,
+// and of which runs go on, takes its state over.
 type state struct {
 	ticks   uint64
 	started uint64
@@ -145,9 +145,10 @@ func newEntry(t Timer) *entry {
 	return e
 }
 
-// New checks the configuration and the timers, and reports all faults at once, each naming the timer, the field,
-// the value and how to mend it. It starts nothing and does not call the store. It logs the limits of each timer at Info, with what was left out
-// filled in; of more than twenty timers those that have the same limits share a line, and each has its own at Debug.
+// New checks the configuration and the timers, and reports all faults at once, each naming the
+// timer, the field, the value and how to mend it. It starts nothing and does not call the store. It
+// logs the limits of each timer at Info, with what was left out filled in; of more than twenty
+// timers those that have the same limits share a line, and each has its own at Debug.
 func New(config Config, timers ...Timer) (*Scheduler, error) {
 	config = config.withDefaults()
 	err := config.check()
@@ -225,8 +226,8 @@ func (s *Scheduler) awakeIn(wait time.Duration) { s.wakeBy.Store(int64(time.Sinc
 // now is the time by which ticks come due.
 func (s *Scheduler) now() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
 
-// fire dispatches what is due and returns how long nothing else is. More may come due than it can dispatch, so it shows
-// that it is alive at every item, and looks for its end at every batch.
+// fire dispatches what is due and returns how long nothing else is. More may come due than it can
+// dispatch, so it shows that it is alive at every item, and looks for its end at every batch.
 func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 	before, shown := s.fired, s.shown
 	s.fired, s.shown = time.Now(), s.now().Round(0)
@@ -259,7 +260,8 @@ func (s *Scheduler) fire(until <-chan struct{}) time.Duration {
 // dispatch sends what is due on its way.
 func (s *Scheduler) dispatch(batch []dueItem, now time.Time) {
 	s.awakeIn(0)
-	// Schedules and blackouts may be the user's code: they run without the lock, because they may call us.
+	// Schedules and blackouts may be the user's code: they run without the lock, because they may
+	// call us.
 	for i := range batch {
 		batch[i].ask(s, now)
 	}
@@ -293,8 +295,9 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// theirs reports whether the user's code decides about a timer. It may take long, and then nobody else is to wait for it: what is due at the same
-// moment goes first, and each of theirs is sent on its way by itself.
+// theirs reports whether the user's code decides about a timer. It may take long, and then nobody
+// else is to wait for it: what is due at the same moment goes first, and each of theirs is sent on
+// its way by itself.
 func (e *entry) theirs(s *Scheduler) bool {
 	_, ours := e.timer.Schedule.(schedule.Interval)
 	return !ours || len(e.timer.Blackouts) > 0 || len(s.config.Blackouts) > 0
@@ -382,9 +385,10 @@ func (s *Scheduler) come(d *dueItem) {
 // steppedBack reports whether the wall clock was set back: it shows less than has passed.
 func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.Second }
 
-// replan asks all schedules again: what was planned by a clock that was ahead would leave the timers silent until the clock
-// gets there again. A tick that this host has come to comes due no second time if the clock went back by less than the time
-// between two: a nightly run must not be repeated because of a second. Otherwise those that lie ahead again do, and the store knows them.
+// replan asks all schedules again: what was planned by a clock that was ahead would leave the
+// timers silent until the clock gets there again. A tick that this host has come to comes due no
+// second time if the clock went back by less than the time between two: a nightly run must not be
+// repeated because of a second. Otherwise those that lie ahead again do, and the store knows them.
 func (s *Scheduler) replan(now time.Time) {
 	s.lock()
 	s.say(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
@@ -409,7 +413,8 @@ func (s *Scheduler) replan(now time.Time) {
 	}
 }
 
-// due accounts for a tick and those missed before it, plans the next and tries the tick. Called with mu held.
+// due accounts for a tick and those missed before it, plans the next and tries the tick. Called
+// with mu held.
 func (s *Scheduler) due(e *entry, c *coming) {
 	d := e.state
 	last := c.last.UnixMicro()
@@ -497,7 +502,8 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	}
 }
 
-// withoutStore does at once with a tick that has a place what its timer does while the store is down. Called with mu held.
+// withoutStore does at once with a tick that has a place what its timer does while the store is
+// down. Called with mu held.
 func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 	why := s.before(e).why()
 	goesOn := s.down(e, why)
@@ -541,7 +547,8 @@ func (s *Scheduler) leave(e *entry) {
 	s.inactive()
 }
 
-// held is how many places of this host are taken under the timer's name, also by runs of one that was removed. Called with mu held.
+// held is how many places of this host are taken under the timer's name, also by runs of one that
+// was removed. Called with mu held.
 func (e *entry) held() int {
 	return int(e.state.places)
 }

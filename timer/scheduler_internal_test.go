@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// When the scheduling goroutine has to end while the user's code decides about something, what it has taken from the heap and not come to is there again,
-// to be accounted for.
+// When the scheduling goroutine has to end while the user's code decides about something, what it
+// has taken from the heap and not come to is there again, to be accounted for.
 //
 // Fails when fire does not put back what is left of theirs.
 func TestNothingTakenIsForgotten(t *testing.T) {
@@ -41,7 +41,8 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 }
 
-// Remove leaves what is planned of a timer in the heap, where nothing comes of it, until that is half of what is there: it looks at other timers only then.
+// Remove leaves what is planned of a timer in the heap, where nothing comes of it, until that is
+// half of what is there: it looks at other timers only then.
 //
 // Fails when Remove goes through the heap each time, or never.
 func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {

@@ -34,10 +34,11 @@ func (f *fleet) startNow(fault dlocktest.Fault, config timer.Config, timers ...t
 	return h
 }
 
-// A store that answers every call with a fault is no outage: nobody runs a tick without it, whatever OnStoreDown says, each tick is accounted for, and
-// the probes say so.
+// A store that answers every call with a fault is no outage: nobody runs a tick without it,
+// whatever OnStoreDown says, each tick is accounted for, and the probes say so.
 //
-// Fails when down takes a fault for silence, or when the probe does not tell of what it meets itself.
+// Fails when down takes a fault for silence, or when the probe does not tell of what it meets
+// itself.
 func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -77,7 +78,8 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 	})
 }
 
-// A store that is set up wrongly from the start makes Run fail at once, with what the store says of how to mend it, before anything has run.
+// A store that is set up wrongly from the start makes Run fail at once, with what the store says of
+// how to mend it, before anything has run.
 //
 // Fails when Run does not wait for the first answer.
 func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
@@ -112,8 +114,8 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	})
 }
 
-// The first answer decides, also when it needs more than one call. Later than the host begins its ticks it is as any fault that
-// begins later: the host goes on.
+// The first answer decides, also when it needs more than one call. Later than the host begins its
+// ticks it is as any fault that begins later: the host goes on.
 //
 // Fails when greet looks at the first call only, or waits for ever.
 func TestI11FirstAnswerDecides(t *testing.T) {
@@ -146,8 +148,9 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 	}
 }
 
-// A right is revoked while timers run, and granted again: ticks are skipped meanwhile, under StoreDownRunLocal, too, runs that go on end when their
-// leases can no longer be trusted, everything that watches says so within a TTL, the log with one line, and nothing needs a restart.
+// A right is revoked while timers run, and granted again: ticks are skipped meanwhile, under
+// StoreDownRunLocal, too, runs that go on end when their leases can no longer be trusted,
+// everything that watches says so within a TTL, the log with one line, and nothing needs a restart.
 //
 // Fails when down or lost take it for silence, or when the breaker does not see it.
 func TestI11RightRevokedLater(t *testing.T) {
@@ -218,7 +221,8 @@ func TestI11RightRevokedLater(t *testing.T) {
 	})
 }
 
-// Who says that he was set up wrongly and then falls silent is not believed to be only silent: until it grants again, nothing runs without it.
+// Who says that he was set up wrongly and then falls silent is not believed to be only silent:
+// until it grants again, nothing runs without it.
 //
 // Fails when the breaker forgets what the store said at its next time-out.
 func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
@@ -255,7 +259,8 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 	})
 }
 
-// Something that makes no sense at the hosts' own list is said by the probes, and keeps no timer from running.
+// Something that makes no sense at the hosts' own list is said by the probes, and keeps no timer
+// from running.
 //
 // Fails when the probe's own fault counts for nothing, or opens the breaker.
 func TestFaultAtTheListOfHosts(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A store may be several servers, as a Redis Cluster is, of which each has some of the names (dlock.Sharder). What one of them does costs the timers
-// that live on it: each server has a breaker of its own, and the store as a whole is down when none of them answers.
+// A store may be several servers, as a Redis Cluster is, of which each has some of the names
+// (dlock.Sharder). What one of them does costs the timers that live on it: each server has a
+// breaker of its own, and the store as a whole is down when none of them answers.
 
 // shardOf tells on which server a name lives; "": the store is one.
 func (w *storeWatch) shardOf(name string) (shard string) {
@@ -47,7 +48,8 @@ func (s *Scheduler) before(e *entry) *breaker {
 	return s.breakerOf(e.lockName)
 }
 
-// sawServer takes in whether a server answered, and reports whether that tells of the whole store. Called with mu held.
+// sawServer takes in whether a server answered, and reports whether that tells of the whole store.
+// Called with mu held.
 func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
 	s := w.scheduler
 	b := s.breakerAt(shard)
@@ -122,8 +124,8 @@ func (s *Scheduler) serversDown() []string {
 	return down
 }
 
-// troubled lists the servers that failed when they were last asked, and those that have not answered
-// often enough since. Called with mu held.
+// troubled lists the servers that failed when they were last asked, and those that have not
+// answered often enough since. Called with mu held.
 func (s *Scheduler) troubled() []string {
 	var list []string
 	for shard, b := range s.servers {
@@ -142,8 +144,8 @@ func (p *prober) slot() int {
 	return p.host.Slot()
 }
 
-// askTroubled asks the servers that failed, side by side: no tick asks a server whose breaker is open, and
-// perhaps no timer that is ever due lives there.
+// askTroubled asks the servers that failed, side by side: no tick asks a server whose breaker is
+// open, and perhaps no timer that is ever due lives there.
 func (p *prober) askTroubled(until <-chan struct{}) {
 	s := p.s
 	s.lock()
@@ -176,7 +178,8 @@ func (p *prober) askTroubled(until <-chan struct{}) {
 	asking.Wait()
 }
 
-// askFor takes and releases a lock, and notes how the store was. It returns an error if it did not grant.
+// askFor takes and releases a lock, and notes how the store was. It returns an error if it did not
+// grant.
 func (p *prober) askFor(name string) error {
 	lease, err := p.s.session.Mutex(name).TryAcquire(p.s.base)
 	p.s.lock()
@@ -188,8 +191,8 @@ func (p *prober) askFor(name string) error {
 	return err
 }
 
-// askElsewhere asks another server than the one that has failed for a name: the store is down only if none answers, and nothing
-// else may be due.
+// askElsewhere asks another server than the one that has failed for a name: the store is down only
+// if none answers, and nothing else may be due.
 func (p *prober) askElsewhere(until <-chan struct{}, name string) {
 	select {
 	case <-until:

@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// several is a store of three servers, a, b and c: a timer lives where its first letter says, what hosts keep for themselves on b, and their other locks where
-// the last digit says.
+// several is a store of three servers, a, b and c: a timer lives where its first letter says, what
+// hosts keep for themselves on b, and their other locks where the last digit says.
 type several struct {
 	*memlock.Store
 	server map[string]*dlocktest.Faulty
@@ -68,11 +68,12 @@ func (s several) Inspect(ctx context.Context, names ...string) ([]dlock.ControlS
 	return list, nil
 }
 
-// A server of several hangs, also the one where the hosts keep their own slots: timers on the others keep to their limits and the store is up; those on
-// it do what their OnStoreDown says, ask it one at a time, and are back soon after it is.
+// A server of several hangs, also the one where the hosts keep their own slots: timers on the
+// others keep to their limits and the store is up; those on it do what their OnStoreDown says, ask
+// it one at a time, and are back soon after it is.
 //
-// Fails when all servers have one breaker (it opens for every timer), when it counts for the store that one fails, and when nothing asks a server whose
-// breaker is open.
+// Fails when all servers have one breaker (it opens for every timer), when it counts for the store
+// that one fails, and when nothing asks a server whose breaker is open.
 func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 	for _, hung := range []string{"a", "b"} {
 		t.Run(hung, func(t *testing.T) {
@@ -116,7 +117,8 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 						t.Errorf("%s, server %s hangs: %d runs in a minute", tm.Name, hung, ran)
 					}
 				}
-				// Of each host a try every 3 3/4 to 5 s, of two requests, and its heartbeat's and its prober's.
+				// Of each host a try every 3 3/4 to 5 s, of two requests, and its heartbeat's and
+				// its prober's.
 				if n := store.server[hung].Calls(dlocktest.OpAcquire) - calls; n < 3*2*10 || n > 3*2*30 {
 					t.Errorf("%d acquires of a server that hangs in a minute, by 3 hosts", n)
 				}
@@ -142,7 +144,8 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 
 // The store is down when none of its servers answers, and not before.
 //
-// Fails when the failure of one counts for all, and when the prober asks one alone: nothing else is due here.
+// Fails when the failure of one counts for all, and when the prober asks one alone: nothing else is
+// due here.
 func TestStoreOfSeveralServersIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -168,7 +171,8 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 	})
 }
 
-// A run that went on without its server gets a slot again when that is back, though its timer is not due.
+// A run that went on without its server gets a slot again when that is back, though its timer is
+// not due.
 //
 // Fails when rejoin asks only servers whose breakers are closed.
 func TestRunRejoinsAServerThatIsBack(t *testing.T) {
@@ -223,9 +227,11 @@ func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...dloc
 	return r.several.Extend(ctx, ttl, grants...)
 }
 
-// Several servers that are all set up wrongly are asked as seldom as one that is down, however long it lasts.
+// Several servers that are all set up wrongly are asked as seldom as one that is down, however long
+// it lasts.
 //
-// Fails when the prober asks only the server of the hosts' own locks, and again at once because nothing is known of the others.
+// Fails when the prober asks only the server of the hosts' own locks, and again at once because
+// nothing is known of the others.
 func TestServersSetUpWronglyAreAskedSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

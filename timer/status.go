@@ -12,7 +12,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Status is what a Scheduler knows of itself at one moment. It comes from memory and costs the store nothing.
+// A Status is what a Scheduler knows of itself at one moment. It comes from memory and costs the
+// store nothing.
 type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
@@ -42,7 +43,8 @@ type StoreStatus struct {
 	Down        []string  // of a store of several servers, as a Redis Cluster is, those that failed several times in a row: OnStoreDown decides for the timers that live there
 }
 
-// TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried at this moment.
+// TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried
+// at this moment.
 type TimerStatus struct {
 	Name              string
 	Next              time.Time         // the next tick; zero: none
@@ -156,8 +158,8 @@ func (e *entry) fallback() bool {
 	return e.timer.OnStoreDown == StoreDownRunLocal && (d.storeDown || d.degraded > 0)
 }
 
-// bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the store every host keeps to MaxPerHost, and
-// nobody to more. Called with mu held.
+// bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the
+// store every host keeps to MaxPerHost, and nobody to more. Called with mu held.
 func (s *Scheduler) bound(e *entry) int {
 	limit := e.hostLimit()
 	switch {
@@ -170,8 +172,8 @@ func (s *Scheduler) bound(e *entry) int {
 	}
 }
 
-// Live returns an error if the scheduling goroutine has stalled: a restart of the process is the only help. It has
-// nothing to do with the store.
+// Live returns an error if the scheduling goroutine has stalled: a restart of the process is the
+// only help. It has nothing to do with the store.
 func (s *Scheduler) Live() error {
 	planned := s.wakeBy.Load()
 	if planned == 0 {
@@ -183,8 +185,8 @@ func (s *Scheduler) Live() error {
 	return nil
 }
 
-// Ready returns an error unless Run goes on and its context has not ended. A store that is down does not make
-// a host unready: all hosts would be so at once.
+// Ready returns an error unless Run goes on and its context has not ended. A store that is down
+// does not make a host unready: all hosts would be so at once.
 func (s *Scheduler) Ready() error {
 	s.lock()
 	defer s.unlock()
@@ -198,8 +200,8 @@ func (s *Scheduler) Ready() error {
 	}
 }
 
-// Started returns an error until Run has begun and the store has been asked once, whatever it answered. A store that is down
-// keeps no host from starting.
+// Started returns an error until Run has begun and the store has been asked once, whatever it
+// answered. A store that is down keeps no host from starting.
 func (s *Scheduler) Started() error {
 	s.lock()
 	defer s.unlock()
@@ -213,9 +215,11 @@ func (s *Scheduler) Started() error {
 	}
 }
 
-// StoreReachable returns an error while the store does not answer, or answers that it is not set up right: from the third failure in a row to the third
-// answer in a row, so that it does not flap. In the background every host takes and releases a lock of its own, about once per TTL, so it knows of a store
-// that fails also when nothing is due. What the store finds wrong at these locks themselves (dlock.ErrFault) is an error, too, though timers go on.
+// StoreReachable returns an error while the store does not answer, or answers that it is not set up
+// right: from the third failure in a row to the third answer in a row, so that it does not flap. In
+// the background every host takes and releases a lock of its own, about once per TTL, so it knows
+// of a store that fails also when nothing is due. What the store finds wrong at these locks
+// themselves (dlock.ErrFault) is an error, too, though timers go on.
 func (s *Scheduler) StoreReachable() error {
 	s.lock()
 	defer s.unlock()
@@ -240,7 +244,8 @@ func (s *Scheduler) storeReachable() error {
 
 var errOnlyJust = errors.New("it has only just answered again")
 
-// LeasesRenewed returns an error if the renewal of a slot is late: its run will lose it if that goes on.
+// LeasesRenewed returns an error if the renewal of a slot is late: its run will lose it if that
+// goes on.
 func (s *Scheduler) LeasesRenewed() error {
 	if s.session == nil {
 		return nil
@@ -251,7 +256,8 @@ func (s *Scheduler) LeasesRenewed() error {
 	return nil
 }
 
-// LimitsAgree returns an error if other hosts declare another MaxConcurrency for a timer than this one.
+// LimitsAgree returns an error if other hosts declare another MaxConcurrency for a timer than this
+// one.
 func (s *Scheduler) LimitsAgree() error {
 	s.lock()
 	defer s.unlock()
@@ -268,8 +274,8 @@ func (s *Scheduler) limitsAgree() error {
 	return sorted(errs)
 }
 
-// Degraded returns what is not as it should be though the host can serve: StoreReachable, LeasesRenewed, LimitsAgree and TimersSucceed
-// in one, and which timers go on without the store.
+// Degraded returns what is not as it should be though the host can serve: StoreReachable,
+// LeasesRenewed, LimitsAgree and TimersSucceed in one, and which timers go on without the store.
 func (s *Scheduler) Degraded() error {
 	s.lock()
 	var errs []error

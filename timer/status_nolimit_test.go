@@ -11,7 +11,8 @@ import (
 
 // NoLimit is what people see where there is no limit: no number that looks like one.
 //
-// Fails when Status, or the line that tells of a new timer, shows the number that stands for NoLimit inside.
+// Fails when Status, or the line that tells of a new timer, shows the number that stands for
+// NoLimit inside.
 func TestNoLimitIsShownAsSuch(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

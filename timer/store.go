@@ -66,7 +66,8 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	w.saw(c.Name, failure, true)
 }
 
-// heartbeats counts the leases that were renewed, or not, and hears of overrides. Called with mu held.
+// heartbeats counts the leases that were renewed, or not, and hears of overrides. Called with mu
+// held.
 func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 	s := w.scheduler
 	for i, g := range c.Grants {
@@ -121,8 +122,9 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	}
 }
 
-// heard takes in what an acquire of a name told of the store itself. It returns the error, or, of a store that was not set up right when it last said anything,
-// one that says so, too. Called with mu held.
+// heard takes in what an acquire of a name told of the store itself. It returns the error, or, of a
+// store that was not set up right when it last said anything, one that says so, too. Called with mu
+// held.
 func (w *storeWatch) heard(name string, err error) error {
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
@@ -145,7 +147,8 @@ func (w *storeWatch) heard(name string, err error) error {
 	return err
 }
 
-// policies counts the timers that share the store by what they do while it is down. Called with mu held.
+// policies counts the timers that share the store by what they do while it is down. Called with mu
+// held.
 func (s *Scheduler) policies() (local, skip int) {
 	for _, e := range s.entries {
 		switch {
@@ -159,8 +162,8 @@ func (s *Scheduler) policies() (local, skip int) {
 	return local, skip
 }
 
-// audit has the store look at its server, when it first answers and when it answers again: that may be another server.
-// Called with mu held.
+// audit has the store look at its server, when it first answers and when it answers again: that may
+// be another server. Called with mu held.
 func (s *Scheduler) audit() {
 	auditor, ok := s.config.Lock.(dlock.Auditor)
 	if !ok {
@@ -191,13 +194,15 @@ func (s *Scheduler) audit() {
 	}()
 }
 
-// warnEvery is how often a warning of an audit is logged: a store of which a server comes and goes is audited each time.
+// warnEvery is how often a warning of an audit is logged: a store of which a server comes and goes
+// is audited each time.
 const warnEvery = time.Hour
 
 // measured are the amounts in a warning, which are different each time.
 var measured = regexp.MustCompile(`\b([0-9.]+(ns|µs|ms|s|m|h))+\b|\b[0-9]+ (bytes|old versions|rows)`)
 
-// newWarning reports whether a warning was not logged for a while, and notes that it is now. Called with mu held.
+// newWarning reports whether a warning was not logged for a while, and notes that it is now. Called
+// with mu held.
 func (s *Scheduler) newWarning(text string) bool {
 	text = measured.ReplaceAllString(text, "")
 	now := time.Now()
@@ -222,7 +227,8 @@ func guard(call func() error) (err error) {
 	return call()
 }
 
-// storeIsBack ends the fallback of timers that have not asked the store, or that server of it, since. Called with mu held.
+// storeIsBack ends the fallback of timers that have not asked the store, or that server of it,
+// since. Called with mu held.
 func (s *Scheduler) storeIsBack(shard string) {
 	for e := range s.all() {
 		if shard == "" || s.store.shardOf(e.lockName) == shard {

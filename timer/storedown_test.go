@@ -36,10 +36,12 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 	}
 }
 
-// Timers keep ticking while the store is down from the start, whatever it does, and need no restart when it comes back.
-// Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip they do not.
+// Timers keep ticking while the store is down from the start, whatever it does, and need no restart
+// when it comes back. Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip
+// they do not.
 //
-// Fails when heard ignores the policy, when watch does not see a panic, or when the session gives up after an error.
+// Fails when heard ignores the policy, when watch does not see a panic, or when the session gives
+// up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
 	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
 		f := newFleet(t)
@@ -113,8 +115,9 @@ func TestI7StoreDownAtStart(t *testing.T) {
 	})
 }
 
-// The store dies during a run and comes back. Under StoreDownRunLocal the run goes on, degraded; under StoreDownSkip it ends when its
-// trust window closes. Either way it is not valid any more when the slot can be granted to another host.
+// The store dies during a run and comes back. Under StoreDownRunLocal the run goes on, degraded;
+// under StoreDownSkip it ends when its trust window closes. Either way it is not valid any more
+// when the slot can be granted to another host.
 //
 // Fails when lost takes no silence for an outage, or does not look at the policy.
 func TestI7StoreDiesDuringARun(t *testing.T) {
@@ -158,8 +161,8 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 	}
 }
 
-// A loss that is no outage (this host stood still, and its slot went to another) ends the run under StoreDownRunLocal, too,
-// because the store was not silent: it said so.
+// A loss that is no outage (this host stood still, and its slot went to another) ends the run under
+// StoreDownRunLocal, too, because the store was not silent: it said so.
 //
 // Fails when lost does not look at Silent.
 func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
@@ -263,8 +266,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// A store that restarted refuses for a while. A tick that meets this is tried again afterwards, if no later one comes
-// due before: a daily timer must not lose its day.
+// A store that restarted refuses for a while. A tick that meets this is tried again afterwards, if
+// no later one comes due before: a daily timer must not lose its day.
 //
 // Fails when postpone returns false.
 func TestQuarantinedTickIsTriedAgain(t *testing.T) {
@@ -372,10 +375,11 @@ func (l *logText) Reset() {
 	l.text.Reset()
 }
 
-// A store that can look at its server does so when it first answers, and when it answers again, and its warnings are logged: each once an hour, though
-// what is measured in it is another each time.
+// A store that can look at its server does so when it first answers, and when it answers again, and
+// its warnings are logged: each once an hour, though what is measured in it is another each time.
 //
-// Fails when watch does not call audit, or does without a change; when warnings are told apart by their numbers, and when one is logged once for ever.
+// Fails when watch does not call audit, or does without a change; when warnings are told apart by
+// their numbers, and when one is logged once for ever.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A tick is its scheduled instant, the same on every host. When a host comes to it is another matter: Delay moves
-// it, a host may have been asleep, or stand back for others.
+// A tick is its scheduled instant, the same on every host. When a host comes to it is another
+// matter: Delay moves it, a host may have been asleep, or stand back for others.
 
 // A dueTick is a tick on its way through the doors.
 type dueTick struct {
@@ -52,7 +52,8 @@ type coming struct {
 	err         error // of the schedule
 }
 
-// comeDue asks the schedule and the blackouts about a tick that was to be tried at due. Called without mu.
+// comeDue asks the schedule and the blackouts about a tick that was to be tried at due. Called
+// without mu.
 func (s *Scheduler) comeDue(e *entry, tick, due, now time.Time) (c coming) {
 	var next time.Time
 	c.first = tick
@@ -73,7 +74,8 @@ func (s *Scheduler) comeDue(e *entry, tick, due, now time.Time) (c coming) {
 	return c
 }
 
-// first asks the schedule for the first tick, of those after a given one, to which this host has yet to come. Called without mu.
+// first asks the schedule for the first tick, of those after a given one, to which this host has
+// yet to come. Called without mu.
 func (s *Scheduler) first(e *entry, now, after time.Time) (plan, error) {
 	if e.timer.Schedule == nil {
 		return plan{}, nil
@@ -116,7 +118,8 @@ func (s *Scheduler) comes(e *entry, tick time.Time) time.Time {
 }
 
 const (
-	// firstAskAgain and lastAskAgain are the pauses after which a schedule that failed is asked again: each is twice as long as the one before.
+	// firstAskAgain and lastAskAgain are the pauses after which a schedule that failed is asked
+	// again: each is twice as long as the one before.
 	firstAskAgain = time.Minute
 	lastAskAgain  = time.Hour
 )
@@ -132,8 +135,9 @@ func (s *Scheduler) scheduleFailed(e *entry, err error) {
 	s.heap.push(item{when: s.now().Add(d.askPause).UnixMicro(), e: e})
 }
 
-// askAgain asks a schedule that failed for the tick after the latest that came due, so that those are counted which came due meanwhile. If it
-// fails there, too, what matters is whether it works now. Called without mu.
+// askAgain asks a schedule that failed for the tick after the latest that came due, so that those
+// are counted which came due meanwhile. If it fails there, too, what matters is whether it works
+// now. Called without mu.
 func (s *Scheduler) askAgain(e *entry, due, now time.Time) (plan, error) {
 	if !due.IsZero() {
 		if next, err := schedule.Next(e.timer.Schedule, due); err == nil {

@@ -44,8 +44,8 @@ func (z *zonesSeen) only(t *testing.T, what string) {
 	}
 }
 
-// Schedules and blackouts of the user's own are asked in UTC by everybody who asks, so that hosts with other zones of their own agree with each other, and
-// Explain with the scheduler.
+// Schedules and blackouts of the user's own are asked in UTC by everybody who asks, so that hosts
+// with other zones of their own agree with each other, and Explain with the scheduler.
 //
 // Fails when schedule.Next or schedule.BlackedOut hands on an instant as it is.
 func TestOthersAreAskedInUTC(t *testing.T) {
@@ -77,8 +77,8 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 	})
 }
 
-// A schedule whose zone is that of the instants it is asked with, as those of robfig/cron and its successors have it, has ticks at which it is explained
-// as having them.
+// A schedule whose zone is that of the instants it is asked with, as those of robfig/cron and its
+// successors have it, has ticks at which it is explained as having them.
 func TestExplainAgreesWithTheSchedulerAboutForeignCron(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		nightly, err := cron.ParseStandard("0 2 * * *")

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Every Reason that a tick can be skipped for, and every Outcome, has a verdict, so that Explain tells it; a reason of somebody else's store is
-// told from its error.
+// Every Reason that a tick can be skipped for, and every Outcome, has a verdict, so that Explain
+// tells it; a reason of somebody else's store is told from its error.
 //
 // Fails when one of either is left out of verdicts.
 func TestEveryReasonIsAVerdict(t *testing.T) {

@@ -14,7 +14,8 @@ var batches = []promise{
 	{name: "batch/none at all", show: emptyBatch},
 }
 
-// thousand catches answers in another order than the grants, a batch that is cut, and one bad grant that spoils the rest.
+// thousand catches answers in another order than the grants, a batch that is cut, and one bad grant
+// that spoils the rest.
 func thousand(c *check) {
 	h := c.host()
 	type member struct {

@@ -1000,7 +1000,8 @@ func (m *mutant) held(ctx context.Context, name string, slot int, fence dlock.Fe
 	return dlock.LeaseInfo{}, dlock.ErrNotHeld
 }
 
-// revocations keeps them in place of the store, which extends what is revoked with each heartbeat if it is to.
+// revocations keeps them in place of the store, which extends what is revoked with each heartbeat
+// if it is to.
 func (m *mutant) revocations(last, extends bool) {
 	revoked := make(map[dlock.Fence]dlock.Origin)
 	m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
@@ -1204,7 +1205,8 @@ func oneKind(m *mutant) {
 	}
 }
 
-// lookThenWrite is a store with a gap between finding a free slot and taking it. It knows nothing of TTLs and ticks.
+// lookThenWrite is a store with a gap between finding a free slot and taking it. It knows nothing
+// of TTLs and ticks.
 type lookThenWrite struct {
 	mu    sync.Mutex
 	held  map[string]string
@@ -1288,7 +1290,8 @@ func brokenHarness(name string, mutate func(*mutant)) Harness {
 	}.withDefaults()
 }
 
-// A suite that passes everything proves nothing: each mistake must be caught by the promises it breaks.
+// A suite that passes everything proves nothing: each mistake must be caught by the promises it
+// breaks.
 func TestMutantsAreCaught(t *testing.T) {
 	for _, broken := range mutants {
 		t.Run(broken.name, func(t *testing.T) {

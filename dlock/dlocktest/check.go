@@ -17,8 +17,8 @@ import (
 // callTimeout bounds every call to the store; only a store that hangs needs so long.
 const callTimeout = 10 * time.Second
 
-// A check is one run of one promise on one namespace. It collects what it finds instead of failing a test, so that
-// the suite can be shown to catch broken stores.
+// A check is one run of one promise on one namespace. It collects what it finds instead of failing
+// a test, so that the suite can be shown to catch broken stores.
 type check struct {
 	t  testing.TB
 	h  Harness
@@ -60,7 +60,8 @@ func (c *check) skip(why string) {
 	panic(giveUp{})
 }
 
-// fresh begins a new namespace. A store that has just been started may refuse for a while; that is waited out here.
+// fresh begins a new namespace. A store that has just been started may refuse for a while; that is
+// waited out here.
 func (c *check) fresh() {
 	c.ns = c.h.New(c.t)
 	if c.ns.Open == nil {
@@ -105,7 +106,8 @@ func (c *check) brief(name string, slots int) dlock.Request {
 	return req
 }
 
-// poll asks until ok or until the time is up, and once more then: an answer that was long under way may be of the time before.
+// poll asks until ok or until the time is up, and once more then: an answer that was long under way
+// may be of the time before.
 func (c *check) poll(within, every time.Duration, ok func() bool) bool {
 	for deadline := time.Now().Add(within); ; time.Sleep(every) {
 		up := time.Now().After(deadline)
@@ -130,7 +132,8 @@ type host struct {
 	store dlock.DistributedLock
 }
 
-// An attempt is an answer to a request, with what is known about when the store acted: after sent, before got.
+// An attempt is an answer to a request, with what is known about when the store acted: after sent,
+// before got.
 type attempt struct {
 	req       dlock.Request
 	grant     dlock.Grant
@@ -138,7 +141,8 @@ type attempt struct {
 	sent, got time.Time
 }
 
-// heldUntil is when the lease may end at the earliest. Only what was asked before sent+TTL can tell it short.
+// heldUntil is when the lease may end at the earliest. Only what was asked before sent+TTL can tell
+// it short.
 func (a attempt) heldUntil() time.Time { return a.sent.Add(a.req.TTL) }
 
 // endedBy is when the lease must have ended, unless it was extended.

@@ -191,7 +191,8 @@ func limitRaised(c *check) {
 	}
 }
 
-// limitLowered catches a store that grants a low slot while more than the limit are held: that would be one more, not one less.
+// limitLowered catches a store that grants a low slot while more than the limit are held: that
+// would be one more, not one less.
 func limitLowered(c *check) {
 	a, b := c.host(), c.host()
 	for _, free := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {

@@ -22,6 +22,6 @@
 // [Faulty] wraps a store and makes its calls go wrong: replies that are lost, requests that arrive
 // late, a store that hangs. Both work inside a testing/synctest bubble.
 //
-// What it does not promise: that a store survives the loss of its server or of its network. Only a test
-// with a real server that is really killed shows that.
+// What it does not promise: that a store survives the loss of its server or of its network. Only a
+// test with a real server that is really killed shows that.
 package dlocktest

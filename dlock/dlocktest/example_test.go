@@ -11,7 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A store's own test file has one test like this. It states what the store can do, and hands out fresh, empty corners of it.
+// A store's own test file has one test like this. It states what the store can do, and hands out
+// fresh, empty corners of it.
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T) {
 		dlocktest.Run(t, dlocktest.Harness{
@@ -24,7 +25,8 @@ func ExampleRun() {
 	}
 }
 
-// First a reply is lost on its way: the same request is asked again, and finds its grant. Then the store is down until Heal.
+// First a reply is lost on its way: the same request is asked again, and finds its grant. Then the
+// store is down until Heal.
 func ExampleNewFaulty() {
 	ctx := context.Background()
 	store := dlocktest.NewFaulty(memlock.New())

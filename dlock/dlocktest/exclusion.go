@@ -40,7 +40,8 @@ func oneHolder(c *check) {
 	a.mustRefuse(twin, dlock.ReasonFull)
 }
 
-// distinctSlots catches a store that grants a slot twice, one too many, one too few, or one that is out of range.
+// distinctSlots catches a store that grants a slot twice, one too many, one too few, or one that is
+// out of range.
 func distinctSlots(c *check) {
 	for _, n := range []int{1, 2, 7, 40} {
 		hosts := []*host{c.host(), c.host(), c.host()}
@@ -70,8 +71,8 @@ func oneSlot(c *check) {
 	h.mustAcquire(c.request("s", 1))
 }
 
-// twoKinds catches a store that keeps a mutex in the place of a semaphore of the same name, or that looks for
-// a grant among the wrong kind when it extends or releases.
+// twoKinds catches a store that keeps a mutex in the place of a semaphore of the same name, or that
+// looks for a grant among the wrong kind when it extends or releases.
 func twoKinds(c *check) {
 	h := c.host()
 	mutex := h.mustAcquire(c.request("x", 0))
@@ -92,7 +93,8 @@ func twoKinds(c *check) {
 	h.mustAcquire(c.request("x", 2))
 }
 
-// namesHolder catches a refusal that leaves an operator without the name of who is at it, or tells him the wrong age.
+// namesHolder catches a refusal that leaves an operator without the name of who is at it, or tells
+// him the wrong age.
 func namesHolder(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -127,7 +129,8 @@ func (c *check) age(what string, got, least, most time.Duration) {
 	}
 }
 
-// namesFirstToEnd catches a refusal that names any holder: the one whose lease ends first is the one worth waiting for.
+// namesFirstToEnd catches a refusal that names any holder: the one whose lease ends first is the
+// one worth waiting for.
 func namesFirstToEnd(c *check) {
 	h := c.host()
 	var first dlock.Request
@@ -145,7 +148,8 @@ func namesFirstToEnd(c *check) {
 	}
 }
 
-// oddHolders catches a store that puts a holder together with separators, or that fails on one that it did not expect.
+// oddHolders catches a store that puts a holder together with separators, or that fails on one that
+// it did not expect.
 func oddHolders(c *check) {
 	a, b := c.host(), c.host()
 	for i, holder := range []dlock.Holder{

@@ -21,7 +21,8 @@ var expiring = []promise{
 	{name: "expiry/each lease has its own TTL", show: ownTTL},
 }
 
-// extendKeeps catches an extension that does nothing, or that counts from the old end or from the grant.
+// extendKeeps catches an extension that does nothing, or that counts from the old end or from the
+// grant.
 func extendKeeps(c *check) {
 	for _, slots := range []int{0, 1} {
 		c.keeps(c.brief("x", slots), func(h *host, a attempt) bool {
@@ -30,8 +31,9 @@ func extendKeeps(c *check) {
 	}
 }
 
-// keeps checks that renew keeps a lease, of which there is one only, well beyond its TTL, and that it ends one TTL after the
-// last renewal. A machine that stood still for too long to tell gets further tries.
+// keeps checks that renew keeps a lease, of which there is one only, well beyond its TTL, and that
+// it ends one TTL after the last renewal. A machine that stood still for too long to tell gets
+// further tries.
 func (c *check) keeps(req dlock.Request, renew func(*host, attempt) bool) {
 	a, b := c.host(), c.host()
 	const tries = 5
@@ -40,7 +42,8 @@ func (c *check) keeps(req dlock.Request, renew func(*host, attempt) bool) {
 			return
 		}
 		req.Token = rand.Text()
-		// The slot is free again after a TTL; what was left of the failed try must not disturb the next.
+		// The slot is free again after a TTL; what was left of the failed try must not disturb the
+		// next.
 		time.Sleep(req.TTL + c.h.Slack)
 	}
 	c.t.Logf("%s: this machine stood still too often to tell", req.Name)
@@ -81,7 +84,8 @@ func (c *check) keepsOnce(a, b *host, req dlock.Request, renew func(*host, attem
 	}
 }
 
-// extendForeign catches an extension that anybody can do: a host that lost its slot would keep the next holder's alive.
+// extendForeign catches an extension that anybody can do: a host that lost its slot would keep the
+// next holder's alive.
 func extendForeign(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -96,7 +100,8 @@ func extendForeign(c *check) {
 	}
 }
 
-// extendAfterEnd catches a store that brings a lease back from the dead: Lost is final, another may have been at work.
+// extendAfterEnd catches a store that brings a lease back from the dead: Lost is final, another may
+// have been at work.
 func extendAfterEnd(c *check) {
 	a, b := c.host(), c.host()
 	var held []attempt
@@ -112,7 +117,8 @@ func extendAfterEnd(c *check) {
 	}
 }
 
-// extendElsewhere catches a store that remembers its grants in the client: a grant belongs to its token.
+// extendElsewhere catches a store that remembers its grants in the client: a grant belongs to its
+// token.
 func extendElsewhere(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 3} {
@@ -123,7 +129,8 @@ func extendElsewhere(c *check) {
 	}
 }
 
-// endsOnTime catches a clock read wrong: seconds for milliseconds, half the TTL, a TTL that counts from the wrong moment.
+// endsOnTime catches a clock read wrong: seconds for milliseconds, half the TTL, a TTL that counts
+// from the wrong moment.
 func endsOnTime(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -133,7 +140,8 @@ func endsOnTime(c *check) {
 	}
 }
 
-// waitForEnd asks until the only slot of a lease is granted to another, and checks that this is neither too early nor too late.
+// waitForEnd asks until the only slot of a lease is granted to another, and checks that this is
+// neither too early nor too late.
 func (h *host) waitForEnd(held attempt) attempt {
 	c := h.c
 	for {
@@ -181,7 +189,8 @@ func crashedFleet(c *check) {
 	next.mustRefuse(c.request("s", slots), dlock.ReasonFull)
 }
 
-// expiredTouchesNothing catches the classic: the slow host that wakes up and releases the lock of its successor.
+// expiredTouchesNothing catches the classic: the slow host that wakes up and releases the lock of
+// its successor.
 func expiredTouchesNothing(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -196,7 +205,8 @@ func expiredTouchesNothing(c *check) {
 	}
 }
 
-// ownTTL catches one clock for all slots of a name: a short lease that ends with its long neighbour, or the other way round.
+// ownTTL catches one clock for all slots of a name: a short lease that ends with its long
+// neighbour, or the other way round.
 func ownTTL(c *check) {
 	a, b := c.host(), c.host()
 	long := a.mustAcquire(c.request("s", 2))

@@ -72,26 +72,28 @@ var (
 	Hang = Fault{kind: hang}
 	// Panic does not apply the request and panics.
 	Panic = Fault{kind: panics}
-	// Short applies the request and returns one result too few. An acquire has no results and is left alone.
+	// Short applies the request and returns one result too few. An acquire has no results and is
+	// left alone.
 	Short = Fault{kind: short}
 )
 
 // Error does not apply the request and returns err.
 func Error(err error) Fault { return Fault{kind: failed, err: err} }
 
-// Late holds the request up on its way: it is applied after d, whether or not the caller is still there, and
-// never answered. The call returns an error when its context ends, as it does with a packet that got stuck.
+// Late holds the request up on its way: it is applied after d, whether or not the caller is still
+// there, and never answered. The call returns an error when its context ends, as it does with a
+// packet that got stuck.
 func Late(d time.Duration) Fault { return Fault{kind: late, d: d} }
 
-// Patchy applies the request for every other grant, beginning with the first, and answers Unknown with err for the
-// rest, as a cluster does when one of its nodes is gone. An acquire is left alone.
+// Patchy applies the request for every other grant, beginning with the first, and answers Unknown
+// with err for the rest, as a cluster does when one of its nodes is gone. An acquire is left alone.
 func Patchy(err error) Fault { return Fault{kind: patchy, err: err} }
 
 // Slow applies the request at once and delivers its answer after d, unless the context ends before.
 func Slow(d time.Duration) Fault { return Fault{kind: slow, d: d} }
 
-// Faulty wraps a store and makes its calls go wrong on demand. Use one Faulty per host to cut
-// one host off from a store that the others still reach. Its methods may be called from any goroutine.
+// Faulty wraps a store and makes its calls go wrong on demand. Use one Faulty per host to cut one
+// host off from a store that the others still reach. Its methods may be called from any goroutine.
 //
 // In a test with testing/synctest, make it inside the bubble.
 type Faulty struct {
@@ -105,8 +107,8 @@ type Faulty struct {
 	late     map[*lateRequest]struct{}
 }
 
-// lateRequest is a request on its way to the store. It is a timer and not a goroutine, so that one which is still
-// under way when a test ends is nobody's leak.
+// lateRequest is a request on its way to the store. It is a timer and not a goroutine, so that one
+// which is still under way when a test ends is nobody's leak.
 type lateRequest struct {
 	timer  *time.Timer
 	arrive func() // once; returns when the request is applied
@@ -139,8 +141,9 @@ func (f *Faulty) Inject(fault Fault, ops ...Op) {
 	}
 }
 
-// InjectN makes the next n calls of ops (none named: of all) go wrong, n among all of them. It comes before a
-// standing fault and after what an earlier InjectN has left to do. The zero Fault lets n calls through.
+// InjectN makes the next n calls of ops (none named: of all) go wrong, n among all of them. It
+// comes before a standing fault and after what an earlier InjectN has left to do. The zero Fault
+// lets n calls through.
 func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +152,8 @@ func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
 	}
 }
 
-// Heal ends all faults. Calls that wait return; requests held up by Late reach the store before Heal returns.
+// Heal ends all faults. Calls that wait return; requests held up by Late reach the store before
+// Heal returns.
 func (f *Faulty) Heal() {
 	f.mu.Lock()
 	clear(f.standing)
@@ -177,7 +181,8 @@ func (f *Faulty) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 		grant dlock.Grant
 		err   error
 	}
-	// The store's answer travels inside the value: a "no" is an answer too, and is delivered as late as a grant.
+	// The store's answer travels inside the value: a "no" is an answer too, and is delivered as
+	// late as a grant.
 	got, err := call(ctx, f, OpAcquire, func(ctx context.Context) (answer, error) {
 		grant, err := f.store.TryAcquire(ctx, req)
 		return answer{grant, err}, nil
@@ -228,7 +233,8 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant, send fun
 	return call(ctx, f, op, apply, cut, patch)
 }
 
-// List implements dlock.Lister; without one beneath it returns errors.ErrUnsupported. It never goes wrong.
+// List implements dlock.Lister; without one beneath it returns errors.ErrUnsupported. It never goes
+// wrong.
 func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if l, ok := f.store.(dlock.Lister); ok {
 		return l.List(ctx, name, slots)
@@ -292,8 +298,8 @@ func (f *Faulty) String() string {
 	return fmt.Sprintf("%T", f.store)
 }
 
-// call makes one call to the store, or the fault whose turn it is. cut shortens an answer and patch applies a part of the
-// request; both are nil for a call with one answer.
+// call makes one call to the store, or the fault whose turn it is. cut shortens an answer and patch
+// applies a part of the request; both are nil for a call with one answer.
 func call[A any](ctx context.Context, f *Faulty, op Op, apply func(context.Context) (A, error),
 	cut func(A) A, patch func(context.Context, error) (A, error),
 ) (A, error) {

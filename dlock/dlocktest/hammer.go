@@ -19,7 +19,8 @@ var hammering = []promise{
 	{name: "hammer/one token from two sides", show: hammerOneToken},
 }
 
-// hammer catches every gap between a look and a write: two holders of one slot, a fence that falls back, "full" when it is not.
+// hammer catches every gap between a look and a write: two holders of one slot, a fence that falls
+// back, "full" when it is not.
 func hammer(c *check, slots, workers int) {
 	hosts := []*host{c.host(), c.host(), c.host(), c.host()}
 	n := max(1, slots)

@@ -8,30 +8,31 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Features are what a store states about itself. What it states is tested; of what it does not state it
-// is tested, where that can be seen, that it does not pretend to have it.
+// Features are what a store states about itself. What it states is tested; of what it does not
+// state it is tested, where that can be seen, that it does not pretend to have it.
 type Features struct {
 	// Fence: every grant has a fence that grows per slot. Not stated: Grant.Fence is always 0.
 	Fence bool
-	// AtomicTick: a tick and a slot are taken in one step, neither without the other. Not stated: limits per
-	// tick are not tested at all.
+	// AtomicTick: a tick and a slot are taken in one step, neither without the other. Not stated:
+	// limits per tick are not tested at all.
 	AtomicTick bool
-	// Holders: a refusal names who holds the lease that ends first, since when, and when it ends. Not stated: it
-	// says nothing of them.
+	// Holders: a refusal names who holds the lease that ends first, since when, and when it ends.
+	// Not stated: it says nothing of them.
 	Holders bool
 	// Info: answers tell the number of slots that others declared.
 	Info bool
-	// LastSuccess: answers to TryAcquire, grants and refusals, tell how long ago a grant of the name was last released as Succeeded. Not
-	// stated: Info.SinceSuccess is always 0.
+	// LastSuccess: answers to TryAcquire, grants and refusals, tell how long ago a grant of the
+	// name was last released as Succeeded. Not stated: Info.SinceSuccess is always 0.
 	LastSuccess bool
-	// PreviousExpired: a grant tells that whoever had its slot before let the lease end unreleased. Not stated: it never says so.
+	// PreviousExpired: a grant tells that whoever had its slot before let the lease end unreleased.
+	// Not stated: it never says so.
 	PreviousExpired bool
 	// Control: the store is a dlock.Controller, needs Fence. Not stated: it is none.
 	Control bool
 	// Listing: the store is a dlock.Lister. Not stated: it is none.
 	Listing bool
-	// OneRoundTrip: each call costs one round trip whatever the number of slots or grants (up to 500). Needs
-	// Namespace.RoundTrips.
+	// OneRoundTrip: each call costs one round trip whatever the number of slots or grants (up to
+	// 500). Needs Namespace.RoundTrips.
 	OneRoundTrip bool
 }
 
@@ -39,19 +40,19 @@ type Features struct {
 type Harness struct {
 	Features Features
 
-	// New returns a fresh, empty namespace. It is called for every test, from several at once; what needs
-	// closing is closed in a t.Cleanup.
+	// New returns a fresh, empty namespace. It is called for every test, from several at once; what
+	// needs closing is closed in a t.Cleanup.
 	New func(t testing.TB) Namespace
 
-	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and that does no
-	// I/O. Without it the tests wait for real, and several run at once. Default false.
+	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
+	// that does no I/O. Without it the tests wait for real, and several run at once. Default false.
 	Virtual bool
 
 	// TTL is the length of the leases that tests wait for. Default 300 ms.
 	TTL time.Duration
 
-	// Slack is how much longer than its TTL a lease may last, because of how coarse the store's clock is. There is no
-	// slack for ending too early. Default 50 ms; 0 when Virtual.
+	// Slack is how much longer than its TTL a lease may last, because of how coarse the store's
+	// clock is. There is no slack for ending too early. Default 50 ms; 0 when Virtual.
 	Slack time.Duration
 
 	// Seed makes the random operations repeat a failure, which prints its seed. Default random.
@@ -63,11 +64,12 @@ type Namespace struct {
 	// Open returns one more client ("host") of this namespace. It may return the same one again.
 	Open func() dlock.DistributedLock
 
-	// LoseData makes the store forget all that it keeps for this namespace, as FLUSHALL or a dropped table
-	// would. Optional; without it the fences after a loss of data are not tested.
+	// LoseData makes the store forget all that it keeps for this namespace, as FLUSHALL or a
+	// dropped table would. Optional; without it the fences after a loss of data are not tested.
 	LoseData func()
 
-	// RoundTrips counts the round trips of this namespace's clients at the wire. Needed when Features.OneRoundTrip.
+	// RoundTrips counts the round trips of this namespace's clients at the wire. Needed when
+	// Features.OneRoundTrip.
 	RoundTrips func() int64
 }
 

@@ -37,7 +37,8 @@ func (c *check) later() time.Time {
 	return time.Now()
 }
 
-// missedTicks catches a store that has a tick run again which ran, or one that a new timer never had.
+// missedTicks catches a store that has a tick run again which ran, or one that a new timer never
+// had.
 func missedTicks(c *check) {
 	a, b := c.host(), c.host()
 	a.mustRefuse(c.missed("x", thisSecond()), dlock.ReasonTickFirst)
@@ -52,7 +53,8 @@ func missedTicks(c *check) {
 	a.mustRefuse(c.tick("x", 3, at, 3), dlock.ReasonTickLate)
 }
 
-// missedBySchedule catches a store that has the tick of a timer run which had another schedule when it came due.
+// missedBySchedule catches a store that has the tick of a timer run which had another schedule when
+// it came due.
 func missedBySchedule(c *check) {
 	a, b := c.host(), c.host()
 	known := []int64{1, 0, -1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, 1}
@@ -86,8 +88,8 @@ func missedBySchedule(c *check) {
 	}
 }
 
-// missedWhileHeld catches a store that has a tick run because a host starts, which the hosts that were there had skipped: the last run still
-// went on.
+// missedWhileHeld catches a store that has a tick run because a host starts, which the hosts that
+// were there had skipped: the last run still went on.
 func missedWhileHeld(c *check) {
 	a, b := c.host(), c.host()
 	for i, slots := range []int{1, 3} {
@@ -123,7 +125,8 @@ func missedWhileHeld(c *check) {
 	}
 }
 
-// missedWhileAbandoned catches a store that forgets of leases that nobody released: their holders were there until they died.
+// missedWhileAbandoned catches a store that forgets of leases that nobody released: their holders
+// were there until they died.
 func missedWhileAbandoned(c *check) {
 	a, b := c.host(), c.host()
 	a.ran("x")
@@ -161,7 +164,8 @@ func missedInPause(c *check) {
 	b.mustAcquire(delayed)
 }
 
-// missedUnderLimitZero catches a limit of 0 that is a pause as long as it stands, and forgotten when it is lifted.
+// missedUnderLimitZero catches a limit of 0 that is a pause as long as it stands, and forgotten
+// when it is lifted.
 func missedUnderLimitZero(c *check) {
 	a, b := c.host(), c.host()
 	if !c.h.Features.AtomicTick {

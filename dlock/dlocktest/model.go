@@ -9,10 +9,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A model says which answers a correct store may give. The store acted at an unknown moment between the request and its
-// answer, and after a fault it is not known whether it acted at all; so the model keeps for every attempt until when it
-// is surely held and until when it may be. An answer is wrong only if neither case allows for it. With a virtual
-// clock and without faults both are the same moment, and the model is exact.
+// A model says which answers a correct store may give. The store acted at an unknown moment between
+// the request and its answer, and after a fault it is not known whether it acted at all; so the
+// model keeps for every attempt until when it is surely held and until when it may be. An answer is
+// wrong only if neither case allows for it. With a virtual clock and without faults both are the
+// same moment, and the model is exact.
 type model struct {
 	slack    time.Duration
 	locks    map[lockKey]*modelLock
@@ -177,7 +178,8 @@ func (m *model) granted(lock *modelLock, a *modelAttempt, ans attempt) string {
 func (m *model) started(lock *modelLock, a *modelAttempt, ans attempt) string {
 	at := a.req.Tick.At.UnixMicro()
 	tick := lock.tick(at)
-	// A request whose answer was lost may have been the one that was granted; then its tick may be old by now.
+	// A request whose answer was lost may have been the one that was granted; then its tick may be
+	// old by now.
 	earlier := a.starts > 0
 	if !earlier && at < lock.sureTick {
 		return "the tick was started, though a later one has been claimed"
@@ -311,7 +313,8 @@ func (m *model) healed(now time.Time) {
 	}
 }
 
-// forget drops old attempts that hold nothing, and keeps some: a store should not know them any more either.
+// forget drops old attempts that hold nothing, and keeps some: a store should not know them any
+// more either.
 func (m *model) forget(now time.Time) {
 	const some = 30
 	excess := len(m.attempts) - some

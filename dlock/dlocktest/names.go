@@ -12,7 +12,8 @@ var names = []promise{
 	{name: "names/are bytes, each its own lock", show: namesApart},
 }
 
-// trickyNames are names that a key, a pattern, a script, a statement or a collation may confuse with one another.
+// trickyNames are names that a key, a pattern, a script, a statement or a collation may confuse
+// with one another.
 func trickyNames() []string {
 	list := []string{
 		// Look like other keys.

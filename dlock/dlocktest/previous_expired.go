@@ -23,7 +23,8 @@ func (c *check) abandoned(what string, a attempt, want bool) {
 	}
 }
 
-// abandonedTold catches a store that does not tell, one that believes a release which came too late, and one that tells it more than once.
+// abandonedTold catches a store that does not tell, one that believes a release which came too
+// late, and one that tells it more than once.
 func expiredTold(c *check) {
 	a, b := c.host(), c.host()
 	kinds := []int{0, 1}
@@ -55,7 +56,8 @@ func expiredTold(c *check) {
 	}
 }
 
-// abandonedNot catches a store that says it of everything: of slots nobody had, of those that were released, of those asked for again.
+// abandonedNot catches a store that says it of everything: of slots nobody had, of those that were
+// released, of those asked for again.
 func expiredNot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -82,7 +84,8 @@ func expiredNot(c *check) {
 	}
 }
 
-// abandonedEach catches one answer for all slots of a name, or for a mutex and a semaphore of one name.
+// abandonedEach catches one answer for all slots of a name, or for a mutex and a semaphore of one
+// name.
 func expiredEach(c *check) {
 	h := c.host()
 	ended, released := h.mustAcquire(c.brief("s", 2)), h.mustAcquire(c.request("s", 2))

@@ -16,7 +16,8 @@ var randomly = []promise{
 	{name: "random/operations with faults", show: func(c *check) { random(c, true) }},
 }
 
-// random catches what nobody thought of: it does what hosts do, in any order, and compares every answer with a model.
+// random catches what nobody thought of: it does what hosts do, in any order, and compares every
+// answer with a model.
 func random(c *check, faults bool) {
 	seeds, operations := 1, 250
 	if c.h.Virtual {
@@ -122,7 +123,8 @@ type way struct {
 	cancel  context.CancelFunc
 }
 
-// way picks a host, and maybe a fault for its next call. The context ends soon where the call would wait.
+// way picks a host, and maybe a fault for its next call. The context ends soon where the call would
+// wait.
 func (w *walk) way(op Op) way {
 	n := w.rand.IntN(len(w.hosts))
 	y := way{host: w.hosts[n], what: fmt.Sprintf("host %d", n)}
@@ -186,8 +188,9 @@ func (w *walk) acquire(a *modelAttempt) string {
 	return w.model.acquired(a, y.applied, ans)
 }
 
-// again asks once more with a token that may hold something, or whose answer was lost. What a token gets that is asked again
-// after its lease has ended or was released is not defined: one token, one attempt.
+// again asks once more with a token that may hold something, or whose answer was lost. What a token
+// gets that is asked again after its lease has ended or was released is not defined: one token, one
+// attempt.
 func (w *walk) again() string {
 	if alive := w.pick(1, func(a *modelAttempt) bool { return !a.givenUp && a.possible(time.Now()) }); len(alive) > 0 {
 		return w.acquire(alive[0])

@@ -14,7 +14,8 @@ var releasing = []promise{
 	{name: "release/by token with AnySlot", show: releaseAnySlot},
 }
 
-// freesAtOnce catches a release that only shortens the lease, or that one host does not see of another.
+// freesAtOnce catches a release that only shortens the lease, or that one host does not see of
+// another.
 func freesAtOnce(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 3} {
@@ -42,7 +43,8 @@ func (h *host) fillAny(name string, slots int) []dlock.Grant {
 	return grants
 }
 
-// releaseTwice catches a release that does not compare tokens: the second one would throw the next holder out.
+// releaseTwice catches a release that does not compare tokens: the second one would throw the next
+// holder out.
 func releaseTwice(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -102,7 +104,8 @@ func swapCase(s string) string {
 	return string(b)
 }
 
-// releaseAnySlot catches a store that finds a grant only by its slot: an acquire whose reply was lost has none to name.
+// releaseAnySlot catches a store that finds a grant only by its slot: an acquire whose reply was
+// lost has none to name.
 func releaseAnySlot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 5} {

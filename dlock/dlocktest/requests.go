@@ -17,7 +17,8 @@ var requests = []promise{
 	{name: "context/ends during the call", show: shortContext},
 }
 
-// invalidRequests catches a store that leaves out Request.Validate: what gets through reaches keys, scripts and statements.
+// invalidRequests catches a store that leaves out Request.Validate: what gets through reaches keys,
+// scripts and statements.
 func invalidRequests(c *check) {
 	h := c.host()
 	refuse := func(what string, req dlock.Request) {
@@ -60,7 +61,8 @@ func invalidRequests(c *check) {
 	h.mustAcquire(c.request("most slots", dlock.MaxSlots))
 }
 
-// boundedTTL catches a bound that is stated and not kept: a lease longer than QuarantineTTL would outlive the quarantine.
+// boundedTTL catches a bound that is stated and not kept: a lease longer than QuarantineTTL would
+// outlive the quarantine.
 func boundedTTL(c *check) {
 	h := c.host()
 	bounder, ok := h.store.(dlock.TTLBounder)
@@ -85,7 +87,8 @@ func boundedTTL(c *check) {
 	}
 }
 
-// endedContext catches a call that goes on although nobody waits for it, and the worst of errors: "not acquired" for "not asked".
+// endedContext catches a call that goes on although nobody waits for it, and the worst of errors:
+// "not acquired" for "not asked".
 func endedContext(c *check) {
 	h := c.host()
 	held := h.mustAcquire(c.request("held", 0))
@@ -115,7 +118,8 @@ func endedContext(c *check) {
 	h.mustAcquire(c.request("after", 0))
 }
 
-// shortContext catches a client that is broken by a call that was cut off, or that turns the cut into a refusal.
+// shortContext catches a client that is broken by a call that was cut off, or that turns the cut
+// into a refusal.
 func shortContext(c *check) {
 	h := c.host()
 	for i := range 40 {

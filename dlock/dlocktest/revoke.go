@@ -58,8 +58,9 @@ func revokeKeepsSlot(c *check) {
 	}
 }
 
-// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it, or shorter. Also if its holder asks for it again,
-// because the reply was lost: he trusts what he is granted from then on, so it has to last for that long.
+// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it, or
+// shorter. Also if its holder asks for it again, because the reply was lost: he trusts what he is
+// granted from then on, so it has to last for that long.
 func revokeEnds(c *check) {
 	for name, again := range map[string]bool{"x": false, "again": true} {
 		c.revokeEnds(name, again)

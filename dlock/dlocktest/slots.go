@@ -2,7 +2,8 @@ package dlocktest
 
 import "github.com/tickslot/tickslot/dlock"
 
-// slotNumbers are about hosts that disagree on the number of slots, as they do during every rolling deploy.
+// slotNumbers are about hosts that disagree on the number of slots, as they do during every rolling
+// deploy.
 var slotNumbers = []promise{
 	{name: "N/hosts that disagree share slots", show: disagree},
 	{name: "N/shrinking and growing hides no slot", show: shrinkAndGrow},
@@ -52,7 +53,8 @@ func disagree(c *check) {
 	}
 }
 
-// shrinkAndGrow catches a store that makes its slots when it first sees a name, or that loses count of them.
+// shrinkAndGrow catches a store that makes its slots when it first sees a name, or that loses count
+// of them.
 func shrinkAndGrow(c *check) {
 	h := c.host()
 	fill := func(slots, want int) []dlock.Grant {

@@ -70,7 +70,8 @@ func (c *check) never(what string, a attempt) {
 // pause lets enough time pass for two moments to be told apart.
 func (c *check) pause() { until(time.Now().Add(2*c.h.Slack + c.step())) }
 
-// successTold catches a store that does not remember, that counts from another moment, or that tells only whoever did it.
+// successTold catches a store that does not remember, that counts from another moment, or that
+// tells only whoever did it.
 func successTold(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -122,7 +123,8 @@ func successRefused(c *check) {
 	}
 }
 
-// successStays catches what forgets it: a release without success, an extension, a lease that ends, a tick, another number of slots.
+// successStays catches what forgets it: a release without success, an extension, a lease that ends,
+// a tick, another number of slots.
 func successStays(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -161,7 +163,8 @@ func successStays(c *check) {
 	}
 }
 
-// successNotLost catches a success that is counted though the grant was another's by then: who it was that did the work is not known.
+// successNotLost catches a success that is counted though the grant was another's by then: who it
+// was that did the work is not known.
 func successNotLost(c *check) {
 	a, b := c.host(), c.host()
 	lost := func(what string, g dlock.Grant) {

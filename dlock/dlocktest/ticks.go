@@ -40,7 +40,8 @@ func (c *check) tick(name string, slots int, at time.Time, most int) dlock.Reque
 // thisSecond is an instant that hosts with a schedule would agree on.
 func thisSecond() time.Time { return time.Now().Truncate(time.Second) }
 
-// startsPerTick catches the trap that tickslot is made for: a slot that is free again must not start the same tick again.
+// startsPerTick catches the trap that tickslot is made for: a slot that is free again must not
+// start the same tick again.
 func startsPerTick(c *check) {
 	hosts := []*host{c.host(), c.host(), c.host()}
 	at := thisSecond().Add(-time.Minute)
@@ -68,8 +69,8 @@ func startsPerTick(c *check) {
 	}
 }
 
-// startsUnderLimits catches a store that takes a limit of slots for one of starts: who lets more runs overlap for a day would have each mail
-// sent twice.
+// startsUnderLimits catches a store that takes a limit of slots for one of starts: who lets more
+// runs overlap for a day would have each mail sent twice.
 func startsUnderLimits(c *check) {
 	if !c.h.Features.AtomicTick {
 		return
@@ -107,7 +108,8 @@ func lateTick(c *check) {
 	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickLate)
 }
 
-// tickAhead catches a host whose clock is wrong and that would block the timer for all others until then.
+// tickAhead catches a host whose clock is wrong and that would block the timer for all others until
+// then.
 func tickAhead(c *check) {
 	h := c.host()
 	at := thisSecond()
@@ -126,7 +128,8 @@ func tickAhead(c *check) {
 	}
 }
 
-// microseconds catches instants that are cut to milliseconds or seconds, or that pass through a float.
+// microseconds catches instants that are cut to milliseconds or seconds, or that pass through a
+// float.
 func microseconds(c *check) {
 	h := c.host()
 	at := thisSecond().Add(-time.Second + 999*time.Microsecond)
@@ -142,7 +145,8 @@ func microseconds(c *check) {
 	}
 }
 
-// tickOutlivesLease catches a claim that is kept with the lease and goes when that goes: a short job would run once per host.
+// tickOutlivesLease catches a claim that is kept with the lease and goes when that goes: a short
+// job would run once per host.
 func tickOutlivesLease(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -177,7 +181,8 @@ func refusedSlot(c *check) {
 	}
 }
 
-// refusedStart catches the slot taken first and the tick not got: a slot that nobody uses until it expires.
+// refusedStart catches the slot taken first and the tick not got: a slot that nobody uses until it
+// expires.
 func refusedStart(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -197,7 +202,8 @@ func refusedStart(c *check) {
 	}
 }
 
-// startsOnce catches a retry that counts as a second start, or that is refused because its own first try took the tick.
+// startsOnce catches a retry that counts as a second start, or that is refused because its own
+// first try took the tick.
 func startsOnce(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)
@@ -273,7 +279,8 @@ func tickRace(c *check) {
 			})
 		}
 		wg.Wait()
-		// Whoever found all slots held has tried in vain; what is left of the tick must still be there.
+		// Whoever found all slots held has tried in vain; what is left of the tick must still be
+		// there.
 		for starts < most {
 			a := hosts[0].try(c.tick("t", slots, due, most))
 			if a.err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// tokens are about the reply that never came: the caller asks again with the same token, or gives back by it.
+// tokens are about the reply that never came: the caller asks again with the same token, or gives
+// back by it.
 var tokens = []promise{
 	{name: "token/asked again is the same grant", show: askedAgain},
 	{name: "token/asked again when full", show: askedAgainWhenFull},
@@ -44,8 +45,8 @@ func askedAgain(c *check) {
 	}
 }
 
-// askedAgainWhenFull catches a store that looks for a free slot before it looks for the token: it would answer that the
-// asker's own lease is in the way.
+// askedAgainWhenFull catches a store that looks for a free slot before it looks for the token: it
+// would answer that the asker's own lease is in the way.
 func askedAgainWhenFull(c *check) {
 	h := c.host()
 	for _, slots := range []int{0, 1, 4} {
@@ -66,7 +67,8 @@ func askedAgainWhenFull(c *check) {
 	}
 }
 
-// askedAgainExtends catches a second answer that leaves the lease as old as the first: the caller counts from the second request.
+// askedAgainExtends catches a second answer that leaves the lease as old as the first: the caller
+// counts from the second request.
 func askedAgainExtends(c *check) {
 	for _, slots := range []int{0, 1} {
 		req := c.brief("x", slots)
@@ -108,7 +110,8 @@ func lostReplies(c *check) {
 	}
 }
 
-// lostRelease catches a release that, repeated because its reply was lost, frees the next holder's slot.
+// lostRelease catches a release that, repeated because its reply was lost, frees the next holder's
+// slot.
 func lostRelease(c *check) {
 	a, b := c.host(), c.host()
 	faulty := NewFaulty(a.store)
@@ -127,7 +130,8 @@ func lostRelease(c *check) {
 	}
 }
 
-// arrivesLate catches a store in which a request that arrives after it was given up takes more than one slot for one TTL, or takes it for ever.
+// arrivesLate catches a store in which a request that arrives after it was given up takes more than
+// one slot for one TTL, or takes it for ever.
 func arrivesLate(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)

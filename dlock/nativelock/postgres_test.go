@@ -344,7 +344,8 @@ func TestLockTableFullAdvisory(t *testing.T) {
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10", "max_connections=20"}}))
 	n := s.open(t, nativelock.Options{})
 	first := mustGet(t, n, request("x", 0, time.Minute))
-	// Somebody else fills the table, as far as it goes: a statement that fails keeps the locks that it has got.
+	// Somebody else fills the table, as far as it goes: a statement that fails keeps the locks that
+	// it has got.
 	other, err := s.pool(t).Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,8 @@ func audits(t *testing.T, what string, store *sqllock.Store, wants ...string) {
 	}
 }
 
-// role makes a role with the rights that the package comment lists, on a database with a table, and returns how to open a store with it.
+// role makes a role with the rights that the package comment lists, on a database with a table, and
+// returns how to open a store with it.
 func role(t *testing.T, server *sqltest.Server, database string) (name string, exec func(testing.TB, string) string, open func(testing.TB, sqllock.Options) *sqllock.Store) {
 	t.Helper()
 	exec = execOn(server, database)
@@ -45,8 +46,9 @@ func role(t *testing.T, server *sqltest.Server, database string) (name string, e
 	return name, exec, viaPgx(t, server.DSN(name, "", database))
 }
 
-// A server as it is after its installation, and a role with the documented rights, are fine. What the server would lose in a crash, cannot do, or does not
-// allow is told. Neither a PgBouncer in transaction mode nor synchronous_commit = off endangers a lease.
+// A server as it is after its installation, and a role with the documented rights, are fine. What
+// the server would lose in a crash, cannot do, or does not allow is told. Neither a PgBouncer in
+// transaction mode nor synchronous_commit = off endangers a lease.
 //
 // Fails when one of the settings or rights is not looked at, or the wrong way round.
 func TestAuditPostgres(t *testing.T) {
@@ -119,7 +121,8 @@ func TestAuditSQLiteFileSystem(t *testing.T) {
 	audits(t, "memory", memory)
 }
 
-// Fails when a shallower mount point wins, when /data is taken to be above /database, when escapes are not undone.
+// Fails when a shallower mount point wins, when /data is taken to be above /database, when escapes
+// are not undone.
 func TestKindOfFileSystem(t *testing.T) {
 	t.Parallel()
 	const mounts = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -144,8 +147,8 @@ nonsense
 	}
 }
 
-// Fails when the difference is taken the wrong way round, when the round trip is not allowed for, when the bound is on one side only; for a database whose
-// answer is of another time zone or unit.
+// Fails when the difference is taken the wrong way round, when the round trip is not allowed for,
+// when the bound is on one side only; for a database whose answer is of another time zone or unit.
 func TestAuditOfTheClock(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

@@ -51,7 +51,8 @@ func TestLimitsWhileGrantingSQLite(t *testing.T) {
 	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 60))
 }
 
-// firstUpdates has many use a name for the first time, all at once: some order, the others want a slot. None may fail, and nothing may be forgotten.
+// firstUpdates has many use a name for the first time, all at once: some order, the others want a
+// slot. None may fail, and nothing may be forgotten.
 func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 	t.Helper()
 	hosts := []*sqllock.Store{open().(*sqllock.Store), open().(*sqllock.Store)}
@@ -109,7 +110,8 @@ func TestFirstUpdatesAtTheSameTime(t *testing.T) {
 	})
 }
 
-// refusedByOverride sets what refuses requests, calls lock, which locks whatever can be locked, and expects that all are refused all the same.
+// refusedByOverride sets what refuses requests, calls lock, which locks whatever can be locked, and
+// expects that all are refused all the same.
 func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	t.Helper()
 	update := func(name string, changes ...dlock.Update) {
@@ -181,23 +183,27 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	}
 }
 
-// Fails when the first look is left out, or locks something; and when the holder that a limit names is one of the slots within it.
+// Fails when the first look is left out, or locks something; and when the holder that a limit names
+// is one of the slots within it.
 func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := sceneMySQL(t, oneTrip)
 	refusedByOverride(t, store, func() { other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE") })
 }
 
-// Fails when the first look is left out; and when the holder that a limit names is one of the slots within it.
+// Fails when the first look is left out; and when the holder that a limit names is one of the slots
+// within it.
 func TestOverridesRefuseWithoutALockSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t)).migrated(t)
 	refusedByOverride(t, s.open(t, sqllock.Options{}), func() { s.exec(t, "BEGIN IMMEDIATE") })
 }
 
-// A lease that is revoked while it is being extended is lost by that order, whatever the transaction has seen before.
+// A lease that is revoked while it is being extended is lost by that order, whatever the
+// transaction has seen before.
 //
-// Fails when the order is read from the snapshot of the transaction: then the lease is lost, and nobody knows why.
+// Fails when the order is read from the snapshot of the transaction: then the lease is lost, and
+// nobody knows why.
 func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := sceneMySQL(t, oneTrip)
@@ -284,7 +290,8 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 	}
 }
 
-// Fails when the text has to be JSON, when the character set of a connection changes it, and when a limit below nothing hides the leases.
+// Fails when the text has to be JSON, when the character set of a connection changes it, and when a
+// limit below nothing hides the leases.
 func TestOverridesByHand(t *testing.T) {
 	for way, params := range map[string]string{"one trip": oneTrip, "latin1": oneTrip + "&charset=latin1", "prepared": ""} {
 		t.Run("MySQL "+way, func(t *testing.T) {
@@ -298,7 +305,8 @@ func TestOverridesByHand(t *testing.T) {
 	})
 }
 
-// askedAgain has attempts asked again whose answer was lost: while they were under way the number of slots was changed, or the lease revoked.
+// askedAgain has attempts asked again whose answer was lost: while they were under way the number
+// of slots was changed, or the lease revoked.
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
@@ -348,8 +356,9 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 	}
 }
 
-// Fails when a token is looked for in the slots that are declared only, and when a lease that was revoked ends before whoever asked
-// for it again ceases to trust it: its slot would have two valid holders.
+// Fails when a token is looked for in the slots that are declared only, and when a lease that was
+// revoked ends before whoever asked for it again ceases to trust it: its slot would have two valid
+// holders.
 func TestAskedAgainAfterUpdates(t *testing.T) {
 	t.Run("MySQL", func(t *testing.T) {
 		t.Parallel()

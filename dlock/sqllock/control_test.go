@@ -21,9 +21,10 @@ import (
 
 var ann = dlock.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
 
-// limitsWhileGranting has a limit of 2 ordered and taken back, again and again, while workers take, extend and release the slots of that name and
-// others order other things. From when the order is back until the next one is sent, no grant may be made beside two other leases. Nothing may fail: a
-// deadlock in the database would be an error.
+// limitsWhileGranting has a limit of 2 ordered and taken back, again and again, while workers take,
+// extend and release the slots of that name and others order other things. From when the order is
+// back until the next one is sent, no grant may be made beside two other leases. Nothing may fail:
+// a deadlock in the database would be an error.
 func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips int) {
 	t.Helper()
 	const slots, workers, limit, name = 8, 10, 2, "flip"
@@ -153,7 +154,8 @@ func (c *limitCheck) asks() (limited int) {
 	return c.limited
 }
 
-// granted returns how many are held, if a limit is in force and one of them was asked for within it.
+// granted returns how many are held, if a limit is in force and one of them was asked for within
+// it.
 func (c *limitCheck) granted(token string, asked int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +175,8 @@ func (c *limitCheck) gives(token string) {
 	delete(c.held, token)
 }
 
-// Fails when leases beyond a limit that was lowered are not counted, and when an order locks rows in another order than an extension does.
+// Fails when leases beyond a limit that was lowered are not counted, and when an order locks rows
+// in another order than an extension does.
 func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -183,7 +186,8 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 
 // A limit that is set while a grant is being made comes after it.
 //
-// Fails when the order does not wait for the rows: then the next attempt does not know of that grant, and is the second within a limit of one.
+// Fails when the order does not wait for the rows: then the next attempt does not know of that
+// grant, and is the second within a limit of one.
 func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -239,7 +243,8 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 
 // With a lease beyond a limit that was lowered, grants within it wait for each other.
 //
-// Fails when a grant within a limit does without the lock on the name: each counts one lease only, and there are three within a limit of two.
+// Fails when a grant within a limit does without the lock on the name: each counts one lease only,
+// and there are three within a limit of two.
 func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -284,14 +289,16 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	}
 }
 
-// acquireAsT is what TryAcquire sends, with a token t and a host h, for a test that has it in a transaction of its own.
+// acquireAsT is what TryAcquire sends, with a token t and a host h, for a test that has it in a
+// transaction of its own.
 func acquireAsT(s *sqllock.Store) string {
 	return "SELECT * FROM " + s.FunctionName("acquire") + "('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
 }
 
 // A grant that was decided on before a limit was set, and is made after that, keeps to it.
 //
-// Fails when it does not look again whether there was an update: there are two within a limit of one.
+// Fails when it does not look again whether there was an update: there are two within a limit of
+// one.
 func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -351,11 +358,11 @@ func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
 	}
 }
 
-// A revoked lease lasts for as long as its holder trusts it, who counts from the request that was answered. He hears of it with his first
-// heartbeat.
+// A revoked lease lasts for as long as its holder trusts it, who counts from the request that was
+// answered. He hears of it with his first heartbeat.
 //
-// Fails when a lease that was revoked is not extended because its holder asks for it again, whose first reply was lost: he would trust it when
-// the store has given it to another.
+// Fails when a lease that was revoked is not extended because its holder asks for it again, whose
+// first reply was lost: he would trust it when the store has given it to another.
 func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
@@ -381,7 +388,8 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 
 // What somebody writes into the table by hand is an order, too.
 //
-// Fails when the text has to be JSON: then the answer is an error of the store, and a timer runs as if that were down.
+// Fails when the text has to be JSON: then the answer is an error of the store, and a timer runs as
+// if that were down.
 func TestOverrideByHandPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)

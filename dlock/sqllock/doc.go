@@ -1,13 +1,14 @@
-// Package sqllock is a dlock store on the SQL database that you already have: Postgres, MySQL or MariaDB, SQLite, and,
-// experimental, SQL Server.
+// Package sqllock is a dlock store on the SQL database that you already have: Postgres, MySQL or
+// MariaDB, SQLite, and, experimental, SQL Server.
 //
 //	lock := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"}) // or MySQL, SQLite, SQLServer; pgxlock.New for a pgxpool
 //	defer lock.Close()
 //	if err := lock.Migrate(ctx); err != nil { … }
 //
-// It keeps the same promises as the store on Redis, and loses nothing but latency: the database's clock decides when a lease ends, slot
-// and start of a tick are taken in one atomic step, and nothing is refused as full while a slot is free. Unlike a
-// Redis, a database that crashes comes back with what it had granted.
+// It keeps the same promises as the store on Redis, and loses nothing but latency: the database's
+// clock decides when a lease ends, slot and start of a tick are taken in one atomic step, and
+// nothing is refused as full while a slot is free. Unlike a Redis, a database that crashes comes
+// back with what it had granted.
 //
 // # What is not promised
 //
@@ -35,16 +36,19 @@
 //	timer:orders:slot: |    0 | token   | grows | …                          the lock timer:orders:slot:0
 //	nightly-report     |    0 |                                              a mutex
 //
-// Rows are kept when a lock is released. They carry its fence on, and tell who had it last and when. A lock is held while expires_at is in the
-// future. Cleanup deletes what has been idle for Options.Retention, but not overrides.
+// Rows are kept when a lock is released. They carry its fence on, and tell who had it last and
+// when. A lock is held while expires_at is in the future. Cleanup deletes what has been idle for
+// Options.Retention, but not overrides.
 //
-// Migrate makes the table, and on Postgres and MySQL the routines that do the work in one call. Schema returns what it executes, for those who
-// apply their own migrations; Verify then tells at start-up whether the schema is right.
+// Migrate makes the table, and on Postgres and MySQL the routines that do the work in one call.
+// Schema returns what it executes, for those who apply their own migrations; Verify then tells at
+// start-up whether the schema is right.
 //
-// Two versions of this package can share a table, as in a rolling update: the names of the routines end with their version, and further columns do no
-// harm. A version that keeps its rows in a way that older ones would misread says so in the row with slot -1 and an empty name, which every acquire
-// reads: the older ones then grant nothing, with an error that matches dlock.ErrSetup and says that the host is to be updated. What they hold they may extend
-// and release.
+// Two versions of this package can share a table, as in a rolling update: the names of the routines
+// end with their version, and further columns do no harm. A version that keeps its rows in a way
+// that older ones would misread says so in the row with slot -1 and an empty name, which every
+// acquire reads: the older ones then grant nothing, with an error that matches dlock.ErrSetup and
+// says that the host is to be updated. What they hold they may extend and release.
 //
 // # Privileges
 //
@@ -58,10 +62,12 @@
 //
 // # Connections and time-outs
 //
-// Give the store a *sql.DB (or pool) of its own, opened like the application's, with a handful of connections: if it shares one, and the
-// application has all its connections in use, heartbeats wait for them, and leases are lost. pgxlock opens such a pool by itself.
+// Give the store a *sql.DB (or pool) of its own, opened like the application's, with a handful of
+// connections: if it shares one, and the application has all its connections in use, heartbeats
+// wait for them, and leases are lost. pgxlock opens such a pool by itself.
 //
-// Every call ends with its context: a dlock.Session sets StoreTimeout (1 s by default). Locks inside the database are waited for no longer
-// than nine tenths of that, so that no statement is left behind there, and its answer is heard: a row that somebody else keeps
-// locked costs that slot, or that lease, and the error says so. It matches dlock.ErrFault.
+// Every call ends with its context: a dlock.Session sets StoreTimeout (1 s by default). Locks
+// inside the database are waited for no longer than nine tenths of that, so that no statement is
+// left behind there, and its answer is heard: a row that somebody else keeps locked costs that
+// slot, or that lease, and the error says so. It matches dlock.ErrFault.
 package sqllock

@@ -15,10 +15,11 @@ type pgRefusal string
 func (r pgRefusal) Error() string    { return "refused" }
 func (r pgRefusal) SQLState() string { return string(r) }
 
-// What a server refuses until somebody mends it is no reason to go on without it, nor is what it refuses for one name. A server that fails
-// over, is full or shuts down is.
+// What a server refuses until somebody mends it is no reason to go on without it, nor is what it
+// refuses for one name. A server that fails over, is full or shuts down is.
 //
-// Fails when a refused login counts as a store that does not answer: with StoreDownRunLocal every host would run then.
+// Fails when a refused login counts as a store that does not answer: with StoreDownRunLocal every
+// host would run then.
 func TestMeaningOfErrors(t *testing.T) {
 	t.Parallel()
 	mysql := func(number, state string) error {

@@ -22,7 +22,8 @@ var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: 400 * time.
 
 const faultTTL = 1200 * time.Millisecond
 
-// backWithin is when somebody is granted a slot after a fault: in two TTLs, and what a busy machine takes.
+// backWithin is when somebody is granted a slot after a fault: in two TTLs, and what a busy machine
+// takes.
 const backWithin = 2*faultTTL + 3*time.Second
 
 // gather starts a crowd of two hosts on the subject.
@@ -34,8 +35,8 @@ func gather(t *testing.T, s subject) *crowd.Crowd {
 	return c
 }
 
-// frozen pauses the server for longer than a lease lasts: every call is back within StoreTimeout, no lease is valid beyond its trust window,
-// and when the server goes on, so does the crowd.
+// frozen pauses the server for longer than a lease lasts: every call is back within StoreTimeout,
+// no lease is valid beyond its trust window, and when the server goes on, so does the crowd.
 func frozen(t *testing.T, server *sqltest.Server, s subject) {
 	c := gather(t, s)
 	for range 2 {
@@ -57,7 +58,8 @@ func frozen(t *testing.T, server *sqltest.Server, s subject) {
 	c.Disperse()
 }
 
-// killed kills the server as a crash of its machine would, and starts it again: what it had granted it still knows.
+// killed kills the server as a crash of its machine would, and starts it again: what it had granted
+// it still knows.
 func killed(t *testing.T, server *sqltest.Server, s subject) {
 	c := gather(t, s)
 	for range 3 {
@@ -75,8 +77,8 @@ func killed(t *testing.T, server *sqltest.Server, s subject) {
 	c.Disperse()
 }
 
-// cutOff ends every connection, again and again, with the statement that the server has for it. The crowd goes on, at the latest
-// two TTLs after each cut.
+// cutOff ends every connection, again and again, with the statement that the server has for it. The
+// crowd goes on, at the latest two TTLs after each cut.
 func cutOff(t *testing.T, s subject, statement string, cuts int) {
 	c := gather(t, s)
 	var slowest time.Duration
@@ -115,7 +117,8 @@ func TestI1I4KilledPostgres(t *testing.T) {
 	}
 }
 
-// What was granted and extended is there after a crash, even when the database does not wait for its disk otherwise.
+// What was granted and extended is there after a crash, even when the database does not wait for
+// its disk otherwise.
 //
 // Fails when acquire, or extend, commits as the database is set up to.
 func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
@@ -173,8 +176,9 @@ func TestI7CutOffPostgres(t *testing.T) {
 	}
 }
 
-// A connection that leads to a server which has become read-only, as after a failover, is an error of the store, and is not used again: the next
-// one may lead to the new primary. (Sessions take this setting over when they begin.)
+// A connection that leads to a server which has become read-only, as after a failover, is an error
+// of the store, and is not used again: the next one may lead to the new primary. (Sessions take
+// this setting over when they begin.)
 //
 // Fails when the connection goes back to the pool: the store never recovers.
 func TestReadOnlyPostgresRecovers(t *testing.T) {
@@ -253,7 +257,8 @@ func drained(t *testing.T) *sqllock.Store {
 	return s
 }
 
-// An application that has all its connections in use costs no lease with pgx, whose store has connections of its own.
+// An application that has all its connections in use costs no lease with pgx, whose store has
+// connections of its own.
 //
 // Fails when pgxlock uses the pool that it was given.
 func TestI6DrainedPoolCostsNoLease(t *testing.T) {

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	servertest.Main(m, func() error { return goleak.Find() })
 }
 
-// A subject is one database, in one way of reaching it, that the tests which all dialects share run on.
+// A subject is one database, in one way of reaching it, that the tests which all dialects share run
+// on.
 type subject struct {
 	// open returns the client of one more host, which is closed after the test.
 	open func(t testing.TB, opts sqllock.Options) *sqllock.Store
@@ -43,7 +44,8 @@ type subject struct {
 	grants []string
 }
 
-// app returns the subject as the user that docs/sql.md describes, with the rights that it gives. The table has to be there.
+// app returns the subject as the user that docs/sql.md describes, with the rights that it gives.
+// The table has to be there.
 func (s subject) app(t testing.TB) subject {
 	t.Helper()
 	s.exec(t, strings.Join(s.grants, "\n"))
@@ -51,7 +53,8 @@ func (s subject) app(t testing.TB) subject {
 	return s
 }
 
-// oneRightLess takes each right that docs/sql.md gives from the user app in turn, and expects that something fails and says why.
+// oneRightLess takes each right that docs/sql.md gives from the user app in turn, and expects that
+// something fails and says why.
 func oneRightLess(t *testing.T, s subject) {
 	t.Helper()
 	statement := regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*);$`)
@@ -106,7 +109,8 @@ func all(s *sqllock.Store) error {
 	return s.Cleanup(ctx)
 }
 
-// documented returns the grants that docs/sql.md gives to app, one statement each, on another schema than the one it names.
+// documented returns the grants that docs/sql.md gives to app, one statement each, on another
+// schema than the one it names.
 func documented(t testing.TB, heading, schema string) []string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/sql.md")
@@ -130,7 +134,8 @@ func (s subject) migrated(t testing.TB) subject {
 	return s
 }
 
-// hosts returns an Open for the dlocktest suite and the like: every call is one more host in the same namespace.
+// hosts returns an Open for the dlocktest suite and the like: every call is one more host in the
+// same namespace.
 func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
 	prefix := unique("p")
 	return func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }
@@ -149,5 +154,6 @@ func long(t testing.TB) {
 	}
 }
 
-// suiteTTL is the length of the leases for which the conformance suite waits: long enough for a machine that has much else to do.
+// suiteTTL is the length of the leases for which the conformance suite waits: long enough for a
+// machine that has much else to do.
 const suiteTTL = time.Second

@@ -13,7 +13,8 @@ type mssqlRefusal int32
 func (r mssqlRefusal) Error() string         { return fmt.Sprintf("mssql: %d", int32(r)) }
 func (r mssqlRefusal) SQLErrorNumber() int32 { return int32(r) }
 
-// means fails the test if an error does not mean what it should: dlock.ErrSetup, dlock.ErrFault, or nil.
+// means fails the test if an error does not mean what it should: dlock.ErrSetup, dlock.ErrFault, or
+// nil.
 func means(t *testing.T, what string, told, want error) {
 	t.Helper()
 	for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {
@@ -23,7 +24,8 @@ func means(t *testing.T, what string, told, want error) {
 	}
 }
 
-// Fails when an account that may not log in, or a right that is missing, counts as a server that does not answer: with StoreDownRunLocal every host would run then.
+// Fails when an account that may not log in, or a right that is missing, counts as a server that
+// does not answer: with StoreDownRunLocal every host would run then.
 func TestMeaningOfErrorsMySQL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{

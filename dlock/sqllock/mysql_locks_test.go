@@ -67,10 +67,12 @@ func within(d time.Duration, call func(context.Context) error) (took time.Durati
 	return time.Since(began), err
 }
 
-// Whatever others lock, and for however long, a call ends with its context, no thread of the server goes on waiting for long after that,
-// and what it waited for is not taken any more when it can be had. If it is a row that is locked, the call ends before, and says so.
+// Whatever others lock, and for however long, a call ends with its context, no thread of the server
+// goes on waiting for long after that, and what it waited for is not taken any more when it can be
+// had. If it is a row that is locked, the call ends before, and says so.
 //
-// Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken for a caller who has gone.
+// Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken
+// for a caller who has gone.
 func TestI7LocksOfOthersMySQL(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string][]string{
@@ -187,7 +189,8 @@ func (s stranger) database() (name string) {
 	return name
 }
 
-// A caller without a deadline is told after five seconds what to look for, also by what waits in the server.
+// A caller without a deadline is told after five seconds what to look for, also by what waits in
+// the server.
 //
 // Fails when error 1205 is not known.
 func TestLockWaitTellsWhyMySQL(t *testing.T) {
@@ -212,8 +215,8 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	}
 }
 
-// A deadlock with somebody else's transaction is repeated inside the call. Extensions and releases wait for nobody while they have a row locked, so
-// they meet none.
+// A deadlock with somebody else's transaction is repeated inside the call. Extensions and releases
+// wait for nobody while they have a row locked, so they meet none.
 //
 // Fails when error 1213 is not caught.
 func TestDeadlocksAreRepeatedMySQL(t *testing.T) {

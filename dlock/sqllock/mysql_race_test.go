@@ -14,7 +14,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// A server whose clock steps back by an hour: leases last longer, nobody gets one that is held, an extension is one, and fences grow.
+// A server whose clock steps back by an hour: leases last longer, nobody gets one that is held, an
+// extension is one, and fences grow.
 //
 // Fails when a fence is the time alone, or an extension counts only if it ends later than before.
 func TestI1I4ClockStepsBackMySQL(t *testing.T) {
@@ -60,7 +61,8 @@ func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 
 // A procedure that an administrator interrupts, or a limit of the server, leaves no lock behind.
 //
-// Fails when neither the procedure rolls back nor its connection is given up: the name stays locked.
+// Fails when neither the procedure rolls back nor its connection is given up: the name stays
+// locked.
 func TestInterruptedMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := sceneMySQL(t, oneTrip)
@@ -137,7 +139,8 @@ func TestTimeZonesMySQL(t *testing.T) {
 	}
 }
 
-// Many hosts that use a new name for the first time, all at once, with a tick of which one may start.
+// Many hosts that use a new name for the first time, all at once, with a tick of which one may
+// start.
 //
 // Fails when error 1062 is not caught: two make the same row.
 func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
@@ -171,8 +174,8 @@ func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 	}
 }
 
-// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next attempt finds them, with more a later one. A
-// name whose own row was deleted goes on.
+// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next
+// attempt finds them, with more a later one. A name whose own row was deleted goes on.
 //
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsMySQL(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// lockedByOthers expects an error that comes before the caller gives up, says what to look for, and is no reason to go on without the store. On a machine
-// that has much else to do it may come too late once.
+// lockedByOthers expects an error that comes before the caller gives up, says what to look for, and
+// is no reason to go on without the store. On a machine that has much else to do it may come too
+// late once.
 func lockedByOthers(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	var errs []error
@@ -29,9 +30,11 @@ func lockedByOthers(t *testing.T, what string, call func(context.Context) error)
 	t.Errorf("%s: %v: must say that something is locked, and match ErrFault", what, errors.Join(errs...))
 }
 
-// A transaction that somebody left open keeps the row of one slot locked. That slot is not granted, and all others are, with a tick and without.
+// A transaction that somebody left open keeps the row of one slot locked. That slot is not granted,
+// and all others are, with a tick and without.
 //
-// Fails when a row that is locked is waited for while another slot is free, or when the caller has gone before he is told.
+// Fails when a row that is locked is waited for while another slot is free, or when the caller has
+// gone before he is told.
 func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	t.Parallel()
 	for _, ticks := range []bool{false, true} {
@@ -85,7 +88,8 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	}
 }
 
-// What somebody else has locked is unknown of that lease alone. All others of the call are extended, and given back.
+// What somebody else has locked is unknown of that lease alone. All others of the call are
+// extended, and given back.
 //
 // Fails when a call waits for a lock: all leases of the host are lost with the one that is locked.
 func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {

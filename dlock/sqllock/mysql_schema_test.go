@@ -82,7 +82,8 @@ func TestBadSchemaMySQL(t *testing.T) {
 	}
 	everything(t, old)
 
-	// A table whose name differs by case only is another one, but cannot have procedures of its own.
+	// A table whose name differs by case only is another one, but cannot have procedures of its
+	// own.
 	s.exec(t, "CREATE TABLE DISTRIBUTED_LOCKS (x INT)")
 	if err := old.Verify(t.Context()); err != nil {
 		t.Error(err)
@@ -94,8 +95,8 @@ func TestBadSchemaMySQL(t *testing.T) {
 	}
 }
 
-// What Schema prints is enough for those who apply it themselves, one statement after the other, also in another database than the
-// connection's, and where there is none.
+// What Schema prints is enough for those who apply it themselves, one statement after the other,
+// also in another database than the connection's, and where there is none.
 func TestSchemaIsWhatMigrateDoesMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -119,7 +120,8 @@ func TestSchemaIsWhatMigrateDoesMySQL(t *testing.T) {
 	}
 }
 
-// A procedure keeps the sql_mode of the session that made it: Migrate sets one that changes the meaning of nothing, and sets it back.
+// A procedure keeps the sql_mode of the session that made it: Migrate sets one that changes the
+// meaning of nothing, and sets it back.
 //
 // Fails when Migrate leaves it.
 func TestMigrateUnderAnySQLModeMySQL(t *testing.T) {
@@ -149,7 +151,8 @@ func TestMigrateUnderAnySQLModeMySQL(t *testing.T) {
 
 // The user that docs/sql.md describes can do everything but migrate, and nothing else.
 //
-// Fails with one grant less, and when the procedures run as their owner: then the user needs no grants on the table.
+// Fails with one grant less, and when the procedures run as their owner: then the user needs no
+// grants on the table.
 func TestLeastPrivilegeMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -182,7 +185,8 @@ func TestCleanupMySQL(t *testing.T) {
 
 func daysAgo(days int) string { return fmt.Sprintf("UTC_TIMESTAMP(6) - INTERVAL %d DAY", days) }
 
-// Cleanup and acquire at the same time: fences go on growing, a tick that was claimed stays claimed, and no attempt is refused.
+// Cleanup and acquire at the same time: fences go on growing, a tick that was claimed stays
+// claimed, and no attempt is refused.
 //
 // Fails when Cleanup does not lock the name: a tick is started twice, or a slot is hidden.
 func TestCleanupInUseMySQL(t *testing.T) {

@@ -23,7 +23,8 @@ func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 // oneTrip has the driver put the arguments into the statement.
 const oneTrip = "?interpolateParams=true"
 
-// mysqlWays are the ways to reach a MySQL or MariaDB: how the driver sends a call, and what a session may be set to.
+// mysqlWays are the ways to reach a MySQL or MariaDB: how the driver sends a call, and what a
+// session may be set to.
 func mysqlWays(t testing.TB, server *sqltest.Server) map[string]string {
 	t.Helper()
 	isolation := isolationVariable(t, server)
@@ -98,7 +99,8 @@ func openMySQL(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// quickMariaDB is a server that does not wait for its disk. What is not there is lost by a crash only.
+// quickMariaDB is a server that does not wait for its disk. What is not there is lost by a crash
+// only.
 func quickMariaDB(t testing.TB, settings ...string) *sqltest.Server {
 	t.Helper()
 	return sqltest.MariaDB(t, sqltest.Options{Settings: append(settings, "innodb-flush-log-at-trx-commit=0")})
@@ -147,7 +149,8 @@ func TestContentionMySQL(t *testing.T) {
 
 // The settings of a session must not make a difference to who gets a slot.
 //
-// Fails when the level of the session is used: at SERIALIZABLE a look waits for others, and they for it.
+// Fails when the level of the session is used: at SERIALIZABLE a look waits for others, and they
+// for it.
 func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	long(t)
 	server := quickMariaDB(t)
@@ -164,7 +167,8 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 
 // A replica that executes what the primary has logged, in whatever format, has the same table.
 //
-// Fails when a procedure writes what only the primary knows, such as SYSDATE(), or works at READ COMMITTED.
+// Fails when a procedure writes what only the primary knows, such as SYSDATE(), or works at READ
+// COMMITTED.
 func TestReplicasMySQL(t *testing.T) {
 	long(t)
 	for i, format := range []string{"STATEMENT", "MIXED", "ROW"} {

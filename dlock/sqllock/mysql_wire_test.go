@@ -51,7 +51,8 @@ func counted(dsn string) (string, *atomic.Int64) {
 	return strings.Replace(dsn, "@tcp(", "@"+network+"(", 1), trips
 }
 
-// Every operation is one round trip, or two when the driver prepares each call, whatever N is, whether slots are free or not.
+// Every operation is one round trip, or two when the driver prepares each call, whatever N is,
+// whether slots are free or not.
 //
 // Fails when a procedure is called twice.
 func TestRoundTripsMySQL(t *testing.T) {
@@ -127,9 +128,11 @@ func TestRoundTripsMySQL(t *testing.T) {
 	}
 }
 
-// A call leaves the settings of its session as they were, because the pool may be the application's, too. One that fails closes its connection.
+// A call leaves the settings of its session as they were, because the pool may be the
+// application's, too. One that fails closes its connection.
 //
-// Fails when a procedure does not set one back, or a connection is used on whatever its procedure has come to.
+// Fails when a procedure does not set one back, or a connection is used on whatever its procedure
+// has come to.
 func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -191,7 +194,8 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	}
 }
 
-// All slots of the largest semaphore are more than a server puts together in one value (1 MB, and in MySQL 1 KB).
+// All slots of the largest semaphore are more than a server puts together in one value (1 MB, and
+// in MySQL 1 KB).
 func TestListOfTenThousandMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)

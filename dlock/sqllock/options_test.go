@@ -14,7 +14,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
 
-// Faults of the options come back all at once, from Check and from every method, and no server is called for them.
+// Faults of the options come back all at once, from Check and from every method, and no server is
+// called for them.
 func TestFaultsOfOptions(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("pgx", "postgres://nobody@127.0.0.1:1/nothing")

@@ -54,14 +54,16 @@ func ours(stores []*sqllock.Store) acquirer {
 	}
 }
 
-// A scene is a name of which so many slots are held all the time, and workers that take and release the others.
+// A scene is a name of which so many slots are held all the time, and workers that take and release
+// the others.
 type scene struct{ slots, held, workers int }
 
 func (s scene) String() string {
 	return fmt.Sprintf("N=%d/held=%d%%/workers=%d", s.slots, s.held, s.workers)
 }
 
-// play lets the workers make so many attempts, and returns how many succeeded per second, and the median time of an attempt.
+// play lets the workers make so many attempts, and returns how many succeeded per second, and the
+// median time of an attempt.
 func (s scene) play(b *testing.B, acquire acquirer, name string, attempts int) (perSecond float64, p50 time.Duration) {
 	b.Helper()
 	var left, granted atomic.Int64
@@ -136,8 +138,9 @@ func benchPostgres(b *testing.B) (*pgxpool.Pool, []*sqllock.Store) {
 	return pool, stores
 }
 
-// BenchmarkPostgresAgainstNaive compares with the naive loop over the slots, in rounds that take turns, so that both have the same
-// weather: grants per second, and their ratio (the median of the rounds). The last is a control: naive against naive.
+// BenchmarkPostgresAgainstNaive compares with the naive loop over the slots, in rounds that take
+// turns, so that both have the same weather: grants per second, and their ratio (the median of the
+// rounds). The last is a control: naive against naive.
 func BenchmarkPostgresAgainstNaive(b *testing.B) {
 	pool, stores := benchPostgres(b)
 	compare := func(s scene, ours, theirs acquirer) func(*testing.B) {
@@ -166,7 +169,8 @@ func BenchmarkPostgresAgainstNaive(b *testing.B) {
 	b.Run("control", compare(scene{50, 90, 16}, naive(pool), naive(pool)))
 }
 
-// BenchmarkPostgresByN tells how the time of an attempt grows with the number of slots, as ratios to that with five.
+// BenchmarkPostgresByN tells how the time of an attempt grows with the number of slots, as ratios
+// to that with five.
 func BenchmarkPostgresByN(b *testing.B) {
 	_, stores := benchPostgres(b)
 	acquire := ours(stores[:1])

@@ -16,8 +16,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// Whoever may create functions and operators in a schema of the search path executes nothing with the rights of the application, or of the
-// owner who migrates: a function that takes just what a statement passes would be preferred to the one of Postgres.
+// Whoever may create functions and operators in a schema of the search path executes nothing with
+// the rights of the application, or of the owner who migrates: a function that takes just what a
+// statement passes would be preferred to the one of Postgres.
 //
 // Fails when one of the functions does not set its search_path.
 func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
@@ -46,9 +47,11 @@ func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
 	}
 }
 
-// Somebody else who says SET search_path on a server connection that a pooler shares moves nobody to another table.
+// Somebody else who says SET search_path on a server connection that a pooler shares moves nobody
+// to another table.
 //
-// Fails when names are looked for where the connection looks first: there are two holders, and a healthy lease is lost.
+// Fails when names are looked for where the connection looks first: there are two holders, and a
+// healthy lease is lost.
 func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -85,10 +88,11 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	}
 }
 
-// What a database or a role sets for all its sessions changes neither what is answered nor how the statements are planned.
+// What a database or a role sets for all its sessions changes neither what is answered nor how the
+// statements are planned.
 //
-// Fails when quote_all_identifiers changes what Verify reads, and when a plan without nested loops, which there is none of, is compiled anew for each
-// call.
+// Fails when quote_all_identifiers changes what Verify reads, and when a plan without nested loops,
+// which there is none of, is compiled anew for each call.
 func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
@@ -140,7 +144,8 @@ func TestFurtherColumnsPostgres(t *testing.T) {
 
 // Names are bytes to a database that has no encoding, whatever is in them.
 //
-// Fails when the leases of a call are sent with escapes: the server cannot tell what characters they are, and refuses all leases of the host.
+// Fails when the leases of a call are sent with escapes: the server cannot tell what characters
+// they are, and refuses all leases of the host.
 func TestNamesWithSeparatorsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -239,7 +244,8 @@ func (p onPool) Exec(ctx context.Context, statements string) error {
 
 func (p onPool) Close() error { return nil }
 
-// A transaction that is left open makes everything slower, for as long as it is. Audit tells of it, and of what it leaves behind.
+// A transaction that is left open makes everything slower, for as long as it is. Audit tells of it,
+// and of what it leaves behind.
 //
 // Fails when open transactions, or old versions of rows, are not looked at.
 func TestAuditOldTransactionsPostgres(t *testing.T) {

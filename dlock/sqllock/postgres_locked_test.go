@@ -16,7 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// lockRow locks a row in a transaction that stays open, as a client with autocommit off does, until the function that it returns is called.
+// lockRow locks a row in a transaction that stays open, as a client with autocommit off does, until
+// the function that it returns is called.
 func lockRow(t *testing.T, pool *pgxpool.Pool, resource string, slot int) (unlock func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -59,10 +60,12 @@ func briefly(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// The row of a slot that a transaction of somebody else keeps locked costs that slot, and no other: all that are free are granted at once. When
-// there is no other, the answer says what is in the way, and is none of a store that is down: with StoreDownRunLocal every host would run then.
+// The row of a slot that a transaction of somebody else keeps locked costs that slot, and no other:
+// all that are free are granted at once. When there is no other, the answer says what is in the
+// way, and is none of a store that is down: with StoreDownRunLocal every host would run then.
 //
-// Fails when an attempt waits for the row of the slot that ended first, and when the server waits for as long as the caller.
+// Fails when an attempt waits for the row of the slot that ended first, and when the server waits
+// for as long as the caller.
 func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -100,7 +103,8 @@ func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 	}
 }
 
-// While the row of the only free slot is locked, a new slot is granted if the name has room for more rows.
+// While the row of the only free slot is locked, a new slot is granted if the name has room for
+// more rows.
 //
 // Fails when it waits although there is another slot.
 func TestForeignLockAndANewSlotPostgres(t *testing.T) {
@@ -154,9 +158,11 @@ func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
 	unlock()
 }
 
-// A release goes on without the lease whose row somebody keeps locked, and without remembering a success if that row is.
+// A release goes on without the lease whose row somebody keeps locked, and without remembering a
+// success if that row is.
 //
-// Fails when it waits for the rows of all its leases, and when it waits for the row of a whole name.
+// Fails when it waits for the rows of all its leases, and when it waits for the row of a whole
+// name.
 func TestForeignLockAndReleasePostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -212,10 +218,11 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 // idleRows puts rows into the table that have been idle for longer than any retention.
 const idleRows = "INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at) SELECT %s, '1980-01-01', '1980-01-01' FROM generate_series(0, %d) AS i"
 
-// Cleanup waits for nobody, and nobody waits for it: what somebody has locked is not idle. A grant that is being made counts as one, so that it
-// leaves no slot behind that has no row.
+// Cleanup waits for nobody, and nobody waits for it: what somebody has locked is not idle. A grant
+// that is being made counts as one, so that it leaves no slot behind that has no row.
 //
-// Fails when it deletes in one statement without a look at what is locked: it waits with the rows of other names in its hand.
+// Fails when it deletes in one statement without a look at what is locked: it waits with the rows
+// of other names in its hand.
 func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -260,9 +267,11 @@ func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 	}
 }
 
-// Somebody who has locked the whole table keeps Cleanup, and what else has no deadline, for seconds, not for as long as he likes.
+// Somebody who has locked the whole table keeps Cleanup, and what else has no deadline, for
+// seconds, not for as long as he likes.
 //
-// Fails when there is a statement without a bound for its locks: after its process was killed it would go on in the server.
+// Fails when there is a statement without a bound for its locks: after its process was killed it
+// would go on in the server.
 func TestLockedTablePostgres(t *testing.T) {
 	t.Parallel()
 	long(t)

@@ -21,10 +21,12 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// A network that was silent for a second, and then knows the old connections no longer (a firewall that lost its table, a host with a new
-// address), costs no lease: the store is back at once, however many calls were under way.
+// A network that was silent for a second, and then knows the old connections no longer (a firewall
+// that lost its table, a host with a new address), costs no lease: the store is back at once,
+// however many calls were under way.
 //
-// Fails when a connection that failed keeps its place in the pool until the server has closed it: pgx waits 15 s for that.
+// Fails when a connection that failed keeps its place in the pool until the server has closed it:
+// pgx waits 15 s for that.
 func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
@@ -212,7 +214,8 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 	}
 }
 
-// A nosy tracer is one that keeps all that it is told, as those do that write the arguments of statements into traces.
+// A nosy tracer is one that keeps all that it is told, as those do that write the arguments of
+// statements into traces.
 type nosy struct {
 	mu   sync.Mutex
 	told []string
@@ -227,7 +230,8 @@ func (n *nosy) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQ
 
 func (n *nosy) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A tracer that the application has set on its pool sees the statements of the store, but no token: whoever knows one can release that lease.
+// A tracer that the application has set on its pool sees the statements of the store, but no token:
+// whoever knows one can release that lease.
 //
 // Fails when the store's pool has the tracer as it is.
 func TestTracersSeeNoTokenPostgres(t *testing.T) {
@@ -270,7 +274,8 @@ func TestTracersSeeNoTokenPostgres(t *testing.T) {
 
 // A connection that takes longer to be made than a call may last is used once it is there.
 //
-// Fails when a call that ends while it waits for a connection has all of them thrown away, also those that are being made.
+// Fails when a call that ends while it waits for a connection has all of them thrown away, also
+// those that are being made.
 func TestSlowConnectsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

@@ -19,7 +19,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// postgresWithPool returns a store in a database of its own, and connections for what a test does behind its back.
+// postgresWithPool returns a store in a database of its own, and connections for what a test does
+// behind its back.
 func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
 	t.Helper()
 	server := sqltest.SharedPostgres(t)
@@ -36,8 +37,8 @@ func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
 	return s, pool
 }
 
-// A lease that ends is extended at the last moment, in a transaction that has not been committed when somebody else looks, to whom it
-// seems free. He waits for that transaction, and is refused.
+// A lease that ends is extended at the last moment, in a transaction that has not been committed
+// when somebody else looks, to whom it seems free. He waits for that transaction, and is refused.
 //
 // Fails when the row is not looked at again after the wait: the slot is granted twice.
 func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
@@ -91,10 +92,11 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 	}
 }
 
-// A lock that somebody else holds in the database is waited for until the caller's deadline, no longer, and nothing is left behind that would
-// take the slot afterwards.
+// A lock that somebody else holds in the database is waited for until the caller's deadline, no
+// longer, and nothing is left behind that would take the slot afterwards.
 //
-// Fails when the wait in the database has no bound of its own and the connection is cut off: the statement would go on there.
+// Fails when the wait in the database has no bound of its own and the connection is cut off: the
+// statement would go on there.
 func TestWaitsAreBoundedPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -149,7 +151,8 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 
 // An extension that had to wait until its lease had ended does not bring it back.
 //
-// Fails when the expiry is not looked at again after the wait: a row that was only locked is not read anew.
+// Fails when the expiry is not looked at again after the wait: a row that was only locked is not
+// read anew.
 func TestExtendAfterAWaitPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -191,7 +194,8 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 	}
 }
 
-// An attempt that is given up while the database still works on it is released by its token: the release waits for it.
+// An attempt that is given up while the database still works on it is released by its token: the
+// release waits for it.
 //
 // Fails when the release does not wait: it finds nothing, and the slot is held for a TTL.
 func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
@@ -232,7 +236,8 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	}
 }
 
-// A network that swallows everything, so that not even a dial is refused, is got over within seconds once it lets through again.
+// A network that swallows everything, so that not even a dial is refused, is got over within
+// seconds once it lets through again.
 //
 // Fails when a dial may take as long as usual: its place in the pool is taken for two minutes.
 func TestSilentLossPostgres(t *testing.T) {
@@ -282,7 +287,8 @@ func TestSilentLossPostgres(t *testing.T) {
 	t.Logf("granted %v after the network was back", time.Since(back).Round(time.Millisecond))
 }
 
-// Prepared statements do not go with a pooler that shares connections. It is said what to do, and that helps.
+// Prepared statements do not go with a pooler that shares connections. It is said what to do, and
+// that helps.
 func TestPgBouncerWithDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

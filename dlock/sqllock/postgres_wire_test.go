@@ -38,7 +38,8 @@ func (c *counter) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trac
 }
 func (c *counter) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
-// roundTrips starts a proxy before the server that counts the messages for whose answers a client waits: Sync and Query.
+// roundTrips starts a proxy before the server that counts the messages for whose answers a client
+// waits: Sync and Query.
 func roundTrips(t *testing.T, target string) (addr string, count func() int64) {
 	t.Helper()
 	var waits atomic.Int64
@@ -74,7 +75,8 @@ func roundTrips(t *testing.T, target string) (addr string, count func() int64) {
 	return proxy.Addr(), waits.Load
 }
 
-// Every operation is one statement and one round trip, whatever N is, whether slots are free or not, also on a connection that has not been used for a while.
+// Every operation is one statement and one round trip, whatever N is, whether slots are free or
+// not, also on a connection that has not been used for a while.
 //
 // Fails when connections are pinged before use, or statements prepared.
 func TestRoundTripsPostgres(t *testing.T) {
@@ -237,7 +239,8 @@ func TestTokenUsedAgainPostgres(t *testing.T) {
 	}
 }
 
-// Hosts that claim ticks at the same time never start one more often than allowed, and claim every tick.
+// Hosts that claim ticks at the same time never start one more often than allowed, and claim every
+// tick.
 //
 // Fails without the lock on the name.
 func TestTicksAtTheSameTimePostgres(t *testing.T) {
@@ -276,7 +279,8 @@ func TestTicksAtTheSameTimePostgres(t *testing.T) {
 	}
 }
 
-// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next attempt finds them, with more a later one.
+// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next
+// attempt finds them, with more a later one.
 //
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsPostgres(t *testing.T) {
@@ -313,8 +317,9 @@ func TestDeletedRowsPostgres(t *testing.T) {
 	}
 }
 
-// A database in which transactions are not read committed would decide on stale rows: it is refused, in words that help. So is a name that the
-// database cannot store when the connection translates it. Neither is taken for a store that is down.
+// A database in which transactions are not read committed would decide on stale rows: it is
+// refused, in words that help. So is a name that the database cannot store when the connection
+// translates it. Neither is taken for a store that is down.
 func TestUnfitDatabasesPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

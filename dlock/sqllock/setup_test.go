@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/timertest"
 )
 
-// No host runs a tick on a database whose schema, or whose rights, are missing: at the start it fails, later it skips.
+// No host runs a tick on a database whose schema, or whose rights, are missing: at the start it
+// fails, later it skips.
 //
 // Fails when such a refusal is taken for an outage.
 func TestI11NotSetUpPostgres(t *testing.T) {

@@ -23,7 +23,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// sqliteChild tells a test binary to be another process: what to do, a number, and the path of the file.
+// sqliteChild tells a test binary to be another process: what to do, a number, and the path of the
+// file.
 const sqliteChild = "TICKSLOT_TEST_SQLITE_CHILD"
 
 func init() {
@@ -125,8 +126,9 @@ const (
 	crowdTTL   = 1500 * time.Millisecond
 )
 
-// childCrowds has four workers take, hold and release slots until the parent says that it is enough, now and then for longer than a lease. It says
-// when which slot was valid. If there is only one, whoever has it adds one to a number in a file, which cannot be done by two at once.
+// childCrowds has four workers take, hold and release slots until the parent says that it is
+// enough, now and then for longer than a lease. It says when which slot was valid. If there is only
+// one, whoever has it adds one to a number in a file, which cannot be done by two at once.
 func childCrowds(store *sqllock.Store, slots int, counter string) error {
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: crowdTTL, StoreTimeout: crowdTTL / 3})
 	if err != nil {

@@ -25,7 +25,8 @@ func shortly(t testing.TB, timeout time.Duration) context.Context {
 	return ctx
 }
 
-// What a call costs: a refusal one statement, everything else one transaction, whatever the number of slots and of leases.
+// What a call costs: a refusal one statement, everything else one transaction, whatever the number
+// of slots and of leases.
 func TestStatementsSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
@@ -68,10 +69,12 @@ func TestStatementsSQLite(t *testing.T) {
 	is("acquire without a tick", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "COMMIT"}, acquire("v"))
 }
 
-// A disk that hangs, as it may when SQLite moves what was written to its final place, delays nobody beyond his deadline, and only him whose call
-// it was. What was granted is found again with its token.
+// A disk that hangs, as it may when SQLite moves what was written to its final place, delays nobody
+// beyond his deadline, and only him whose call it was. What was granted is found again with its
+// token.
 //
-// Fails when calls are made in the caller's goroutine (not back in time), and when a turn is waited for without a bound (the second call fails).
+// Fails when calls are made in the caller's goroutine (not back in time), and when a turn is waited
+// for without a bound (the second call fails).
 func TestI7DiskHangsSQLite(t *testing.T) {
 	t.Parallel()
 	h := &hook{}
@@ -114,7 +117,8 @@ func TestI7DiskHangsSQLite(t *testing.T) {
 	}
 }
 
-// What fails half-way has not happened: no slot is taken, no start of a tick, and the connection is not left in a transaction.
+// What fails half-way has not happened: no slot is taken, no start of a tick, and the connection is
+// not left in a transaction.
 //
 // Fails when an error does not roll back: the next call finds a transaction open.
 func TestHalfWaySQLite(t *testing.T) {
@@ -160,7 +164,8 @@ func TestHalfWaySQLite(t *testing.T) {
 	}
 }
 
-// In another journal mode a commit has to wait for those who read. It waits no longer than the caller, and has not happened then.
+// In another journal mode a commit has to wait for those who read. It waits no longer than the
+// caller, and has not happened then.
 //
 // Fails when a commit that found the file locked is not undone.
 func TestReadersInTheWaySQLite(t *testing.T) {
@@ -214,7 +219,8 @@ func TestReadersInTheWaySQLite(t *testing.T) {
 	everything(t, store)
 }
 
-// A connection that somebody left in a transaction is not used: with that transaction a grant would be undone.
+// A connection that somebody left in a transaction is not used: with that transaction a grant would
+// be undone.
 //
 // Fails when statements are executed outside a transaction of their own.
 func TestSomebodysTransactionSQLite(t *testing.T) {
@@ -263,8 +269,8 @@ func TestBusyTimeoutIsPutBackSQLite(t *testing.T) {
 	}
 }
 
-// A process whose file is deleted, replaced or moved goes over to the one that others open, and finds its leases lost. Without that there would be two
-// fleets that know nothing of each other.
+// A process whose file is deleted, replaced or moved goes over to the one that others open, and
+// finds its leases lost. Without that there would be two fleets that know nothing of each other.
 //
 // Fails when moved says no: the old host keeps its lease.
 func TestFileReplacedSQLite(t *testing.T) {

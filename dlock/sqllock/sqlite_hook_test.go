@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A hook sits between database/sql and a driver, and sees every statement before and after it is executed.
+// A hook sits between database/sql and a driver, and sees every statement before and after it is
+// executed.
 type hook struct {
 	mu     sync.Mutex
 	before func(statement string)
@@ -27,7 +28,8 @@ func (h *hook) open(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// statements returns those that were executed during do, without their comments and arguments: their first words.
+// statements returns those that were executed during do, without their comments and arguments:
+// their first words.
 func (h *hook) statements(do func()) []string {
 	h.mu.Lock()
 	h.seen = nil

@@ -47,8 +47,9 @@ func startMounted(t testing.TB, path, from, to string) *process {
 	return startAs(t, "tries", 0, path, "unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$1" "$2" && exec "$3"`, "sh", from, to)
 }
 
-// A SQLite file that two processes reach by paths in two folders has two write-ahead logs: what one grants the other does not see. Such a file is
-// refused, at the first use and by Verify, with what to do about it. A folder that is mounted twice is fine.
+// A SQLite file that two processes reach by paths in two folders has two write-ahead logs: what one
+// grants the other does not see. Such a file is refused, at the first use and by Verify, with what
+// to do about it. A folder that is mounted twice is fine.
 //
 // Fails when links are not counted, or mount points not looked at.
 func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
@@ -115,9 +116,11 @@ func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 	}
 }
 
-// A hard link that is made while a file is in use, by a backup perhaps, ends no lease; but nothing is granted until it is gone.
+// A hard link that is made while a file is in use, by a backup perhaps, ends no lease; but nothing
+// is granted until it is gone.
 //
-// Fails when links are counted only when a connection is opened; and when what is held is not extended any more.
+// Fails when links are counted only when a connection is opened; and when what is held is not
+// extended any more.
 func TestLinkedWhileInUseSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)

@@ -21,7 +21,8 @@ import (
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
-// Ten processes that are started at the same time on a machine without the file all find what they need.
+// Ten processes that are started at the same time on a machine without the file all find what they
+// need.
 //
 // Fails when Migrate does not wait for its turn with journal_mode ("database is locked").
 func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
@@ -48,8 +49,9 @@ func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 	}
 }
 
-// Four processes fight for the slots of one file, while one of them is killed and another one stopped for longer than its lease, again and
-// again. No slot has two valid holders, fences grow, and nothing is lost of what is done under the lock alone.
+// Four processes fight for the slots of one file, while one of them is killed and another one
+// stopped for longer than its lease, again and again. No slot has two valid holders, fences grow,
+// and nothing is lost of what is done under the lock alone.
 //
 // Fails when the second look, which the transaction makes, is left out.
 func TestI1I4ProcessesSQLite(t *testing.T) {
@@ -156,10 +158,11 @@ func (p *parade) more(n int64) {
 	}
 }
 
-// A process that is stopped within a transaction keeps the lock. Every call is back in time all the same, and what is refused is refused. When
-// the process is killed, everything works at once.
+// A process that is stopped within a transaction keeps the lock. Every call is back in time all the
+// same, and what is refused is refused. When the process is killed, everything works at once.
 //
-// Fails when SQLite's own busy_timeout is what waits, and when a lock that is not got is taken for a refusal.
+// Fails when SQLite's own busy_timeout is what waits, and when a lock that is not got is taken for
+// a refusal.
 func TestI7StoppedWriterSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)

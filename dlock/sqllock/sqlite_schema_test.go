@@ -73,7 +73,8 @@ func TestBadSchemaSQLite(t *testing.T) {
 		t.Errorf("a view: %v", err)
 	}
 
-	// Migrate mends an index that is missing. A temporary table of the same name is somebody else's.
+	// Migrate mends an index that is missing. A temporary table of the same name is somebody
+	// else's.
 	s.migrated(t)
 	s.exec(t, "DROP INDEX distributed_locks_holders")
 	store := s.open(t, sqllock.Options{})
@@ -88,7 +89,8 @@ func TestBadSchemaSQLite(t *testing.T) {
 	everything(t, one.migrated(t).open(t, sqllock.Options{}))
 }
 
-// What Schema prints is enough for those who apply it themselves, one statement after the other, in one transaction.
+// What Schema prints is enough for those who apply it themselves, one statement after the other, in
+// one transaction.
 func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t))
@@ -119,7 +121,8 @@ func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
 	}
 }
 
-// Fails when rows go that were used, or of whose slots a later one was, and when only one batch is done.
+// Fails when rows go that were used, or of whose slots a later one was, and when only one batch is
+// done.
 func TestCleanupSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
@@ -128,7 +131,8 @@ func TestCleanupSQLite(t *testing.T) {
 	})
 }
 
-// Each connection to a database in memory has one of its own. That is found when the schema is looked at, not when two hold one slot.
+// Each connection to a database in memory has one of its own. That is found when the schema is
+// looked at, not when two hold one slot.
 //
 // Fails when shared does not compare two connections.
 func TestPrivateMemorySQLite(t *testing.T) {
@@ -189,7 +193,8 @@ func TestUnfitFilesSQLite(t *testing.T) {
 	}
 }
 
-// A Cleanup that ends in the middle of a name with many slots leaves no gap below those that stay: a gap hides slots for a while.
+// A Cleanup that ends in the middle of a name with many slots leaves no gap below those that stay:
+// a gap hides slots for a while.
 //
 // Fails when the slots of a name go page by page.
 func TestCleanupLeavesNoGapSQLite(t *testing.T) {
@@ -215,7 +220,8 @@ func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 	}
 }
 
-// A table whose name is that of another one's index is found when the schema is made, not when nothing can be found quickly any more.
+// A table whose name is that of another one's index is found when the schema is made, not when
+// nothing can be found quickly any more.
 //
 // Fails when an index that has not been made is not missed.
 func TestNamesOfIndexesThatAreTakenSQLite(t *testing.T) {

@@ -110,8 +110,8 @@ func execSQLite(t testing.TB, db *sql.DB, statements string) string {
 	return out.String()
 }
 
-// brisk skips a test that makes thousands of calls if SQLite is slow. It is translated from C, and the race detector, which looks at every access to
-// its memory, makes it twenty times slower.
+// brisk skips a test that makes thousands of calls if SQLite is slow. It is translated from C, and
+// the race detector, which looks at every access to its memory, makes it twenty times slower.
 func brisk(t testing.TB) {
 	t.Helper()
 	var race, spared bool
@@ -150,7 +150,8 @@ func TestContentionSQLite(t *testing.T) {
 	}
 }
 
-// Timers on several hosts keep I1 to I12. For the outages of I7 somebody else keeps the file locked.
+// Timers on several hosts keep I1 to I12. For the outages of I7 somebody else keeps the file
+// locked.
 func TestTimersSQLite(t *testing.T) {
 	long(t)
 	brisk(t)
@@ -186,7 +187,8 @@ func TestTimersSQLite(t *testing.T) {
 	})
 }
 
-// Rows that somebody deleted by hand are slots all the same: with up to 64 slots the next attempt finds them, with more a later one.
+// Rows that somebody deleted by hand are slots all the same: with up to 64 slots the next attempt
+// finds them, with more a later one.
 //
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsSQLite(t *testing.T) {
@@ -235,7 +237,8 @@ func TestDeletedRowsSQLite(t *testing.T) {
 	}
 }
 
-// An acquire that is refused takes no lock, so that it is answered, too, while somebody else writes.
+// An acquire that is refused takes no lock, so that it is answered, too, while somebody else
+// writes.
 //
 // Fails when the first look is left out.
 func TestRefusalTakesNoLockSQLite(t *testing.T) {
@@ -263,7 +266,8 @@ func TestRefusalTakesNoLockSQLite(t *testing.T) {
 	}
 }
 
-// SQLite's clock shows milliseconds, so that what looks like the length of a lease may have been one less. It is never less than the TTL all the same.
+// SQLite's clock shows milliseconds, so that what looks like the length of a lease may have been
+// one less. It is never less than the TTL all the same.
 //
 // Fails when the TTL is not rounded up, and when a lease ends as soon as the clock shows its end.
 func TestNotAMillisecondEarlySQLite(t *testing.T) {

@@ -20,24 +20,28 @@ const DefaultTableName = "distributed_locks"
 // DefaultRetention is how long Cleanup keeps rows that nobody uses.
 const DefaultRetention = 40 * 24 * time.Hour
 
-// maxTableName leaves room, within the 63 bytes that Postgres keeps of a name, for what is put behind it.
+// maxTableName leaves room, within the 63 bytes that Postgres keeps of a name, for what is put
+// behind it.
 const maxTableName = 44
 
 // Options of a store. The zero value works.
 type Options struct {
-	// Prefix is put before every name, so that several applications can share a table. Have none begin with another one: "shop:" with a name
-	// "eu:sync" is the same lock as "shop:eu:" with "sync". At most 256 bytes. Default "".
+	// Prefix is put before every name, so that several applications can share a table. Have none
+	// begin with another one: "shop:" with a name "eu:sync" is the same lock as "shop:eu:" with
+	// "sync". At most 256 bytes. Default "".
 	Prefix string
 
-	// TableName is the name of the table, and how the names of its indexes and routines begin. It is quoted, so any text will do. At
-	// most 44 bytes. Default "distributed_locks".
+	// TableName is the name of the table, and how the names of its indexes and routines begin. It
+	// is quoted, so any text will do. At most 44 bytes. Default "distributed_locks".
 	TableName string
 
-	// Schema is the schema (Postgres, SQL Server) or the database (MySQL) in which the table is. SQLite has none. Default "public"
-	// on Postgres, whatever the search_path is; elsewhere where the connection looks first.
+	// Schema is the schema (Postgres, SQL Server) or the database (MySQL) in which the table is.
+	// SQLite has none. Default "public" on Postgres, whatever the search_path is; elsewhere where
+	// the connection looks first.
 	Schema string
 
-	// Retention is how long Cleanup keeps rows that nobody uses. At least a day, which is the longest lease. Default 40 days.
+	// Retention is how long Cleanup keeps rows that nobody uses. At least a day, which is the
+	// longest lease. Default 40 days.
 	Retention time.Duration
 }
 
@@ -106,10 +110,12 @@ func (s *Store) String() string {
 	return s.db.String()
 }
 
-// slotMark ends the resource_name of a semaphore, so that the number of a slot behind it gives the name of its lock.
+// slotMark ends the resource_name of a semaphore, so that the number of a slot behind it gives the
+// name of its lock.
 const slotMark = ":slot:"
 
-// resource is the resource_name of a semaphore or mutex. No name has slotMark in it, so that no two names share one.
+// resource is the resource_name of a semaphore or mutex. No name has slotMark in it, so that no two
+// names share one.
 func (s *Store) resource(name string, slots int) (string, error) {
 	r := s.prefix + name
 	if strings.Contains(r, slotMark) {
@@ -299,7 +305,8 @@ func duration(micros int64) time.Duration {
 	return time.Duration(min(max(0, micros), maxMicros)) * time.Microsecond
 }
 
-// storable is text as every database can keep it. A holder is for people to read, so it need not be exact.
+// storable is text as every database can keep it. A holder is for people to read, so it need not be
+// exact.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/timertest"
 )
 
-// stoppedEnv has what a test binary needs that is to be a host of its own: a driver, a prefix, and where the database is.
+// stoppedEnv has what a test binary needs that is to be a host of its own: a driver, a prefix, and
+// where the database is.
 const stoppedEnv = "TICKSLOT_TEST_CHILD_STOPPED"
 
 func init() {

@@ -12,8 +12,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// twoVersions has a later version of this package use the table, which keeps there what this one would misread, and says so in the row that has
-// no name. From then on this one grants nothing, and says why; the runs that it has may end.
+// twoVersions has a later version of this package use the table, which keeps there what this one
+// would misread, and says so in the row that has no name. From then on this one grants nothing, and
+// says why; the runs that it has may end.
 func twoVersions(t *testing.T, s subject, empty string) {
 	t.Helper()
 	s = s.migrated(t)
@@ -59,7 +60,8 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	refused("acquire after Cleanup", err)
 }
 
-// Fails when an acquire does not look at the format, or Cleanup takes it for a row that nobody uses.
+// Fails when an acquire does not look at the format, or Cleanup takes it for a row that nobody
+// uses.
 func TestTwoVersionsOfUs(t *testing.T) {
 	for way, params := range map[string]string{"one trip": oneTrip, "prepared": ""} {
 		t.Run("MySQL "+way, func(t *testing.T) {

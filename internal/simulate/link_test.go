@@ -85,7 +85,8 @@ func (l *link) draw() (f fault, there, back time.Duration, third, half bool) {
 	return f, there, back, third, half
 }
 
-// call carries a request there and its answer back. do is the store's part; it is called once, twice, late or never.
+// call carries a request there and its answer back. do is the store's part; it is called once,
+// twice, late or never.
 func call[A any](ctx context.Context, l *link, lock string, beat bool, do func() (A, error)) (A, error) {
 	var zero A
 	l.checkDeadline(ctx)
@@ -146,7 +147,8 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 	return a, err
 }
 
-// checkDeadline: no call to the store may take longer than StoreTimeout (I7), and a call that has no end might take for ever.
+// checkDeadline: no call to the store may take longer than StoreTimeout (I7), and a call that has
+// no end might take for ever.
 func (l *link) checkDeadline(ctx context.Context) {
 	ends, ok := ctx.Deadline()
 	if left := time.Until(ends); !ok || left > l.w.storeTimeout {

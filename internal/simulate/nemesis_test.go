@@ -24,7 +24,8 @@ func allFaults() []string {
 	return all
 }
 
-// between is the pause between two bursts: an hour on average; twenty minutes in a short simulation, which has to see all of them, too.
+// between is the pause between two bursts: an hour on average; twenty minutes in a short
+// simulation, which has to see all of them, too.
 func (n *nemesis) between() time.Duration {
 	average := time.Hour
 	if n.w.report.Days < 5 {

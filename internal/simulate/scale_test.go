@@ -25,7 +25,8 @@ import (
 
 var scaleFlag = flag.String("scale", "50x50", "hosts x timers of TestScale")
 
-// A fleet is what docs/scale.md calculates with, in its letters: H hosts, each with the same timers.
+// A fleet is what docs/scale.md calculates with, in its letters: H hosts, each with the same
+// timers.
 type fleet struct {
 	hosts int           // H
 	ttl   time.Duration // TTL
@@ -152,7 +153,8 @@ func (c *counted) totals() load {
 	}
 }
 
-// measure lets the fleet run and counts what it asks of the store between two instants. No two windows begin at a tick or a beat.
+// measure lets the fleet run and counts what it asks of the store between two instants. No two
+// windows begin at a tick or a beat.
 func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, others int64) {
 	store := &counted{Store: memlock.New()}
 	var all []timer.Timer
@@ -200,7 +202,8 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 	}, others
 }
 
-// compare checks the calls of a window against the formula. What follows from the schedules alone has to agree to the call.
+// compare checks the calls of a window against the formula. What follows from the schedules alone
+// has to agree to the call.
 func compare(t *testing.T, f fleet, calls load, window time.Duration) {
 	t.Helper()
 	want, s := f.load(), window.Seconds()
@@ -230,11 +233,13 @@ func compare(t *testing.T, f fleet, calls load, window time.Duration) {
 	}
 }
 
-// What hosts ask of the store is what docs/scale.md calculates: real schedulers, five kinds of timers, two intervals of virtual time. make scale has
-// a thousand hosts with a thousand timers each.
+// What hosts ask of the store is what docs/scale.md calculates: real schedulers, five kinds of
+// timers, two intervals of virtual time. make scale has a thousand hosts with a thousand timers
+// each.
 //
-// Fails when the formula takes no account of runs that last (B = 0, or K = 1), when try does not look at the local limit, when a run is released twice,
-// when the prober asks every third of a TTL, when hosts count each other every ten seconds, and when a beat makes a call for each lease.
+// Fails when the formula takes no account of runs that last (B = 0, or K = 1), when try does not
+// look at the local limit, when a run is released twice, when the prober asks every third of a TTL,
+// when hosts count each other every ten seconds, and when a beat makes a call for each lease.
 func TestScale(t *testing.T) {
 	hosts, number, ok := strings.Cut(*scaleFlag, "x")
 	h, err1 := strconv.Atoi(hosts)
@@ -305,8 +310,10 @@ func (q *queue) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	return q.Store.TryAcquire(ctx, req)
 }
 
-// Timers that are all due at once cost a call each and lateness, if the store answers the attempts under way within half of StoreTimeout. If it does not,
-// they are asked for again, which makes it worse, and most find the store down: as docs/scale.md says. 20 hosts, 200 timers, 64 attempts at once.
+// Timers that are all due at once cost a call each and lateness, if the store answers the attempts
+// under way within half of StoreTimeout. If it does not, they are asked for again, which makes it
+// worse, and most find the store down: as docs/scale.md says. 20 hosts, 200 timers, 64 attempts at
+// once.
 //
 // Fails when maxAttempts is 32 or 128.
 func TestScaleOfPeaks(t *testing.T) {

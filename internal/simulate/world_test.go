@@ -194,7 +194,8 @@ func (w *world) expired(token string, l *lease) {
 	}
 }
 
-// mayBeGranted checks that no run with a lower fence thinks that the slot is its own (I2). Called with mu held.
+// mayBeGranted checks that no run with a lower fence thinks that the slot is its own (I2). Called
+// with mu held.
 func (w *world) mayBeGranted(name string, slot int, fence dlock.Fence, why string) {
 	b := w.timers[timerName(name)]
 	if b == nil {
@@ -239,7 +240,8 @@ func (w *world) release(grants []dlock.Grant) ([]dlock.Result, error) {
 	return results, err
 }
 
-// loseData restarts the store without what it knew; it grants nothing until every lease must have ended.
+// loseData restarts the store without what it knew; it grants nothing until every lease must have
+// ended.
 func (w *world) loseData() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -305,7 +307,8 @@ func (w *world) leaseLost(v *visit) {
 	w.check(w.timers[v.Timer()])
 }
 
-// check counts the runs of a timer (I1; and MaxPerHost, also outside the store). Called with mu held.
+// check counts the runs of a timer (I1; and MaxPerHost, also outside the store). Called with mu
+// held.
 func (w *world) check(b *books) (valid int) {
 	limit := 0
 	slots := map[int]bool{}
@@ -343,7 +346,8 @@ func (w *world) sample() {
 				w.report.Reached++
 			}
 		}
-		// Liveness. It may take a TTL until what a dead host held is free, and a tick that came just before does not come again.
+		// Liveness. It may take a TTL until what a dead host held is free, and a tick that came
+		// just before does not come again.
 		held, _ := w.store.List(context.Background(), "timer:"+b.name, b.limitNow)
 		if w.down != up || now.Before(w.quarantine) || len(held) >= b.limitNow || b.stuck() {
 			b.progress = now

@@ -1,8 +1,10 @@
-// Package testkit is what the tests of several packages share: which of them are long proofs, and how to wait for an event.
+// Package testkit is what the tests of several packages share: which of them are long proofs, and
+// how to wait for an event.
 //
-// A long proof takes many seconds of real time, or repeats what one round shows as well, to find what happens seldom. make test
-// leaves it out, make test-long runs it and nothing else. One environment variable decides, and no flag or build tag: go test
-// refuses a flag that one of several packages lacks, and what is behind a tag is seen by no compiler, go vet or editor.
+// A long proof takes many seconds of real time, or repeats what one round shows as well, to find
+// what happens seldom. make test leaves it out, make test-long runs it and nothing else. One
+// environment variable decides, and no flag or build tag: go test refuses a flag that one of
+// several packages lacks, and what is behind a tag is seen by no compiler, go vet or editor.
 package testkit
 
 import (
@@ -16,8 +18,8 @@ import (
 // longEnv set to 1 runs the long proofs, too.
 const longEnv = "TICKSLOT_LONG"
 
-// Long skips what follows unless long proofs are wanted. scripts/test-long.sh finds the tests by this call, so that it has to
-// stand in the test's own function and not in a helper.
+// Long skips what follows unless long proofs are wanted. scripts/test-long.sh finds the tests by
+// this call, so that it has to stand in the test's own function and not in a helper.
 func Long(t testing.TB) {
 	t.Helper()
 	standsInTest(t)
@@ -26,8 +28,8 @@ func Long(t testing.TB) {
 	}
 }
 
-// Rounds returns how often to repeat something: often enough to find what is plainly broken, or more if long proofs are wanted.
-// It has to stand where Long has to.
+// Rounds returns how often to repeat something: often enough to find what is plainly broken, or
+// more if long proofs are wanted. It has to stand where Long has to.
 func Rounds(t testing.TB, few, many int) int {
 	t.Helper()
 	standsInTest(t)
@@ -39,7 +41,8 @@ func Rounds(t testing.TB, few, many int) int {
 
 func wanted() bool { return os.Getenv(longEnv) == "1" }
 
-// standsInTest fails the test unless the caller of our caller is its own function, or one written inside of it.
+// standsInTest fails the test unless the caller of our caller is its own function, or one written
+// inside of it.
 func standsInTest(t testing.TB) {
 	t.Helper()
 	pc := make([]uintptr, 1)
@@ -52,8 +55,8 @@ func standsInTest(t testing.TB) {
 	}
 }
 
-// Patience bounds the wait for what takes no time on an idle machine. A test that says how long something may take at most
-// measures that itself.
+// Patience bounds the wait for what takes no time on an idle machine. A test that says how long
+// something may take at most measures that itself.
 const Patience = 30 * time.Second
 
 // Eventually waits until something has happened, and fails the test if it has not within Patience.
@@ -62,8 +65,8 @@ func Eventually(t testing.TB, what string, happened func() bool) {
 	Within(t, Patience, what, happened)
 }
 
-// Within waits until something has happened, and fails the test if it has not by then. It looks once more when the time is up:
-// a busy machine may have kept it from looking.
+// Within waits until something has happened, and fails the test if it has not by then. It looks
+// once more when the time is up: a busy machine may have kept it from looking.
 func Within(t testing.TB, limit time.Duration, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {

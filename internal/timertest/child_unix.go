@@ -61,8 +61,8 @@ const (
 	manual  = "manual" // runs if it is told to
 )
 
-// members are the timers of a host of Stopped. A run of long that has lost its lease returns when let is closed, and one of wide in its second
-// slot, unless keep is nil, when that is.
+// members are the timers of a host of Stopped. A run of long that has lost its lease returns when
+// let is closed, and one of wide in its second slot, unless keep is nil, when that is.
 func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) []timer.Timer {
 	report := func(w what, r *timer.Run) event {
 		return event{What: w, Timer: r.Timer(), Slot: r.Slot(), Fence: r.Fence(), At: time.Now(), Valid: r.Valid()}
@@ -161,8 +161,9 @@ func say(s *timer.Scheduler, l *link) *said {
 	return x
 }
 
-// Child is a host of Stopped in a process of its own, which the test binary becomes if the environment says so. It does what it is told by the lines
-// of in, tells what happens on out, and returns when in ends, or when it is told to stop.
+// Child is a host of Stopped in a process of its own, which the test binary becomes if the
+// environment says so. It does what it is told by the lines of in, tells what happens on out, and
+// returns when in ends, or when it is told to stop.
 func Child(store dlock.DistributedLock, in io.Reader, out io.Writer) error {
 	var mu sync.Mutex
 	lines := json.NewEncoder(out)

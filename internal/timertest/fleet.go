@@ -40,7 +40,8 @@ type host struct {
 	ready  time.Time     // after it had begun
 }
 
-// fleet opens a fresh namespace and waits until it grants: a server that has just started may refuse for a while.
+// fleet opens a fresh namespace and waits until it grants: a server that has just started may
+// refuse for a while.
 func (s *suite) fleet(t *testing.T) *fleet {
 	f := &fleet{t: t, suite: s, store: s.New(t), watch: newWatcher()}
 	f.taker = f.store.Open(t)
@@ -51,12 +52,14 @@ func (s *suite) fleet(t *testing.T) *fleet {
 // storeTimeout of the hosts. A call may take half of it before it counts as failed.
 func (f *fleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
 
-// late is what a call may be back after its deadline. The failures that this is about take five to ten seconds, or for ever.
+// late is what a call may be back after its deadline. The failures that this is about take five to
+// ten seconds, or for ever.
 func (f *fleet) late(since time.Time) time.Duration {
 	return 1500*time.Millisecond + f.suite.pulse.stood(since)
 }
 
-// strained reports whether so much went wrong since then that a host may have lost a lease to a busy machine.
+// strained reports whether so much went wrong since then that a host may have lost a lease to a
+// busy machine.
 func (f *fleet) strained(h *host, since time.Time) bool {
 	return f.suite.pulse.stood(since) > f.suite.TTL/8 || h.link.failed(since) > 0
 }
@@ -174,7 +177,8 @@ func (f *fleet) heal() {
 	}
 }
 
-// until waits until cond holds. It ends the test at once if the watcher has seen something that must not be.
+// until waits until cond holds. It ends the test at once if the watcher has seen something that
+// must not be.
 func (f *fleet) until(what string, cond func() bool) {
 	f.t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -187,7 +191,8 @@ func (f *fleet) until(what string, cond func() bool) {
 	}
 }
 
-// stop stops hosts, all if none is named, and fails the test if one reports an error or something was broken so far.
+// stop stops hosts, all if none is named, and fails the test if one reports an error or something
+// was broken so far.
 func (f *fleet) stop(hosts ...*host) {
 	f.t.Helper()
 	if len(hosts) == 0 {
@@ -205,8 +210,8 @@ func (f *fleet) stop(hosts ...*host) {
 	f.watch.check(f.t)
 }
 
-// trigger starts a run of a timer on a host. A busy machine can make an attempt fail, and what was granted without our knowing
-// then is given back before long.
+// trigger starts a run of a timer on a host. A busy machine can make an attempt fail, and what was
+// granted without our knowing then is given back before long.
 func (f *fleet) trigger(h *host, name string) {
 	f.t.Helper()
 	var err error
@@ -251,8 +256,8 @@ func skipped(name string, reason timer.Reason, hosts ...*host) (n uint64) {
 	return n
 }
 
-// take acquires n slots of a name with a client that is no host's, waiting for each until the store grants it, and gives them
-// back. It returns the fences by slot.
+// take acquires n slots of a name with a client that is no host's, waiting for each until the store
+// grants it, and gives them back. It returns the fences by slot.
 func (f *fleet) take(name string, slots, n int) map[int]dlock.Fence {
 	f.t.Helper()
 	return f.acquire(name, slots, n, func(try func() error) error {

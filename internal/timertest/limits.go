@@ -12,8 +12,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Four hosts, short and long jobs on schedules and a storm of triggers; replies are lost now and then, and one host is
-// replaced half-way. The watcher counts the valid runs. The limits are reached, or nothing would be shown.
+// Four hosts, short and long jobs on schedules and a storm of triggers; replies are lost now and
+// then, and one host is replaced half-way. The watcher counts the valid runs. The limits are
+// reached, or nothing would be shown.
 //
 // Fails when the attempt asks for slots()+1.
 func overlap(s *suite, t *testing.T) {
@@ -104,8 +105,9 @@ func over(c <-chan struct{}) bool {
 	}
 }
 
-// Five hosts whose attempts reach the store one after the other, when the short job of the one before is over: what keeps
-// them from running a tick again is the tick alone. (gocron with a Redis lock gives 14 runs for 5 such ticks of 3 hosts.)
+// Five hosts whose attempts reach the store one after the other, when the short job of the one
+// before is over: what keeps them from running a tick again is the tick alone. (gocron with a Redis
+// lock gives 14 runs for 5 such ticks of 3 hosts.)
 //
 // Fails when the attempt claims no tick (TryAcquire instead of TryAcquireTick).
 func rate(s *suite, t *testing.T) {

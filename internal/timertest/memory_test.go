@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// The store in memory stands for all that do their part: what fails here is the timer's fault, or the suite's.
+// The store in memory stands for all that do their part: what fails here is the timer's fault, or
+// the suite's.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{

@@ -34,17 +34,20 @@ type StoppedHarness struct {
 	// New returns a fresh, empty namespace, and a command that calls Child with a client of it.
 	New func(t testing.TB) (Store, *exec.Cmd)
 
-	// Embedded: hosts keep each other out with a lock that one which is stopped keeps. If the child turns out to have been stopped with
-	// it, it goes on for a moment and is stopped again.
+	// Embedded: hosts keep each other out with a lock that one which is stopped keeps. If the child
+	// turns out to have been stopped with it, it goes on for a moment and is stopped again.
 	Embedded bool
 }
 
-// Stopped shows that overrides reach every host also when one of them, a process of its own, is stopped (SIGSTOP) meanwhile: the others
-// obey at once, and the one that was stopped when it goes on. Limits, fences and counts are exact; the time that it took is logged.
+// Stopped shows that overrides reach every host also when one of them, a process of its own, is
+// stopped (SIGSTOP) meanwhile: the others obey at once, and the one that was stopped when it goes
+// on. Limits, fences and counts are exact; the time that it took is logged.
 //
-// Fails when the store's acquire ignores a pause (also if hosts keep to one that they know of: the child then begins a run when it goes on) or a limit
-// override, or counts only the slots below it; when its extend renews a lease that was revoked, or does not tell of overrides; when a revoked slot is free at
-// once; when a release does not compare tokens; when two hosts run what was triggered once; and when a host that stood still believes in its lease.
+// Fails when the store's acquire ignores a pause (also if hosts keep to one that they know of: the
+// child then begins a run when it goes on) or a limit override, or counts only the slots below it;
+// when its extend renews a lease that was revoked, or does not tell of overrides; when a revoked
+// slot is free at once; when a release does not compare tokens; when two hosts run what was
+// triggered once; and when a host that stood still believes in its lease.
 func Stopped(t *testing.T, h StoppedHarness) {
 	long(t)
 	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, pulse: newPulse(t)}
@@ -206,7 +209,8 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	return shown
 }
 
-// kept is the run that the host in this process keeps in the second slot of wide; nil: it has none, or lost it.
+// kept is the run that the host in this process keeps in the second slot of wide; nil: it has none,
+// or lost it.
 func (s *standstill) kept() *visit {
 	if v := s.watch.latest(wide, 1); v != nil && v.Valid() {
 		return v
@@ -227,7 +231,8 @@ func (s *standstill) hosts() map[string]*book {
 	return map[string]*book{"the child": &s.child.book, "the host in this process": &s.books}
 }
 
-// holds has the child run what takes long, and returns the beginning of that run. A busy machine can make an attempt fail.
+// holds has the child run what takes long, and returns the beginning of that run. A busy machine
+// can make an attempt fail.
 func (s *standstill) holds() event {
 	s.t.Helper()
 	for told := 0; ; told++ {
@@ -279,7 +284,8 @@ func (s *standstill) free() bool {
 	return err == nil
 }
 
-// takesOver has the host in this process run what the child was to run, as soon as the store lets it, which is not before the child's lease has ended.
+// takesOver has the host in this process run what the child was to run, as soon as the store lets
+// it, which is not before the child's lease has ended.
 func (s *standstill) takesOver(beat time.Time) *visit {
 	s.t.Helper()
 	s.trigger(s.here, endless)
@@ -291,7 +297,8 @@ func (s *standstill) takesOver(beat time.Time) *visit {
 	return next
 }
 
-// judge looks at how the child learnt that it has lost its run. It returns false if that had to be because it stood still for too long.
+// judge looks at how the child learnt that it has lost its run. It returns false if that had to be
+// because it stood still for too long.
 func (s *standstill) judge(e event, beat time.Time) bool {
 	s.t.Helper()
 	s.took["child: its run told"] = e.At.Sub(s.resumedAt)
@@ -347,7 +354,8 @@ func (s *standstill) note(what string, since time.Time, is bool) {
 	}
 }
 
-// inTime looks at how long it all took. A host whose calls failed is excused, and the child's did if it was stopped in one.
+// inTime looks at how long it all took. A host whose calls failed is excused, and the child's did
+// if it was stopped in one.
 func (s *standstill) inTime(strain int) {
 	s.t.Helper()
 	for what, d := range s.took {
@@ -386,8 +394,9 @@ func after(list []span, stamp dlock.Fence) []span {
 	return slices.DeleteFunc(list, func(r span) bool { return r.fence <= stamp })
 }
 
-// together returns the most runs that were valid at once when one began that was granted after a stamp. A run tells when it begins after it was granted its slot, and that
-// it returns before it gives that back, so none is counted that should not be.
+// together returns the most runs that were valid at once when one began that was granted after a
+// stamp. A run tells when it begins after it was granted its slot, and that it returns before it
+// gives that back, so none is counted that should not be.
 func together(list []span, stamp dlock.Fence) (most int) {
 	for _, at := range list {
 		n := 0

@@ -64,8 +64,9 @@ func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
 				continue
 			}
 		}
-		// That nobody gave a connection in time tells nothing of those that there are, and those that are being made would be thrown
-		// away, too: where a connect takes longer than a call may, none would ever be used.
+		// That nobody gave a connection in time tells nothing of those that there are, and those
+		// that are being made would be thrown away, too: where a connect takes longer than a call
+		// may, none would ever be used.
 		if conn != nil || ctx.Err() == nil {
 			d.judge(err)
 		}
@@ -73,22 +74,24 @@ func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 }
 
-// maxClosing is how many failed connections may be on their way out beside those of the pool: the server may still count them.
+// maxClosing is how many failed connections may be on their way out beside those of the pool: the
+// server may still count them.
 const maxClosing = 8
 
 // used is the key under which a connection knows when it was last used.
 const used = "tickslot: used"
 
-// isAlive tells whether the server has not closed the connection while nobody used it. That takes no round trip, but a
-// millisecond, so that a connection is not looked at that was used just now.
+// isAlive tells whether the server has not closed the connection while nobody used it. That takes
+// no round trip, but a millisecond, so that a connection is not looked at that was used just now.
 func isAlive(conn *pgx.Conn) bool {
 	last, ok := conn.PgConn().CustomData()[used].(time.Time)
 	//lint:ignore SA1019 Ping costs a round trip. A connection that only seems to be alive fails, as one that breaks a moment later.
 	return !ok || time.Since(last) < time.Second || conn.PgConn().CheckConn() == nil
 }
 
-// giveBack puts a connection back into the pool, or takes one out that failed. The pool itself would keep its place until the server has closed
-// it, for up to 15 s if the network swallows everything: four of them, and the store would be down for that long.
+// giveBack puts a connection back into the pool, or takes one out that failed. The pool itself
+// would keep its place until the server has closed it, for up to 15 s if the network swallows
+// everything: four of them, and the store would be down for that long.
 func (d *driver) giveBack(conn *pgxpool.Conn) {
 	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing { // the server may be one that accepts connections, and hangs
 		conn.Conn().PgConn().CustomData()[used] = time.Now()
@@ -105,8 +108,9 @@ func (d *driver) giveBack(conn *pgxpool.Conn) {
 	}()
 }
 
-// judge throws away all connections when one of them failed, or led to a server that has become read-only: they lead to the same
-// server, and the next call had better look for it anew than find out about each of them. A caller that went away tells nothing.
+// judge throws away all connections when one of them failed, or led to a server that has become
+// read-only: they lead to the same server, and the next call had better look for it anew than find
+// out about each of them. A caller that went away tells nothing.
 func (d *driver) judge(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
@@ -122,8 +126,9 @@ const (
 	shutdown = "57P" // the server is being shut down, or the connection was ended by an administrator
 )
 
-// dialer dials by dial, and cuts off at the end of the driver's life what is still open then. That are failed connections: pgx asks the server to
-// cancel their statements, on new connections, and waits for an answer.
+// dialer dials by dial, and cuts off at the end of the driver's life what is still open then. That
+// are failed connections: pgx asks the server to cancel their statements, on new connections, and
+// waits for an answer.
 func (d *driver) dialer(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -1,11 +1,13 @@
-// Package pgxlock is sqllock's store on Postgres with pgx itself, without database/sql between them.
+// Package pgxlock is sqllock's store on Postgres with pgx itself, without database/sql between
+// them.
 //
 //	lock := pgxlock.New(pool, sqllock.Options{})
 //	defer lock.Close()
 //
-// It opens a small pool of its own, made from the settings of the one that you pass in: an application that has all its connections in use
-// then costs no lease. Its statements are sent without being prepared, so that each is one round trip and a PgBouncer in transaction
-// mode does no harm. The promises are those of package sqllock.
+// It opens a small pool of its own, made from the settings of the one that you pass in: an
+// application that has all its connections in use then costs no lease. Its statements are sent
+// without being prepared, so that each is one round trip and a PgBouncer in transaction mode does
+// no harm. The promises are those of package sqllock.
 package pgxlock
 
 import (
@@ -20,19 +22,23 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// maxConns is enough where a call lasts as long as a round trip in one data centre and a commit: four connections then make thousands of calls a
-// second. A database that is 40 ms away makes a hundred: the 64 attempts that a host may have under way are then too many at once.
+// maxConns is enough where a call lasts as long as a round trip in one data centre and a commit:
+// four connections then make thousands of calls a second. A database that is 40 ms away makes a
+// hundred: the 64 attempts that a host may have under way are then too many at once.
 const maxConns = 4
 
 // maxConnectTime bounds how long it takes to connect.
 const maxConnectTime = 2 * time.Second
 
-// New returns a store on the database of pool, which stays the caller's to close. It does not call the server, so it works while that is
-// down. Faults of the options are reported by Check, which dlock.NewSession and timer.New call.
+// New returns a store on the database of pool, which stays the caller's to close. It does not call
+// the server, so it works while that is down. Faults of the options are reported by Check, which
+// dlock.NewSession and timer.New call.
 //
-// From the settings of pool it takes everything but: the number of connections (at most 4), how statements are sent (QueryExecModeExec, or the simple
-// protocol if pool uses that), the time to connect (at most 2 s), and the hooks for taking a connection out of the pool and putting it back. Of a
-// tracer it takes what concerns queries, and hides their arguments: tokens of leases are among them.
+// From the settings of pool it takes everything but: the number of connections (at most 4), how
+// statements are sent (QueryExecModeExec, or the simple protocol if pool uses that), the time to
+// connect (at most 2 s), and the hooks for taking a connection out of the pool and putting it back.
+// Of a tracer it takes what concerns queries, and hides their arguments: tokens of leases are among
+// them.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
@@ -42,8 +48,8 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil } // also instead of BeforeAcquire
 	config.AfterRelease = nil
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a second round trip
-	// A dial that nobody answers keeps its place in the pool until it ends: with the two minutes that are usual, a network that was down for
-	// seconds would be down for minutes.
+	// A dial that nobody answers keeps its place in the pool until it ends: with the two minutes
+	// that are usual, a network that was down for seconds would be down for minutes.
 	if t := config.ConnConfig.ConnectTimeout; t <= 0 || t > maxConnectTime {
 		config.ConnConfig.ConnectTimeout = maxConnectTime
 	}

@@ -9,15 +9,17 @@ import (
 	"github.com/tickslot/tickslot/dlock/nativelock"
 )
 
-// TryXactLock tries to take an advisory lock that lasts until the end of a transaction, and reports whether it did. It is
-// nativelock.TryXactLock, and keeps out whoever calls that with the same name.
+// TryXactLock tries to take an advisory lock that lasts until the end of a transaction, and reports
+// whether it did. It is nativelock.TryXactLock, and keeps out whoever calls that with the same
+// name.
 func TryXactLock(ctx context.Context, tx pgx.Tx, name string) (bool, error) {
 	query, args, err := nativelock.XactLockQuery(name)
 	if err != nil {
 		return false, err
 	}
 	var taken bool
-	// Not prepared: behind a PgBouncer the statement would stay with a server connection that the next transaction does not get.
+	// Not prepared: behind a PgBouncer the statement would stay with a server connection that the
+	// next transaction does not get.
 	mode := pgx.QueryExecModeExec
 	if conn := tx.Conn(); conn != nil && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
 		mode = pgx.QueryExecModeSimpleProtocol
