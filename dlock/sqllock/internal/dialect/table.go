@@ -185,6 +185,6 @@ func HexNames(resources string) (string, error) {
 	return string(text), err
 }
 
-// LongestWait, in milliseconds, is how long a lock in the database is waited for by a caller who
-// has all day.
+// LongestWait is how long a caller without a deadline waits for a lock of the database, in
+// milliseconds.
 const LongestWait = 60_000

@@ -114,8 +114,8 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 	})
 }
 
-// Text is passed as bytes: what the server would make of it depends on the character set of the
-// connection.
+// Acquire passes text as bytes: what the server would make of it depends on the character set of
+// the connection.
 func (m *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, err error) {
 	err = m.call(ctx, m.acquires, []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(),
