@@ -310,7 +310,11 @@ func TestOverridesByHand(t *testing.T) {
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
-		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
+		update := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}
+		if slots < 0 {
+			update = dlock.Update{ResetLimit: &ann}
+		}
+		if err := store.Update(t.Context(), "a", update); err != nil {
 			t.Fatal(err)
 		}
 	}

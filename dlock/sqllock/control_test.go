@@ -104,7 +104,11 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 		}
 	})
 	set := func(slots int) {
-		if err := control.Update(ctx, name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
+		update := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}
+		if slots < 0 {
+			update = dlock.Update{ResetLimit: &ann}
+		}
+		if err := control.Update(ctx, name, update); err != nil {
 			t.Errorf("update: %v", err)
 		}
 	}
