@@ -80,7 +80,7 @@ func TestFilesAreShort(t *testing.T) {
 
 // A comment that is wider is not read where code is reviewed, side by side. There are comments that
 // are too wide, and there may only be fewer: lower the number as there are. Tabs count as four
-// columns.
+// columns. What an Example prints is as wide as it is.
 //
 // Fails when a wide comment is added.
 func TestCommentsAreNarrow(t *testing.T) {
@@ -88,7 +88,11 @@ func TestCommentsAreNarrow(t *testing.T) {
 	const columns, most = 100, 37
 	wide := 0
 	for path := range goFiles(t) {
+		output := false
 		for line := range strings.Lines(read(t, path)) {
+			if output = output && line != "}\n" || strings.HasPrefix(line, "\t// Output:"); output {
+				continue
+			}
 			line = strings.TrimSuffix(strings.ReplaceAll(line, "\t", "    "), "\n")
 			if strings.HasPrefix(strings.TrimSpace(line), "// ") && utf8.RuneCountInString(line) > columns {
 				wide++

@@ -45,8 +45,7 @@ func ExampleCheck() {
 	// Dates "2027-02-30": this month has no such day
 	// 	2027-02-30
 	// 	        ^
-	// cron "0 2 30 2 *": it never fires, because there is no such date: change the day of month or
-	// the month
+	// cron "0 2 30 2 *": it never fires, because there is no such date: change the day of month or the month
 	// 	0 2 30 2 *
 	// 	    ^
 }
