@@ -86,12 +86,12 @@ func TestHooksAreToldOfEveryCall(t *testing.T) {
 			t.Errorf("a release: %+v", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, _ = session.Mutex("b").TryAcquire(ctx)
-		for _, c := range told.of(dlock.OpAcquire) {
-			if !c.Canceled {
-				t.Errorf("a caller that went away: %+v", c)
-			}
+		time.AfterFunc(100*time.Millisecond, cancel)
+		if _, err := session.Mutex("hangs").TryAcquire(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller that went away: %v", err)
+		}
+		if got := told.of(dlock.OpAcquire); len(got) == 0 || !got[0].Canceled {
+			t.Errorf("a caller that went away: %+v", got)
 		}
 		if err := session.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -123,7 +123,7 @@ func TestHookThatPanicsHarmsNothing(t *testing.T) {
 	})
 }
 
-// oddStore answers heartbeats as it is told to.
+// oddStore answers heartbeats as it is told to, and says nothing to who acquires "hangs".
 type oddStore struct {
 	dlock.DistributedLock
 	mu  sync.Mutex
@@ -134,6 +134,14 @@ func (s *oddStore) answer(odd func() ([]dlock.Result, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.odd = odd
+}
+
+func (s *oddStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if req.Name == "hangs" {
+		<-ctx.Done()
+		return dlock.Grant{}, ctx.Err()
+	}
+	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
 func (s *oddStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
