@@ -162,6 +162,7 @@ func againIfPgBouncerCrashed(t *testing.T) {
 	for i := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(parts[i]) + "$"
 	}
+	var text string
 	for range 4 {
 		cmd := exec.CommandContext(t.Context(), exe, "-test.v", "-test.timeout=5m", "-test.run="+strings.Join(parts, "/"))
 		cmd.Env = append(os.Environ(), behindPgBouncer+"=1")
@@ -169,13 +170,13 @@ func againIfPgBouncerCrashed(t *testing.T) {
 		if err == nil {
 			return
 		}
-		text := string(out)
+		text = string(out)
 		if !strings.Contains(text, "connection refused") && !strings.Contains(text, "successfully sent cancel request") {
 			t.Fatalf("%v:\n%s", err, text)
 		}
 		t.Log("PgBouncer ended by itself")
 	}
-	t.Fatal("PgBouncer ended by itself, four times")
+	t.Fatalf("PgBouncer ended by itself, four times, at last:\n%s", text)
 }
 
 func TestContentionPostgres(t *testing.T) {
