@@ -4,6 +4,7 @@ import (
 	"go/build"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,28 @@ func TestImportsPointInOneDirection(t *testing.T) {
 	for _, r := range rules {
 		if !seen[r.folder] {
 			t.Errorf("there is no package in %s any more: take its rule out", r.folder)
+		}
+	}
+}
+
+// A store that wraps another passes on what that one can do. If users of stores asked for optional
+// interfaces here and there, a wrapper would forget one, and nobody would notice.
+//
+// Fails when code outside dlock asserts an optional interface of a store.
+func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
+	assertion := regexp.MustCompile(`\.\((dlock\.)?(Checker|TTLBounder|Sharder|Auditor|Lister|Controller)\)`)
+	exceptions := map[string]string{
+		"dlock/capabilities.go":              "this is the place",
+		"dlock/sqllock/stores.go":            "it asks a driver, which is no store",
+		"dlock/sqllock/control_test.go":      "a store of ours, which has it",
+		"internal/torture/fleet/nodestop.go": "a store of ours, which has it",
+	}
+	for path := range goFiles(t) {
+		if strings.HasPrefix(path, "schedule/") { // a schedule may be a Checker, too
+			continue
+		}
+		if found := assertion.FindString(read(t, path)); found != "" && exceptions[path] == "" {
+			t.Errorf("%s asserts %s: use dlock.CapabilitiesOf", path, found)
 		}
 	}
 }

@@ -275,11 +275,12 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		show(err)
 		_, err = store.Release(call, grant)
 		show(err)
-		if l, ok := store.(dlock.Lister); ok {
+		caps := dlock.CapabilitiesOf(store)
+		if l := caps.Lister; l != nil {
 			list, err := l.List(call, "calls", 1)
 			show(list, err)
 		}
-		if a, ok := store.(dlock.Auditor); ok {
+		if a := caps.Auditor; a != nil {
 			warnings, err := a.Audit(call)
 			show(warnings, err)
 		}

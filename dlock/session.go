@@ -111,11 +111,13 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	if store == nil {
 		errs = append(errs, errors.New("no store: pass a redislock or memlock store, or your own"))
 	}
-	if c, ok := store.(Checker); ok {
-		errs = append(errs, c.Check())
+	caps := CapabilitiesOf(store)
+	if caps.Checker != nil {
+		errs = append(errs, caps.Checker.Check())
 	}
-	if b, ok := store.(TTLBounder); ok && opts.TTL > b.MaxTTL() {
-		errs = append(errs, fmt.Errorf("TTL %v: this store takes at most %v (its QuarantineTTL): use a shorter TTL, or raise QuarantineTTL on every host", opts.TTL, b.MaxTTL()))
+	if b := caps.TTLBounder; b != nil && opts.TTL > b.MaxTTL() {
+		errs = append(errs, fmt.Errorf("TTL %v: this store takes at most %v (its QuarantineTTL): "+
+			"use a shorter TTL, or raise QuarantineTTL on every host", opts.TTL, b.MaxTTL()))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("dlock: %w", err)
@@ -130,10 +132,10 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		trust:        trust(opts.TTL),
 		storeTimeout: opts.StoreTimeout,
 		hooks:        opts.Hooks,
+		sharder:      caps.Sharder,
 		windows:      line{place: func(l *Lease) *place { return &l.window }, key: func(l *Lease) time.Time { return l.sent.mono }},
 	}
 	s.main.init(s, "")
-	s.sharder, _ = store.(Sharder)
 	return s, nil
 }
 

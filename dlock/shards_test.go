@@ -239,7 +239,7 @@ func TestUnsettledOfAShardThatHangs(t *testing.T) {
 		held := func() (names string) {
 			t.Helper()
 			for _, name := range []string{"a", "b", "c"} {
-				list, err := store.DistributedLock.(dlock.Lister).List(bg, name, 0)
+				list, err := dlock.CapabilitiesOf(store.DistributedLock).Lister.List(bg, name, 0)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -31,42 +31,6 @@ type DistributedLock interface {
 	Release(ctx context.Context, grants ...Grant) ([]Result, error)
 }
 
-// A Lister is a store that can tell who holds what. It is optional: without it a caller can show
-// only the leases of its own process.
-type Lister interface {
-	// List returns the leases of a semaphore (slots > 0) or mutex (slots == 0) that have not ended,
-	// by slot.
-	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
-}
-
-// A Checker is a store that can find fault with its own settings without calling its server. It is
-// optional; NewSession returns the error.
-type Checker interface {
-	Check() error
-}
-
-// An Auditor is a store that can look at its server for settings that endanger leases, such as a
-// policy that evicts them. It is optional; without it nothing is looked at. A timer.Scheduler logs
-// the warnings when the store first answers.
-type Auditor interface {
-	Audit(ctx context.Context) (warnings []string, err error)
-}
-
-// A TTLBounder is a store that accepts leases only up to a certain length. It is optional: without
-// it any TTL is accepted.
-type TTLBounder interface {
-	MaxTTL() time.Duration
-}
-
-// A Sharder is a store of several servers, each of which has the leases of some names and may hang
-// while the others answer. It is optional; without it the store is one. A Session renews the leases
-// of each shard by calls of their own, so that no shard waits for another.
-type Sharder interface {
-	// Shard is the server that a name lives on, as far as it is known without asking any. It may
-	// change from call to call. "": it is not known, or there is but one.
-	Shard(name string) string
-}
-
 const (
 	// AnySlot in a Grant given to Release means: whichever slot this token holds.
 	AnySlot = -1
@@ -183,14 +147,4 @@ type Info struct {
 	// SlotLimit is how many slots are granted instead of what requests declare; 0: as they declare.
 	// Only answers to TryAcquire have it.
 	SlotLimit int
-}
-
-// A LeaseInfo is a lease as a Lister sees it.
-type LeaseInfo struct {
-	Name      string
-	Slot      int
-	Holder    Holder
-	Fence     Fence
-	HeldFor   time.Duration // age
-	ExpiresIn time.Duration // time left unless extended
 }

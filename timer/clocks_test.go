@@ -85,7 +85,7 @@ func (c clocked) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 }
 
 func (c clocked) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
-	return c.DistributedLock.(dlock.Lister).List(ctx, name, slots)
+	return dlock.CapabilitiesOf(c.DistributedLock).Lister.List(ctx, name, slots)
 }
 
 // run lets five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter), until

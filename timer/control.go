@@ -23,19 +23,19 @@ var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (
 //
 // On error the change may or may not be in force: call again. All calls but Trigger are idempotent.
 type Control struct {
-	store   dlock.DistributedLock
+	caps    dlock.Capabilities
 	timeout time.Duration
 }
 
 // NewControl returns the control of the fleet that shares a store, for programs that run no timers
 // themselves.
 func NewControl(store dlock.DistributedLock) *Control {
-	return &Control{store: store, timeout: dlock.DefaultStoreTimeout}
+	return &Control{caps: dlock.CapabilitiesOf(store), timeout: dlock.DefaultStoreTimeout}
 }
 
 // Control returns the control of the fleet that shares this scheduler's store.
 func (s *Scheduler) Control() *Control {
-	return &Control{store: s.config.Lock, timeout: s.config.StoreTimeout}
+	return &Control{caps: dlock.CapabilitiesOf(s.config.Lock), timeout: s.config.StoreTimeout}
 }
 
 // Pause keeps a timer from starting anywhere until then, at most ten years. Runs that go on are
@@ -90,8 +90,8 @@ func (c *Control) CancelRun(ctx context.Context, timer string, slot int, by dloc
 	if err != nil {
 		return err
 	}
-	lister, ok := c.store.(dlock.Lister)
-	if !ok {
+	lister := c.caps.Lister
+	if lister == nil {
 		return ErrNoControl
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
@@ -133,11 +133,10 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 }
 
 func (c *Control) controller() (dlock.Controller, error) {
-	ctl, ok := c.store.(dlock.Controller)
-	if !ok {
+	if c.caps.Controller == nil {
 		return nil, ErrNoControl
 	}
-	return ctl, nil
+	return c.caps.Controller, nil
 }
 
 func (c *Control) update(ctx context.Context, timer string, change dlock.Update) error {

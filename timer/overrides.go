@@ -146,10 +146,10 @@ func (s *Scheduler) hearUpdate(version int64) {
 // learnOverrides reads the overrides of the timers of this host, if there is something new. It is
 // the prober's, and stops when until is closed.
 func (s *Scheduler) learnOverrides(until <-chan struct{}) {
-	ctl, ok := s.config.Lock.(dlock.Controller)
+	ctl := s.store.caps.Controller
 	s.lock()
 	version := s.heardVersion
-	if !ok || version <= s.learntVersion {
+	if ctl == nil || version <= s.learntVersion {
 		s.unlock()
 		return
 	}

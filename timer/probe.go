@@ -210,8 +210,8 @@ func (p *prober) ask() (name string, err error) {
 // count counts the hosts that hold a slot of hostsLock.
 func (p *prober) count() {
 	s := p.s
-	lister, ok := s.config.Lock.(dlock.Lister)
-	if !ok {
+	lister := s.store.caps.Lister
+	if lister == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)

@@ -35,7 +35,7 @@ func (d *distant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 // List implements dlock.Lister: hosts are counted, and the more there are, the longer one stands
 // back.
 func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
-	return d.DistributedLock.(dlock.Lister).List(ctx, name, slots)
+	return dlock.CapabilitiesOf(d.DistributedLock).Lister.List(ctx, name, slots)
 }
 
 // shares are how many of a timer's runs each host had, in percent.

@@ -15,11 +15,11 @@ import (
 
 // shardOf tells on which server a name lives; "": the store is one.
 func (w *storeWatch) shardOf(name string) (shard string) {
-	if w.sharder == nil {
+	if w.caps.Sharder == nil {
 		return ""
 	}
 	defer func() { _ = recover() }() // a store that panics is one
-	return w.sharder.Shard(name)
+	return w.caps.Sharder.Shard(name)
 }
 
 // breakerOf returns the breaker between a name and the store. Called with mu held.
@@ -42,7 +42,7 @@ func (s *Scheduler) breakerAt(shard string) *breaker {
 
 // before is the breaker between a timer and the store. Called with mu held.
 func (s *Scheduler) before(e *entry) *breaker {
-	if s.store.sharder == nil {
+	if s.store.caps.Sharder == nil {
 		return &s.breaker
 	}
 	return s.breakerOf(e.lockName)

@@ -19,16 +19,14 @@ import (
 type storeWatch struct {
 	scheduler *Scheduler
 	label     string
-	sharder   dlock.Sharder // nil: the store is one server, as far as anybody can tell
+	caps      dlock.Capabilities
 
 	acquireTime prometheus.Observer // nil: there are no metrics
 	ops         map[dlock.StoreOp]opMetrics
 }
 
 func newStoreWatch(s *Scheduler, store dlock.DistributedLock) *storeWatch {
-	w := &storeWatch{scheduler: s, label: storeLabel(store)}
-	w.sharder, _ = store.(dlock.Sharder)
-	return w
+	return &storeWatch{scheduler: s, label: storeLabel(store), caps: dlock.CapabilitiesOf(store)}
 }
 
 func storeLabel(store dlock.DistributedLock) string {
@@ -165,11 +163,8 @@ func (s *Scheduler) policies() (local, skip int) {
 // audit has the store look at its server, when it first answers and when it answers again: that may
 // be another server. Called with mu held.
 func (s *Scheduler) audit() {
-	auditor, ok := s.config.Lock.(dlock.Auditor)
-	if !ok {
-		return
-	}
-	if s.auditing || !s.starting() {
+	auditor := s.store.caps.Auditor
+	if auditor == nil || s.auditing || !s.starting() {
 		return
 	}
 	s.auditing = true

@@ -69,7 +69,7 @@ func (c *check) fresh() {
 	}
 	h := c.host()
 	c.long = 10 * time.Minute // the calls of a check may take a busy machine more than one
-	if b, ok := h.store.(dlock.TTLBounder); ok {
+	if b := h.caps().TTLBounder; b != nil {
 		c.long = min(c.long, b.MaxTTL())
 	}
 	c.settled(h)
@@ -131,6 +131,8 @@ type host struct {
 	c     *check
 	store dlock.DistributedLock
 }
+
+func (h *host) caps() dlock.Capabilities { return dlock.CapabilitiesOf(h.store) }
 
 // An attempt is an answer to a request, with what is known about when the store acted: after sent,
 // before got.

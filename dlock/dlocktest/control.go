@@ -38,7 +38,7 @@ func needsControl(f Features) string {
 }
 
 func controlStated(c *check) {
-	if _, ok := c.host().store.(dlock.Controller); ok != c.h.Features.Control {
+	if ok := c.host().caps().Controller != nil; ok != c.h.Features.Control {
 		c.errorf("the store is a dlock.Controller: %t, and states Control: %t", ok, c.h.Features.Control)
 	}
 }
@@ -47,8 +47,8 @@ func controlStated(c *check) {
 var ann = dlock.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`, Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
 
 func (h *host) controller() dlock.Controller {
-	ctl, ok := h.store.(dlock.Controller)
-	if !ok {
+	ctl := h.caps().Controller
+	if ctl == nil {
 		h.c.fatalf("the store states Control and is no dlock.Controller")
 	}
 	return ctl

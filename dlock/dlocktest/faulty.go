@@ -98,6 +98,7 @@ func Slow(d time.Duration) Fault { return Fault{kind: slow, d: d} }
 // In a test with testing/synctest, make it inside the bubble.
 type Faulty struct {
 	store dlock.DistributedLock
+	caps  dlock.Capabilities // of store
 
 	mu       sync.Mutex
 	standing map[Op]Fault
@@ -125,6 +126,7 @@ type limited struct {
 func NewFaulty(store dlock.DistributedLock) *Faulty {
 	return &Faulty{
 		store:    store,
+		caps:     dlock.CapabilitiesOf(store),
 		standing: make(map[Op]Fault),
 		calls:    make(map[Op]int),
 		healed:   make(chan struct{}),
@@ -236,7 +238,7 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant, send fun
 // List implements dlock.Lister; without one beneath it returns errors.ErrUnsupported. It never goes
 // wrong.
 func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
-	if l, ok := f.store.(dlock.Lister); ok {
+	if l := f.caps.Lister; l != nil {
 		return l.List(ctx, name, slots)
 	}
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
@@ -266,8 +268,8 @@ func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.
 }
 
 func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.Controller) ([]dlock.ControlState, error)) ([]dlock.ControlState, error) {
-	c, ok := f.store.(dlock.Controller)
-	if !ok {
+	c := f.caps.Controller
+	if c == nil {
 		return nil, fmt.Errorf("control: %w", errors.ErrUnsupported)
 	}
 	cut := func(list []dlock.ControlState) []dlock.ControlState { return list[:max(0, len(list)-1)] }
@@ -276,7 +278,7 @@ func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.
 
 // MaxTTL implements dlock.TTLBounder; without one beneath it there is no bound.
 func (f *Faulty) MaxTTL() time.Duration {
-	if b, ok := f.store.(dlock.TTLBounder); ok {
+	if b := f.caps.TTLBounder; b != nil {
 		return b.MaxTTL()
 	}
 	return math.MaxInt64
@@ -284,7 +286,7 @@ func (f *Faulty) MaxTTL() time.Duration {
 
 // Shard implements dlock.Sharder; without one beneath it there is but one. It never goes wrong.
 func (f *Faulty) Shard(name string) string {
-	if s, ok := f.store.(dlock.Sharder); ok {
+	if s := f.caps.Sharder; s != nil {
 		return s.Shard(name)
 	}
 	return ""

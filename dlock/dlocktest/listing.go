@@ -16,14 +16,14 @@ var listing = []promise{
 // about the right ones.
 func lists(c *check) {
 	h := c.host()
-	lister, ok := h.store.(dlock.Lister)
+	lister := h.caps().Lister
 	if !c.h.Features.Listing {
-		if ok {
+		if lister != nil {
 			c.errorf("the store is a dlock.Lister and does not state Listing")
 		}
 		return
 	}
-	if !ok {
+	if lister == nil {
 		c.fatalf("the store states Listing and is no dlock.Lister")
 	}
 	is := func(name string, slots int, want ...attempt) {

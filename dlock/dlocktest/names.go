@@ -74,7 +74,7 @@ func namesApart(c *check) {
 			c.errorf("extend of %q: %v", grants[i].Name, r.Outcome)
 		}
 	}
-	if lister, ok := h.store.(dlock.Lister); ok && c.h.Features.Listing {
+	if lister := h.caps().Lister; lister != nil && c.h.Features.Listing {
 		for i, g := range grants {
 			ctx, cancel := callContext()
 			list, err := lister.List(ctx, g.Name, i/len(all))

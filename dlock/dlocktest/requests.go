@@ -65,8 +65,8 @@ func invalidRequests(c *check) {
 // outlive the quarantine.
 func boundedTTL(c *check) {
 	h := c.host()
-	bounder, ok := h.store.(dlock.TTLBounder)
-	if !ok {
+	bounder := h.caps().TTLBounder
+	if bounder == nil {
 		c.skip("the store has no bound")
 	}
 	most := bounder.MaxTTL()

@@ -50,7 +50,7 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	c.Grants(100, 10*time.Second)
 	for _, store := range stores {
 		for range 20 {
-			if _, err := store.(dlock.Lister).List(t.Context(), crowd.Name, crowd.Slots); err != nil {
+			if _, err := dlock.CapabilitiesOf(store).Lister.List(t.Context(), crowd.Name, crowd.Slots); err != nil {
 				t.Error(err)
 			}
 		}

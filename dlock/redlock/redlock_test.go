@@ -357,7 +357,7 @@ func TestKnowsNoMissedTick(t *testing.T) {
 	}
 	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, Missed: at}
 	quorumRefuses(t, q, missed, dlock.ReasonTickLate)
-	if _, ok := dlock.DistributedLock(q).(dlock.Controller); ok {
+	if dlock.CapabilitiesOf(q).Controller != nil {
 		t.Error("a quorum has no fences to revoke by")
 	}
 }

@@ -112,7 +112,7 @@ func (l *link) Audit(ctx context.Context) (warnings []string, err error) {
 		defer l.mu.Unlock()
 		l.audits++
 	}()
-	if a, ok := l.store.(dlock.Auditor); ok {
+	if a := dlock.CapabilitiesOf(l.store).Auditor; a != nil {
 		return a.Audit(ctx)
 	}
 	return nil, nil
@@ -120,7 +120,7 @@ func (l *link) Audit(ctx context.Context) (warnings []string, err error) {
 
 // Check implements dlock.Checker.
 func (l *link) Check() error {
-	if c, ok := l.store.(dlock.Checker); ok {
+	if c := dlock.CapabilitiesOf(l.store).Checker; c != nil {
 		return c.Check()
 	}
 	return nil

@@ -1,0 +1,75 @@
+package dlock
+
+import (
+	"context"
+	"time"
+)
+
+// Capabilities are what a store can do beyond [DistributedLock]. A field is nil if the store does
+// not implement that interface.
+type Capabilities struct {
+	Checker    Checker
+	TTLBounder TTLBounder
+	Sharder    Sharder
+	Auditor    Auditor
+	Lister     Lister
+	Controller Controller
+}
+
+// CapabilitiesOf returns what a store can do. Ask here, not by type assertions: then a store that
+// wraps another has one list of what to pass on.
+func CapabilitiesOf(store DistributedLock) (c Capabilities) {
+	c.Checker, _ = store.(Checker)
+	c.TTLBounder, _ = store.(TTLBounder)
+	c.Sharder, _ = store.(Sharder)
+	c.Auditor, _ = store.(Auditor)
+	c.Lister, _ = store.(Lister)
+	c.Controller, _ = store.(Controller)
+	return c
+}
+
+// A Checker is a store that can find faults in its own settings without calling its server.
+// NewSession returns the error.
+type Checker interface {
+	Check() error
+}
+
+// A TTLBounder is a store that accepts leases only up to a certain length. Without it a store must
+// accept any TTL up to [MaxTTL].
+type TTLBounder interface {
+	MaxTTL() time.Duration
+}
+
+// A Sharder is a store of several servers, as a Redis Cluster is: each server keeps the leases of
+// some names, and may hang while the others answer. A Session renews the leases of each shard by
+// separate calls, so that no shard waits for another.
+type Sharder interface {
+	// Shard returns the server that keeps a name, as far as that is known without asking one. It
+	// may change from call to call. "" means that it is not known, or that there is only one.
+	Shard(name string) string
+}
+
+// An Auditor is a store that can look at its server for settings that endanger leases, such as a
+// policy that evicts them. A timer.Scheduler logs the warnings when the store first answers, and
+// when it answers again after an outage.
+type Auditor interface {
+	Audit(ctx context.Context) (warnings []string, err error)
+}
+
+// A Lister is a store that can tell who holds what. Without it a caller can show only the leases of
+// its own process.
+type Lister interface {
+	// List returns the leases of a semaphore (slots > 0) or mutex (slots == 0) that have not ended,
+	// by slot.
+	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
+}
+
+// A LeaseInfo is a lease as a Lister sees it.
+type LeaseInfo struct {
+	Name      string
+	Slot      int
+	Holder    Holder
+	Fence     Fence
+	HeldFor   time.Duration // how long ago it was granted
+	ExpiresIn time.Duration // how long until it ends unless extended
+}
