@@ -240,10 +240,10 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	pages := http.NewServeMux()
-	pages.Handle("/", health.New(health.Checks{Live: s.Live, Ready: s.Ready, More: []health.Check{{Name: "timers", Func: s.Degraded}}}))
+	pages.Handle("/", health.New(s))
 	pages.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	look := func() {
-		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers", "/metrics"} {
+		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers", "/readyz/store", "/metrics"} {
 			for _, accept := range []string{"", "application/health+json"} {
 				req := httptest.NewRequest(http.MethodGet, path, nil)
 				req.RemoteAddr = "127.0.0.1:1" // who may see more
@@ -253,7 +253,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 				fmt.Fprintln(said, path, w.Code, w.Body)
 			}
 		}
-		show(s.Status(), s.Ready(), s.Live(), s.Degraded(), s.Trigger(ctx, "ok"), s.Trigger(ctx, "skips"))
+		show(s.Status(), s.Ready(), s.Live(), s.StoreReachable(), s.TimersSucceed(), s.Trigger(ctx, "ok"), s.Trigger(ctx, "skips"))
 	}
 	look() // at the metrics, too, which leave the registry when Run ends
 	go func() { ended <- s.Run(ctx) }()

@@ -51,7 +51,6 @@ func TestFilesAreShort(t *testing.T) {
 		"dlock/heartbeat_test.go":              650,
 		"dlock/redislock/index_test.go":        600,
 		"dlock/trust_test.go":                  650,
-		"health/health_test.go":                600,
 		"internal/redistest/redistest_test.go": 550,
 		"internal/timertest/stopped_unix.go":   600,
 		"timer/doors_test.go":                  550,

@@ -28,7 +28,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	a := answer{details: h.details == nil || h.details(r)}
+	a := answer{details: h.Details == nil || h.Details(r)}
 	if one {
 		if checks = named(checks, name); len(checks) == 0 {
 			refuse(w, r, http.StatusNotFound, fmt.Sprintf("/%s has no check %q: /%s?verbose lists them", probe, name,

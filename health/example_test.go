@@ -17,11 +17,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	probes := health.New(health.Checks{
-		Live:  timers.Live,
-		Ready: timers.Ready,
-		More:  []health.Check{{Name: "timers", Func: timers.Degraded}},
-	})
+	probes := health.New(timers)
 	mux := http.NewServeMux()
 	mux.Handle("/livez", probes)
 	mux.Handle("/readyz", probes)
@@ -37,15 +33,16 @@ func ExampleNew() {
 	// ok
 	// /readyz 503
 	// unhealthy
+	// [-]started failed: the timers are not running yet
 	// [-]ready failed: the timers are not running yet
 }
 
 // What hosts share only degrades them; what this host cannot serve without is required.
 func ExampleCheck() {
-	probes := health.New(health.Checks{More: []health.Check{
-		{Name: "store", Func: func() error { return errors.New("it does not answer") }},
-		{Name: "disk", Func: func() error { return nil }, Required: true},
-	}})
+	probes := health.New(nil,
+		health.Check{Name: "store", Func: func() error { return errors.New("it does not answer") }},
+		health.Check{Name: "disk", Func: func() error { return nil }, Required: true},
+	)
 	w := httptest.NewRecorder()
 	probes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz?verbose", nil))
 	fmt.Println(w.Code, w.Header().Get("X-Health"))
@@ -61,17 +58,19 @@ func ExampleCheck() {
 }
 
 // Only a request with the right header sees the errors.
-func ExampleChecks_details() {
-	probes := health.New(health.Checks{
-		Ready:   func() error { return errors.New("shop-db.internal refuses connections") },
-		Details: func(r *http.Request) bool { return r.Header.Get("X-Ops") != "" },
+func ExampleHandler_details() {
+	probes := health.New(nil, health.Check{
+		Name:     "database",
+		Func:     func() error { return errors.New("shop-db.internal refuses connections") },
+		Required: true,
 	})
+	probes.Details = func(r *http.Request) bool { return r.Header.Get("X-Ops") != "" }
 	w := httptest.NewRecorder()
 	probes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	fmt.Print(w.Body)
 	// Output:
 	// unhealthy
-	// [-]ready failed
+	// [-]database failed
 }
 
 // Debounce follows a flapping check only after it has returned the same result for a while.
@@ -83,7 +82,7 @@ func ExampleDebounce() {
 		}
 		return errors.New("the connection broke")
 	})
-	probes := health.New(health.Checks{More: []health.Check{{Name: "flaps", Func: check, Required: true}}})
+	probes := health.New(nil, health.Check{Name: "flaps", Func: check, Required: true})
 	for range 3 {
 		fmt.Println(probes.Ready())
 	}

@@ -1,16 +1,6 @@
 // Package health answers the probes of load balancers and orchestrators over HTTP.
 //
-//	probes := health.New(health.Checks{
-//		Live:    timers.Live,
-//		Started: timers.Started,
-//		Ready:   timers.Ready,
-//		More: []health.Check{
-//			{Name: "store", Func: timers.StoreReachable},
-//			{Name: "leases", Func: timers.LeasesRenewed},
-//			{Name: "limits", Func: timers.LimitsAgree},
-//			{Name: "timers", Func: timers.TimersSucceed},
-//		},
-//	})
+//	probes := health.New(timers) // a *timer.Scheduler, or whatever implements Source
 //	mux.Handle("/livez", probes)
 //	mux.Handle("/readyz", probes)
 //	mux.Handle("/readyz/", probes) // /readyz/store
@@ -36,8 +26,11 @@
 //
 // All hosts lose a shared store at the same moment. If that made them unready, the load balancer
 // would have no host left, although each could serve. Therefore it makes them degraded, and alerts
-// belong on metrics. If a host cannot serve without the store, set Required. A check that may flap
-// is calmed by [Debounce]; the timers' StoreReachable does not flap.
+// belong on metrics. If a host cannot serve without the store, require that check:
+//
+//	health.New(timers, health.Check{Name: "store", Func: timers.StoreReachable, Required: true})
+//
+// A check that may flap is calmed by [Debounce]; those of a timer.Scheduler do not flap.
 //
 // # What is not promised
 //
@@ -46,7 +39,7 @@
 // [Timeout]; the other checks are still reported. A 200 describes the moment of the probe: set the
 // scheduler's Config.PreStopDelay to the time that your load balancer takes to notice a change.
 //
-// The body shows the errors of the checks to every client, unless [Checks.Details] returns false.
+// The body shows the errors of the checks to every client, unless [Handler.Details] returns false.
 // That is the default because probes belong on a private port, where an operator needs the reason.
 // What looks like a password in an error (user:password@host, password=…) is masked, which is a
 // safety net and not a promise. On a public port let Details return false: the names of the checks
@@ -54,33 +47,33 @@
 package health
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 )
 
-// Checks are functions that report the state of the process; nil means no error. Each probe calls
-// them, each in a goroutine of its own and never twice at once. They should only read memory. A nil
-// function always succeeds.
-type Checks struct {
-	// Live fails when only a restart of the process helps. Default: never.
-	Live func() error
-	// Started fails until the process has started. Default: never.
-	Started func() error
-	// Ready fails when this host should get no requests. Default: never.
-	Ready func() error
-	// More are further checks of /readyz. Default: none.
-	More []Check
-	// Details reports whether a client may see the errors of the checks, or only which checks
-	// failed. It is called on every probe: inspect a header, or return false. Default: every client
-	// may.
-	Details func(*http.Request) bool
+// A Source reports the state of the process. A *timer.Scheduler is one. Each probe calls the
+// functions, each in a goroutine of its own and never twice at once. They should only read memory.
+type Source interface {
+	// Live returns an error when only a restart of the process helps.
+	Live() error
+	// Started returns an error until the process has started.
+	Started() error
+	// Ready returns an error when this host should get no requests.
+	Ready() error
+	// Checks returns further checks of /readyz by name, which degrade the host when they fail. New
+	// calls it once.
+	Checks() map[string]func() error
 }
 
 // A Check is one condition that /readyz reports.
 type Check struct {
-	// Name is the check's name in /readyz?verbose, ?exclude= and /readyz/<name>. Checks may share a
-	// name and are then selected together. Default: "unnamed".
+	// Name is the check's name in /readyz?verbose, ?exclude= and /readyz/<name>. A check takes the
+	// place of the Source's check of the same name; those that New gets may share a name, and are
+	// then selected together. Default: "unnamed".
 	Name string
 	// Func returns an error if the check fails. Default: it succeeds.
 	Func func() error
@@ -92,25 +85,38 @@ type Check struct {
 // A Handler serves /livez, /readyz and /startupz, and nothing else. Mount it at the root of a mux
 // or behind http.StripPrefix.
 type Handler struct {
-	probes  map[string][]*check
-	details func(*http.Request) bool
+	// Details reports whether a client may see the errors of the checks, or only which checks
+	// failed. It is called on every probe: inspect a header, or return false. Set it before the
+	// first probe. Default: every client may.
+	Details func(*http.Request) bool
+
+	probes map[string][]*check
 }
 
-// New returns a Handler. It calls no check.
-func New(c Checks) *Handler {
-	live := &check{name: "live", run: c.Live, required: true}
-	started := &check{name: "started", run: c.Started, required: true}
-	ready := []*check{live, started, {name: "ready", run: c.Ready, required: true}}
-	for _, o := range c.More {
-		if o.Name == "" {
-			o.Name = "unnamed"
+// New returns a Handler for a source and further checks of /readyz. It calls no check. Without a
+// source (nil) the process is live, started, and ready unless a required check fails.
+func New(source Source, more ...Check) *Handler {
+	live := &check{name: "live", required: true}
+	started := &check{name: "started", required: true}
+	ready := &check{name: "ready", required: true}
+	checks := []*check{live, started, ready}
+	more = slices.Clone(more)
+	for i := range more {
+		more[i].Name = cmp.Or(more[i].Name, "unnamed")
+	}
+	if source != nil {
+		live.run, started.run, ready.run = source.Live, source.Started, source.Ready
+		its := source.Checks()
+		for _, name := range slices.Sorted(maps.Keys(its)) {
+			if !slices.ContainsFunc(more, func(c Check) bool { return c.Name == name }) {
+				checks = append(checks, &check{name: name, run: its[name]})
+			}
 		}
-		ready = append(ready, &check{name: o.Name, run: o.Func, required: o.Required})
 	}
-	return &Handler{
-		probes:  map[string][]*check{"livez": {live}, "readyz": ready, "startupz": {started}},
-		details: c.Details,
+	for _, c := range more {
+		checks = append(checks, &check{name: c.Name, run: c.Func, required: c.Required})
 	}
+	return &Handler{probes: map[string][]*check{"livez": {live}, "readyz": checks, "startupz": {started}}}
 }
 
 // Live returns an error when /livez is 503. Live, Started and Ready are for probes by other means

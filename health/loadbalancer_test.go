@@ -46,8 +46,7 @@ func host(addr string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	probes := health.New(health.Checks{Live: timers.Live, Started: timers.Started, Ready: timers.Ready,
-		More: []health.Check{{Name: "store", Func: timers.StoreReachable}}})
+	probes := health.New(timers)
 	mux := http.NewServeMux()
 	mux.Handle("/livez", probes)
 	mux.Handle("/readyz", probes)

@@ -195,7 +195,7 @@ type callingHandler struct {
 func (h *callingHandler) Handle(context.Context, slog.Record) error {
 	h.n.Add(1)
 	if s := h.scheduler.Load(); s != nil {
-		_, _, _ = s.Ready(), s.Degraded(), s.Status()
+		_, _, _ = s.Ready(), degraded(s), s.Status()
 	}
 	return nil
 }

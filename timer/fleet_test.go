@@ -2,7 +2,10 @@ package timer_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,6 +33,18 @@ type host struct {
 	link *dlocktest.Faulty
 	stop context.CancelFunc
 	done chan error
+}
+
+func (h *host) Degraded() error { return degraded(h.Scheduler) }
+
+// degraded joins what the checks of a Scheduler say.
+func degraded(s *timer.Scheduler) error {
+	checks := s.Checks()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		errs = append(errs, checks[name]())
+	}
+	return errors.Join(errs...)
 }
 
 func newFleet(t *testing.T) *fleet {

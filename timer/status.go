@@ -261,10 +261,6 @@ func (s *Scheduler) LeasesRenewed() error {
 func (s *Scheduler) LimitsAgree() error {
 	s.lock()
 	defer s.unlock()
-	return s.limitsAgree()
-}
-
-func (s *Scheduler) limitsAgree() error {
 	var errs []error
 	for name, e := range s.entries {
 		if declared := e.state.view.declared; declared != 0 {
@@ -274,10 +270,27 @@ func (s *Scheduler) limitsAgree() error {
 	return sorted(errs)
 }
 
-// Degraded returns what is not as it should be though the host can serve: StoreReachable,
-// LeasesRenewed, LimitsAgree and TimersSucceed in one, and which timers go on without the store.
-func (s *Scheduler) Degraded() error {
+// Checks returns, by name, what degrades this host while it fails, though the host can serve.
+// Package health reports each:
+//
+//   - store: StoreReachable; which servers of several do not answer; and which timers run without
+//     the store, or do not run because of what the store found at their keys
+//   - leases: LeasesRenewed
+//   - limits: LimitsAgree
+//   - timers: TimersSucceed
+func (s *Scheduler) Checks() map[string]func() error {
+	return map[string]func() error{
+		"store":  s.storeServes,
+		"leases": s.LeasesRenewed,
+		"limits": s.LimitsAgree,
+		"timers": s.TimersSucceed,
+	}
+}
+
+// storeServes returns what the store does not do for this host.
+func (s *Scheduler) storeServes() error {
 	s.lock()
+	defer s.unlock()
 	var errs []error
 	for e := range s.all() {
 		name := e.timer.Name
@@ -291,7 +304,5 @@ func (s *Scheduler) Degraded() error {
 	for _, server := range s.serversDown() {
 		errs = append(errs, fmt.Errorf("a server of the store (%s) does not answer: %s", s.store.label, server))
 	}
-	reachable, agree := s.storeReachable(), s.limitsAgree()
-	s.unlock()
-	return errors.Join(reachable, s.LeasesRenewed(), agree, sorted(errs), s.TimersSucceed())
+	return errors.Join(s.storeReachable(), sorted(errs))
 }

@@ -97,17 +97,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	}
 
 	mux := http.NewServeMux()
-	mux.Handle("/", health.New(health.Checks{
-		Live:    timers.Live,
-		Started: timers.Started,
-		Ready:   timers.Ready,
-		More: []health.Check{
-			{Name: "store", Func: timers.StoreReachable},
-			{Name: "leases", Func: timers.LeasesRenewed},
-			{Name: "limits", Func: timers.LimitsAgree},
-			{Name: "timers", Func: timers.TimersSucceed},
-		},
-	}))
+	mux.Handle("/", health.New(timers))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	listener, err := net.Listen("tcp", addr)

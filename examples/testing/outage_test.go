@@ -38,7 +38,7 @@ func TestHostThatIsCutOff(t *testing.T) {
 		if n := rates.Load(); n != 2*24 {
 			t.Errorf("rates were refreshed %d times on a day, want once an hour on each host", n)
 		}
-		if cutOff.Degraded() == nil || cutOff.Ready() != nil {
+		if cutOff.StoreReachable() == nil || cutOff.Ready() != nil {
 			t.Error("a host without its store is degraded, but ready")
 		}
 
@@ -48,7 +48,7 @@ func TestHostThatIsCutOff(t *testing.T) {
 		if sent := out.sent(); len(sent) != 2 {
 			t.Errorf("sent on %v: a host that is back must not send again", sent)
 		}
-		if err := cutOff.Degraded(); err != nil {
+		if err := cutOff.StoreReachable(); err != nil {
 			t.Errorf("the store is back, and still: %v", err)
 		}
 	})

@@ -1,7 +1,7 @@
 // Package grpchealth serves the gRPC health protocol (grpc.health.v1) from functions such as those
 // of package health.
 //
-//	probes := health.New(health.Checks{Live: timers.Live, Ready: timers.Ready})
+//	probes := health.New(timers)
 //	server := grpchealth.New(grpchealth.Services{
 //		Ready:  probes.Ready,
 //		Names:  []string{"shop.v1.Orders"},

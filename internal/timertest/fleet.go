@@ -40,6 +40,15 @@ type host struct {
 	ready  time.Time     // after it had begun
 }
 
+// degraded joins what the checks of the host say.
+func (h *host) degraded() error {
+	var errs []error
+	for _, check := range h.Checks() {
+		errs = append(errs, check())
+	}
+	return errors.Join(errs...)
+}
+
 // fleet opens a fresh namespace and waits until it grants: a server that has just started may
 // refuse for a while.
 func (s *suite) fleet(t *testing.T) *fleet {

@@ -169,7 +169,7 @@ func (o *outage) goesOn() {
 			o.t.Errorf("%d runs without the store were valid", n)
 		}
 		o.until("the host says that the store is away", func() bool {
-			return h.Degraded() != nil &&
+			return h.degraded() != nil &&
 				!h.Status().Store.Up
 		})
 		if err := errors.Join(h.Ready(), h.Live()); err != nil {
@@ -191,7 +191,7 @@ func (o *outage) recovers() {
 	for _, h := range o.hosts {
 		o.until("the host says that the store is well", func() bool {
 			return h.Status().Store.Up &&
-				h.Degraded() == nil
+				h.degraded() == nil
 		})
 	}
 	for _, h := range o.hosts {

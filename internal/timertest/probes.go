@@ -14,7 +14,7 @@ import (
 // A host that holds nothing does not call the store by itself, so any calls come from probes. While
 // the store hangs and a run goes on, probes answer at once, and as before.
 //
-// Fails when a probe calls the store (Degraded asks whether it answers, Status lists leases), and
+// Fails when a probe calls the store (to ask whether it answers, or to list leases), and
 // when Ready fails because the store does.
 func probes(s *suite, t *testing.T) {
 	f := s.fleet(t)
@@ -22,11 +22,7 @@ func probes(s *suite, t *testing.T) {
 	h := f.start(timer.Config{},
 		timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { return nil }},
 		timer.Timer{Name: "holds", OnStoreDown: timer.StoreDownSkip, Run: hold(gate)})
-	pages := health.New(health.Checks{Live: h.Live, Started: h.Started, Ready: h.Ready, More: []health.Check{
-		{Name: "store", Func: h.StoreReachable}, {Name: "leases", Func: h.LeasesRenewed},
-		{Name: "limits", Func: h.LimitsAgree},
-		{Name: "timers", Func: h.TimersSucceed}, {Name: "all", Func: h.Degraded},
-	}})
+	pages := health.New(h)
 	probe := func() (ready, live int) {
 		page := func(path string) int {
 			w := httptest.NewRecorder()
