@@ -95,6 +95,7 @@ func cutOff(t *testing.T, s subject, statement string, cuts int) {
 
 // Fails when a call has no deadline of its own, or a lease is trusted until the store denies it.
 func TestI2I7FrozenPostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -107,6 +108,7 @@ func TestI2I7FrozenPostgres(t *testing.T) {
 
 // Fails when connections to the server that was killed are not replaced.
 func TestI1I4KilledPostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -165,6 +167,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 
 // Fails when connections that the server has closed are not replaced.
 func TestI7CutOffPostgres(t *testing.T) {
+	t.Parallel()
 	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 5, 30), "database/sql": 5, "PgBouncer": 5} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -182,6 +185,7 @@ func TestI7CutOffPostgres(t *testing.T) {
 //
 // Fails when the connection goes back to the pool: the store never recovers.
 func TestReadOnlyPostgresRecovers(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -264,7 +268,8 @@ func drained(t *testing.T) *sqllock.Store {
 func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	t.Parallel()
 	s := drained(t)
-	session, err := dlock.NewSession(s, dlock.SessionOptions{TTL: time.Second, StoreTimeout: 300 * time.Millisecond})
+	const ttl = 6 * time.Second // long enough for a busy machine
+	session, err := dlock.NewSession(s, dlock.SessionOptions{TTL: ttl, StoreTimeout: ttl / 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +281,7 @@ func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	select {
 	case <-lease.Done():
 		t.Errorf("lost: %v", lease.Err())
-	case <-time.After(2500 * time.Millisecond): // two and a half TTLs
+	case <-time.After(ttl + ttl/4):
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)

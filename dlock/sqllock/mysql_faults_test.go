@@ -26,6 +26,7 @@ func TestI2I7FrozenMySQL(t *testing.T) {
 // Fails when the server does not wait for its disk (innodb_flush_log_at_trx_commit=0), which Audit
 // warns of.
 func TestI1I4KilledMySQL(t *testing.T) {
+	t.Parallel()
 	for name, settings := range map[string][]string{
 		"plain":      {"innodb-flush-log-at-trx-commit=1"},
 		"binary log": {"innodb-flush-log-at-trx-commit=1", "log-bin", "sync-binlog=1"},
@@ -41,6 +42,7 @@ func TestI1I4KilledMySQL(t *testing.T) {
 
 // Fails when a call that failed does not give its connection back.
 func TestI7CutOffMySQL(t *testing.T) {
+	t.Parallel()
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -125,18 +125,17 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				delete(calls, "release")
 			}
 			for what, call := range calls {
-				told := 0
-				for range 3 {
+				skips := name != "table" && (what == "acquire" || what == "extend")
+				told := false
+				for tries := 0; tries == 0 || skips && !told && tries < 5; tries++ { // a busy machine may not hear of the row in time
 					took, err := within(800*time.Millisecond, call) // the last tenth is for the server's words to arrive
-					if err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 100*time.Millisecond || took > 2*time.Second {
+					if err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 100*time.Millisecond || took > 5*time.Second {
 						t.Errorf("%s: %v after %v", what, err, took)
 					}
-					if errors.Is(err, dlock.ErrFault) {
-						told++
-					}
+					told = told || errors.Is(err, dlock.ErrFault)
 				}
-				if skips := name != "table" && (what == "acquire" || what == "extend"); skips != (told > 0) {
-					t.Errorf("%s: told of a row that is locked %d times in three", what, told)
+				if skips != told {
+					t.Errorf("%s: told of a row that is locked: %t", what, told)
 				}
 			}
 			waiting := func() (n int) {
@@ -335,6 +334,7 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 //
 // Fails when the row is not looked at again, or a look that is older than the row is trusted.
 func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
+	t.Parallel()
 	for way, params := range map[string]string{"snapshot": oneTrip, "found rows": oneTrip + "&clientFoundRows=true"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

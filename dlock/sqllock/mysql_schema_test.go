@@ -24,6 +24,7 @@ func TestMigrateMySQL(t *testing.T) {
 }
 
 func TestTableNamesMySQL(t *testing.T) {
+	t.Parallel()
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -152,6 +152,7 @@ func TestContentionMySQL(t *testing.T) {
 // Fails when the level of the session is used: at SERIALIZABLE a look waits for others, and they
 // for it.
 func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
+	t.Parallel()
 	long(t)
 	server := quickMariaDB(t)
 	for _, way := range []string{"read committed", "strange"} {
@@ -170,6 +171,7 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 // Fails when a procedure writes what only the primary knows, such as SYSDATE(), or works at READ
 // COMMITTED.
 func TestReplicasMySQL(t *testing.T) {
+	t.Parallel()
 	long(t)
 	for i, format := range []string{"STATEMENT", "MIXED", "ROW"} {
 		t.Run(format, func(t *testing.T) {

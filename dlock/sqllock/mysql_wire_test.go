@@ -96,10 +96,10 @@ func TestRoundTripsMySQL(t *testing.T) {
 			tick := &dlock.Tick{At: time.Now(), Max: 1}
 			count("acquire", acquire("t0", tick))
 			count("acquire with a tick that is taken", refused(tick))
-			for i := 1; i < min(n, 500); i++ {
-				count("acquire", acquire("t"+strconv.Itoa(i), nil))
-			}
 			if n <= 500 {
+				for i := 1; i < n; i++ {
+					count("acquire", acquire("t"+strconv.Itoa(i), nil))
+				}
 				count("acquire when all are held", refused(nil))
 			}
 			count("extend", func() error { _, err := s.Extend(t.Context(), time.Minute, grants...); return err })

@@ -19,6 +19,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A network that was silent for a second, and then knows the old connections no longer (a firewall
@@ -28,6 +29,7 @@ import (
 // Fails when a connection that failed keeps its place in the pool until the server has closed it:
 // pgx waits 15 s for that.
 func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -191,6 +193,7 @@ func errIf(ctx context.Context, pool *pgxpool.Pool, query, why string) error {
 //
 // Fails when the first call finds out about it.
 func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -204,7 +207,9 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 				"extend":  func() error { _, err := store.Extend(t.Context(), time.Minute, g); return err },
 				"inspect": func() error { _, err := store.Inspect(t.Context(), "a"); return err },
 			} {
-				s.exec(t, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+				const others = " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+				s.exec(t, "SELECT count(pg_terminate_backend(pid))"+others)
+				testkit.Eventually(t, "the connections are closed", func() bool { return strings.TrimSpace(s.exec(t, "SELECT count(*)"+others)) == "0" })
 				time.Sleep(1100 * time.Millisecond) // a connection that was used within the second is not looked at
 				if err := call(); err != nil {
 					t.Errorf("%s: %v", what, err)

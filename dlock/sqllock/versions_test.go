@@ -63,6 +63,7 @@ func twoVersions(t *testing.T, s subject, empty string) {
 // Fails when an acquire does not look at the format, or Cleanup takes it for a row that nobody
 // uses.
 func TestTwoVersionsOfUs(t *testing.T) {
+	t.Parallel()
 	for way, params := range map[string]string{"one trip": oneTrip, "prepared": ""} {
 		t.Run("MySQL "+way, func(t *testing.T) {
 			t.Parallel()
