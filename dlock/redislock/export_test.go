@@ -33,3 +33,17 @@ func (s *Store) Note() string { return s.note() }
 
 // Key is the key of a mutex.
 func (s *Store) Key(name string) string { return s.keys(name, true).base }
+
+// TrustMaster makes the last answer of the sentinels as good as one that was given now.
+func (s *Store) TrustMaster() {
+	r := *s.masters.reign.Load()
+	r.asked = time.Now()
+	s.masters.reign.Store(&r)
+}
+
+// AskSentinels makes the next call ask the sentinels.
+func (s *Store) AskSentinels() {
+	r := *s.masters.reign.Load()
+	r.asked = time.Time{}
+	s.masters.reign.Store(&r)
+}

@@ -16,10 +16,17 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// masterTrusted is how long an answer of the sentinels is used without asking again. After a
-// failover some hosts may call the old master for so long, so the new one's quarantine lasts that
-// much longer.
-const masterTrusted = time.Second
+const (
+	// masterTrusted is how long an answer of the sentinels is used without asking again. After a
+	// failover some hosts may call the old master for so long, so the new one's quarantine lasts
+	// that much longer.
+	masterTrusted = time.Second
+	// changeover is after how long since the sentinels were asked a call to the master that they
+	// named ends, and how long a host that hears of another master calls nobody. So no host renews
+	// a lease on the new master while another one still calls the old master, where that lease is
+	// not renewed, ends, and would be granted again.
+	changeover = 2 * masterTrusted
+)
 
 var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClient does not say when the master changes, so the store's own connections would stay with the old one: pass its *redis.FailoverOptions to NewFailover")
 
@@ -28,10 +35,12 @@ var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClie
 // dlock.NewSession and timer.New call it.
 //
 // A majority of failover.SentinelAddrs must name the same master. Before a call, if the last answer
-// is older than a second, all sentinels are asked at once. So every host leaves an old master
-// within a second of the failover, even if that server is still alive and takes itself for the
-// master, because it was suspended or the sentinels cannot reach it. If no majority answers, every
-// call is an error of the store. List all sentinels, the same on every host, each by an address of
+// is older than a second, all sentinels are asked at once. A call ends two seconds after that
+// question, however long its context allows. So every host leaves an old master within two seconds
+// of the failover, even if that server is still alive and takes itself for the master, because it
+// was suspended or the sentinels cannot reach it. A host that hears of another master calls none
+// for two seconds, until all others have left the old one: meanwhile every call is an error of the
+// store, as it is if no majority answers. List all sentinels, the same on every host, each by an address of
 // its own. With one address for several of them, such as that of a Kubernetes service, the answer
 // of any single sentinel decides, and it may be outdated.
 //
@@ -81,6 +90,7 @@ type reign struct {
 	addr, epoch string
 	client      *redis.Client
 	asked       time.Time // just before the sentinels were asked
+	begins      time.Time // until then other hosts may still call the master before this one
 }
 
 // fresh reports whether the answer may still be used. It is false after this machine was suspended,
@@ -135,10 +145,24 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 	return m, errors.Join(faults...)
 }
 
-// now returns the client of the present master.
-func (m *masters) now(ctx context.Context) (*redis.Client, error) {
+// now returns the present master, with a context that ends when calls to it have to end.
+func (m *masters) now(ctx context.Context) (*redis.Client, context.Context, context.CancelFunc, error) {
+	r, err := m.current(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if wait := time.Until(r.begins); wait > 0 {
+		return nil, nil, nil, fmt.Errorf("redislock: failover to %s: calls begin in %v, when every host has left the old master",
+			r.addr, wait.Round(time.Millisecond))
+	}
+	ctx, cancel := context.WithDeadline(ctx, r.asked.Add(changeover))
+	return r.client, ctx, cancel, nil
+}
+
+// current returns the last answer of the sentinels, after asking them if that is too old.
+func (m *masters) current(ctx context.Context) (*reign, error) {
 	if r := m.reign.Load(); r.fresh() {
-		return r.client, nil
+		return r, nil
 	}
 	select {
 	case m.turn <- struct{}{}:
@@ -154,7 +178,7 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 		return nil, redis.ErrClosed
 	}
 	if last.fresh() {
-		return last.client, nil // another goroutine has asked
+		return last, nil // another goroutine has asked
 	}
 	next := &reign{asked: time.Now()}
 	var err error
@@ -164,17 +188,20 @@ func (m *masters) now(ctx context.Context) (*redis.Client, error) {
 	}
 	m.failure.Store(nil)
 	if last != nil && last.addr == next.addr && last.epoch == next.epoch {
-		next.client = last.client
+		next.client, next.begins = last.client, last.begins
 	} else {
 		if last != nil {
 			_ = last.client.Close() // which also ends the calls in flight there
+			// Now, and not when the question was sent: a sentinel that had not switched yet may have
+			// answered another host in between.
+			next.begins = time.Now().Add(changeover)
 		}
 		o := m.options
 		o.Addr = next.addr
 		next.client = rediskit.NewPool(o, m.pool)
 	}
 	m.reign.Store(next)
-	return next.client, nil
+	return next, nil
 }
 
 // MarshalBinary is the epoch as an argument of acquire.lua. go-redis calls it when it writes the
@@ -287,10 +314,11 @@ func (m *masters) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (m *masters) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		client, err := m.now(ctx)
+		client, ctx, cancel, err := m.now(ctx)
 		if err != nil {
 			return err
 		}
+		defer cancel()
 		return client.Process(ctx, cmd)
 	}
 }
@@ -298,13 +326,14 @@ func (m *masters) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook implements redis.Hook.
 func (m *masters) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		client, err := m.now(ctx)
+		client, ctx, cancel, err := m.now(ctx)
 		if err != nil {
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
 			}
 			return err
 		}
+		defer cancel()
 		pipe := client.Pipeline()
 		for _, cmd := range cmds {
 			_ = pipe.Process(ctx, cmd)

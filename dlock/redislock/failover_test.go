@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -327,6 +328,87 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	}
 }
 
+// A host hears of a failover at once and renews its lease on the new master. The old one is well, and
+// for a second another host may still call it: there the lease is not renewed and ends.
+//
+// Fails when a host calls the new master as soon as it hears of it: the slot is granted by the old
+// master while its lease is valid on the new one.
+func TestI1RenewedOnTheNewMaster(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		if renewedOnTheNewMaster(t) {
+			return
+		}
+	}
+	servertest.Require(t, errors.New("a lease that is renewed until the failover"), "this machine is too busy: run it again")
+}
+
+// renewedOnTheNewMaster reports whether the lease was valid at the failover.
+func renewedOnTheNewMaster(t *testing.T) bool {
+	// The replica's copy of the lease is the one from before its promotion, and must last until the
+	// sentinels agree. From then on the lease is so short that it ends on the old master within the
+	// second.
+	const before, after = 3 * time.Second, 500 * time.Millisecond
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
+	opts := redislock.Options{QuarantineTTL: before}
+	first, last := openFailover(t, s, "", opts), openFailover(t, s, "", opts)
+	ctx := t.Context()
+	acquire := func(store *redislock.Store, token string) (dlock.Grant, error) {
+		return store.TryAcquire(ctx, dlock.Request{Name: "job", Slots: 1, Token: token, TTL: before})
+	}
+	var lease dlock.Grant
+	eventually(t, func() (err error) {
+		lease, err = acquire(first, "first")
+		return err
+	})
+	valid := time.Now()
+	renew := func(ttl time.Duration) {
+		asked := time.Now()
+		if results, err := first.Extend(ctx, ttl, lease); err == nil && results[0].Outcome == dlock.GrantOK {
+			valid = asked.Add(ttl)
+		}
+	}
+	eventually(t, func() error { // it refuses until it has heard of the replica
+		renew(before)
+		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err()
+	})
+	_, _ = acquire(last, "last") // for its connections
+	eventually(t, func() error {
+		renew(before)
+		if role := s.Replica.Client().Do(ctx, "ROLE").Val().([]any)[0]; role != "master" {
+			return fmt.Errorf("the replica is a %v", role)
+		}
+		return nil
+	})
+	for switched := 0; switched <= len(s.Sentinels)/2 && time.Now().Before(valid.Add(before)); {
+		renew(after)
+		last.TrustMaster()
+		switched = 0
+		for _, w := range s.Sentinels {
+			addr, err := w.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.MasterName()).StringSlice()
+			must(t, err)
+			if net.JoinHostPort(addr[0], addr[1]) == s.Replica.Addr() {
+				switched++
+			}
+		}
+	}
+	first.AskSentinels()
+	if time.Now().After(valid) {
+		return false
+	}
+	for attempt, end := 0, time.Now().Add(1500*time.Millisecond); time.Now().Before(end); attempt++ {
+		renew(after)
+		if _, err := acquire(last, fmt.Sprint("last", attempt)); err == nil {
+			if left := time.Until(valid); left > 0 {
+				t.Errorf("granted while the lease of another is valid for %v", left)
+			}
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // a pause between attempts
+	}
+	return true
+}
+
 // What was under way to the old master ends when a call finds out that there is a new one.
 //
 // Fails when the old connections are left to themselves: the calls wait for their deadline.
@@ -357,6 +439,27 @@ func TestCallsToTheOldMasterEnd(t *testing.T) {
 		}
 	case <-time.After(2 * time.Second):
 		t.Error("a call to the old master goes on")
+	}
+}
+
+// A call to a master that hangs ends two seconds after the sentinels were asked, whatever its context
+// allows: by then this host may be the last that takes that server for the master.
+//
+// Fails when only the call's own deadline ends it.
+func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewSentinel(t)
+	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
+	awake(t, store)
+	must(t, s.Master.Pause())
+	defer s.Master.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	store.AskSentinels()
+	began := time.Now()
+	_, err := store.List(ctx, "job", 1)
+	if took := time.Since(began); err == nil || took < time.Second || took > 4*time.Second { // a read from a connection takes at most 5 s
+		t.Errorf("after %v: %v", took, err)
 	}
 }
 
