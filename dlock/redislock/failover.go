@@ -21,10 +21,10 @@ const (
 	// failover some hosts may call the old master for so long, so the new one's quarantine lasts
 	// that much longer.
 	masterTrusted = time.Second
-	// changeover is after how long since the sentinels were asked a call to the master that they
-	// named ends, and how long a host that hears of another master calls nobody. So no host renews
-	// a lease on the new master while another one still calls the old master, where that lease is
-	// not renewed, ends, and would be granted again.
+	// changeover is how long after the question to the sentinels a call to the master ends, and how
+	// long a host that hears of another master calls nobody. So no host renews a lease on the new
+	// master while another host still calls the old one, where that lease is not renewed and ends:
+	// the old master would grant its slot again.
 	changeover = 2 * masterTrusted
 )
 
@@ -192,8 +192,8 @@ func (m *masters) current(ctx context.Context) (*reign, error) {
 	} else {
 		if last != nil {
 			_ = last.client.Close() // which also ends the calls in flight there
-			// Now, and not when the question was sent: a sentinel that had not switched yet may have
-			// answered another host in between.
+			// Counted from now, and not from the question: in between a sentinel that had not
+			// switched yet may have answered another host.
 			next.begins = time.Now().Add(changeover)
 		}
 		o := m.options

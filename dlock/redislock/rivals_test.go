@@ -1,0 +1,149 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// Rivals compete for the only slot of one name, each on a store of its own, and keep it as long as
+// they can.
+type rivals struct {
+	t       *testing.T
+	s       *redistest.Sentinel
+	workers sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context
+
+	mu     sync.Mutex
+	leases []*dlock.Lease
+}
+
+func newRivals(t *testing.T, s *redistest.Sentinel) *rivals {
+	r := &rivals{t: t, s: s}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	t.Cleanup(func() { r.stop(); r.workers.Wait() })
+	return r
+}
+
+// store returns a store as a process of its own would have it.
+func (r *rivals) store() *redislock.Store {
+	return openFailover(r.t, r.s, "", redislock.Options{QuarantineTTL: quarantineTTL})
+}
+
+func openFailover(t testing.TB, s *redistest.Sentinel, user string, opts redislock.Options,
+	sentinels ...string) *redislock.Store {
+	t.Helper()
+	if len(sentinels) == 0 {
+		sentinels = s.SentinelAddrs()
+	}
+	store := redislock.NewFailover(&redis.FailoverOptions{Username: user, Password: canary, MasterName: s.MasterName(),
+		SentinelAddrs: sentinels, Dialer: s.Dial}, opts)
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// join has another try for the slot in four places at once.
+func (r *rivals) join(store *redislock.Store) {
+	session := newSession(r.t, store, faultTTL, 300*time.Millisecond)
+	for range 4 {
+		r.workers.Go(func() {
+			for r.ctx.Err() == nil {
+				lease, err := session.Semaphore("job", 1).TryAcquire(r.ctx)
+				if err != nil {
+					time.Sleep(10 * time.Millisecond) // a pause between attempts
+					continue
+				}
+				r.mu.Lock()
+				r.leases = append(r.leases, lease)
+				r.mu.Unlock()
+				select {
+				case <-lease.Context().Done():
+				case <-r.ctx.Done():
+				}
+				lease.Release(context.Background())
+			}
+		})
+	}
+}
+
+// valid returns how many leases are valid now, and how many there have been.
+func (r *rivals) valid() (n, all int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, lease := range r.leases {
+		if lease.Valid() {
+			n++
+		}
+	}
+	return n, len(r.leases)
+}
+
+// watch looks for as long as told and fails the test if two were valid at once.
+func (r *rivals) watch(length time.Duration) {
+	r.t.Helper()
+	over, looks := 0, 0
+	for end := time.Now().Add(length); time.Now().Before(end); looks++ {
+		if n, _ := r.valid(); n > 1 {
+			over++
+		}
+		time.Sleep(10 * time.Millisecond) // until the next look, bounded above
+	}
+	if _, all := r.valid(); over > 0 {
+		r.t.Errorf("two valid leases of a semaphore of one at %d looks of %d, 10 ms apart (%d leases in all)", over,
+			looks, all)
+	}
+}
+
+// granted waits until the rivals have n leases in all.
+func (r *rivals) granted(n int) {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		if _, all := r.valid(); all < n {
+			return fmt.Errorf("%d leases, want %d", all, n)
+		}
+		return nil
+	})
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond) // until the next look, bounded above
+	}
+}
+
+// warm has a store make several connections, and the server know the name.
+func warm(t *testing.T, store *redislock.Store) {
+	t.Helper()
+	awake(t, store)
+	session := newSession(t, store, faultTTL, 300*time.Millisecond)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if lease, err := session.Semaphore(fmt.Sprint("warm", i), 1).TryAcquire(t.Context()); err == nil {
+				lease.Release(t.Context())
+			}
+		})
+	}
+	all.Wait()
+}
