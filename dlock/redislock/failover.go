@@ -40,9 +40,9 @@ var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClie
 // of the failover, even if that server is still alive and takes itself for the master, because it
 // was suspended or the sentinels cannot reach it. A host that hears of another master calls none
 // for two seconds, until all others have left the old one: meanwhile every call is an error of the
-// store, as it is if no majority answers. List all sentinels, the same on every host, each by an address of
-// its own. With one address for several of them, such as that of a Kubernetes service, the answer
-// of any single sentinel decides, and it may be outdated.
+// store, as it is if no majority answers. List all sentinels, the same on every host, each by an
+// address of its own. With one address for several of them, such as that of a Kubernetes service,
+// the answer of any single sentinel decides, and it may be outdated.
 //
 // The limit is kept during every failover. A tick may be started again if the new master did not
 // learn of it. (With KeysTagged, as on a Cluster, the limit is not kept for a name whose first
