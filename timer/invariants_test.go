@@ -171,7 +171,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 
 // Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers
 // meet every door: local limit, full slots, taken ticks, a store that fails by chance, draining.
-// (Late hosts, quarantine and ticks that wait in line: TestI9… in doors_test.go.)
+// (Late hosts, quarantine and ticks that wait in line: TestI9… in gate_test.go.)
 //
 // Fails when nextInLine drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {

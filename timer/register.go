@@ -101,11 +101,11 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	e.gone, e.next = true, 0
 	e.endWaits()
 	s.dropTicks(e)
-	if t, waited := s.line.takeOut(e); waited {
+	if t, waited := s.queue.takeOut(e); waited {
 		s.skip(e, t.at, ReasonDraining, nil)
 		s.leave(e)
 	}
-	s.line.dismiss(e)
+	s.queue.dismiss(e)
 	if e.held() > 0 {
 		s.parting[name] = e
 	}

@@ -51,7 +51,7 @@ type Scheduler struct {
 	heap          tickHeap
 	attempts      int      // under way
 	starts        []start  // of the batch at hand
-	line          line     // who waits for an attempt to end
+	queue         queue    // who waits for an attempt to end
 	remarks       []remark // to be logged when mu is unlocked
 	remarked      struct{ faults, lost, ended, adopted few }
 	without       int           // runs that started without the store since it last answered
@@ -87,62 +87,6 @@ const (
 
 func (p phase) String() string {
 	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
-}
-
-// An entry is one registered timer.
-type entry struct {
-	timer    Timer
-	lockName string
-	next     int64 // µs; 0: no further tick
-	due      int64 // µs, the latest tick that came due
-	places   int   // attempts and runs on this host; see held
-	gone     bool
-	open     bool  // the code leaves MaxPerHost open
-	id       int64 // of the schedule
-	state    *state
-}
-
-// state is what this host knows of a timer. A timer that takes the name of one that was removed,
-// and of which runs go on, takes its state over.
-type state struct {
-	ticks   uint64
-	started uint64
-	silence silence
-	ranLast uint64 // ticks, when this host last ran one
-	runs    []*Run // each at its place on this host; nil: nobody has it
-	history history
-	last    decision // whose run ended last; zero: none has
-	lastErr error    // of that run
-	skipped map[Reason]uint64
-	tally   *tally // nil: nothing yet, or there are no metrics
-	view    storeView
-	waits   dueTick // for which the timer stands in line; zero: none
-
-	scheduleFault string        // the schedule failed
-	askPause      time.Duration // until it is asked again
-	storeFault    string        // what the store last found wrong with the timer; "": nothing
-
-	places     int32 // attempts and runs on this host of all timers that had the name since it was last without any
-	later      int32 // ticks in the heap that are tried later than they were due
-	degraded   int32 // runs that go on without the store
-	storeDown  bool  // the store did not answer this timer, and nobody since
-	darkBroken bool  // the blackouts did not say until when, the last time
-}
-
-// storeView is what the store told of a timer.
-type storeView struct {
-	declared  int          // slots that other hosts declare, if not ours
-	heardOf   time.Time    // when they last did
-	holder    dlock.Holder // who was last said to hold a slot
-	overlong  dlock.Holder // who was last said to hold a slot for too long
-	full      fullAnswer
-	overrides overrides
-}
-
-func newEntry(t Timer) *entry {
-	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, state: &state{}}
-	e.id = scheduleID(e.timer.Schedule)
-	return e
 }
 
 // New checks the configuration and the timers, and reports all faults at once, each naming the
@@ -453,71 +397,6 @@ func (s *Scheduler) retry(it item, dark error) {
 	default:
 		s.try(e, t)
 	}
-}
-
-// try passes a tick through the local limit and sends it on its way. Called with mu held.
-func (s *Scheduler) try(e *entry, t dueTick) {
-	d := e.state
-	switch {
-	case !s.starting():
-		s.skip(e, t.at, ReasonDraining, nil)
-		return
-	case e.state.waits.at != 0: // the one that stands in line is overtaken, and gives this one its place
-		s.skip(e, e.state.waits.at, ReasonStoreBusy, nil)
-		e.state.waits = t
-		return
-	case s.pausedHere(e):
-		s.skip(e, t.at, ReasonPaused, e.state.view.overrides.refusal(e))
-		return
-	case e.held() >= e.hostLimit():
-		if n := d.count((*Run).any); n > 0 && d.count((*Run).overdue) == 0 {
-			d.silence.unknown() // they may still succeed
-		}
-		s.skip(e, t.at, ReasonHostFull, nil)
-		return
-	case s.rejoining(e):
-		s.skip(e, t.at, ReasonRejoining, nil)
-		return
-	case s.stillFull(e):
-		if e.mayEndInTime(e.state.view.full.no) {
-			d.silence.unknown()
-		} else {
-			d.silence.unasked()
-		}
-		s.skip(e, t.at, ReasonFull, e.state.view.full.no)
-		return
-	case s.standBack(e, t):
-		return
-	}
-	s.enter(e)
-	switch {
-	case !s.shared(e):
-		s.starts = append(s.starts, start{e: e, tick: t.at})
-	case s.before(e).open:
-		s.withoutStore(e, t)
-	case s.attempts < maxAttempts:
-		s.ask(e, t)
-	default:
-		s.line.enqueue(e, t)
-	}
-}
-
-// withoutStore does at once with a tick that has a place what its timer does while the store is
-// down. Called with mu held.
-func (s *Scheduler) withoutStore(e *entry, t dueTick) {
-	why := s.before(e).why()
-	goesOn := s.down(e, why)
-	if goesOn && e.pauseKnown() {
-		s.skip(e, t.at, ReasonPaused, e.state.view.overrides.refusal(e))
-		s.leave(e)
-		return
-	}
-	if goesOn && t.missed == 0 { // nobody knows whether a missed one was run
-		go s.run(e, t.at, nil, true)
-		return
-	}
-	s.skip(e, t.at, reasonOf(why), why)
-	s.leave(e)
 }
 
 // starting reports whether ticks may start runs. Called with mu held.

@@ -143,7 +143,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a fault taken for an answer",
-		edits: []edit{{"timer/store.go",
+		edits: []edit{{"timer/storewatch.go",
 			"\tc := s.breaker.saw(failure, renewal)\n",
 			"\tif matches(failure, dlock.ErrSetup) {\n\t\tfailure = nil\n\t}\n\tc := s.breaker.saw(failure, renewal)\n"}},
 		layer: timers("^TestI11RightRevokedLater$"),
@@ -151,7 +151,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a fault taken for silence",
-		edits: []edit{{"timer/attempt.go",
+		edits: []edit{{"timer/acquire.go",
 			"switch reasonOf(err) {\n\tcase ReasonStoreSetup:",
 			"switch Reason(\"\") {\n\tcase ReasonStoreSetup:"}},
 		layer: timers("^TestI11FaultIsNoReasonToRunEverywhere$"),
@@ -159,7 +159,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "rejoin without adopting",
-		edits: []edit{{"timer/rejoin.go",
+		edits: []edit{{"timer/reacquire.go",
 			"if r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil && (",
 			"if false && ("}},
 		layer: timers("^TestI1RejoinWithoutOverrun$"),

@@ -105,11 +105,11 @@ func (s *Scheduler) drain() <-chan struct{} {
 	defer s.unlock()
 	s.phase = draining
 	s.wakeBy.Store(0)
-	for e, t := s.line.oldest(); e != nil; e, t = s.line.oldest() {
+	for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
 		s.skip(e, t.at, ReasonDraining, nil)
 		s.leave(e)
 	}
-	s.line.dismiss(nil)
+	s.queue.dismiss(nil)
 	for _, it := range s.heap {
 		if it.again != nil {
 			s.skip(it.e, it.again.at, it.again.abandoned(), nil)

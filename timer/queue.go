@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// A line is who waits because maxAttempts calls to the store are under way: ticks that came due,
+// A queue is who waits because maxAttempts calls to the store are under way: ticks that came due,
 // and callers of Trigger. Places that become free go in turn: half of them to the tick whose timer
 // is due again first, so that a peak of a thousand daily timers takes no tick from one that is due
 // every second; a quarter to the tick that has waited longest, and a quarter to the Trigger that
 // has, so that timers which are due often do not take all. It has no lock of its own: Scheduler.mu.
-type line struct {
+type queue struct {
 	byNext   tickHeap // by when the timer is due again; may have timers of which no tick waits any more
 	byAge    []*entry // the same
 	ticks    int      // that wait
@@ -26,32 +26,32 @@ type waitingTrigger struct {
 	turn  bool          // because it is its turn
 }
 
-// enqueue puts a tick at the end of the line. No other of its timer waits.
-func (l *line) enqueue(e *entry, t dueTick) {
+// enqueue puts a tick at the end of the queue. No other of its timer waits.
+func (q *queue) enqueue(e *entry, t dueTick) {
 	e.state.waits = t
-	l.ticks++
-	l.byNext.push(nextDue(e))
-	l.byAge = append(l.byAge, e)
-	if len(l.byAge) > 2*l.ticks+maxAttempts || len(l.byNext) > 2*l.ticks+maxAttempts {
-		l.tidy()
+	q.ticks++
+	q.byNext.push(nextDue(e))
+	q.byAge = append(q.byAge, e)
+	if len(q.byAge) > 2*q.ticks+maxAttempts || len(q.byNext) > 2*q.ticks+maxAttempts {
+		q.tidy()
 	}
 }
 
 // tidy drops timers of which no tick waits any more: who is served from one list stays in the
 // other.
-func (l *line) tidy() {
-	seen := make(map[*entry]bool, l.ticks)
+func (q *queue) tidy() {
+	seen := make(map[*entry]bool, q.ticks)
 	var waiting []*entry
-	for _, e := range slices.Backward(l.byAge) { // the latest place is the one that counts
+	for _, e := range slices.Backward(q.byAge) { // the latest place is the one that counts
 		if e.state.waits.at != 0 && !seen[e] {
 			seen[e] = true
 			waiting = append(waiting, e)
 		}
 	}
 	slices.Reverse(waiting)
-	l.byAge, l.byNext = waiting, nil
+	q.byAge, q.byNext = waiting, nil
 	for _, e := range waiting {
-		l.byNext.push(nextDue(e))
+		q.byNext.push(nextDue(e))
 	}
 }
 
@@ -63,25 +63,25 @@ func nextDue(e *entry) item {
 	return item{when: e.next, e: e}
 }
 
-// takeOut takes the tick of a timer out of the line, if one waits.
-func (l *line) takeOut(e *entry) (t dueTick, waited bool) {
+// takeOut takes the tick of a timer out of the queue, if one waits.
+func (q *queue) takeOut(e *entry) (t dueTick, waited bool) {
 	t = e.state.waits
 	if t.at == 0 {
 		return t, false
 	}
 	e.state.waits = dueTick{}
-	l.ticks--
-	if l.ticks == 0 {
-		l.byNext, l.byAge = nil, nil
+	q.ticks--
+	if q.ticks == 0 {
+		q.byNext, q.byAge = nil, nil
 	}
 	return t, true
 }
 
 // oldest takes the tick out that has waited longest; nil: none waits.
-func (l *line) oldest() (e *entry, t dueTick) {
-	for len(l.byAge) > 0 {
-		e, l.byAge = l.byAge[0], l.byAge[1:]
-		if t, waited := l.takeOut(e); waited {
+func (q *queue) oldest() (e *entry, t dueTick) {
+	for len(q.byAge) > 0 {
+		e, q.byAge = q.byAge[0], q.byAge[1:]
+		if t, waited := q.takeOut(e); waited {
 			return e, t
 		}
 	}
@@ -89,10 +89,10 @@ func (l *line) oldest() (e *entry, t dueTick) {
 }
 
 // soonest takes the tick out whose timer is due again first; nil: none waits.
-func (l *line) soonest() (e *entry, t dueTick) {
-	for len(l.byNext) > 0 {
-		e = l.byNext.pop().e
-		if t, waited := l.takeOut(e); waited {
+func (q *queue) soonest() (e *entry, t dueTick) {
+	for len(q.byNext) > 0 {
+		e = q.byNext.pop().e
+		if t, waited := q.takeOut(e); waited {
 			return e, t
 		}
 	}
@@ -101,26 +101,26 @@ func (l *line) soonest() (e *entry, t dueTick) {
 
 // serve gives the place that has become free to whose turn it is: to a Trigger, which it tells, or
 // to a tick, which it returns.
-func (l *line) serve() (e *entry, t dueTick, trigger bool) {
-	l.turn++
-	if len(l.triggers) > 0 && (l.turn%4 == 0 || l.ticks == 0) {
-		w := l.triggers[0]
-		l.triggers = l.triggers[1:]
+func (q *queue) serve() (e *entry, t dueTick, trigger bool) {
+	q.turn++
+	if len(q.triggers) > 0 && (q.turn%4 == 0 || q.ticks == 0) {
+		w := q.triggers[0]
+		q.triggers = q.triggers[1:]
 		w.turn = true
 		close(w.ready)
 		return nil, dueTick{}, true
 	}
-	if l.turn%4 == 2 {
-		e, t = l.oldest()
+	if q.turn%4 == 2 {
+		e, t = q.oldest()
 	} else {
-		e, t = l.soonest()
+		e, t = q.soonest()
 	}
 	return e, t, false
 }
 
 // dismiss ends the wait of triggers whose turn has not come: of one timer, or of all (nil).
-func (l *line) dismiss(e *entry) {
-	l.triggers = slices.DeleteFunc(l.triggers, func(w *waitingTrigger) bool {
+func (q *queue) dismiss(e *entry) {
+	q.triggers = slices.DeleteFunc(q.triggers, func(w *waitingTrigger) bool {
 		if e != nil && w.e != e {
 			return false
 		}
@@ -144,7 +144,7 @@ func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
 		return true
 	}
 	w := &waitingTrigger{e: e, ready: make(chan struct{})}
-	s.line.triggers = append(s.line.triggers, w)
+	s.queue.triggers = append(s.queue.triggers, w)
 	s.unlock()
 	select {
 	case <-w.ready:
@@ -153,7 +153,7 @@ func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
 	s.lock()
 	defer s.unlock()
 	if !w.turn {
-		s.line.triggers = slices.DeleteFunc(s.line.triggers, func(other *waitingTrigger) bool { return other == w })
+		s.queue.triggers = slices.DeleteFunc(s.queue.triggers, func(other *waitingTrigger) bool { return other == w })
 	}
 	return w.turn
 }
@@ -163,12 +163,12 @@ func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
 func (s *Scheduler) nextInLine() {
 	s.attempts--
 	if s.breaker.open {
-		for e, t := s.line.oldest(); e != nil; e, t = s.line.oldest() {
+		for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
 			s.withoutStore(e, t)
 		}
 	}
 	for {
-		e, t, trigger := s.line.serve()
+		e, t, trigger := s.queue.serve()
 		switch {
 		case trigger:
 			s.attempts++

@@ -6,7 +6,7 @@ import "testing"
 //
 // Fails when who is served from one of its lists stays in the other.
 func TestLineForgetsWhoWasServed(t *testing.T) {
-	var l line
+	var l queue
 	first := &entry{next: 1 << 40, state: &state{}}
 	l.enqueue(first, dueTick{at: 1})
 	often := &entry{next: 1, state: &state{}}

@@ -21,31 +21,17 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 	lease, err := s.acquire(s.base, e, t)
 	s.lock()
 	s.nextInLine()
-	degraded := s.heard(e, lease, err, t) && t.missed == 0 // nobody knows whether a missed tick was run
+	x := s.settle(e, t, lease, err, s.heard(e, lease, err, t))
 	switch {
-	case s.handOver(e, lease):
-		s.skip(e, t.at, ReasonRejoining, nil)
-		s.leave(e)
+	case x.start:
 		s.unlock()
-	case degraded && e.pauseKnown(): // the store said so before it fell silent
-		s.skip(e, t.at, ReasonPaused, e.state.view.overrides.refusal(e))
-		s.leave(e)
-		s.unlock()
-	case (err == nil || degraded) && s.starting() && !e.gone:
-		s.unlock()
-		s.run(e, t.at, lease, degraded)
-	case err == nil || degraded: // draining began meanwhile, or the timer was removed; a tick that was claimed is spent
-		s.skip(e, t.at, ReasonDraining, nil)
-		s.unlock()
-		s.giveBack(e, lease)
-	case s.postpone(e, t, err):
-		s.leave(e)
-		s.unlock()
-	default:
-		s.skip(e, t.at, reasonOf(err), err)
-		s.leave(e)
-		s.unlock()
+		s.run(e, t.at, lease, x.degraded)
+		return
+	case x.why != "":
+		s.skip(e, t.at, x.why, x.err)
 	}
+	s.unlock()
+	s.giveBack(e, x.unused)
 }
 
 // acquire makes one call to the store. The zero dueTick: none is to be claimed.
@@ -203,134 +189,10 @@ func (s *Scheduler) declared(e *entry, slots int) {
 	}
 }
 
-// postpone has a tick tried again when the store's quarantine is over, if no other comes due
-// before: a daily timer must not lose its day to a restart of the store. Called with mu held.
-func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
-	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	if !ok || no.Reason != dlock.ReasonQuarantine || t.at == 0 || e.gone || !s.starting() {
-		return false
-	}
-	when := s.now().Add(max(no.ExpiresIn, unknownQuarantine)).Add(time.Millisecond)
-	if e.due != t.at || e.next != 0 && e.next <= when.UnixMicro() {
-		return false
-	}
-	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
-	s.tryLater(when, e, t)
-	s.poke()
-	return true
-}
-
-// giveBack gives up the place of a run that did not come about, and its lease if there is one.
-func (s *Scheduler) giveBack(e *entry, lease *dlock.Lease) {
-	if lease != nil {
-		s.release(e, lease)
-	}
-	s.lock()
-	defer s.unlock()
-	s.leave(e)
-}
-
 // release reports nothing: a lost lease was reported when it was lost, and what a store did not
 // answer the session goes on trying.
 func (s *Scheduler) release(e *entry, lease *dlock.Lease) {
 	if err := lease.Release(s.base); err != nil {
 		s.log.Debug("timer: the slot was not released", "timer", e.timer.Name, "slot", lease.Slot(), "err", err)
 	}
-}
-
-// Trigger starts a run now and returns once it has started and Status shows it, or an error: a
-// *RefusedError that says which limit was reached, or ErrUnknown. It obeys MaxConcurrency and
-// MaxPerHost, but no schedule and no MaxPerTick. While the store does not answer, OnStoreDown
-// decides; but it is asked, also while ticks do not. What it finds wrong (StoreSetup, StoreFault)
-// refuses the run. If many calls to the store are under way it waits in line for its turn, until
-// ctx ends. The run does not end with ctx.
-func (s *Scheduler) Trigger(ctx context.Context, name string) error {
-	if ctx == nil {
-		return errNilContext
-	}
-	refuse := func(reason Reason, err error) error {
-		return &RefusedError{Timer: name, Reason: reason, Err: err}
-	}
-	s.lock()
-	e := s.entries[name]
-	if e == nil {
-		s.unlock()
-		return fmt.Errorf("%w: %q", ErrUnknown, name)
-	}
-	if reason, err := s.refusesTrigger(e); reason != "" {
-		s.unlock()
-		return refuse(reason, err)
-	}
-	s.enter(e)
-	if !s.shared(e) {
-		r := s.begun(e, 0, nil, false)
-		s.unlock()
-		go s.carryOut(r)
-		return nil
-	}
-	s.unlock()
-	var lease *dlock.Lease
-	var err error
-	turn := s.awaitTurn(ctx, e)
-	if turn {
-		lease, err = s.acquire(ctx, e, dueTick{})
-	}
-	s.lock()
-	degraded := false
-	if turn {
-		s.nextInLine()
-		degraded = s.heard(e, lease, err, dueTick{})
-	}
-	switch {
-	case s.handOver(e, lease):
-		s.leave(e)
-		s.unlock()
-		return refuse(ReasonRejoining, nil)
-	case e.gone:
-		s.unlock()
-		s.giveBack(e, lease)
-		return fmt.Errorf("%w: %q", ErrUnknown, name)
-	case !s.starting():
-		s.unlock()
-		s.giveBack(e, lease)
-		return refuse(ReasonDraining, nil)
-	case !turn:
-		s.leave(e)
-		s.unlock()
-		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts, context.Cause(ctx))
-	case degraded && e.pauseKnown():
-		refusal := e.state.view.overrides.refusal(e)
-		s.leave(e)
-		s.unlock()
-		return refuse(ReasonPaused, refusal)
-	case err == nil || degraded:
-		r := s.begun(e, 0, lease, degraded)
-		s.unlock()
-		go s.carryOut(r)
-		return nil
-	}
-	s.leave(e)
-	s.unlock()
-	if ctx.Err() != nil {
-		return err
-	}
-	return refuse(reasonOf(err), err)
-}
-
-// refusesTrigger says why nothing may be started of a timer, as far as this host knows; "": it may.
-// Called with mu held.
-func (s *Scheduler) refusesTrigger(e *entry) (Reason, error) {
-	switch {
-	case s.phase == draining:
-		return ReasonDraining, nil
-	case !s.starting():
-		return ReasonNotRunning, nil
-	case s.pausedHere(e):
-		return ReasonPaused, e.state.view.overrides.refusal(e)
-	case e.held() >= e.hostLimit():
-		return ReasonHostFull, nil
-	case s.rejoining(e):
-		return ReasonRejoining, nil
-	}
-	return "", nil
 }

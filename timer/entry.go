@@ -1,0 +1,64 @@
+package timer
+
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// An entry is one registered timer.
+type entry struct {
+	timer    Timer
+	lockName string
+	next     int64 // µs; 0: no further tick
+	due      int64 // µs, the latest tick that came due
+	places   int   // attempts and runs on this host; see held
+	gone     bool
+	open     bool  // the code leaves MaxPerHost open
+	id       int64 // of the schedule
+	state    *state
+}
+
+// state is what this host knows of a timer. A timer that takes the name of one that was removed,
+// and of which runs go on, takes its state over.
+type state struct {
+	ticks   uint64
+	started uint64
+	silence silence
+	ranLast uint64 // ticks, when this host last ran one
+	runs    []*Run // each at its place on this host; nil: nobody has it
+	history history
+	last    decision // whose run ended last; zero: none has
+	lastErr error    // of that run
+	skipped map[Reason]uint64
+	tally   *tally // nil: nothing yet, or there are no metrics
+	view    storeView
+	waits   dueTick // for which the timer stands in line; zero: none
+
+	scheduleFault string        // the schedule failed
+	askPause      time.Duration // until it is asked again
+	storeFault    string        // what the store last found wrong with the timer; "": nothing
+
+	places     int32 // attempts and runs on this host of all timers that had the name since it was last without any
+	later      int32 // ticks in the heap that are tried later than they were due
+	degraded   int32 // runs that go on without the store
+	storeDown  bool  // the store did not answer this timer, and nobody since
+	darkBroken bool  // the blackouts did not say until when, the last time
+}
+
+// storeView is what the store told of a timer.
+type storeView struct {
+	declared  int          // slots that other hosts declare, if not ours
+	heardOf   time.Time    // when they last did
+	holder    dlock.Holder // who was last said to hold a slot
+	overlong  dlock.Holder // who was last said to hold a slot for too long
+	full      fullAnswer
+	overrides overrides
+}
+
+func newEntry(t Timer) *entry {
+	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, state: &state{}}
+	e.id = scheduleID(e.timer.Schedule)
+	return e
+}
+

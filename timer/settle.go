@@ -1,0 +1,79 @@
+package timer
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A settlement is what becomes of a tick, or of a Trigger, now that the store has answered, or has
+// not.
+type settlement struct {
+	start     bool         // a run starts
+	degraded  bool         // without the store
+	postponed bool         // the tick is tried again later
+	why       Reason       // nothing starts; "": it does, or the tick is postponed
+	err       error        // what the store said of that
+	unused    *dlock.Lease // to be given back; nil: none
+}
+
+// settle says what becomes of a tick, or of a Trigger (the zero dueTick), for which the store has
+// granted a lease or returned an error. degraded: it did not answer, and the timer goes on without
+// it. Called with mu held.
+func (s *Scheduler) settle(e *entry, t dueTick, lease *dlock.Lease, err error, degraded bool) settlement {
+	switch {
+	case s.handOver(e, lease):
+		return settlement{why: ReasonRejoining}
+	case degraded && e.pauseKnown(): // the store said so before it fell silent
+		return settlement{why: ReasonPaused, err: e.state.view.overrides.refusal(e)}
+	case lease == nil && (!degraded || t.missed != 0): // nobody knows whether a missed tick was run
+		if s.postpone(e, t, err) {
+			return settlement{postponed: true}
+		}
+		return settlement{why: reasonOf(err), err: err}
+	case e.gone || !s.starting(): // since the store was asked; a tick that was claimed is spent
+		return settlement{why: ReasonDraining, unused: lease}
+	}
+	return settlement{start: true, degraded: degraded}
+}
+
+// withoutStore does at once with a tick that has a place what its timer does while the store is
+// down. Called with mu held.
+func (s *Scheduler) withoutStore(e *entry, t dueTick) {
+	why := s.before(e).why()
+	x := s.settle(e, t, nil, why, s.down(e, why))
+	if x.start {
+		go s.run(e, t.at, nil, true)
+		return
+	}
+	s.skip(e, t.at, x.why, x.err)
+	s.leave(e)
+}
+
+// postpone has a tick tried again when the store's quarantine is over, if no other comes due
+// before: a daily timer must not lose its day to a restart of the store. Called with mu held.
+func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
+	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+	if !ok || no.Reason != dlock.ReasonQuarantine || t.at == 0 || e.gone || !s.starting() {
+		return false
+	}
+	when := s.now().Add(max(no.ExpiresIn, unknownQuarantine)).Add(time.Millisecond)
+	if e.due != t.at || e.next != 0 && e.next <= when.UnixMicro() {
+		return false
+	}
+	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
+	s.tryLater(when, e, t)
+	s.poke()
+	return true
+}
+
+// giveBack gives up the place of a run that did not come about, and its lease if there is one.
+func (s *Scheduler) giveBack(e *entry, lease *dlock.Lease) {
+	if lease != nil {
+		s.release(e, lease)
+	}
+	s.lock()
+	defer s.unlock()
+	s.leave(e)
+}
