@@ -28,7 +28,7 @@ func (s *Scheduler) attempt(e *entry, t dueTick) {
 		s.run(e, t.at, lease, x.degraded)
 		return
 	case x.why != "":
-		s.skip(e, t.at, x.why, x.err)
+		s.ledger.skip(&e.state.record, t.at, x.why, x.err)
 	}
 	s.unlock()
 	s.giveBack(e, x.unused)
@@ -49,19 +49,18 @@ func (s *Scheduler) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Le
 	} else {
 		lease, err = sem.TryAcquire(ctx)
 	}
-	s.lock()
-	defer s.unlock()
 	if s.metrics != nil {
-		s.tally(e).acquired(err)
+		s.ledger.count(&e.state.record, func(t *tally) { t.acquired(err) })
 		s.store.acquireTime.Observe(time.Since(started).Seconds())
 	}
+	s.lock()
+	defer s.unlock()
 	return lease, s.store.heard(name, err)
 }
 
 // heard takes in what the store's answer tells about the timer, and reports whether the run is to
 // go on without the store. Called with mu held.
 func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (degraded bool) {
-	d := e.state
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no, refused := errors.AsType[*dlock.NotAcquiredError](err); {
 	case failed:
@@ -72,9 +71,9 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		info := lease.Info()
 		s.declared(e, info.DeclaredSlots)
 		s.applyOverrides(e, info, nil)
-		s.heardOfSuccess(e, info.SinceSuccess)
-		if t := s.tally(e); t != nil && lease.PreviousExpired() {
-			t.leasesExpired++
+		s.ledger.heardOfSuccess(&e.state.record, info.SinceSuccess, e.interval())
+		if lease.PreviousExpired() {
+			s.ledger.count(&e.state.record, func(t *tally) { t.leasesExpired++ })
 		}
 		if !s.quarantine.IsZero() && !time.Now().Before(s.quarantine) {
 			s.quarantine = time.Time{}
@@ -86,9 +85,9 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		if t.missed == 0 { // one that was missed may be refused for a pause that is over
 			s.applyOverrides(e, no.Info, no)
 		}
-		s.heardOfSuccess(e, no.Info.SinceSuccess)
+		s.ledger.heardOfSuccess(&e.state.record, no.Info.SinceSuccess, e.interval())
 		if no.Info.SinceSuccess == 0 || t.at != 0 && e.mayEndInTime(no) {
-			d.silence.unknown()
+			s.ledger.discount(&e.state.record)
 		}
 		e.state.view.holder = no.Holder
 		s.remember(e, no)
@@ -144,9 +143,7 @@ func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
 	d.overlong = no.Holder
 	s.say(slog.LevelWarn, "timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
 		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.HeldFor.Round(time.Millisecond), "max_run_time", e.timer.MaxRunTime)
-	if t := s.tally(e); t != nil {
-		t.overlongHolds++
-	}
+	s.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 
 // unknownQuarantine is when a store is asked again that does not say when its quarantine ends.

@@ -105,8 +105,8 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 		t.Errorf("%v allocations, %v more than the bare question; want one more", whole, whole-bare)
 	}
 	d := s.entries["a"].state
-	if d.skipped[ReasonFull] < 1000 {
-		t.Fatalf("skipped: %v", d.skipped)
+	if d.record.skipped[ReasonFull] < 1000 {
+		t.Fatalf("skipped: %v", d.record.skipped)
 	}
 	d.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour)}
 	if n := testing.AllocsPerRun(1000, tick); n != 0 {

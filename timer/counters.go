@@ -8,13 +8,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A tally is what is counted of a timer for the metrics alone; what Status tells, too, is in state.
+// A tally is a part of the ledger's record: what is counted of a timer for the metrics alone; what Status tells, too, is in record.
 type tally struct {
 	lag           histogram // of ticks that started
 	retries       uint64
 	fallbackRuns  uint64
 	took          histogram // of runs that ended well
-	born          time.Time
+	createdAt     time.Time
 	ran           []ranTally // that ended otherwise
 	overlongHolds uint64
 	leasesLost    uint64
@@ -33,19 +33,6 @@ type sharedTally struct {
 	acquisitions map[string]uint64 // by result
 	beats        [dlock.GrantLost + 1]uint64
 	held         histogram
-}
-
-// tally returns what is counted of a timer for the metrics; nil: there are none. Called with mu
-// held.
-func (s *Scheduler) tally(e *entry) *tally {
-	if s.metrics == nil {
-		return nil
-	}
-	d := e.state
-	if d.tally == nil {
-		d.tally = &tally{born: time.Now()}
-	}
-	return d.tally
 }
 
 func (t *tally) ended(outcome Outcome, took time.Duration) {

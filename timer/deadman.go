@@ -19,35 +19,54 @@ const DefaultAlarmAfter = 5
 // itself. Every host counts the ticks that came due since a run succeeded. The store is told of a
 // success with the release, and tells it with its next answer.
 
-// A silence is how long a timer has had no successful run that this host knows of. A tick whose run
+// A deadman is how long a timer has had no successful run that this host knows of. A tick whose run
 // goes on, or that found the slots held by runs, counts only when these are past their MaxRunTime.
-type silence struct {
-	ticks   int32     // that came due since
-	open    int32     // ticks for which the store was not asked, because it had just said that it is full; not in ticks
+// It is a part of the ledger's record.
+type deadman struct {
+	ticks   int32     // that came due since the latest success
+	later   int32     // ticks on which the store's next answer decides; not in ticks
 	success time.Time // the latest, here or elsewhere; zero: none known
 	reason  Reason    // of the latest tick that started nothing here; "": it started a run
 }
 
 // succeeded takes in a success, here or elsewhere.
-func (q *silence) succeeded(at time.Time) {
-	q.ticks, q.success, q.open = 0, at, 0
+func (d *deadman) succeeded(at time.Time) {
+	d.ticks, d.success, d.later = 0, at, 0
 }
 
-// came counts a tick. Counts stay at their ends: a timer that is due every millisecond gets there
+// count counts a tick. Counts stay at their ends: a timer that is due every millisecond gets there
 // within a month.
-func (q *silence) came() { q.ticks = plus(q.ticks, 1) }
+func (d *deadman) count() { d.ticks = plus(d.ticks, 1) }
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// unknown leaves out a tick that the store refused without telling of successes: it cannot tell, or
-// knows of none. Then the hosts that did get the tick have to know.
-func (q *silence) unknown() { q.ticks = max(0, q.ticks-1) }
+// discount takes back that a tick was counted: its run may still succeed, or other hosts got it and
+// count it.
+func (d *deadman) discount() { d.ticks = max(0, d.ticks-1) }
 
-// unasked puts a tick off: whether there was a success meanwhile, the store's next answer tells,
-// for which settled is called.
-func (q *silence) unasked() {
-	q.unknown()
-	q.open = plus(q.open, 1)
+// putOff waits with a tick for the store's next answer, which tells whether there was a success.
+func (d *deadman) putOff() {
+	d.discount()
+	d.later = plus(d.later, 1)
+}
+
+// heard takes in what the store's answer told of a success, which is that long ago; 0: of none.
+func (d *deadman) heard(age, interval time.Duration) {
+	// It takes a moment until an answer is here: one that seems a little later is the one that we
+	// know of.
+	if age == 0 || !d.success.IsZero() && time.Since(d.success)-age <= min(interval/2, time.Second) {
+		d.settle(age != 0)
+		return
+	}
+	d.succeeded(time.Now().Add(-age))
+}
+
+// settle counts the ticks that were put off, if the store tells of successes.
+func (d *deadman) settle(tells bool) {
+	if tells {
+		d.ticks = plus(d.ticks, d.later)
+	}
+	d.later = 0
 }
 
 // mayEndInTime reports whether what holds a slot is a run within its MaxRunTime, as far as the
@@ -56,40 +75,20 @@ func (e *entry) mayEndInTime(no *dlock.NotAcquiredError) bool {
 	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= e.timer.MaxRunTime
 }
 
-func (q *silence) settled(told bool) {
-	if told {
-		q.ticks = plus(q.ticks, q.open)
-	}
-	q.open = 0
-}
-
-// heardOfSuccess takes in what the store's answer told of a success anywhere, which is that long
-// ago. Called with mu held.
-func (s *Scheduler) heardOfSuccess(e *entry, age time.Duration) {
-	q := &e.state.silence
-	// It takes a moment until an answer is here: one that seems a little later is the one that we
-	// know of.
-	if age == 0 || !q.success.IsZero() && time.Since(q.success)-age <= min(e.interval()/2, time.Second) {
-		q.settled(age != 0)
-		return
-	}
-	q.succeeded(time.Now().Add(-age))
-}
-
 // says returns what there is to complain about, or nil.
-func (q *silence) says(t Timer, failed Outcome, holder dlock.Holder) error {
-	if t.AlarmAfter == unlimited || int(q.ticks) < t.AlarmAfter {
+func (d *deadman) says(t Timer, failed Outcome, holder dlock.Holder) error {
+	if t.AlarmAfter == unlimited || int(d.ticks) < t.AlarmAfter {
 		return nil
 	}
 	last := "ever, as far as this host knows"
-	if !q.success.IsZero() {
-		last = "since " + q.success.UTC().Format(time.RFC3339)
+	if !d.success.IsZero() {
+		last = "since " + d.success.UTC().Format(time.RFC3339)
 	}
-	return fmt.Errorf("timer %q: %d ticks without a successful run anywhere %s: %s", t.Name, q.ticks, last, q.why(failed, holder))
+	return fmt.Errorf("timer %q: %d ticks without a successful run anywhere %s: %s", t.Name, d.ticks, last, d.why(failed, holder))
 }
 
-func (q *silence) why(failed Outcome, holder dlock.Holder) string {
-	switch q.reason {
+func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
+	switch d.reason {
 	case "":
 		if failed != "" && failed != OutcomeOK {
 			return fmt.Sprintf("runs end with %q", string(failed))
@@ -107,7 +106,7 @@ func (q *silence) why(failed Outcome, holder dlock.Holder) string {
 	case ReasonPaused:
 		return "it is paused"
 	default:
-		return fmt.Sprintf("nobody claims its ticks; here they are skipped: %s", q.reason)
+		return fmt.Sprintf("nobody claims its ticks; here they are skipped: %s", d.reason)
 	}
 }
 
@@ -129,9 +128,11 @@ func (s *Scheduler) TimersSucceed() error {
 		if fault := e.state.scheduleFault; fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
 		}
-		if err := e.state.silence.says(e.timer, Outcome(verdicts[e.state.last.verdict]), e.state.view.holder); err != nil {
-			errs = append(errs, err)
-		}
+		s.ledger.read(&e.state.record, func(r *record) {
+			if err := r.deadman.says(e.timer, Outcome(verdicts[r.last.verdict]), e.state.view.holder); err != nil {
+				errs = append(errs, err)
+			}
+		})
 	}
 	return sorted(errs)
 }

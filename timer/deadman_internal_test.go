@@ -12,16 +12,16 @@ import (
 // A timer that is due every millisecond has had 2^31 ticks within a month. Where none was a
 // success, that is told also afterwards.
 //
-// Fails when came, unasked or settled counts on beyond the largest number that there is.
+// Fails when count, putOff or settle counts on beyond the largest number that there is.
 func TestSilenceIsToldHoweverLong(t *testing.T) {
 	tm := Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), AlarmAfter: 5}
 	for name, c := range map[string]struct {
-		before  silence
-		happens func(q *silence)
+		before  deadman
+		happens func(q *deadman)
 	}{
-		"came":    {silence{ticks: math.MaxInt32}, (*silence).came},
-		"settled": {silence{ticks: math.MaxInt32 - 1, open: 2}, func(q *silence) { q.settled(true) }},
-		"unasked": {silence{ticks: 1, open: math.MaxInt32}, func(q *silence) { q.unasked(); q.settled(true) }},
+		"count":   {deadman{ticks: math.MaxInt32}, (*deadman).count},
+		"settled": {deadman{ticks: math.MaxInt32 - 1, later: 2}, func(q *deadman) { q.settle(true) }},
+		"putOff":  {deadman{ticks: 1, later: math.MaxInt32}, func(q *deadman) { q.putOff(); q.settle(true) }},
 	} {
 		q := c.before
 		c.happens(&q)

@@ -68,12 +68,12 @@ func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	if !e.timer.LeastRecentFirst || t.stood || !s.shared(e) || s.before(e).open {
 		return false
 	}
-	d := e.state
-	if d.ranLast == 0 {
+	since, ran := s.ledger.sinceRun(&e.state.record)
+	if !ran {
 		return false
 	}
 	hosts := max(1, s.hosts)
-	rank := hosts - int(min(d.ticks-d.ranLast, uint64(hosts))) // 0: it has been this host's turn for long
+	rank := hosts - int(min(since, uint64(hosts))) // 0: it has been this host's turn for long
 	if rank <= 0 {
 		return false
 	}

@@ -22,18 +22,10 @@ type entry struct {
 // state is what this host knows of a timer. A timer that takes the name of one that was removed,
 // and of which runs go on, takes its state over.
 type state struct {
-	ticks   uint64
-	started uint64
-	silence silence
-	ranLast uint64 // ticks, when this host last ran one
-	runs    []*Run // each at its place on this host; nil: nobody has it
-	history history
-	last    decision // whose run ended last; zero: none has
-	lastErr error    // of that run
-	skipped map[Reason]uint64
-	tally   *tally // nil: nothing yet, or there are no metrics
-	view    storeView
-	waits   dueTick // for which the timer stands in line; zero: none
+	record record // the ledger's
+	runs   []*Run // each at its place on this host; nil: nobody has it
+	view   storeView
+	waits  dueTick // for which the timer stands in line; zero: none
 
 	scheduleFault string        // the schedule failed
 	askPause      time.Duration // until it is asked again
@@ -61,4 +53,3 @@ func newEntry(t Timer) *entry {
 	e.id = scheduleID(e.timer.Schedule)
 	return e
 }
-

@@ -170,7 +170,12 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	var found *decision
 	var why error
 	if d := e.state; !x.Tick.IsZero() {
-		found, why = d.history.get(d.history.find(x.Tick.UnixMicro()))
+		s.ledger.read(&d.record, func(r *record) {
+			if c, err := r.history.get(r.history.find(x.Tick.UnixMicro())); c != nil {
+				copied := *c
+				found, why = &copied, err
+			}
+		})
 	}
 	switch {
 	case found == nil:

@@ -9,8 +9,9 @@ func SetSkew(s *Scheduler, d time.Duration) { s.skew.Store(int64(d)) }
 func Poke(s *Scheduler) { s.poke() }
 
 // Remembered is how many ticks of a timer the ring has.
-func Remembered(s *Scheduler, name string) int {
+func Remembered(s *Scheduler, name string) (n int) {
 	s.lock()
 	defer s.unlock()
-	return len(s.entries[name].state.history.decisions)
+	s.ledger.read(&s.entries[name].state.record, func(r *record) { n = len(r.history.decisions) })
+	return n
 }

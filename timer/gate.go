@@ -34,7 +34,7 @@ func (s *Scheduler) gate(e *entry, scheduled bool) (Reason, error) {
 // try passes a tick through the gate and sends it on its way. Called with mu held.
 func (s *Scheduler) try(e *entry, t dueTick) {
 	if s.starting() && e.state.waits.at != 0 { // the one that waits is overtaken, and gives this one its place
-		s.skip(e, e.state.waits.at, ReasonStoreBusy, nil)
+		s.ledger.skip(&e.state.record, e.state.waits.at, ReasonStoreBusy, nil)
 		e.state.waits = t
 		return
 	}
@@ -65,16 +65,16 @@ func (s *Scheduler) turnAway(e *entry, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonHostFull:
 		if d.count((*Run).any) > 0 && d.count((*Run).overdue) == 0 {
-			d.silence.unknown()
+			s.ledger.discount(&e.state.record)
 		}
 	case ReasonFull:
 		if e.mayEndInTime(d.view.full.no) {
-			d.silence.unknown()
+			s.ledger.discount(&e.state.record)
 		} else {
-			d.silence.unasked()
+			s.ledger.putOff(&e.state.record)
 		}
 	}
-	s.skip(e, t.at, why, err)
+	s.ledger.skip(&e.state.record, t.at, why, err)
 }
 
 // darkAgain says why a tick that is tried later than it was due may not start, or nil. Called
@@ -104,7 +104,7 @@ func (s *Scheduler) darkness(e *entry, dark error) {
 	d := e.state
 	_, broken := dark.(*brokenBlackout)
 	if dark != nil && !broken {
-		d.silence.unknown()
+		s.ledger.discount(&e.state.record)
 	}
 	if broken && !d.darkBroken {
 		s.say(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule", "timer", e.timer.Name, "err", dark)

@@ -152,12 +152,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
 	d := e.state
-	var t tally
-	if d.tally != nil {
-		t = *d.tally
-	}
-	w.born = t.born
-
+	s.ledger.read(&d.record, func(r *record) {
+		if r.tally != nil {
+			w.born = r.tally.createdAt
+		}
+		m.writeRecord(w, name, r)
+	})
 	w.gauge(m.bound, boundValue(s.bound(e)), name)
 	w.gauge(m.slotsLimit, float64(min(e.limit(), dlock.MaxSlots)), name)
 	w.gauge(m.slotsElsewhere, float64(e.state.view.declared), name)
@@ -166,17 +166,25 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
 	w.gauge(m.scheduleFailed, oneIf(e.state.scheduleFault != ""), name)
 	w.gauge(m.paused, oneIf(e.state.view.overrides.paused), name)
+}
+
+// writeRecord writes down what is counted. Called with the ledger's mutex held.
+func (m *metrics) writeRecord(w *series, name string, r *record) {
+	var t tally
+	if r.tally != nil {
+		t = *r.tally
+	}
 	w.counter(m.retries, t.retries, name)
 	w.counter(m.leasesLost, t.leasesLost, name)
 	w.counter(m.leasesExpired, t.leasesExpired, name)
 	w.counter(m.overlongHolds, t.overlongHolds, name)
 	w.counter(m.fallbackRuns, t.fallbackRuns, name)
 
-	if d.started > 0 {
-		w.counter(m.ticks, d.started, name, "started")
+	if r.started > 0 {
+		w.counter(m.ticks, r.started, name, "started")
 		w.histogram(m.tickLag, callBounds, &t.lag, name)
 	}
-	for reason, n := range d.skipped {
+	for reason, n := range r.skipped {
 		result := "skipped_" + string(reason)
 		if reason == ReasonMissed {
 			result = "missed"
@@ -188,12 +196,12 @@ func (m *metrics) write(w *series, e *entry) {
 		w.histogram(m.runDuration, runBounds, &t.took, name, string(OutcomeOK))
 	}
 	for i := range t.ran {
-		r := &t.ran[i]
-		w.counter(m.runs, r.took.count(), name, string(r.outcome))
-		w.histogram(m.runDuration, runBounds, &r.took, name, string(r.outcome))
+		ended := &t.ran[i]
+		w.counter(m.runs, ended.took.count(), name, string(ended.outcome))
+		w.histogram(m.runDuration, runBounds, &ended.took, name, string(ended.outcome))
 	}
-	if !d.silence.success.IsZero() {
-		w.gauge(m.lastSuccess, float64(d.silence.success.UnixMilli())/1000, name)
+	if !r.deadman.success.IsZero() {
+		w.gauge(m.lastSuccess, float64(r.deadman.success.UnixMilli())/1000, name)
 	}
 	if t.shared == nil {
 		return

@@ -17,7 +17,7 @@ import (
 func (s *Scheduler) Register(timers ...Timer) error {
 	entries, err := s.register(timers)
 	if err == nil {
-		s.tellRegistered(entries)
+		s.logRegistered(entries)
 	}
 	return err
 }
@@ -64,6 +64,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		if old := s.parting[e.timer.Name]; old != nil {
 			delete(s.parting, e.timer.Name)
 			e.inherit(old)
+			s.ledger.startOver(&e.state.record)
 		}
 		s.entries[e.timer.Name] = e
 		s.take(e, firsts[i], nil)
@@ -77,7 +78,6 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 func (e *entry) inherit(old *entry) {
 	e.state = old.state
 	d := e.state
-	d.silence = silence{success: d.silence.success}
 	d.darkBroken = false
 	d.scheduleFault, d.askPause = "", 0
 	d.view.full, d.view.declared = fullAnswer{}, 0
@@ -102,7 +102,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	e.endWaits()
 	s.dropTicks(e)
 	if t, waited := s.queue.takeOut(e); waited {
-		s.skip(e, t.at, ReasonDraining, nil)
+		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
 		s.leave(e)
 	}
 	s.queue.dismiss(e)
@@ -144,7 +144,7 @@ func (s *Scheduler) dropTicks(e *entry) {
 	if e.state.later > 0 {
 		for _, t := range s.heap.removeAll(e) {
 			e.state.later--
-			s.skip(e, t.at, t.abandoned(), nil)
+			s.ledger.skip(&e.state.record, t.at, t.abandoned(), nil)
 		}
 	} else if e.timer.Schedule != nil {
 		s.dropped++

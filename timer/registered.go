@@ -17,13 +17,13 @@ import (
 // one, and each has its own for debugging.
 const fewTimers = 20
 
-// tellRegistered logs what the limits of new timers are, with what was left out filled in. Called
+// logRegistered logs what the limits of new timers are, with what was left out filled in. Called
 // without mu.
-func (s *Scheduler) tellRegistered(entries []*entry) {
+func (s *Scheduler) logRegistered(entries []*entry) {
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int { return strings.Compare(a.timer.Name, b.timer.Name) })
 	level := slog.LevelInfo
 	if len(entries) > fewTimers {
-		s.tellTogether(entries)
+		s.logTogether(entries)
 		level = slog.LevelDebug
 	}
 	if !s.log.Enabled(context.Background(), level) {
@@ -38,8 +38,8 @@ func (s *Scheduler) tellRegistered(entries []*entry) {
 	}
 }
 
-// tellTogether logs how many timers have the same limits, most first.
-func (s *Scheduler) tellTogether(entries []*entry) {
+// logTogether logs how many timers have the same limits, most first.
+func (s *Scheduler) logTogether(entries []*entry) {
 	type together struct {
 		resolved
 		first string

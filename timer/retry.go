@@ -207,9 +207,7 @@ func (s *Scheduler) waitToRetry(e *entry, r *Run, until time.Time) bool {
 		}
 		if left <= 0 {
 			r.attempt.Add(1)
-			if t := s.tally(e); t != nil {
-				t.retries++
-			}
+			s.ledger.count(&e.state.record, func(t *tally) { t.retries++ })
 			s.unlock()
 			return true
 		}

@@ -34,7 +34,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			s, e := &Scheduler{phase: running}, &entry{timer: Timer{MaxRunTime: time.Hour}}
+			s, e := &Scheduler{phase: running}, &entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
 			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx = ctx
 			r.lease.Store(lease)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -207,20 +206,7 @@ func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 	case !r.local:
 		s.goOnWithout(e, r)
 	}
-	if r.tick != 0 {
-		d.started++
-		d.silence.unknown() // until it has ended, or is late
-		d.ranLast = d.ticks
-		d.history.add(decision{tick: r.tick, ran: true, when: r.started.UnixNano()}, nil)
-	}
-	if t := s.tally(e); t != nil {
-		if r.tick != 0 {
-			t.lag.observe(callBounds, max(0, r.started.Sub(time.UnixMicro(r.tick))))
-		}
-		if r.Degraded() {
-			t.fallbackRuns++
-		}
-	}
+	s.ledger.began(&e.state.record, r)
 	if r.Degraded() {
 		s.without++
 	}
@@ -256,24 +242,9 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 		s.lock()
 	}
 	d.runs[r.place] = nil
-	switch {
-	case outcome == OutcomeOK:
-		d.silence.succeeded(time.Now())
-	case r.tick != 0 && !r.late:
-		d.silence.came()
-	}
-	d.last, d.lastErr = decision{ran: true, when: r.started.UnixNano(), extent: took, verdict: verdictOf(outcome), attempts: int16(min(r.Attempt(), math.MaxInt16)), slot: int32(r.Slot())}, err
-	if r.tick != 0 {
-		d.last.tick = r.tick
-		if i := d.history.find(d.last.tick); i >= 0 && d.history.decisions[i].isOf(r) {
-			d.history.set(i, d.last, err)
-		}
-	}
+	s.ledger.ended(&d.record, r, outcome, took, r.late, err)
 	d.view.full = fullAnswer{} // a slot is free
 	s.letGo(e, r)
-	if t := s.tally(e); t != nil {
-		t.ended(outcome, took)
-	}
 	s.leave(e)
 	s.unlock()
 }
@@ -303,9 +274,8 @@ func (s *Scheduler) letGo(e *entry, r *Run) {
 		return
 	}
 	r.holding = false
-	if t := s.tally(e); t != nil {
-		t.ofStore().held.observe(runBounds, time.Since(r.lease.Load().Since()))
-	}
+	held := time.Since(r.lease.Load().Since())
+	s.ledger.count(&e.state.record, func(t *tally) { t.ofStore().held.observe(runBounds, held) })
 }
 
 // place gives a run the lowest place that no other run of this host has.
@@ -367,9 +337,7 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 		s.goOnWithout(e, r)
 	}
 	s.letGo(e, r)
-	if t := s.tally(e); t != nil {
-		t.leasesLost++
-	}
+	s.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
 	tell := &few{} // one that is lost by itself is told in any case
 	if lost.Silent {
 		tell = &s.remarked.lost
@@ -398,7 +366,7 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
 	r.late = true
 	if r.tick != 0 {
-		e.state.silence.came()
+		s.ledger.overdue(&e.state.record)
 	}
 	r.clock.Reset(e.timer.MaxRunTime / 2)
 }
@@ -407,9 +375,7 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 func (s *Scheduler) overlong(e *entry, r *Run) {
 	s.say(slog.LevelError, "timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
 		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
-	if t := s.tally(e); t != nil {
-		t.overlongHolds++
-	}
+	s.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 
 // outcomeOf looks into our own errors only: those of a handler may panic when they are looked into.

@@ -31,6 +31,7 @@ type Scheduler struct {
 	store   *storeWatch    // nil: no store
 	session *dlock.Session // nil: no store
 	metrics *metrics       // nil: none
+	ledger  ledger
 
 	wake    chan struct{} // the heap has an earlier item
 	prodded chan struct{} // the store is back: the prober should look at once
@@ -127,6 +128,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		return nil, err
 	}
 	if config.Registerer != nil {
+		s.ledger.metered = true
 		s.metrics = newMetrics(s)
 		if s.store != nil {
 			s.metrics.ofStore(s.store)
@@ -135,7 +137,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith", err)
 		}
 	}
-	s.tellRegistered(entries)
+	s.logRegistered(entries)
 	return s, nil
 }
 
@@ -360,23 +362,19 @@ func (s *Scheduler) replan(now time.Time) {
 // due accounts for a tick and those missed before it, plans the next and tries the tick. Called
 // with mu held.
 func (s *Scheduler) due(e *entry, c *coming) {
-	d := e.state
 	last := c.last.UnixMicro()
 	if c.missed > 0 {
-		d.ticks += c.missed
-		s.skipMany(e, decision{tick: c.first.UnixMicro(), extent: c.last.Sub(c.first) - time.Microsecond}, ReasonMissed, nil, c.missed)
+		s.ledger.missed(&e.state.record, c.missed, c.first, c.last)
 	}
 	e.due = last
 	s.take(e, c.next, c.err)
-	d.ticks++
-	d.silence.came()
-	d.silence.reason = ""
+	s.ledger.cameDue(&e.state.record)
 	s.darkness(e, c.dark)
 	switch {
 	case c.dark != nil:
-		s.skip(e, last, ReasonBlackout, c.dark)
+		s.ledger.skip(&e.state.record, last, ReasonBlackout, c.dark)
 	case c.late > lateGrace && c.late > e.catchUpWindow():
-		s.skip(e, last, ReasonMissed, nil)
+		s.ledger.skip(&e.state.record, last, ReasonMissed, nil)
 	default:
 		t := dueTick{at: last}
 		if c.late > lateGrace {
@@ -390,10 +388,10 @@ func (s *Scheduler) due(e *entry, c *coming) {
 func (s *Scheduler) retry(it item, dark error) {
 	switch e, t := it.e, *it.again; {
 	case e.gone || e.due != t.at:
-		s.skip(e, t.at, t.overtaken(), nil)
+		s.ledger.skip(&e.state.record, t.at, t.overtaken(), nil)
 	case dark != nil:
 		s.darkness(e, dark)
-		s.skip(e, t.at, ReasonBlackout, dark)
+		s.ledger.skip(&e.state.record, t.at, ReasonBlackout, dark)
 	default:
 		s.try(e, t)
 	}
@@ -439,23 +437,4 @@ func (s *Scheduler) inactive() {
 		close(s.idle)
 		s.idle = nil
 	}
-}
-
-// skip counts a tick that started nothing, and remembers why for Explain. Called with mu held.
-func (s *Scheduler) skip(e *entry, tick int64, reason Reason, why error) {
-	s.skipMany(e, decision{tick: tick}, reason, why, 1)
-}
-
-func (s *Scheduler) skipMany(e *entry, c decision, reason Reason, why error, n uint64) {
-	d := e.state
-	if d.skipped == nil {
-		d.skipped = make(map[Reason]uint64)
-	}
-	d.skipped[reason] += n
-	s.tally(e) // counting has begun
-	if reason != ReasonMissed {
-		d.silence.reason = reason
-	}
-	c.when, c.verdict = time.Now().UnixNano(), verdictOf(reason)
-	d.history.add(c, why)
 }

@@ -47,7 +47,7 @@ func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 		go s.run(e, t.at, nil, true)
 		return
 	}
-	s.skip(e, t.at, x.why, x.err)
+	s.ledger.skip(&e.state.record, t.at, x.why, x.err)
 	s.leave(e)
 }
 

@@ -106,13 +106,13 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.phase = draining
 	s.wakeBy.Store(0)
 	for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
-		s.skip(e, t.at, ReasonDraining, nil)
+		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
 		s.leave(e)
 	}
 	s.queue.dismiss(nil)
 	for _, it := range s.heap {
 		if it.again != nil {
-			s.skip(it.e, it.again.at, it.again.abandoned(), nil)
+			s.ledger.skip(&it.e.state.record, it.again.at, it.again.abandoned(), nil)
 		}
 	}
 	s.heap = nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -115,6 +114,7 @@ func (s *Scheduler) Status() Status {
 		for _, e := range batch {
 			if s.named(e.timer.Name) == e { // still
 				t := e.status()
+				s.ledger.fill(&e.state.record, &t)
 				t.EffectiveLimit = shown(s.bound(e))
 				st.Timers = append(st.Timers, t)
 			}
@@ -132,9 +132,8 @@ func (e *entry) status() TimerStatus {
 		t.Next = time.UnixMicro(e.next)
 	}
 	d := e.state
-	t.Ticks, t.Started, t.Skipped = d.ticks, d.started, maps.Clone(d.skipped)
-	t.Last, t.LimitElsewhere, t.ScheduleError, t.StoreFault = d.last.result(d.lastErr), e.state.view.declared, e.state.scheduleFault, e.state.storeFault
-	t.Degraded, t.TicksSinceSuccess = e.fallback(), int(d.silence.ticks)
+	t.LimitElsewhere, t.ScheduleError, t.StoreFault = e.state.view.declared, e.state.scheduleFault, e.state.storeFault
+	t.Degraded = e.fallback()
 	overrides := &e.state.view.overrides
 	t.LimitOverride = overrides.limit
 	if overrides.inForce() {

@@ -77,8 +77,8 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 			s.hearUpdate(c.Results[i].Info.Version)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
-		if e := s.named(name); ours && e != nil && s.metrics != nil {
-			s.tally(e).ofStore().beats[min(outcome, dlock.GrantLost)]++
+		if e := s.named(name); ours && e != nil {
+			s.ledger.count(&e.state.record, func(t *tally) { t.ofStore().beats[min(outcome, dlock.GrantLost)]++ })
 		}
 	}
 }

@@ -176,7 +176,7 @@ func (s *Scheduler) take(e *entry, p plan, err error) {
 	}
 	if p.missed.at != 0 && e.due == 0 { // also one that was the last
 		e.due = p.missed.at
-		e.state.ticks++
+		s.ledger.cameLate(&e.state.record)
 		s.tryLater(s.now(), e, p.missed)
 	}
 }

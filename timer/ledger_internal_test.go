@@ -1,0 +1,53 @@
+package timer
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Whoever reads a record finds every tick that has come due accounted for, or still on its way.
+//
+// Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
+func TestLedgerAccountsForEveryTick(t *testing.T) {
+	l, r := &ledger{metered: true}, &record{}
+	const ticks = 1000
+	var all sync.WaitGroup
+	all.Go(func() {
+		for i := range int64(ticks) {
+			at := time.UnixMicro(1 + 10*i)
+			l.missed(r, 9, at, at.Add(9*time.Microsecond))
+			l.cameDue(r)
+			run := &Run{tick: at.Add(9 * time.Microsecond).UnixMicro(), started: at}
+			if i%2 == 0 {
+				l.skip(r, run.tick, ReasonFull, nil)
+				continue
+			}
+			l.began(r, run)
+			l.began(r, &Run{started: at})
+			l.ended(r, run, OutcomeFailed, time.Second, false, errors.New("failed"))
+		}
+	})
+	for done := false; !done; {
+		var st TimerStatus
+		l.fill(r, &st)
+		var skipped uint64
+		for _, n := range st.Skipped {
+			skipped += n
+		}
+		if left := st.Ticks - st.Started - skipped; left > 1 {
+			t.Fatalf("%d ticks, %d started, skipped %v", st.Ticks, st.Started, st.Skipped)
+		}
+		done = st.Ticks == 10*ticks
+	}
+	all.Wait()
+	l.read(r, func(r *record) {
+		if r.started != ticks/2 || r.skipped[ReasonMissed] != 9*ticks || r.skipped[ReasonFull] != ticks/2 || len(r.history.decisions) != historyLen {
+			t.Errorf("started %d, skipped %v, %d remembered", r.started, r.skipped, len(r.history.decisions))
+		}
+		if r.tally == nil || r.tally.ran[0].took.count() != ticks/2 || r.lastErr == nil {
+			t.Errorf("tally %+v, last error %v", r.tally, r.lastErr)
+		}
+	})
+}
