@@ -53,7 +53,7 @@ func TestFilesAreShort(t *testing.T) {
 		"dlock/trust_test.go":                  650,
 		"internal/redistest/redistest_test.go": 550,
 		"internal/timertest/stopped_unix.go":   600,
-		"timer/gate_test.go":                  550,
+		"timer/gate_test.go":                   550,
 		"timer/missed_test.go":                 550,
 		"timer/overrides_test.go":              600,
 		"timer/retry_test.go":                  700,
