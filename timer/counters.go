@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A tally is a part of the ledger's record: what is counted of a timer for the metrics alone; what Status tells, too, is in record.
+// A tally is a part of the ledger's record: what is counted of a timer for the metrics alone; what
+// Status tells, too, is in record.
 type tally struct {
 	lag           histogram // of ticks that started
 	retries       uint64

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A ledger counts what became of ticks and runs, for Status, Explain, the metrics and the dead-man's
-// check. It is where the way of a tick ends: it calls no other part and no code of the user's.
+// A ledger counts what became of ticks and runs, for Status, Explain, the metrics and the
+// dead-man's check. It is where the way of a tick ends: it calls no other part and no code of the
+// user's.
 type ledger struct {
 	metered bool // there are metrics, for which tallies are kept; set before anything is counted
 
@@ -16,8 +17,8 @@ type ledger struct {
 	mu sync.Mutex
 }
 
-// A record is what the ledger has of one timer. A timer that takes the name of one that was removed,
-// and of which runs go on, goes on with its record.
+// A record is what the ledger has of one timer. A timer that takes the name of one that was
+// removed, and of which runs go on, goes on with its record.
 type record struct {
 	ticks   uint64
 	started uint64
@@ -55,8 +56,8 @@ func (l *ledger) tally(r *record) *tally {
 	return r.tally
 }
 
-// missed counts ticks that came due before the latest one, from first to just before end, while this
-// host was not there.
+// missed counts ticks that came due before the latest one, from first to just before end, while
+// this host was not there.
 func (l *ledger) missed(r *record, n uint64, first, end time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
