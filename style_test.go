@@ -213,7 +213,7 @@ func TestMethodsInTheModelExist(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile("`((?:Lease|Session|heart)\\.\\w+)`").FindAllStringSubmatch(read(t, "model/README.md"), -1) {
+	for _, m := range regexp.MustCompile("`((?:Lease|Session|heartbeat)\\.\\w+)`").FindAllStringSubmatch(read(t, "model/README.md"), -1) {
 		if !have[m[1]] {
 			t.Errorf("there is no %s", m[1])
 		}

@@ -83,7 +83,7 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 // Rule 11: a reply lost twice is the store's failure; the slot that may have been taken is freed in
 // the background.
 //
-// Fails if acquire does not settle, or asks a third time.
+// Fails if acquire does not call releaseLater, or asks a third time.
 func TestReplyOfAcquireLostTwice(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply} {
 		t.Run(name, func(t *testing.T) {
@@ -230,8 +230,8 @@ func TestTryAcquireTick(t *testing.T) {
 // Rule 4: a caller's context that ends is neither the store's failure nor its "no"; a grant that
 // was made all the same is given back.
 //
-// Fails if acquire returns the StoreError without looking at ctx, or does not settle for a caller
-// who has gone.
+// Fails if acquire returns the StoreError without looking at ctx, or does not call releaseLater for
+// a caller who has gone.
 func TestCallerGivesUp(t *testing.T) {
 	reason := errors.New("shutting down")
 	neither := func(t *testing.T, err error) {

@@ -9,25 +9,23 @@ import (
 	"unicode/utf8"
 )
 
-// A Controller is a store that keeps overrides for the semaphore of a name: a pause, a limit of
-// slots, and requests for a run. It is optional. The store itself enforces them: TryAcquire refuses
-// a paused name and keeps to the limit. Nobody polls: every answer carries Info.Version, which
-// grows with every update, and Extend tells the holder of a revoked lease. Overrides stay until
-// they are changed, however long the name is unused, and are lost with the store's data. A mutex
-// has none.
+// A Controller is a store that keeps overrides of a semaphore: a pause, a limit of slots, and
+// requests for a run. The store itself enforces them: TryAcquire refuses a paused name and keeps to
+// the limit. Nobody polls: every answer carries Info.Version, which grows with every update, and
+// Extend tells the holder of a revoked lease. Overrides stay until they are changed, however long
+// the name is unused, and are lost with the store's data. A mutex has none.
 type Controller interface {
 	// Update changes the overrides of a name in one atomic step. Each part that is set replaces the
-	// one before. An update without parts only makes Info.Version grow.
+	// previous one. An update without parts only increases Info.Version.
 	Update(ctx context.Context, name string, update Update) error
 
 	// Inspect returns the overrides of each name, in the order of the names, and the latest tick
-	// claimed. An error means that nothing is known of any of them.
+	// claimed. An error means that nothing is known about any of them.
 	Inspect(ctx context.Context, names ...string) ([]ControlState, error)
 
 	// Revoke marks the lease of a slot: from then on Extend answers GrantLost for it, with by as
-	// RevokedBy. The slot stays taken until its holder releases it or the lease ends, never
-	// shorter. The fence says which lease is meant. It returns ErrNotHeld if that lease is not held
-	// (any more).
+	// RevokedBy. The slot stays taken until its holder releases it or the lease expires. The fence
+	// says which lease is meant; if that lease is not held (any more), the result is ErrNotHeld.
 	Revoke(ctx context.Context, name string, slot int, fence Fence, by Origin) error
 }
 
@@ -50,7 +48,7 @@ func (o Origin) String() string {
 	return fmt.Sprintf("by %s: %s", o.By, o.Note)
 }
 
-// Validate says what is wrong with an origin.
+// Validate returns what is wrong with an origin.
 func (o Origin) Validate() error {
 	if o.By == "" {
 		return errors.New("an empty By: say who makes the change")
@@ -88,7 +86,7 @@ type Pause struct {
 
 // A Limit makes a semaphore grant at most so many slots at once, whatever requests declare, even if
 // that is more than they declare. It does not change how often a tick may start (Tick.Max). Leases
-// that are held are not ended; no new one is granted until fewer than the limit are held.
+// that are held go on; no new one is granted until fewer than the limit are held.
 type Limit struct {
 	Origin
 	Slots int // 0 to MaxSlots. With 0 every request is refused (ReasonPaused)
@@ -100,7 +98,8 @@ func (u Update) Validate() error {
 	if u.Pause != nil {
 		errs = append(errs, u.Pause.Origin.Validate())
 		if u.Pause.For <= 0 || u.Pause.For > MaxPause {
-			errs = append(errs, fmt.Errorf("a pause of %v: must be more than 0 and at most %v; Resume ends one", u.Pause.For, MaxPause))
+			errs = append(errs, fmt.Errorf("a pause of %v: must be more than 0 and at most %v; Resume ends one",
+				u.Pause.For, MaxPause))
 		}
 		if u.Resume != nil {
 			errs = append(errs, errors.New("both Pause and Resume: use one of them"))
@@ -112,7 +111,8 @@ func (u Update) Validate() error {
 	if u.Limit != nil {
 		errs = append(errs, u.Limit.Origin.Validate())
 		if u.Limit.Slots < 0 || u.Limit.Slots > MaxSlots {
-			errs = append(errs, fmt.Errorf("a limit of %d slots: must be 0 to %d; ResetLimit takes it back", u.Limit.Slots, MaxSlots))
+			errs = append(errs, fmt.Errorf("a limit of %d slots: must be 0 to %d; ResetLimit takes it back",
+				u.Limit.Slots, MaxSlots))
 		}
 		if u.ResetLimit != nil {
 			errs = append(errs, errors.New("both Limit and ResetLimit: use one of them"))
@@ -141,7 +141,7 @@ type ControlState struct {
 	Limit   *Limit   // nil: as requests declare
 	Trigger *Trigger // the latest; nil: there was none
 
-	// Err: what went wrong for this name alone, of which then nothing is known.
+	// Err is an error for this name alone. The other fields are then not known.
 	Err error
 
 	// The latest tick claimed, and who claimed it last; zero: none is known.
@@ -149,8 +149,8 @@ type ControlState struct {
 	ClaimedBy Holder
 }
 
-// A Trigger asks for one run. Who wants to be the one claims its instant, At, as a Tick of a name
-// that all agree on.
+// A Trigger asks for one run. To agree on who runs it, hosts claim its instant, At, as a Tick of a
+// name that they share.
 type Trigger struct {
 	Origin
 	At  time.Time     // the instant of the update, by the store's clock; later than that of any trigger before

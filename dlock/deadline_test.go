@@ -82,7 +82,7 @@ func TestContextOfACall(t *testing.T) {
 							ctx, cancel := context.WithDeadline(c, at)
 							return ctx, cancel
 						})
-						if got := run(dlock.Bounded); got != want {
+						if got := run(dlock.LazyDeadline); got != want {
 							t.Errorf("parent %v:\n got %s\nwant %s", parentEnds, got, want)
 						}
 					}

@@ -1,48 +1,60 @@
-// Package dlock keeps leases: locks that end by themselves when their holder stops renewing them.
+// Package dlock holds leases on a shared store: locks that expire unless their holder renews them.
 //
-// A store (redislock, memlock, or your own) implements the three small atomic steps of
-// [DistributedLock]. Everything that is hard about holding a lease stands here once, above all
-// stores: one heartbeat for the whole process, the trust window, the loss of a lease as a context
-// cause, release on a detached context, and the clean-up after a reply that never came.
+// A process makes one [Session] on a store (memlock, redislock, sqllock, or any other
+// [DistributedLock]) and takes a [Mutex] or a slot of a [Semaphore] through it:
 //
 //	session, err := dlock.NewSession(store, dlock.SessionOptions{})
 //	...
-//	lease, err := session.Semaphore("resize-images", 3).TryAcquire(ctx)
+//	lease, err := session.Mutex("migrate").TryAcquire(ctx)
 //	if held, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-//		return nil // somebody else is at it: held.Holder, since held.Since
+//		return nil // somebody else has it: held.Holder, for held.HeldFor
 //	}
 //	if err != nil {
 //		return err // the store did not answer: unknown, not "no"
 //	}
 //	defer lease.Release(ctx)
-//	return work(lease.Context()) // ends when the lease is lost
+//	return work(lease.Context()) // cancelled when the lease is lost
+//
+// The Session renews its leases until they are released, and reports one that it loses.
 //
 // # The life of a lease
 //
-//	           TryAcquire            Extend answered "ok": the window moves on
+//	           TryAcquire            Extend answered "ok": the trust window starts again
 //	  (free) ─────────────▶ held ◀──────────────┐
 //	                         │ └────────────────┘
-//	     Release             │       the window closed, or the store answered "lost"
+//	     Release             │       the trust window closed, or the store answered "lost"
 //	  ◀──────────────────────┤
-//	                         └──────▶ lost     Valid() is false, Context() ends, cause ErrLost
+//	                         └──────▶ lost     Valid() is false; Context() ends, cause ErrLost
 //
-//	trusted until = the moment before the request was sent + TTL − margin
+//	trust window: from the moment before the request was sent, for TTL − margin
 //
 // The margin is a tenth of the TTL, at most one second. The window is measured on the local
-// monotonic clock and counts time during which the machine was suspended. A timer closes it, not
-// the heartbeat, so a store that hangs cannot keep it open. Counting from the reply instead would
-// be a bug that shows only when replies are slow. (The formula is that of River's leader election
-// and of Redlock.)
+// monotonic clock, and time during which the machine was suspended counts. It is closed by a timer
+// of its own, not by the heartbeat, so a store that hangs cannot keep it open. It does not start at
+// the reply: a slow reply would then keep it open after the store has let the lease expire.
+// (River's leader election and Redlock use the same formula.)
 //
 // # What is not promised
 //
-// A lease cannot stop your code. It tells it: [Lease.Valid] turns false and [Lease.Context] ends
-// before the store can grant the slot to another holder, provided that the process is running. A
-// process that was paused (SIGSTOP, a long garbage collection, a suspended VM) may find, when it
-// runs again, that somebody else holds its slot; Valid is false at once, the context ends within a
-// second. What must never be done twice belongs behind a check of the [Fence] at the resource
-// itself.
+// A lease cannot stop your code, only tell it. [Lease.Valid] turns false and [Lease.Context] is
+// cancelled before the store can grant the lock to another holder, provided that your process is
+// running. A process that was paused (SIGSTOP, a long garbage collection, a suspended VM) may find
+// when it runs again that somebody else holds its lock. Valid is then false at once, and the
+// context is cancelled within a second. Guard what must never be done twice at the resource itself,
+// with the [Fence] of the lease.
 //
-// Two clocks that run at different speeds (not: that show different times) by more than the margin
-// break the window. So does a store that loses its data while it keeps running.
+// Two things break the trust window: clocks that run at different speeds (not: that show different
+// times) by more than the margin, and a store that loses its data while it keeps running.
+//
+// # For schedulers
+//
+// Hosts that share a schedule also have to agree on who runs a [Tick]; the store decides it in the
+// round trip that takes the slot ([Semaphore.TryAcquireTick]). [Info] comes back with every answer,
+// and a [Controller] keeps what operators change at run time. Package timer is built on these.
+//
+// # For stores
+//
+// A store implements the three atomic steps of [DistributedLock], without goroutines and without
+// retries; what is hard about holding a lease is done here. It may implement more ([Capabilities]).
+// Package dlocktest checks it.
 package dlock

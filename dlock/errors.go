@@ -13,43 +13,65 @@ var (
 	ErrLost = errors.New("lease lost")
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
-	// ErrFault is matched by an error of a store that did answer, but found something at a key of
-	// this name that makes no sense. The store itself is well. As with ErrSetup, it is no reason to
-	// go on without the store.
+	// ErrFault is matched by an error of a store that answered, but found a value at a key of this
+	// name that is not its own. The store itself is well. As with ErrSetup, do not go on without
+	// the store.
 	ErrFault = errors.New("the store found something wrong")
-	// ErrSetup is matched by an error of a store that did answer, but can serve no name at all
-	// until somebody mends it: a table or a right is missing, or its scripts may not call a command
-	// that they need. It is never a reason to go on without the store, because it does not pass by
-	// itself on one host at a time.
+	// ErrSetup is matched by an error of a store that answered, but can serve no name until
+	// somebody mends it: a table or a right is missing, or its scripts may not call a command that
+	// they need. That does not pass by itself, as an outage does: do not go on without the store.
 	ErrSetup = errors.New("the store is not set up right")
 	// ErrClosed is returned by a Session after Close.
 	ErrClosed = errors.New("dlock: session closed")
 )
 
-// Reason is why the store said no.
+// A Reason is why the store refused.
 type Reason string
 
 const (
-	ReasonFull       Reason = "full"       // every slot is held
-	ReasonTickTaken  Reason = "tick_taken" // the tick has had all the starts it allows
-	ReasonTickFirst  Reason = "tick_first" // the tick was claimed as missed, but no tick of its schedule was claimed before
-	ReasonTickHeld   Reason = "tick_held"  // the tick was claimed as missed, but a lease of the name was held when it came due
-	ReasonTickLate   Reason = "tick_late"  // a later tick of this timer was claimed already
-	ReasonTickAhead  Reason = "tick_ahead" // the tick lies more than MaxTickAhead ahead of the store's clock: check this host's clock
-	ReasonQuarantine Reason = "quarantine" // the store restarted, maybe without its data; it grants again when old leases must have ended
-	ReasonPaused     Reason = "paused"     // an operator paused the name
+	// ReasonFull: every slot is held.
+	ReasonFull Reason = "full"
+	// ReasonPaused: an operator paused the name, see Controller.
+	ReasonPaused Reason = "paused"
+	// ReasonQuarantine: the store restarted, maybe without its data. It grants again when all
+	// leases that it granted before must have ended.
+	ReasonQuarantine Reason = "quarantine"
+
+	// The reasons below are only for requests with a Tick.
+
+	// ReasonTickTaken: the tick has had all the starts that it allows.
+	ReasonTickTaken Reason = "tick_taken"
+	// ReasonTickLate: a later tick of this timer was claimed already.
+	ReasonTickLate Reason = "tick_late"
+	// ReasonTickAhead: the tick is more than MaxTickAhead ahead of the store's clock. Check the
+	// clock of this host.
+	ReasonTickAhead Reason = "tick_ahead"
+	// ReasonTickFirst: the tick was claimed as missed, but no tick of its schedule was claimed
+	// before.
+	ReasonTickFirst Reason = "tick_first"
+	// ReasonTickHeld: the tick was claimed as missed, but a lease of the name was held when it came
+	// due.
+	ReasonTickHeld Reason = "tick_held"
 )
 
-// A NotAcquiredError is the store's "no". It is an answer, not a failure: the store is well.
+// A NotAcquiredError says that the store refused. It is an answer, not a failure: the store is
+// well.
 type NotAcquiredError struct {
-	Name      string
-	Reason    Reason
-	Slots     int           // how many were asked for; 0: a mutex
-	Holder    Holder        // ReasonFull: who has it; with several slots the one whose lease ends first. ReasonTickTaken: who claimed it last
-	HeldFor   time.Duration // ReasonFull: how long Holder has had it
-	ExpiresIn time.Duration // ReasonFull, ReasonQuarantine, ReasonPaused: how long until it may be free, unless extended; 0 if not known
-	PausedBy  Origin        // ReasonPaused: who paused it, and why
-	Info      Info
+	Name   string
+	Reason Reason
+	Slots  int // how many the request declared; 0: a mutex
+
+	// Holder is who has it (ReasonFull; of several the one whose lease ends first), or who claimed
+	// the tick last (ReasonTickTaken). Zero if the store does not know.
+	Holder Holder
+	// HeldFor is how long Holder has had it (ReasonFull).
+	HeldFor time.Duration
+	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
+	// ReasonPaused). 0 if that is not known.
+	ExpiresIn time.Duration
+	// PausedBy is who paused the name, and why (ReasonPaused).
+	PausedBy Origin
+	Info     Info
 }
 
 func (e *NotAcquiredError) Error() string {
@@ -80,7 +102,8 @@ func (e *NotAcquiredError) Error() string {
 	case ReasonTickLate:
 		why = "a later tick has been claimed already"
 	case ReasonTickAhead:
-		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host", MaxTickAhead)
+		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host",
+			MaxTickAhead)
 	case ReasonQuarantine:
 		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in %s", round(e.ExpiresIn))
 	case ReasonPaused:
@@ -104,8 +127,8 @@ func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquir
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// A StoreError is a store that failed or did not answer in time. Whether the operation was carried
-// out is unknown.
+// A StoreError says that the store failed or did not answer in time. Whether it did what it was
+// asked for is unknown.
 type StoreError struct {
 	Op   string // "acquire", "extend" or "release"
 	Name string
@@ -126,12 +149,12 @@ type LostError struct {
 	Name string
 	Slot int
 	// Silent: the trust window closed because the store did not answer the heartbeat. Nobody is
-	// known to have taken the lease. When it is false the store said that the lease had ended, or
-	// this process was paused for so long that it must have.
+	// known to have taken the lease. If false, the store said that the lease had ended, or this
+	// process was paused for so long that it must have.
 	Silent bool
 	// RevokedBy is who revoked the lease, and why; nil if nobody did.
 	RevokedBy *Origin
-	// Err is what the last heartbeat came back with, if it failed.
+	// Err is the error of the last heartbeat, if it failed.
 	Err error
 }
 
@@ -140,7 +163,8 @@ func (e *LostError) Error() string {
 		return fmt.Sprintf("%s: slot %d: lease lost: revoked %s", e.Name, e.Slot, e.RevokedBy)
 	}
 	if e.Silent {
-		return fmt.Sprintf("%s: slot %d: lease lost: the store did not answer the heartbeat in time: %v", e.Name, e.Slot, e.Err)
+		return fmt.Sprintf("%s: slot %d: lease lost: the store did not answer the heartbeat in time: %v",
+			e.Name, e.Slot, e.Err)
 	}
 	return fmt.Sprintf("%s: slot %d: lease lost: it ended before it was renewed", e.Name, e.Slot)
 }

@@ -3,38 +3,39 @@ package dlock
 import "time"
 
 const (
-	// sleepCheck is how often, while somebody waits for a lease to end, a session looks whether the
-	// machine was asleep.
+	// sleepCheck is how often a session checks whether the machine was asleep, while somebody waits
+	// for a lease to end.
 	sleepCheck = 500 * time.Millisecond
-	// sleepNoise is what may come between two looks without sleep: rounding, and where sleep is
-	// only an estimate a wall clock that is being slewed. It would otherwise cause a heartbeat at
-	// every look.
+	// sleepNoise is what two readings may differ by without sleep: rounding and, where sleep is
+	// only estimated, a wall clock that is being slewed. Without it every check would cause a
+	// heartbeat.
 	sleepNoise = 10 * time.Millisecond
 )
 
-// closeAt has closeWindows come at that time at the latest. It must be called with mu held.
-func (s *Session) closeAt(at time.Time) {
-	if !s.closerAt.IsZero() && !at.Before(s.closerAt) {
+// expireAt has expireLeases run at that time at the latest. Called with mu held.
+func (s *Session) expireAt(at time.Time) {
+	if !s.expiryTimerAt.IsZero() && !at.Before(s.expiryTimerAt) {
 		return
 	}
-	s.closerAt = at
+	s.expiryTimerAt = at
 	wait := max(0, time.Until(at))
-	if s.closer == nil {
-		s.closer = time.AfterFunc(wait, s.closeWindows)
+	if s.expiryTimer == nil {
+		s.expiryTimer = time.AfterFunc(wait, s.expireLeases)
 	} else {
-		s.closer.Reset(wait)
+		s.expiryTimer.Reset(wait)
 	}
 }
 
-// closeWindows loses the leases whose trust windows have closed, and comes back when the next one
-// will. It runs on a timer of its own, whatever the heartbeat waits for, and whenever the machine
-// may have been asleep. A renewal does not move the timer: when it goes off, there is time left.
-func (s *Session) closeWindows() {
+// expireLeases ends the leases whose trust windows have closed, and schedules itself for the next
+// one. It has a timer of its own, so that a heartbeat which waits for the store cannot delay it,
+// and it runs when the machine may have been asleep. A renewal does not move the timer: when it
+// fires, there is time left, and it is set again.
+func (s *Session) expireLeases() {
 	var closed []*Lease
 	s.mu.Lock()
 	t := now()
-	s.closerAt = time.Time{}
-	for l := range s.windows.all {
+	s.expiryTimerAt = time.Time{}
+	for l := range s.expiryQueue.all {
 		left, doubt := l.check(t)
 		if left <= 0 {
 			s.forget(l)
@@ -42,56 +43,56 @@ func (s *Session) closeWindows() {
 			continue
 		}
 		if doubt {
-			s.hurry(t.mono)
+			s.renewNow(t.mono)
 		}
-		s.closeAt(t.mono.Add(left))
-		break // what began later closes later
+		s.expireAt(t.mono.Add(left))
+		break // the windows of the rest close later
 	}
 	s.mu.Unlock()
 	for _, l := range closed {
-		l.tell()
+		l.cancelContext()
 	}
 }
 
-// watch looks for sleep of the machine from now on, until the last lease of which somebody waits
-// for the end is gone.
+// watch checks for sleep of the machine from now on, until every lease whose end somebody waits for
+// is gone.
 func (s *Session) watch(l *Lease) {
 	s.mu.Lock()
-	if !s.windows.has(l) {
+	if !s.expiryQueue.has(l) {
 		s.mu.Unlock()
 		return
 	}
 	l.counted = true
 	s.watched++
-	first := s.sleeper == nil
+	first := s.sleepTimer == nil
 	if first {
 		s.slept = suspended()
-		s.sleeper = time.AfterFunc(sleepCheck, s.checkSleep)
+		s.sleepTimer = time.AfterFunc(sleepCheck, s.checkSleep)
 	}
 	s.mu.Unlock()
 	if first {
-		s.closeWindows() // the machine may have slept while nobody looked
+		s.expireLeases() // the machine may have slept while nobody checked
 	}
 }
 
-// checkSleep looks, off the heartbeat because that may be waiting for the store, whether the
-// machine was asleep: the closer has then stood still and goes off too late.
+// checkSleep checks whether the machine was asleep: the expiry timer was then stopped, too, and is
+// late. It does not run on the heartbeat, which may be waiting for the store.
 func (s *Session) checkSleep() {
 	slept := suspended()
 	s.mu.Lock()
-	if s.sleeper == nil {
+	if s.sleepTimer == nil {
 		s.mu.Unlock()
 		return
 	}
-	s.sleeper.Reset(sleepCheck)
+	s.sleepTimer.Reset(sleepCheck)
 	asleep := slept > s.slept+sleepNoise
 	s.slept = slept
 	s.mu.Unlock()
 	if !asleep {
 		return
 	}
-	s.closeWindows()
+	s.expireLeases()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hurry(time.Now())
+	s.renewNow(time.Now())
 }

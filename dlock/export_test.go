@@ -32,17 +32,17 @@ func (s *Session) StoreTimeout() time.Duration { return s.storeTimeout }
 func (s *Session) Idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for h := range s.allHearts {
-		if !h.idle() || h.beating || !h.nextAt.IsZero() {
+	for h := range s.allHeartbeats {
+		if !h.idle() || h.beating || !h.timerAt.IsZero() {
 			return false
 		}
 	}
-	return s.windows.len == 0 && s.sleeper == nil
+	return s.expiryQueue.len == 0 && s.sleepTimer == nil
 }
 
 const (
-	BeatBatch    = beatBatch
-	MaxUnsettled = maxUnsettled
+	BeatBatch  = beatBatch
+	MaxPending = maxPending
 )
 
 // CountLooks counts how often it is asked how long the machine slept. See FakeSleep.
@@ -57,8 +57,8 @@ func CountLooks(t *testing.T, n *atomic.Int64) {
 func (s *Session) RenewAll() {
 	s.mu.Lock()
 	t := time.Now()
-	s.hurry(t)
-	for s.main.beating || s.main.turns.len > 0 && !s.main.turns.first.due.After(t) {
+	s.renewNow(t)
+	for s.main.beating || s.main.renewQueue.len > 0 && !s.main.renewQueue.first.due.After(t) {
 		s.mu.Unlock()
 		s.main.beat() // unless its timer was faster
 		s.mu.Lock()
@@ -66,8 +66,8 @@ func (s *Session) RenewAll() {
 	s.mu.Unlock()
 }
 
-// Bounded is the context that the store is called with, and its end.
-func Bounded(parent context.Context, at time.Time) (context.Context, func()) {
-	c := &bounded{parent: parent, at: at}
+// LazyDeadline returns the context that the store is called with, and its end.
+func LazyDeadline(parent context.Context, at time.Time) (context.Context, func()) {
+	c := &lazyDeadline{parent: parent, at: at}
 	return c, c.end
 }

@@ -10,41 +10,46 @@ import (
 )
 
 const (
-	// beatBatch is how many leases one call to Extend renews. Redis needs two milliseconds for so
-	// many, in which it looks after nobody else; with fewer, waking up for each call would be most
-	// of what a heartbeat costs (docs/scale.md has both).
+	// beatBatch is how many leases one call to Extend renews. Redis takes two milliseconds for so
+	// many, in which it serves nobody else; with fewer, most of the cost of a heartbeat would be
+	// waking up for it (docs/scale.md has figures).
 	beatBatch = 500
-	// maxUnsettled bounds the grants that are waiting to be given back; each ends by itself within
-	// a TTL.
-	maxUnsettled = 10_000
+	// maxPending bounds the grants that wait to be released. Those that are dropped expire within a
+	// TTL.
+	maxPending = 10_000
 )
 
 var errNoAnswer = errors.New("no answer for this lease")
 
-// A heart renews the leases of one shard of the store, and gives back the grants of unknown outcome
-// there. It has one call under way at a time, and waits for no other heart. Its fields are guarded
-// by the session's mu.
-type heart struct {
+// A heartbeat renews the leases on one shard of the store, and releases the grants of unknown
+// outcome there. It has one call in flight at a time and does not wait for the heartbeat of another
+// shard. Its fields are guarded by the session's mu.
+type heartbeat struct {
 	session *Session
 	shard   string
 
-	turns     line      // the leases that are renewed, by when that is due
-	asked     time.Time // when the last call to renew was sent
-	failing   bool      // and it was not answered for all
-	unsettled []unsettled
-	settleAt  time.Time // when to give it back; zero if there is nothing
-	beating   bool      // a beat is going on
-	beatEnd   chan struct{}
-	next      *time.Timer // the next beat; nil or stopped while there is nothing to do
-	nextAt    time.Time
+	renewQueue leaseList // the leases to renew, by when they are due
+	lastSent   time.Time // when the last call to Extend was sent
+	failing    bool      // the last call to Extend was not answered for every lease
+
+	pending   []pendingRelease
+	releaseAt time.Time // when to release them; zero if there are none
+
+	beating  bool          // beat is running
+	beatDone chan struct{} // closed when it returns
+	timer    *time.Timer   // runs beat; nil or stopped while there is nothing to do
+	timerAt  time.Time     // when it fires; zero: it is stopped
 }
 
-func (h *heart) init(s *Session, shard string) {
+func (h *heartbeat) init(s *Session, shard string) {
 	h.session, h.shard = s, shard
-	h.turns = line{place: func(l *Lease) *place { return &l.turn }, key: func(l *Lease) time.Time { return l.due }}
+	h.renewQueue = leaseList{
+		node: func(l *Lease) *listNode { return &l.renewNode },
+		key:  func(l *Lease) time.Time { return l.due },
+	}
 }
 
-// shardOf tells where a name lives. A store that panics has no shards.
+// shardOf returns the shard of a name. A store whose Shard panics has no shards.
 func (s *Session) shardOf(name string) (shard string) {
 	if s.sharder == nil {
 		return ""
@@ -53,37 +58,37 @@ func (s *Session) shardOf(name string) (shard string) {
 	return s.sharder.Shard(name)
 }
 
-// heart returns the heart of a shard. It must be called with mu held.
-func (s *Session) heart(shard string) *heart {
+// heartbeat returns the heartbeat of a shard, a new one if there is none. Called with mu held.
+func (s *Session) heartbeat(shard string) *heartbeat {
 	if shard == "" {
 		return &s.main
 	}
-	h := s.hearts[shard]
+	h := s.heartbeats[shard]
 	if h == nil {
-		h = new(heart)
+		h = new(heartbeat)
 		h.init(s, shard)
-		if s.hearts == nil {
-			s.hearts = map[string]*heart{}
+		if s.heartbeats == nil {
+			s.heartbeats = map[string]*heartbeat{}
 		}
-		s.hearts[shard] = h
+		s.heartbeats[shard] = h
 	}
 	return h
 }
 
-// allHearts must be iterated over with mu held.
-func (s *Session) allHearts(yield func(*heart) bool) {
+// allHeartbeats iterates over the heartbeats. Called with mu held.
+func (s *Session) allHeartbeats(yield func(*heartbeat) bool) {
 	if !yield(&s.main) {
 		return
 	}
-	for _, h := range s.hearts {
+	for _, h := range s.heartbeats {
 		if !yield(h) {
 			return
 		}
 	}
 }
 
-// add puts a new lease under the heartbeat and has its window closed when it ends. It reports false
-// if the session is closed.
+// add starts to renew a new lease, and to watch its trust window, which closes at ends. It returns
+// false if the session is closed.
 func (s *Session) add(l *Lease, ends time.Time) bool {
 	shard := s.shardOf(l.grant.Name)
 	s.mu.Lock()
@@ -91,96 +96,95 @@ func (s *Session) add(l *Lease, ends time.Time) bool {
 	if s.closed {
 		return false
 	}
-	s.windows.enter(l)
-	s.closeAt(ends)
-	s.heart(shard).enter(l)
+	s.expiryQueue.insert(l)
+	s.expireAt(ends)
+	s.heartbeat(shard).insert(l)
 	return true
 }
 
-// enter must be called with mu held.
-func (h *heart) enter(l *Lease) {
-	l.heart = h
-	h.turns.enter(l)
-	if h.turns.first == l || h.turns.len%beatBatch == 1 { // it is the first, or the turns come faster now
+// insert starts to renew a lease. Called with mu held.
+func (h *heartbeat) insert(l *Lease) {
+	l.heartbeat = h
+	h.renewQueue.insert(l)
+	if h.renewQueue.first == l || h.renewQueue.len%beatBatch == 1 { // due first, or one more call per cycle
 		h.schedule()
 	}
 }
 
-// remove takes out a lease that has ended.
+// remove drops a lease that has ended.
 func (s *Session) remove(l *Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(l)
 }
 
-// forget must be called with mu held.
+// forget drops a lease that has ended. Called with mu held.
 func (s *Session) forget(l *Lease) {
 	if l.counted {
 		l.counted = false
 		s.watched--
 		if s.watched == 0 {
-			s.stopSleeper()
+			s.stopSleepTimer()
 		}
 	}
-	s.windows.leave(l)
-	l.heart.turns.leave(l)
-	if l.heart.idle() {
-		l.heart.stop()
+	s.expiryQueue.remove(l)
+	l.heartbeat.renewQueue.remove(l)
+	if l.heartbeat.idle() {
+		l.heartbeat.stop()
 	}
 }
 
-// settle hands a grant of unknown outcome to the heartbeat, which gives it back as soon as the
-// store answers.
-func (s *Session) settle(g Grant) {
+// releaseLater has the heartbeat release a grant of unknown outcome as soon as the store answers.
+func (s *Session) releaseLater(g Grant) {
 	shard := s.shardOf(g.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	h, t := s.heart(shard), time.Now()
-	if len(h.unsettled) == 0 {
-		h.settleAt = t.Add(s.retryWait())
+	h, t := s.heartbeat(shard), time.Now()
+	if len(h.pending) == 0 {
+		h.releaseAt = t.Add(s.retryWait())
 	}
-	h.owe(unsettled{g, t.Add(s.ttl)})
+	h.addPending(pendingRelease{g, t.Add(s.ttl)})
 	h.schedule()
 }
 
-// owe must be called with mu held.
-func (h *heart) owe(more ...unsettled) {
-	h.unsettled = append(h.unsettled, more...)
-	h.unsettled = h.unsettled[max(0, len(h.unsettled)-maxUnsettled):] // the oldest end first
+// addPending is called with mu held.
+func (h *heartbeat) addPending(more ...pendingRelease) {
+	h.pending = append(h.pending, more...)
+	h.pending = h.pending[max(0, len(h.pending)-maxPending):] // drop the oldest: they expire first
 }
 
-// hurry makes it every lease's turn at once. It must be called with mu held.
-func (s *Session) hurry(t time.Time) {
-	s.hurried = t
-	for h := range s.allHearts {
-		for l := range h.turns.all {
+// renewNow makes every lease due at t. Called with mu held.
+func (s *Session) renewNow(t time.Time) {
+	s.renewNowAt = t
+	for h := range s.allHeartbeats {
+		for l := range h.renewQueue.all {
 			l.due = t
 		}
 		h.schedule()
 	}
 }
 
-// nextTurn is when leases are to be renewed next. Each is due a third of the TTL after its last
-// renewal. More than one call needs for all are taken before they are due, so that the calls are
-// spread evenly over that third, but not while the store fails. It must be called with mu held and
-// a lease to renew.
-func (h *heart) nextTurn() time.Time {
-	due := h.turns.first.due
+// nextRenewal returns when to call Extend next. Leases are due a third of the TTL after their last
+// renewal. If it takes several calls to renew them all, the calls are spread evenly over that
+// third, and so come before the leases are due; not while the store fails, which would only get
+// more calls then. Called with mu held and a lease to renew.
+func (h *heartbeat) nextRenewal() time.Time {
+	due := h.renewQueue.first.due
 	if h.failing {
 		return due
 	}
 	early := due.Add(-h.session.ttl / 3)
-	if h.asked.After(early) {
-		early = h.asked
+	if h.lastSent.After(early) {
+		early = h.lastSent
 	}
 	return earlier(due, early.Add(h.session.ttl/3/time.Duration(h.calls())))
 }
 
-// calls is how many it takes to renew all leases.
-func (h *heart) calls() int { return (h.turns.len + beatBatch - 1) / beatBatch }
+// calls returns how many calls it takes to renew all leases.
+func (h *heartbeat) calls() int { return (h.renewQueue.len + beatBatch - 1) / beatBatch }
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
@@ -196,59 +200,60 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// schedule sees to it that the next beat comes in time. It never postpones one: that finds nothing
-// to do yet. It must be called with mu held.
-func (h *heart) schedule() {
-	if h.session.closed || h.beating { // the end of a beat schedules the next
+// schedule sets the timer of the next beat. It never postpones a beat: one that comes too early
+// finds nothing to do. Called with mu held.
+func (h *heartbeat) schedule() {
+	if h.session.closed || h.beating { // beat schedules the next one when it ends
 		return
 	}
 	var at time.Time
-	if h.turns.len > 0 {
-		at = h.nextTurn()
+	if h.renewQueue.len > 0 {
+		at = h.nextRenewal()
 	}
-	if len(h.unsettled) > 0 && (at.IsZero() || h.settleAt.Before(at)) {
-		at = h.settleAt
+	if len(h.pending) > 0 && (at.IsZero() || h.releaseAt.Before(at)) {
+		at = h.releaseAt
 	}
-	if at.IsZero() || !h.nextAt.IsZero() && !at.Before(h.nextAt) {
+	if at.IsZero() || !h.timerAt.IsZero() && !at.Before(h.timerAt) {
 		return
 	}
-	h.nextAt = at
+	h.timerAt = at
 	wait := max(0, time.Until(at))
-	if h.next == nil {
-		h.next = time.AfterFunc(wait, h.beat)
+	if h.timer == nil {
+		h.timer = time.AfterFunc(wait, h.beat)
 	} else {
-		h.next.Reset(wait)
+		h.timer.Reset(wait)
 	}
 }
 
-// idle must be called with mu held.
-func (h *heart) idle() bool { return h.turns.len == 0 && len(h.unsettled) == 0 }
+// idle reports whether there is nothing to do. Called with mu held.
+func (h *heartbeat) idle() bool { return h.renewQueue.len == 0 && len(h.pending) == 0 }
 
-// stop must be called with mu held.
-func (h *heart) stop() {
-	if h.next != nil {
-		h.next.Stop()
-		h.nextAt = time.Time{}
+// stop stops the timer. Called with mu held.
+func (h *heartbeat) stop() {
+	if h.timer != nil {
+		h.timer.Stop()
+		h.timerAt = time.Time{}
 	}
 }
 
-func (s *Session) stopSleeper() {
-	if s.sleeper != nil {
-		s.sleeper.Stop()
-		s.sleeper = nil
+// stopSleepTimer is called with mu held.
+func (s *Session) stopSleepTimer() {
+	if s.sleepTimer != nil {
+		s.sleepTimer.Stop()
+		s.sleepTimer = nil
 	}
 }
 
-// retryWait is the pause after a heartbeat that failed: several fit into a trust window, and hosts
-// that lost the store together do not come back together.
+// retryWait returns the pause after a heartbeat that failed. Several retries fit into a trust
+// window, and the random part keeps hosts that lost the store together from coming back together.
 func (s *Session) retryWait() time.Duration {
 	return s.ttl/10 + rand.N(s.ttl/20)
 }
 
-// beat is the heartbeat: it renews the leases whose turn it is, in one call, and gives back what is
-// unsettled. It runs on the goroutine of a timer, one at a time, and nothing that a store does (an
-// error, a panic, a slow call) keeps the next one from coming.
-func (h *heart) beat() {
+// beat makes one call to Extend for the leases that are due, and releases what is pending. It runs
+// on the goroutine of a timer, one at a time. Whatever a store does (an error, a panic, a slow
+// call), the next beat comes.
+func (h *heartbeat) beat() {
 	s := h.session
 	s.mu.Lock()
 	if s.closed || h.beating {
@@ -256,52 +261,52 @@ func (h *heart) beat() {
 		return
 	}
 	h.beating = true
-	h.beatEnd = make(chan struct{})
-	h.nextAt = time.Time{}
+	h.beatDone = make(chan struct{})
+	h.timerAt = time.Time{}
 	started := time.Now()
-	var owed []unsettled
-	settle := len(h.unsettled) > 0 && !h.settleAt.After(started)
-	if settle {
-		owed = slices.DeleteFunc(h.unsettled, func(u unsettled) bool { return started.After(u.ends) })
-		h.unsettled = nil
+	var pending []pendingRelease
+	release := len(h.pending) > 0 && !h.releaseAt.After(started)
+	if release {
+		pending = slices.DeleteFunc(h.pending, func(p pendingRelease) bool { return started.After(p.ends) })
+		h.pending = nil
 	}
 	var batch []*Lease
-	if h.turns.len > 0 && (settle || !h.nextTurn().After(started)) { // after a failed call it is good to know how the store is
-		batch = h.turn(started)
+	// Before a release, renew: what is pending is released only if the store answers.
+	if h.renewQueue.len > 0 && (release || !h.nextRenewal().After(started)) {
+		batch = h.nextBatch(started)
 	}
 	s.mu.Unlock()
 
 	answered := len(batch) == 0 || h.renew(batch)
 	if answered {
-		owed, _ = s.settleAll(s.life, owed)
+		pending, _ = s.releasePending(s.life, pending)
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.beating = false
-	close(h.beatEnd)
-	if len(owed) > 0 {
-		h.settleAt = time.Now().Add(s.retryWait())
+	close(h.beatDone)
+	if len(pending) > 0 {
+		h.releaseAt = time.Now().Add(s.retryWait())
 	}
-	newer := h.unsettled
-	h.unsettled = owed
-	h.owe(newer...)
+	newer := h.pending
+	h.pending = pending
+	h.addPending(newer...)
 	if s.closed || h.idle() {
 		h.stop()
-		if h.idle() && s.hearts[h.shard] == h { // its node may have left the Cluster
-			delete(s.hearts, h.shard)
+		if h.idle() && s.heartbeats[h.shard] == h { // its server may be gone for good
+			delete(s.heartbeats, h.shard)
 		}
 		return
 	}
 	h.schedule()
 }
 
-// turn takes the leases that the next call is to renew. It must be called with mu held and a lease
-// to renew.
-func (h *heart) turn(t time.Time) []*Lease {
-	h.asked = t
-	batch := make([]*Lease, 0, (h.turns.len+h.calls()-1)/h.calls())
-	for l := range h.turns.all {
+// nextBatch returns the leases that the next call renews. Called with mu held and a lease to renew.
+func (h *heartbeat) nextBatch(t time.Time) []*Lease {
+	h.lastSent = t
+	batch := make([]*Lease, 0, (h.renewQueue.len+h.calls()-1)/h.calls())
+	for l := range h.renewQueue.all {
 		batch = append(batch, l)
 		if len(batch) == cap(batch) {
 			break
@@ -310,24 +315,25 @@ func (h *heart) turn(t time.Time) []*Lease {
 	return batch
 }
 
-// renew reports whether the store answered for every lease of the batch.
-func (h *heart) renew(batch []*Lease) bool {
+// renew calls Extend for the leases of a batch and reports whether the store answered for all of
+// them.
+func (h *heartbeat) renew(batch []*Lease) bool {
 	s := h.session
 	grants := make([]Grant, len(batch))
-	oldest := batch[0].sent.mono // a lease's is written by its heart alone
+	oldest := batch[0].sent.mono // without a lock: only this heartbeat writes it
 	for i, l := range batch {
 		grants[i] = l.grant
 		oldest = earlier(oldest, l.sent.mono)
 	}
 	sent := now()
-	late := oldest.Add(s.trust - s.trust/3) // from then on a window is about to close
-	patience := s.storeTimeout
+	late := oldest.Add(s.trust - s.trust/3) // the last third of a trust window begins
+	timeout := s.storeTimeout
 	if !sent.mono.Before(late) {
-		patience /= 2
+		timeout /= 2
 	}
-	results, err := s.callExtend(patience, grants)
+	results, err := s.callExtend(timeout, grants)
 	if err != nil && s.life.Err() != nil {
-		return false // Close interrupted it: not the store's failure
+		return false // interrupted by Close, which is no failure of the store
 	}
 	t := now()
 	var ended []*Lease
@@ -338,15 +344,15 @@ func (h *heart) renew(batch []*Lease) bool {
 		case err == nil && results[i].Outcome == GrantOK:
 			if l.renewed(t, sent, results[i].Info) {
 				renewed = append(renewed, l)
-			} else { // it is over
-				h.turns.leave(l)
-				s.closeAt(t.mono)
+			} else { // the trust window has closed: expireLeases ends it
+				h.renewQueue.remove(l)
+				s.expireAt(t.mono)
 			}
 		case err == nil && results[i].Outcome == GrantLost:
 			if l.end(lost, &LostError{Name: l.grant.Name, Slot: l.grant.Slot, RevokedBy: results[i].RevokedBy}) {
 				ended = append(ended, l)
 			}
-		case h.turns.has(l): // one that is meant to end does not end by the store's silence
+		case h.renewQueue.has(l): // not after StopRenewing: that it expires is not the store's failure
 			why := err
 			if why == nil {
 				why = cmp.Or(results[i].Err, errNoAnswer)
@@ -355,25 +361,25 @@ func (h *heart) renew(batch []*Lease) bool {
 			unknown = append(unknown, l)
 		}
 	}
-	s.windows.leave(renewed...)
-	s.windows.enter(renewed...)
+	s.expiryQueue.remove(renewed...)
+	s.expiryQueue.insert(renewed...)
 	next := sent.mono.Add(s.ttl / 3)
-	if s.hurried.After(sent.mono) {
-		next = s.hurried
+	if s.renewNowAt.After(sent.mono) {
+		next = s.renewNowAt
 	}
-	// Close to the end of a window there are no pauses: that the store is back has to be noticed in
-	// time.
+	// No pauses in the last third of a trust window, so as to notice in time that the store is
+	// back.
 	retry := earlier(t.mono.Add(s.retryWait()), later(late, sent.mono.Add(s.storeTimeout/2)))
-	h.takeTurn(unknown, earlier(next, later(retry, t.mono)))
-	renewed = slices.DeleteFunc(renewed, func(l *Lease) bool { return !h.turns.has(l) })
-	h.takeTurn(renewed, next)
+	h.requeue(unknown, earlier(next, later(retry, t.mono)))
+	renewed = slices.DeleteFunc(renewed, func(l *Lease) bool { return !h.renewQueue.has(l) })
+	h.requeue(renewed, next)
 	for _, l := range ended {
 		s.forget(l)
 	}
 	if err != nil {
-		// While the store hangs, the turn of others may come after their windows have closed: that
-		// is its silence too.
-		for l := range h.turns.all {
+		// Leases of other batches that are due already may not be tried before their windows close,
+		// because the store hangs. They are lost to its silence, too.
+		for l := range h.renewQueue.all {
 			if l.due.After(t.mono) {
 				break
 			}
@@ -382,28 +388,29 @@ func (h *heart) renew(batch []*Lease) bool {
 	}
 	answered := err == nil && len(unknown) == 0
 	h.failing = !answered
-	if s.sharder != nil && !answered { // the others may have moved as well, and are not to wait for their turn here
-		renewed = slices.Collect(h.turns.all)
+	if s.sharder != nil && !answered { // any lease may have moved to another shard, where it need not wait
+		renewed = slices.Collect(h.renewQueue.all)
 	}
 	s.mu.Unlock()
 	for _, l := range ended {
-		l.tell()
+		l.cancelContext()
 	}
-	h.follow(renewed)
+	h.followShards(renewed)
 	return answered && s.life.Err() == nil
 }
 
-// takeTurn must be called with mu held, for leases that are renewed.
-func (h *heart) takeTurn(leases []*Lease, due time.Time) {
-	h.turns.leave(leases...)
+// requeue gives leases that are still renewed a new time at which they are due. Called with mu
+// held.
+func (h *heartbeat) requeue(leases []*Lease, due time.Time) {
+	h.renewQueue.remove(leases...)
 	for _, l := range leases {
 		l.due = due
 	}
-	h.turns.enter(leases...)
+	h.renewQueue.insert(leases...)
 }
 
-// follow hands leases whose names have moved to another shard over to its heart.
-func (h *heart) follow(leases []*Lease) {
+// followShards moves leases whose names are now on another shard to the heartbeat of that shard.
+func (h *heartbeat) followShards(leases []*Lease) {
 	s := h.session
 	if s.sharder == nil {
 		return
@@ -420,35 +427,35 @@ func (h *heart) follow(leases []*Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l, shard := range moved {
-		if h.turns.has(l) { // else it has ended meanwhile
-			h.turns.leave(l)
-			s.heart(shard).enter(l)
+		if h.renewQueue.has(l) { // else it ended meanwhile
+			h.renewQueue.remove(l)
+			s.heartbeat(shard).insert(l)
 		}
 	}
 }
 
-// settleAll gives grants back in batches, each bounded by StoreTimeout and all by ctx. It returns
-// what is still unsettled, and an error if that is anything.
-func (s *Session) settleAll(ctx context.Context, owed []unsettled) ([]unsettled, error) {
-	var left []unsettled
+// releasePending releases grants in batches, each bounded by StoreTimeout and all by ctx. It
+// returns those whose outcome is still unknown, and an error if there are any.
+func (s *Session) releasePending(ctx context.Context, pending []pendingRelease) ([]pendingRelease, error) {
+	var left []pendingRelease
 	var unknown error
-	for len(owed) > 0 {
-		batch := make([]Grant, min(len(owed), beatBatch))
+	for len(pending) > 0 {
+		batch := make([]Grant, min(len(pending), beatBatch))
 		for i := range batch {
-			batch[i] = owed[i].Grant
+			batch[i] = pending[i].Grant
 		}
 		ctx, cancel := context.WithTimeout(ctx, s.storeTimeout)
 		results, err := s.callRelease(ctx, batch)
 		cancel()
 		if err != nil {
-			return append(left, owed...), err
+			return append(left, pending...), err
 		}
 		for i, r := range results {
 			if r.Outcome == GrantUnknown {
-				left, unknown = append(left, owed[i]), cmp.Or(r.Err, errNoAnswer)
+				left, unknown = append(left, pending[i]), cmp.Or(r.Err, errNoAnswer)
 			}
 		}
-		owed = owed[len(batch):]
+		pending = pending[len(batch):]
 	}
 	return left, unknown
 }

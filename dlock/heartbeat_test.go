@@ -59,7 +59,7 @@ func TestHeartbeatIsBatched(t *testing.T) {
 // beat is over, are not more than one per 500 leases and beat from then on, and renew every lease
 // within a third of the TTL.
 //
-// Fails if nextTurn counts from the front's due time alone (bursts: 20 calls at once), from the
+// Fails if nextRenewal counts from the front's due time alone (bursts: 20 calls at once), from the
 // last call alone (TTL/3 is exceeded), or if schedule is not called when the turns come faster (the
 // same).
 func TestHeartbeatIsSpread(t *testing.T) {
@@ -428,8 +428,8 @@ func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 // has ended by itself, and is bounded: a store that was down for long does not find a flood of old
 // releases at its return.
 //
-// Fails if beat keeps what has ended (all 120 are released), settleAll sends all at once, or settle
-// has no bound.
+// Fails if beat keeps what has ended (all 120 are released), releasePending sends all at once, or
+// releaseLater has no bound.
 func TestUnsettledIsBounded(t *testing.T) {
 	given := func(h host, since int) (n, largest int) {
 		for _, c := range h.spy.released()[since:] {
@@ -470,12 +470,12 @@ func TestUnsettledIsBounded(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{})
 			h.faulty.Inject(down, dlocktest.OpAcquire)
-			for range dlock.MaxUnsettled + 50 {
+			for range dlock.MaxPending + 50 {
 				h.Mutex("job").TryAcquire(bg)
 			}
 			advance(ttl)
-			if n, largest := given(h, 0); n != dlock.MaxUnsettled || largest != dlock.BeatBatch {
-				t.Errorf("%d given back, at most %d at once, want %d and %d", n, largest, dlock.MaxUnsettled, dlock.BeatBatch)
+			if n, largest := given(h, 0); n != dlock.MaxPending || largest != dlock.BeatBatch {
+				t.Errorf("%d given back, at most %d at once, want %d and %d", n, largest, dlock.MaxPending, dlock.BeatBatch)
 			}
 		})
 	})
@@ -554,7 +554,7 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 
 // What failed waits for its retry; it does not take the turns of those that are not due yet.
 //
-// Fails if nextTurn does not look at failing (it is asked again after beat/2, before it may be).
+// Fails if nextRenewal does not look at failing (it is asked again after beat/2, before it may be).
 func TestRetryIsNotHurried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A Holder tells operators who has a lease. It decides nothing: two processes with the same
-// Holder are still two holders, because ownership is by token.
+// A Holder shows operators who has a lease. It decides nothing: two processes with the same Holder
+// are two holders, because a lease belongs to a token.
 type Holder struct {
 	Host string // hostname
 	PID  int    // process id on that host
 	ID   string // random, so that two containers with one hostname and pid 1 can be told apart
 }
 
-// NewHolder describes this process. Each call gives another ID.
+// NewHolder returns a Holder for this process. Each call returns another ID.
 func NewHolder() Holder {
 	host, err := os.Hostname()
 	if err != nil {

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// Hooks tell the owner of a Session what it does, for metrics, logs and traces. Any of them may be
-// nil.
+// Hooks report what a Session does, for metrics, logs and traces. Any of them may be nil.
 //
-// They are called without locks, on the goroutine of the call that they tell of, and at the same
-// time for calls that are under way at the same time. They must not block, because a lease may be
-// waiting to be renewed, and must not call the Session. One that panics costs nothing but itself.
+// They are called without locks, on the goroutine that called the store, and so concurrently. They
+// must not block, because a lease may be waiting to be renewed, and must not call the Session. A
+// panic in a hook is ignored.
 type Hooks struct {
 	// Called is called after each call to the store, before the Session acts on the answer.
 	Called func(StoreCall)
@@ -21,23 +20,22 @@ type Hooks struct {
 // A StoreCall is one call to the store that has returned.
 type StoreCall struct {
 	Op      StoreOp
-	Name    string        // of the lock; of several, the first one: they are all on one shard
-	Grants  []Grant       // that were to be extended or released; not to be kept or changed
-	Results []Result      // one per grant, if Err is nil; not to be kept or changed
+	Name    string        // of the lock; of several, of the first: they are all on one shard
+	Grants  []Grant       // to be extended or released; do not keep or change them
+	Results []Result      // one per grant if Err is nil; do not keep or change them
 	Took    time.Duration // how long the call took
-	// Err is what the call failed with: nil, a *NotAcquiredError if the store refused, which is an
-	// answer and no failure, or any other error. A panic of the store and an answer that makes no
-	// sense are errors, too.
+	// Err is nil, or a *NotAcquiredError if the store refused, which is an answer and no failure,
+	// or any other error. A panic of the store and an answer that makes no sense are errors, too.
 	Err error
-	// Canceled reports whether the caller went away before the store answered: Err then says
-	// nothing about the store.
+	// Canceled reports that the caller went away before the store answered. Err then says nothing
+	// about the store.
 	Canceled bool
 }
 
-// Refused reports whether the store answered with a refusal.
+// Refused reports whether the store answered, with a refusal.
 func (c StoreCall) Refused() bool { return errors.Is(c.Err, ErrNotAcquired) }
 
-// A StoreOp is what a store is asked to do.
+// A StoreOp is an operation of a store.
 type StoreOp string
 
 const (
@@ -46,7 +44,7 @@ const (
 	OpRelease StoreOp = "release"
 )
 
-// called tells the hooks of a call.
+// called reports a call to the hooks.
 func (s *Session) called(ctx context.Context, c StoreCall, began time.Time) {
 	if s.hooks.Called == nil {
 		return
@@ -57,29 +55,33 @@ func (s *Session) called(ctx context.Context, c StoreCall, began time.Time) {
 	s.hooks.Called(c)
 }
 
-// callAcquire asks the store for a grant.
+// callAcquire calls the store and recovers its panics.
 func (s *Session) callAcquire(ctx context.Context, req Request) (g Grant, err error) {
 	began := time.Now()
 	defer func() { s.called(ctx, StoreCall{Op: OpAcquire, Name: req.Name, Err: err}, began) }()
 	defer recovered(&err)
 	g, err = s.store.TryAcquire(ctx, req)
-	_ = errors.Is(err, ErrNotAcquired) // an error that panics when it is looked into does so here
+	_ = errors.Is(err, ErrNotAcquired) // an error whose Is or Unwrap panics does so here, where it is recovered
 	return g, err
 }
 
 // callExtend has the store renew leases of one shard.
-func (s *Session) callExtend(patience time.Duration, grants []Grant) (results []Result, err error) {
-	ctx, cancel := context.WithTimeout(s.life, patience)
+func (s *Session) callExtend(timeout time.Duration, grants []Grant) (results []Result, err error) {
+	ctx, cancel := context.WithTimeout(s.life, timeout)
 	defer cancel()
-	return s.callMany(ctx, OpExtend, grants, func() ([]Result, error) { return s.store.Extend(ctx, s.ttl, grants...) })
+	return s.callMany(ctx, OpExtend, grants, func() ([]Result, error) {
+		return s.store.Extend(ctx, s.ttl, grants...)
+	})
 }
 
-// callRelease gives grants of one shard back.
+// callRelease has the store release grants of one shard.
 func (s *Session) callRelease(ctx context.Context, grants []Grant) (results []Result, err error) {
 	return s.callMany(ctx, OpRelease, grants, func() ([]Result, error) { return s.store.Release(ctx, grants...) })
 }
 
-func (s *Session) callMany(ctx context.Context, op StoreOp, grants []Grant, call func() ([]Result, error)) (results []Result, err error) {
+func (s *Session) callMany(
+	ctx context.Context, op StoreOp, grants []Grant, call func() ([]Result, error),
+) (results []Result, err error) {
 	began := time.Now()
 	defer func() {
 		s.called(ctx, StoreCall{Op: op, Name: firstName(grants), Grants: grants, Results: results, Err: err}, began)
@@ -100,7 +102,7 @@ func firstName(grants []Grant) string {
 	return grants[0].Name
 }
 
-// recovered turns a panic of a store into an error: it must not end the heartbeat or the caller.
+// recovered turns a panic of a store into an error. It must not end the heartbeat, nor the caller.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the store panicked: %v", p)

@@ -2,28 +2,28 @@ package dlock
 
 import "time"
 
-// A line keeps leases in an order, by an instant that each has. One may leave from wherever it
-// stands, and most enter at the end.
-type line struct {
-	place func(*Lease) *place
+// A leaseList is a doubly linked list of leases in ascending order of key. The links are in the
+// leases, so that removing one costs the same wherever it stands. Most are inserted at the end.
+type leaseList struct {
+	node  func(*Lease) *listNode // its links in this list
 	key   func(*Lease) time.Time
 	first *Lease
 	last  *Lease
 	len   int
 }
 
-// A place is where a lease stands in a line.
-type place struct {
-	taken      bool
+// A listNode is the links of a lease in one list.
+type listNode struct {
+	in         bool
 	prev, next *Lease
 }
 
-func (q *line) has(l *Lease) bool { return q.place(l).taken }
+func (q *leaseList) has(l *Lease) bool { return q.node(l).in }
 
-// all are the leases, first to last. The one that is given may leave meanwhile.
-func (q *line) all(yield func(*Lease) bool) {
+// all iterates over the leases from first to last. The loop may remove the one that it is given.
+func (q *leaseList) all(yield func(*Lease) bool) {
 	for l := q.first; l != nil; {
-		next := q.place(l).next
+		next := q.node(l).next
 		if !yield(l) {
 			return
 		}
@@ -31,51 +31,51 @@ func (q *line) all(yield func(*Lease) bool) {
 	}
 }
 
-// enter lets leases in that all have the same key, behind those that have it already.
-func (q *line) enter(leases ...*Lease) {
+// insert adds leases that all have the same key, after those that have it already.
+func (q *leaseList) insert(leases ...*Lease) {
 	if len(leases) == 0 {
 		return
 	}
 	key, before := q.key(leases[0]), q.last
 	for before != nil && q.key(before).After(key) {
-		before = q.place(before).prev
+		before = q.node(before).prev
 	}
 	for _, l := range leases {
 		after := q.first
 		if before != nil {
-			after = q.place(before).next
+			after = q.node(before).next
 		}
-		*q.place(l) = place{taken: true, prev: before, next: after}
+		*q.node(l) = listNode{in: true, prev: before, next: after}
 		*q.nextOf(before), *q.prevOf(after) = l, l
 		q.len++
 		before = l
 	}
 }
 
-// leave does nothing to those that are not in the line.
-func (q *line) leave(leases ...*Lease) {
+// remove removes leases; those that are not in the list are left alone.
+func (q *leaseList) remove(leases ...*Lease) {
 	for _, l := range leases {
-		p := q.place(l)
-		if !p.taken {
+		p := q.node(l)
+		if !p.in {
 			continue
 		}
 		*q.nextOf(p.prev), *q.prevOf(p.next) = p.next, p.prev
-		*p = place{}
+		*p = listNode{}
 		q.len--
 	}
 }
 
-// nextOf and prevOf are the links of a lease; of none, the ends of the line.
-func (q *line) nextOf(l *Lease) **Lease {
+// nextOf and prevOf return the links of a lease, or, for nil, the ends of the list.
+func (q *leaseList) nextOf(l *Lease) **Lease {
 	if l == nil {
 		return &q.first
 	}
-	return &q.place(l).next
+	return &q.node(l).next
 }
 
-func (q *line) prevOf(l *Lease) **Lease {
+func (q *leaseList) prevOf(l *Lease) **Lease {
 	if l == nil {
 		return &q.last
 	}
-	return &q.place(l).prev
+	return &q.node(l).prev
 }

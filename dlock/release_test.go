@@ -249,7 +249,7 @@ func TestContextOutlivesTheAcquire(t *testing.T) {
 // by token, soon after the store is back, long before it would end by itself and without any call
 // of the user.
 //
-// Fails if releaseNow does not settle, or if beat does not call settleAll.
+// Fails if releaseNow does not call releaseLater, or if beat does not call releasePending.
 func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
 		"hangs": dlocktest.Hang, "fails": down, "panics": dlocktest.Panic, "answers too short": dlocktest.Short,
@@ -282,7 +282,7 @@ func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
 
 // A store that answers Unknown for one grant of a release has not released it.
 //
-// Fails if releaseNow looks only for Lost, or settleAll drops what is Unknown.
+// Fails if releaseNow looks only for Lost, or releasePending drops what is Unknown.
 func TestReleaseUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()

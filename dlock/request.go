@@ -12,14 +12,14 @@ import (
 // MaxNameLen is the longest Name of a lock, in bytes.
 const MaxNameLen = 256
 
-// slotMark stands between the name of a semaphore and the number of a slot in the keys of every
-// store. A name that contains it could address the slots of another name.
+// slotMark is between the name of a semaphore and the number of a slot in the keys of every store.
+// A name that contained it could address the slots of another name.
 const slotMark = ":slot:"
 
-// CheckName says what is wrong with the name of a lock, and how to mend it. Names are bytes that a
-// person can read: valid UTF-8 without control characters, 1 to MaxNameLen bytes long, without
-// ":slot:" in them or "slot:" in front. Everything else (braces, quotes, colons, spaces, asterisks,
-// any script) is fine, but on a Redis Cluster without a Prefix a name may not begin with a closing
+// CheckName returns what is wrong with the name of a lock, and how to mend it. A name is 1 to
+// MaxNameLen bytes of valid UTF-8 without control characters, does not contain ":slot:" and does
+// not begin with "slot:". Everything else (braces, quotes, colons, spaces, asterisks, any script)
+// is allowed, except that on a Redis Cluster without a Prefix a name must not begin with a closing
 // brace.
 func CheckName(name string) error {
 	switch {
@@ -32,13 +32,14 @@ func CheckName(name string) error {
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Errorf("the name %q has a control character: take it out", name)
 	case strings.Contains(name, slotMark), strings.HasPrefix(name, slotMark[1:]): // a prefix may end with a colon
-		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use another word", name, strings.Trim(slotMark, ":")+":")
+		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use another word",
+			name, strings.Trim(slotMark, ":")+":")
 	}
 	return nil
 }
 
-// Validate reports every fault of the request. Stores call it first, so that names and numbers
-// which reach a key, a script or a statement are known to be harmless.
+// Validate reports every fault of the request. Stores call it first, so that no harmful name or
+// number reaches a key, a script or a statement.
 func (r Request) Validate() error {
 	var errs []error
 	if err := CheckName(r.Name); err != nil {
@@ -70,7 +71,7 @@ func (r Request) Validate() error {
 	return nil
 }
 
-// checkToken keeps tokens free of anything that a store would have to escape.
+// checkToken makes sure that no store has to escape a token.
 func checkToken(token string) error {
 	if len(token) < 1 || len(token) > 64 {
 		return fmt.Errorf("a token of %d bytes: must be 1 to 64", len(token))
@@ -83,7 +84,8 @@ func checkToken(token string) error {
 	return nil
 }
 
-// inTokens are the characters of tokens: a table, because a heartbeat looks at thousands.
+// inTokens has the characters that tokens may contain. It is a table because a heartbeat checks
+// thousands of tokens.
 var inTokens = func() (set [256]bool) {
 	for _, c := range []byte("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_") {
 		set[c] = true

@@ -16,10 +16,10 @@ type Semaphore struct {
 	slots   int
 }
 
-// Semaphore returns the semaphore of that name with slots 1 to MaxSlots. The number is not part of
-// the name: hosts that declare different numbers share the slots they have in common.
+// Semaphore returns the semaphore of that name with 1 to MaxSlots slots. The number is not part of
+// the name: processes that declare different numbers share the slots that both have.
 func (s *Session) Semaphore(name string, slots int) Semaphore {
-	// Request.Slots == 0 means a mutex: a caller's 0 must be refused, not turned into one.
+	// In a Request 0 means a mutex, so a caller's 0 must become a number that is refused.
 	if slots == 0 {
 		slots = -1
 	}
@@ -32,25 +32,19 @@ type Mutex struct {
 	name    string
 }
 
-// Mutex returns the mutex of that name. It has nothing to do with a semaphore of the same name.
+// Mutex returns the mutex of that name. A semaphore of the same name is another lock.
 func (s *Session) Mutex(name string) Mutex { return Mutex{session: s, name: name} }
 
-// TryAcquire takes a free slot, or returns a *NotAcquiredError at once. It returns within the
-// session's StoreTimeout; a *StoreError means that the store failed or did not answer. A grant that
-// may have been made all the same is given back in the background.
+// TryAcquire takes a free slot, or returns a *NotAcquiredError. It does not wait for a slot, and
+// returns within the session's StoreTimeout. A *StoreError means that the store failed or did not
+// answer; if it granted a slot all the same, that is released in the background.
 func (m Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 	return m.session.acquire(ctx, m.name, m.slots, nil)
 }
 
-// TryAcquireTick takes a free slot and one start of the tick in one atomic step; neither is taken
-// without the other.
-func (m Semaphore) TryAcquireTick(ctx context.Context, tick Tick) (*Lease, error) {
-	return m.session.acquire(ctx, m.name, m.slots, &tick)
-}
-
-// Acquire waits for a free slot until ctx ends. It asks again and again, after a pause that grows
-// to one second; it also waits out a store that fails. There is no queue: who asks first need not
-// get it first. When ctx ends, the error matches its cause and tells what the store said last.
+// Acquire waits for a free slot until ctx ends. It retries after pauses that grow from 10 ms to 1
+// s, also while the store fails. There is no queue: a process that came first may get a slot last.
+// When ctx ends, the error matches its cause and includes the last answer of the store.
 func (m Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return wait(ctx, m.name, m.TryAcquire)
 }

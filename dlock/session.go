@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// DefaultTTL is the length of a lease. It is how long the slot of a dead host stays taken, not
-	// how long a run may take.
+	// DefaultTTL is the length of a lease: how long the slot of a dead host stays taken. It does
+	// not limit how long a run may take.
 	DefaultTTL = 15 * time.Second
 	// DefaultStoreTimeout bounds every call to the store.
 	DefaultStoreTimeout = time.Second
@@ -21,15 +21,15 @@ const (
 
 // SessionOptions are the settings of a Session. The zero value is fine.
 type SessionOptions struct {
-	// TTL of the leases. They are renewed every third of it. At least three times StoreTimeout.
-	// Default 15 s.
+	// TTL is the length of the leases, which are renewed every third of it. At least three times
+	// StoreTimeout, at most MaxTTL. Default 15 s.
 	TTL time.Duration
-	// StoreTimeout bounds each acquire, each heartbeat call and each release. An acquire asks a
-	// second time after half of it, so the store has to answer within that half. Default 1 s.
+	// StoreTimeout bounds each acquire, each heartbeat call and each release. An acquire sends its
+	// request again after half of it, so a store has to answer within that half. Default 1 s.
 	StoreTimeout time.Duration
-	// Holder is how operators see this process. Default NewHolder().
+	// Holder is shown to operators as the owner of the leases. Default NewHolder().
 	Holder Holder
-	// Hooks are told what the session does. Default: nobody is.
+	// Hooks report each call to the store. Default: none.
 	Hooks Hooks
 }
 
@@ -55,22 +55,25 @@ func (o SessionOptions) Validate() error {
 	}
 	timeout := min(max(o.StoreTimeout, time.Millisecond), MaxTTL/3)
 	if o.TTL/3 < timeout {
-		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
+		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat "+
+			"can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
 			o.TTL, timeout, 3*timeout))
 	}
 	if o.TTL > MaxTTL {
-		errs = append(errs, fmt.Errorf("TTL %v: must be at most %v: it is how long the slot of a dead host stays taken, not how long a run may take", o.TTL, MaxTTL))
+		errs = append(errs, fmt.Errorf("TTL %v: must be at most %v: "+
+			"it is how long the slot of a dead host stays taken, not how long a run may take", o.TTL, MaxTTL))
 	}
 	return errors.Join(errs...)
 }
 
-// A Session holds the leases of one process on one store. It renews them together: each call takes
-// up to 500 of those renewed longest ago (all, if there are no more), and there is a call per 500
-// leases in every third of the TTL, spread evenly over it. A lease has its turn at most a third of
-// the TTL after its last renewal, or TTL/10 to 3 TTL/20 after one that was not answered; in the
-// last third of the time for which a lease is trusted the store is asked every half of
-// StoreTimeout. For a store with shards (see Sharder) all this holds for each shard by itself. A
-// Session has no goroutine while it waits. Its methods may be called from any goroutine.
+// A Session holds the leases of one process on one store and renews them. Its methods may be called
+// from any goroutine.
+//
+// Leases are renewed in batches of up to 500, spread evenly over a third of the TTL. A lease is due
+// a third of the TTL after its last renewal, or a tenth (plus up to a twentieth, at random) after a
+// renewal that failed; in the last third of its trust window it is retried every half StoreTimeout.
+// A store with shards (see Sharder) is renewed shard by shard, so that none waits for another.
+// Between renewals a Session has no goroutine.
 type Session struct {
 	store        DistributedLock
 	holder       Holder
@@ -80,31 +83,33 @@ type Session struct {
 	hooks        Hooks
 	sharder      Sharder // nil: the store has no shards
 
-	life    context.Context // of the heartbeat; Close ends it, so that it need not wait for a store that hangs
+	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
+	life    context.Context
 	endLife context.CancelFunc
 
-	mu       sync.Mutex
-	closed   bool
-	windows  line        // every held lease, by when its trust window began
-	closer   *time.Timer // closes the windows, see closeWindows
-	closerAt time.Time   // when it goes off; zero: it does not
-	watched  int         // leases of which somebody waits for the end
-	sleeper  *time.Timer // looks for sleep of the machine, if there are any
-	slept    time.Duration
+	mu            sync.Mutex
+	closed        bool
+	expiryQueue   leaseList   // every held lease, by the start of its trust window
+	expiryTimer   *time.Timer // runs expireLeases
+	expiryTimerAt time.Time   // when it fires; zero: it is stopped
+	watched       int         // held leases whose end somebody waits for
+	sleepTimer    *time.Timer // runs checkSleep; nil while watched is 0
+	slept         time.Duration
 
-	main    heart             // of what lives on no shard: all, if the store has none
-	hearts  map[string]*heart // of the shards of a store that is several servers, see Sharder
-	hurried time.Time         // when all leases were last told not to wait for their turn
+	main       heartbeat             // of names without a shard: of all, if the store has no shards
+	heartbeats map[string]*heartbeat // by shard, see Sharder
+	renewNowAt time.Time             // when renewNow was last called
 }
 
-// unsettled is a grant of unknown outcome, to be released by token as soon as the store answers.
-type unsettled struct {
+// A pendingRelease is a grant of unknown outcome. It is released by its token as soon as the store
+// answers, lest its slot stays taken for a TTL.
+type pendingRelease struct {
 	Grant
-	ends time.Time // when it has ended by itself, if it was made at all, and is no longer worth a call
+	ends time.Time // by then the grant, if it was made at all, has expired
 }
 
-// NewSession checks the options against each other and against the store. Nothing is started and
-// the store is not called.
+// NewSession checks the options against each other and against the store. It starts nothing and
+// does not call the store.
 func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	opts = opts.withDefaults()
 	errs := []error{opts.Validate()}
@@ -133,71 +138,75 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		storeTimeout: opts.StoreTimeout,
 		hooks:        opts.Hooks,
 		sharder:      caps.Sharder,
-		windows:      line{place: func(l *Lease) *place { return &l.window }, key: func(l *Lease) time.Time { return l.sent.mono }},
+		expiryQueue: leaseList{
+			node: func(l *Lease) *listNode { return &l.expiryNode },
+			key:  func(l *Lease) time.Time { return l.sent.mono },
+		},
 	}
 	s.main.init(s, "")
 	return s, nil
 }
 
-// Holder is how operators see the leases of this session.
+// Holder returns what operators see as the owner of the leases.
 func (s *Session) Holder() Holder { return s.holder }
 
-// TTL is the length of its leases.
+// TTL returns the length of the leases.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
-// Close ends the heartbeat and makes one last try, bounded by StoreTimeout, to give back what is
-// unsettled. Release your leases first: one that is still held is no longer renewed and ends within
-// a TTL.
+// Close stops the heartbeat. It makes one last try, bounded by StoreTimeout, to release grants
+// whose outcome is unknown, and returns an error if that failed; they then expire within a TTL.
+//
+// Release your leases first: one that is still held is no longer renewed, and expires within a TTL.
 func (s *Session) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeTimeout)
 	defer cancel()
 	s.mu.Lock()
 	s.closed = true
-	if s.windows.len == 0 && s.closer != nil {
-		s.closer.Stop()
+	if s.expiryQueue.len == 0 && s.expiryTimer != nil {
+		s.expiryTimer.Stop()
 	}
-	if s.windows.len == 0 {
-		s.stopSleeper()
+	if s.expiryQueue.len == 0 {
+		s.stopSleepTimer()
 	}
 	s.endLife()
-	hearts := slices.Collect(s.allHearts)
-	for _, h := range hearts {
+	heartbeats := slices.Collect(s.allHeartbeats)
+	for _, h := range heartbeats {
 		h.stop()
 		for h.beating {
-			ended := h.beatEnd
+			done := h.beatDone
 			s.mu.Unlock()
-			<-ended // its call to the store ends with life
+			<-done // its call to the store ends with life
 			s.mu.Lock()
 		}
 	}
-	owed := make([][]unsettled, len(hearts))
-	for i, h := range hearts {
-		owed[i], h.unsettled = h.unsettled, nil
+	pending := make([][]pendingRelease, len(heartbeats))
+	for i, h := range heartbeats {
+		pending[i], h.pending = h.pending, nil
 	}
 	s.mu.Unlock()
-	errs := make([]error, len(hearts))
+	errs := make([]error, len(heartbeats))
 	var all sync.WaitGroup
-	for i := range owed { // side by side: one may be on a server that hangs
-		if len(owed[i]) > 0 {
-			all.Go(func() { owed[i], errs[i] = s.settleAll(ctx, owed[i]) })
+	for i := range pending { // in parallel: one server may hang
+		if len(pending[i]) > 0 {
+			all.Go(func() { pending[i], errs[i] = s.releasePending(ctx, pending[i]) })
 		}
 	}
 	all.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, h := range hearts {
-		h.unsettled = owed[i] // for another Close
+	for i, h := range heartbeats {
+		h.pending = pending[i] // for another Close
 	}
 	return errors.Join(errs...)
 }
 
-// acquire makes one attempt: one request, and if its reply is lost the same request once more.
+// acquire makes one attempt: one request, which is sent once more if its reply is lost.
 func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tick) (*Lease, error) {
 	req := Request{Name: name, Slots: slots, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
 	first := new(struct {
-		bounded
+		lazyDeadline
 		tick Tick
-	}) // in one piece: an attempt that is refused is frequent, and leaves nothing else behind but its token
+	}) // one allocation, because refused attempts are frequent
 	if tick != nil {
 		first.tick = *tick
 		req.Tick = &first.tick
@@ -216,12 +225,11 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	}
 	deadline := time.Now().Add(s.storeTimeout)
 	first.parent, first.at = ctx, deadline.Add(-s.storeTimeout/2)
-	grant, sent, err := s.ask(&first.bounded, req, false)
+	grant, sent, err := s.ask(&first.lazyDeadline, req, false)
 	unknown := isUnknown(err)
 	if unknown && ctx.Err() == nil {
-		// The request may have been carried out and only its reply lost: the same token finds that
-		// grant.
-		grant, sent, err = s.ask(&bounded{parent: ctx, at: deadline}, req, true)
+		// Maybe only the reply was lost. The same token finds the grant that was made then.
+		grant, sent, err = s.ask(&lazyDeadline{parent: ctx, at: deadline}, req, true)
 	}
 	if err == nil {
 		t := now()
@@ -231,17 +239,17 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 			if s.add(lease, t.mono.Add(s.trust-total)) {
 				return lease, nil
 			}
-			// Closed meanwhile: nothing settles any more, so give it back here.
+			// The session was closed meanwhile, and has no heartbeat that could release the grant.
 			ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 			defer cancel()
-			_, _ = s.callRelease(ctx, []Grant{grant}) // if that fails it ends within a TTL
+			_, _ = s.callRelease(ctx, []Grant{grant}) // if that fails, it expires within a TTL
 			return nil, ErrClosed
 		}
 		err = errors.New("the answer came later than the lease can be trusted")
 		unknown = true
 	}
 	if unknown {
-		s.settle(Grant{Name: name, Slots: slots, Slot: AnySlot, Token: req.Token})
+		s.releaseLater(Grant{Name: name, Slots: slots, Slot: AnySlot, Token: req.Token})
 	}
 	if errors.Is(err, ErrNotAcquired) {
 		if no, ok := errors.AsType[*NotAcquiredError](err); ok {
@@ -255,8 +263,8 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 	return nil, &StoreError{Op: "acquire", Name: name, Err: err}
 }
 
-// ask makes one request.
-func (s *Session) ask(ctx *bounded, req Request, again bool) (g Grant, sent instant, err error) {
+// ask sends one request and checks the answer.
+func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent instant, err error) {
 	defer ctx.end()
 	sent = now()
 	g, err = s.callAcquire(ctx, req)
@@ -265,26 +273,27 @@ func (s *Session) ask(ctx *bounded, req Request, again bool) (g Grant, sent inst
 	}
 	slots := max(1, req.Slots, g.Info.SlotLimit)
 	if again && req.Slots > 0 && g.Info.Version > 0 {
-		slots = MaxSlots // since the first request a limit may have been lowered
+		slots = MaxSlots // a limit may have been lowered since the first request
 	}
 	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= slots) {
-		err = fmt.Errorf("the store granted something else than was asked for: slot %d of %d of %q", g.Slot, g.Slots, g.Name)
+		err = fmt.Errorf("the store granted something else than was asked for: slot %d of %d of %q",
+			g.Slot, g.Slots, g.Name)
 	}
 	return g, sent, err
 }
 
 func isUnknown(err error) bool { return err != nil && !errors.Is(err, ErrNotAcquired) }
 
-// releaseNow gives one grant back, on a context of its own.
+// releaseNow releases one grant, whether or not ctx has ended.
 func (s *Session) releaseNow(ctx context.Context, g Grant) error {
-	call := &bounded{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
+	call := &lazyDeadline{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
 	defer call.end()
 	results, err := s.callRelease(call, []Grant{g})
 	if err == nil && results[0].Outcome == GrantUnknown {
 		err = cmp.Or(results[0].Err, errNoAnswer)
 	}
 	if err != nil {
-		s.settle(g)
+		s.releaseLater(g)
 		return &StoreError{Op: "release", Name: g.Name, Err: err}
 	}
 	if results[0].Outcome == GrantLost {
@@ -293,15 +302,15 @@ func (s *Session) releaseNow(ctx context.Context, g Grant) error {
 	return nil
 }
 
-// RenewalLate is by how much the renewal of a lease is overdue: how long after the next beat, and
-// the time that it may take, the one that was renewed longest ago is still not renewed. 0: none is.
-// It asks the clocks, not the store.
+// RenewalLate returns by how much the most overdue renewal of a lease is late, beyond the third of
+// the TTL after which it is due and the StoreTimeout that it may take. It is 0 if none is. It reads
+// clocks and does not call the store.
 func (s *Session) RenewalLate() time.Duration {
 	t := now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for l := range s.windows.all {
-		if l.heart.turns.has(l) {
+	for l := range s.expiryQueue.all {
+		if l.heartbeat.renewQueue.has(l) {
 			_, total := t.since(l.sent)
 			return max(0, total-s.ttl/3-s.storeTimeout)
 		}

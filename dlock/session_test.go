@@ -234,8 +234,8 @@ func TestWindowClosesDuringClose(t *testing.T) {
 // Close gives back what is unsettled, once and in batches, and then the session is over. The end of
 // the bubble shows that no goroutine is left.
 //
-// Fails if Close does not call settleAll or stops with its caller's context, or if acquire does not
-// look at closed.
+// Fails if Close does not call releasePending or stops with its caller's context, or if acquire
+// does not look at closed.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -361,7 +361,7 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 		}
 	})
 	// Without an answer there is nothing to give back: what may have been granted ends by itself.
-	// (Fails if settle does not look at closed.)
+	// (Fails if releaseLater does not look at closed.)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.faulty.Inject(dlocktest.Hang, dlocktest.OpAcquire)

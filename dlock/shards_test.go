@@ -132,7 +132,7 @@ func take(t *testing.T, session *dlock.Session, name string) *dlock.Lease {
 // A server that hangs costs the leases on it, however many there are: those of the other servers
 // are renewed in time, by calls of their own, of at most 500 leases, one at a time.
 //
-// Fails if all leases are in one line of turns, whose calls then last for StoreTimeout each.
+// Fails if all leases are in one renewQueue, whose calls then last for StoreTimeout each.
 func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)
@@ -218,7 +218,7 @@ func TestLeasesFollowTheirNames(t *testing.T) {
 // What is unsettled on a server that hangs keeps nobody else's from being given back, neither by
 // the heartbeat nor by Close, which takes no longer for it.
 //
-// Fails if settle has one list for all, and if Close settles one server after the other.
+// Fails if releaseLater has one list for all, and if Close settles one server after the other.
 func TestUnsettledOfAShardThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// suspendExact: what kernelSuspended returns is sleep and nothing else.
+// suspendExact is true where kernelSuspended measures sleep and nothing else.
 const suspendExact = true
 
 const clockMonotonic, clockBoottime = 1, 7
@@ -15,14 +15,13 @@ const clockMonotonic, clockBoottime = 1, 7
 // sleepSeen is what kernelSuspended returned last.
 var sleepSeen atomic.Int64
 
-// kernelSuspended returns for how long the machine has been suspended since it booted. Go's
-// monotonic clock (CLOCK_MONOTONIC) stops while a VM or a laptop sleeps, CLOCK_BOOTTIME does not;
-// their difference grows by the time slept and by nothing else, least of all by a step of the wall
-// clock.
+// kernelSuspended returns how long the machine has been suspended since it booted. Go's monotonic
+// clock (CLOCK_MONOTONIC) stops while a VM or a laptop sleeps, CLOCK_BOOTTIME does not; their
+// difference grows only by sleep, and not by a step of the wall clock.
 func kernelSuspended() time.Duration {
-	// A thread that loses the processor between two readings makes the difference larger, never
-	// smaller: if it is the one that is known, it is right. Each reading is a system call, and
-	// there are two such questions to every cycle of a lock.
+	// A thread that is descheduled between two readings makes the difference larger, never smaller:
+	// if it is the same as last time, it is right. That saves system calls, of which each reading
+	// is one; this function runs twice per acquire and release.
 	seen := time.Duration(sleepSeen.Load())
 	if before := kernelClock(clockMonotonic); sleepBetween(before, kernelClock(clockBoottime)) == seen {
 		return seen
@@ -32,7 +31,7 @@ func kernelSuspended() time.Duration {
 		before, boot, after := kernelClock(clockMonotonic), kernelClock(clockBoottime), kernelClock(clockMonotonic)
 		slept = sleepBetween(after, boot)
 		if after-before < time.Millisecond {
-			break // else the processor was lost between the readings, and they say nothing
+			break // else the thread was descheduled, and the readings are worthless
 		}
 	}
 	sleepSeen.Store(int64(slept))

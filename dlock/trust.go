@@ -2,34 +2,33 @@ package dlock
 
 import "time"
 
-// suspended and suspendIsExact are variables so that a test can put the machine to sleep.
+// suspended and suspendIsExact are variables so that tests can put the machine to sleep.
 var (
 	suspended      = kernelSuspended
 	suspendIsExact = suspendExact
 )
 
-// An instant is a moment on a clock that never steps and does not stop while the machine sleeps.
+// An instant is a reading of a clock that never steps and goes on while the machine sleeps.
 type instant struct {
-	mono  time.Time     // carries Go's monotonic reading, which stands still in sleep
-	slept time.Duration // the machine's sleep so far
+	mono  time.Time     // Go's monotonic reading, which stops during sleep
+	slept time.Duration // how long the machine has slept so far
 }
 
-// now reads the clock that decides last: if the process is stopped between the two readings, it
-// shows.
+// now reads the sleep first, so that a pause of the process between the two readings counts.
 func now() instant {
 	slept := suspended()
 	return instant{mono: time.Now(), slept: slept}
 }
 
-// since returns the time from earlier to t: awake, and awake and asleep together.
+// since returns the time from earlier to t, without and with the sleep of the machine.
 func (t instant) since(earlier instant) (awake, total time.Duration) {
 	awake = t.mono.Sub(earlier.mono)
 	return awake, awake + max(0, t.slept-earlier.slept)
 }
 
-// margin is what is taken off the TTL: for clocks that run at slightly different speeds, and for
-// the time that it takes to tell the run.
+// margin is taken off the TTL: for clocks that run at slightly different speeds, and for the time
+// it takes to tell the run that it has lost its lease.
 func margin(ttl time.Duration) time.Duration { return min(ttl/10, time.Second) }
 
-// trust is how long after the moment before the request was sent a lease is trusted.
+// trust returns how long a lease is trusted, from the moment before its request was sent.
 func trust(ttl time.Duration) time.Duration { return ttl - margin(ttl) }

@@ -30,9 +30,9 @@ var deafHeartbeats = map[string]dlocktest.Fault{
 // I2: whatever the store does to the heartbeat, the lease is good until its window closes, ends at
 // that instant, and has ended before the store can grant the slot to another.
 //
-// Fails if the window is the whole TTL (margin returns 0: ends too late), if the closer is never
-// started, if an unanswered heartbeat moves the window (renewed called for Unknown) and, with a
-// crash, if callExtend does not recover.
+// Fails if the window is the whole TTL (margin returns 0: ends too late), if the expiry timer is
+// never started, if an unanswered heartbeat moves the window (renewed called for Unknown) and, with
+// a crash, if callExtend does not recover.
 func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	for name, fault := range deafHeartbeats {
 		for _, renewals := range []int{0, 1, 3} {
@@ -144,8 +144,8 @@ func TestTrustWindow(t *testing.T) {
 // running again. Somebody else may be at work by then, so it is not a silent loss, even if
 // heartbeats had failed before.
 //
-// Fails if since ignores slept (Valid), if watch does not start the sleeper (context), if `late` is
-// taken out (Silent).
+// Fails if since ignores slept (Valid), if watch does not start the sleep timer (context), if
+// `late` is taken out (Silent).
 func TestI2_MachineSlept(t *testing.T) {
 	for _, heartbeat := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
 		sleep := dlock.FakeSleep(t, true)
@@ -198,8 +198,8 @@ func TestI2_ClosedIsFinal(t *testing.T) {
 // Sleep shorter than what is left of the window: the lease lives on, is renewed at once, and its
 // window has become shorter by the sleep.
 //
-// Fails if checkSleep does not call hurry (no early renewal) or closeWindows (the context ends 5 s
-// late).
+// Fails if checkSleep does not call renewNow (no early renewal) or expireLeases (the context ends 5
+// s late).
 func TestI2_MachineNapped(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestI2_MachineNapped(t *testing.T) {
 // Sleep is noticed within a second also by who asks for the context only afterwards, and after the
 // session was closed.
 //
-// Fails if watch does not call closeWindows, and if Close stops the sleeper.
+// Fails if watch does not call expireLeases, and if Close stops the sleep timer.
 func TestI2_MachineSleptMeanwhile(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestI2_MachineSleptMeanwhile(t *testing.T) {
 // Where sleep can only be guessed from the wall clock, a step of it makes the lease doubtful, not
 // lost: Valid is false until the heartbeat, which goes out at once, has asked the store.
 //
-// Fails if check ignores suspendIsExact (context cancelled by the step), or if hurry does nothing
-// (closeWindows and checkSleep both call it).
+// Fails if check ignores suspendIsExact (context cancelled by the step), or if renewNow does
+// nothing (expireLeases and checkSleep both call it).
 func TestI2_WallClockStepped(t *testing.T) {
 	const renewed = 700 * time.Millisecond // ago; the next beat is more than a second away
 	setUp := func(t *testing.T) (host, *memlock.Store, *dlock.Lease) {
@@ -369,7 +369,7 @@ func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 // between) gives an error, not a lease; the grant is given back.
 //
 // Fails if acquire does not look at the window (a dead lease is handed out), or if acquire does not
-// settle then.
+// call releaseLater then.
 func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -489,7 +489,7 @@ func TestValidDoesNotAllocate(t *testing.T) {
 // Nobody waits for the end of a lease that is only asked whether it is valid: then nothing looks
 // for sleep of the machine twice a second.
 //
-// Fails if add starts the sleeper, or if remove does not stop it.
+// Fails if add starts the sleep timer, or if remove does not stop it.
 func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 	var looks atomic.Int64
 	dlock.CountLooks(t, &looks)
@@ -581,7 +581,7 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 // A window that closed while a heartbeat was under way ends its lease when the answer comes, though
 // nobody waits for its end and the timer that would close it has slept as well.
 //
-// Fails if renew does not call the closer.
+// Fails if renew does not call the expiry timer.
 func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,87 @@
+package dlock
+
+import (
+	"context"
+	"time"
+)
+
+// What is in this file serves schedulers: it makes many hosts agree on who runs a tick, in the same
+// round trip that takes the slot.
+
+// MaxTickAhead is how far a tick may be ahead of the store's clock. A claim further ahead would
+// keep every host with a correct clock from claiming ticks, so it is refused (ReasonTickAhead).
+const MaxTickAhead = 5 * time.Second
+
+// A Tick is an instant at which a timer is due. The instant identifies it, to the microsecond, on
+// every host. The store keeps the latest tick claimed of a name, and how often it was claimed.
+type Tick struct {
+	// At is the scheduled instant.
+	At time.Time
+
+	// Max is how many starts of this tick are allowed in the fleet, at least 1. A limit of slots
+	// that is set at run time does not change it.
+	Max int
+
+	// Schedule identifies the schedule that the tick belongs to, as a hash does; 0 if it is not
+	// known. The store keeps that of the latest tick claimed.
+	Schedule int64
+
+	// Missed, if it is set, makes this the claim of a tick that came due at that time while no host
+	// was running. It is not before At, and later where hosts delay their ticks. The store refuses
+	// the claim if nothing was missed:
+	//   - as late a tick was claimed (ReasonTickTaken, ReasonTickLate);
+	//   - the latest tick claimed is of another Schedule, or none is known (ReasonTickFirst): a timer
+	//     that is new or was changed has missed nothing;
+	//   - it came due during a pause, or a limit of 0 (ReasonPaused);
+	//   - it came due while a lease of the name was held (ReasonTickHeld): that host was running, and
+	//     skipped the tick.
+	//
+	// The last two are checked for semaphores only.
+	Missed time.Time
+}
+
+// Info comes with every answer, so that nobody needs to poll for it.
+type Info struct {
+	// DeclaredSlots is the number of slots that the latest grant of this name declared; 0 if that
+	// is not known. Hosts that declare different numbers share the slots that both have, and
+	// together never exceed the larger number.
+	DeclaredSlots int
+
+	// SinceSuccess is how long ago, by the store's clock, a grant of this name was last released as
+	// Succeeded: at least 1 µs, or 0 if no such release is known. Only answers to TryAcquire have
+	// it, and not those of every store.
+	SinceSuccess time.Duration
+
+	// Version is that of the overrides of the name, see Controller; 0 if it was never updated. It
+	// grows with every update. Answers to TryAcquire and Extend have it.
+	Version int64
+
+	// SlotLimit is how many slots are granted instead of what requests declare; 0 if there is no
+	// such limit. Only answers to TryAcquire have it.
+	SlotLimit int
+}
+
+// TryAcquireTick takes a free slot and one start of the tick in one atomic step: neither is taken
+// without the other. See TryAcquire.
+func (m Semaphore) TryAcquireTick(ctx context.Context, tick Tick) (*Lease, error) {
+	return m.session.acquire(ctx, m.name, m.slots, &tick)
+}
+
+// Info returns what the store last said about the name.
+func (l *Lease) Info() Info {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.info
+}
+
+// MarkSucceeded records that the work ended well. It does not end the lease. Release tells the
+// store, which tells everybody who asks for the name (Info.SinceSuccess).
+func (l *Lease) MarkSucceeded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.succeeded = true
+}
+
+// PreviousExpired reports whether the previous holder of the slot let its lease expire without
+// releasing it, for instance because it was killed. False also if the store cannot tell.
+func (l *Lease) PreviousExpired() bool { return l.grant.PreviousExpired }
