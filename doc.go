@@ -5,8 +5,8 @@
 //   - May it run here, now, and what became of it? See [timer], and start there.
 //   - Is this lock still mine? See [dlock], also for a mutex or semaphore of your own.
 //   - Where are the locks kept? On Redis: [redislock], or [redlock] on several independent servers.
-//     On Postgres, MySQL or SQLite: [sqllock], and [pgxlock] for pgx; without a table: [nativelock].
-//     In the memory of one process: [memlock].
+//     On Postgres, MySQL or SQLite: [sqllock], and [pgxlock] for pgx; without a table:
+//     [nativelock]. In the memory of one process: [memlock].
 //   - Does my own store keep the contract? See [dlocktest].
 //   - What do probes answer? See [health].
 //

@@ -30,11 +30,11 @@ type Tick struct {
 	// was running. It is not before At, and later where hosts delay their ticks. The store refuses
 	// the claim if nothing was missed:
 	//   - as late a tick was claimed (ReasonTickTaken, ReasonTickLate);
-	//   - the latest tick claimed is of another Schedule, or none is known (ReasonTickFirst): a timer
-	//     that is new or was changed has missed nothing;
+	//   - the latest tick claimed is of another Schedule, or none is known (ReasonTickFirst): a
+	//     timer that is new or was changed has missed nothing;
 	//   - it came due during a pause, or a limit of 0 (ReasonPaused);
-	//   - it came due while a lease of the name was held (ReasonTickHeld): that host was running, and
-	//     skipped the tick.
+	//   - it came due while a lease of the name was held (ReasonTickHeld): that host was running,
+	//     and skipped the tick.
 	//
 	// The last two are checked for semaphores only.
 	Missed time.Time

@@ -5,7 +5,7 @@
 //
 //	func TestConformance(t *testing.T) {
 //		dlocktest.Run(t, dlocktest.Harness{
-//			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
+//			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true},
 //			New: func(t testing.TB) dlocktest.Namespace {
 //				prefix := rand.Text() // a fresh, empty corner of the server
 //				return dlocktest.Namespace{

@@ -37,7 +37,8 @@ func trickyNames() []string {
 	return append(list, long, long+"1", long+"2", wide+"abcd", wide+"😀", strings.Repeat(" ", dlock.MaxNameLen))
 }
 
-// namesApart catches a name that is folded, trimmed, cut, expanded or taken for a key: each pair must stay two locks.
+// namesApart catches a name that is folded, trimmed, cut, expanded or taken for a key: each pair
+// must stay two locks.
 func namesApart(c *check) {
 	h := c.host()
 	all := trickyNames()
