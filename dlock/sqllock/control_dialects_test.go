@@ -18,7 +18,7 @@ import (
 
 // overrideColumns are those that overrides came with.
 var overrideColumns = []string{
-	"revoked", "orders_version", "paused_until", "pause_order", "slot_limit", "limit_order", "triggered_at", "trigger_order",
+	"revoked", "overrides_version", "paused_until", "pause_origin", "slot_limit", "limit_origin", "triggered_at", "trigger_origin",
 }
 
 // Fails when one of them is not among those that are wanted.
@@ -264,7 +264,7 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 	for text, want := range map[string]dlock.Origin{
 		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"}, "'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"}, "'5'": {By: "5"}, "''": {},
 	} {
-		s.exec(t, "UPDATE "+s.table+" SET paused_until = "+inAnHour+", pause_order = "+text+head)
+		s.exec(t, "UPDATE "+s.table+" SET paused_until = "+inAnHour+", pause_origin = "+text+head)
 		_, err := acquire("u")
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
@@ -403,10 +403,10 @@ func TestStatementsOfUpdatesSQLite(t *testing.T) {
 		want []string
 		call func()
 	}{
-		{"order", write("INSERT"), func() {
+		{"update", write("INSERT"), func() {
 			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}, Resume: &ann, Trigger: &ann})
 		}},
-		{"orders", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},
+		{"inspect", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},
 		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "INSERT", "COMMIT"}, func() {
 			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a1", Slots: 1, Token: "t", TTL: time.Hour})
 		}},

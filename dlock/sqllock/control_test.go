@@ -334,7 +334,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 		t.Error(err)
 	}
 	for _, statement := range []string{
-		"SELECT " + s.FunctionName("order") + "('a:slot:', NULL, NULL, 1, '{}', NULL, 10000)",
+		"SELECT " + s.FunctionName("update") + "('a:slot:', NULL, NULL, 1, '{}', NULL, 10000)",
 		strings.Replace(acquireAsT(s), "'t'", "'first'", 1),
 	} {
 		if _, err := tx.Exec(t.Context(), statement); err != nil {
@@ -402,7 +402,7 @@ func TestOverrideByHandPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]dlock.Origin{"'me'": {By: "me"}, "NULL": {}, "'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
-		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_order = "+text+" WHERE resource_name = 'a:slot:' AND slot = -1")
+		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_origin = "+text+" WHERE resource_name = 'a:slot:' AND slot = -1")
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)

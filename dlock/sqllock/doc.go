@@ -55,8 +55,8 @@
 // Whoever calls Migrate owns the table. The role that the service runs under needs no more than
 //
 //	Postgres:  GRANT USAGE ON SCHEMA … TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO app;
-//	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.distributed_locks TO app; GRANT EXECUTE ON PROCEDURE db.distributed_locks_acquire_v3 TO app;
-//	           and the same for _extend_v3, _release_v3, _cleanup_v3, _order_v3 and _revoke_v3
+//	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.distributed_locks TO app; GRANT EXECUTE ON PROCEDURE db.distributed_locks_acquire_v1 TO app;
+//	           and the same for _extend_v1, _release_v1, _cleanup_v1, _update_v1 and _revoke_v1
 //
 // DELETE is for Cleanup only. Postgres lets everybody execute a function unless that was revoked.
 //

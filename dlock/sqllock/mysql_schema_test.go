@@ -62,15 +62,15 @@ func TestBadSchemaMySQL(t *testing.T) {
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip)
 	noTable(t, s)
 	wrongTable(t, s, "CREATE TABLE wrong (resource_name VARCHAR(300), slot INT UNSIGNED, fence INT, acquired_at TIMESTAMP NULL, expires_at DATETIME,"+
-		" host_name VARCHAR(255) CHARACTER SET latin1, revoked TEXT CHARACTER SET latin1, orders_version INT, paused_until TIMESTAMP NULL, slot_limit BIGINT, PRIMARY KEY (slot)) ENGINE=MyISAM DEFAULT CHARSET utf8mb4",
+		" host_name VARCHAR(255) CHARACTER SET latin1, revoked TEXT CHARACTER SET latin1, overrides_version INT, paused_until TIMESTAMP NULL, slot_limit BIGINT, PRIMARY KEY (slot)) ENGINE=MyISAM DEFAULT CHARSET utf8mb4",
 		"column resource_name of `wrong` is varchar(300) utf8mb4, and has to be varbinary(544)", "slot of `wrong` is int unsigned", "fence of `wrong` is int,",
 		"acquired_at of `wrong` is timestamp,", "expires_at of `wrong` is datetime,", "host_name of `wrong` is varchar(255) latin1",
-		"revoked of `wrong` is text latin1", "orders_version of `wrong` is int,", "paused_until of `wrong` is timestamp,", "slot_limit of `wrong` is bigint,",
+		"revoked of `wrong` is text latin1", "overrides_version of `wrong` is int,", "paused_until of `wrong` is timestamp,", "slot_limit of `wrong` is bigint,",
 		"has no column lock_id", "engine MyISAM", "index PRIMARY of `wrong` is on (slot)", "index holders")
 
 	// The table of a version whose procedures are not there yet.
 	s.migrated(t)
-	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v3")
+	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v1")
 	old := s.open(t, sqllock.Options{})
 	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "of the 6 procedures of this version this user sees 5") {
 		t.Errorf("old schema: %v", err)

@@ -143,7 +143,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return dlock.Grant{}, err
 	}
 	holder := dlock.Holder{Host: storable(req.Holder.Host), PID: req.Holder.PID, ID: storable(req.Holder.ID)}
-	c := dialect.Claim{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL), Holder: holder, Wait: dialect.Patience(ctx)}
+	c := dialect.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL), Holder: holder, Wait: dialect.LockWait(ctx)}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		c.Tick, c.Max, c.Schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
@@ -160,7 +160,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 }
 
 // grantOf checks the answer like any input: nonsense is an error of the store.
-func grantOf(v dialect.Verdict, req dlock.Request) (dlock.Grant, error) {
+func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	info := dlock.Info{DeclaredSlots: v.Declared, SinceSuccess: duration(v.Success), Version: v.Version, SlotLimit: v.Limit}
 	switch reason := dlock.Reason(v.Reason); reason {
 	case "ok":
@@ -240,7 +240,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 		}
 		list[i] = dialect.Grant{Index: i, Resource: resource, Slot: g.Slot, Token: g.Token}
 		if g.Succeeded {
-			list[i].Well = 1
+			list[i].Succeeded = 1
 		}
 	}
 	answer, err := call(ctx, dialect.AsJSON(list))

@@ -204,7 +204,7 @@ func TestSQLServerStatements(t *testing.T) {
 			}
 		}
 	})
-	t.Run("orders", func(t *testing.T) {
+	t.Run("overrides", func(t *testing.T) {
 		s := (&scripted{}).will(int64(1)).will(int64(1)).
 			will(`[{"n":"73686F703A613A736C6F743A","version":3,"left":2000000,"paused":"{\"by\":\"ann\"}","limited":"","at":42,"ago":1000,"trigger":"me","tick":7,"host":"h","pid":1,"id":"i"},` +
 				`{"n":"73686F703A623A736C6F743A","version":4,"left":0,"paused":"","limit":0,"limited":"{\"by\":\"bob\"}","ago":0,"trigger":"","host":"","pid":0,"id":""}]`).
@@ -224,7 +224,7 @@ func TestSQLServerStatements(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		sent("order", "shop:a:slot:", "1000000", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`, "-1", `{"by":"bob"}`, "<nil>")
+		sent("update", "shop:a:slot:", "1000000", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`, "-1", `{"by":"bob"}`, "<nil>")
 		if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
 			t.Error(err)
 		}
@@ -245,7 +245,7 @@ func TestSQLServerStatements(t *testing.T) {
 		if !o[1].LastTick.Equal(time.UnixMicro(7)) || o[1].ClaimedBy != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) || !o[2].LastTick.IsZero() {
 			t.Errorf("ticks of %+v", o)
 		}
-		sent("orders", `["73686f703a6e6f6e653a736c6f743a","73686f703a613a736c6f743a","73686f703a623a736c6f743a"]`)
+		sent("inspect", `["73686f703a6e6f6e653a736c6f743a","73686f703a613a736c6f743a","73686f703a623a736c6f743a"]`)
 		if o, err := store.Inspect(ctx, "a"); err == nil {
 			t.Errorf("%+v: an answer that makes no sense was taken", o)
 		}

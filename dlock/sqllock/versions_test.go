@@ -29,9 +29,9 @@ func twoVersions(t *testing.T, s subject, empty string) {
 			t.Errorf("%s: %v: must be refused as set up wrongly, and say that this host is to be updated", what, err)
 		}
 	}
-	s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, orders_version) VALUES ("+empty+", -1, 1)")
+	s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, overrides_version) VALUES ("+empty+", -1, 1)")
 	everything(t, store) // a number that it knows
-	s.exec(t, "UPDATE "+s.table+" SET orders_version = 2 WHERE slot = -1 AND resource_name = "+empty)
+	s.exec(t, "UPDATE "+s.table+" SET overrides_version = 2 WHERE slot = -1 AND resource_name = "+empty)
 	for what, req := range map[string]dlock.Request{
 		"a free slot":     request("held", 2),
 		"a new name":      request("new", 3),

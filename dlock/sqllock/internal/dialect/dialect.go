@@ -17,7 +17,7 @@ type Database interface {
 	// String is "postgres", "mysql" …
 	String() string
 	// Acquire takes a slot, and a start of a tick if there is one, in one atomic step.
-	Acquire(ctx context.Context, c Claim) (Verdict, error)
+	Acquire(ctx context.Context, params AcquireParams) (AcquireResult, error)
 	// Extend and Release take the grants as JSON and answer for each: see Grant and Answer.
 	Extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
 	Release(ctx context.Context, grants string) (answers string, err error)
@@ -47,8 +47,8 @@ type Database interface {
 	Close() error
 }
 
-// A Claim is a dlock.Request as a database takes it.
-type Claim struct {
+// A AcquireParams is a dlock.Request as a database takes it.
+type AcquireParams struct {
 	Resource string
 	Slots    int // as requested; 0: mutex
 	Token    string
@@ -58,11 +58,11 @@ type Claim struct {
 	Missed   *int64 // when the tick came due, if it is claimed as one that nobody was there for
 	Schedule int64  // of the tick
 	Holder   dlock.Holder
-	Wait     int64 // in milliseconds: no lock in the database is waited for any longer, see Patience
+	Wait     int64 // in milliseconds: no lock in the database is waited for any longer, see LockWait
 }
 
-// A Verdict is the database's answer to a claim.
-type Verdict struct {
+// A AcquireResult is the database's answer to a claim.
+type AcquireResult struct {
 	Reason   string // "ok", or a dlock.Reason
 	Slot     int    // ok
 	Fence    int64  // ok
@@ -80,7 +80,7 @@ type Verdict struct {
 }
 
 // Columns returns where the fourteen columns of a verdict go.
-func (v *Verdict) Columns() []any {
+func (v *AcquireResult) Columns() []any {
 	return []any{
 		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.Success, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID, &v.Since, &v.Ends,
 		&v.PreviousExpired, &v.Version, &v.Limit, &v.Origin,
@@ -89,11 +89,11 @@ func (v *Verdict) Columns() []any {
 
 // A Grant is one as Extend and Release take it.
 type Grant struct {
-	Index    int    `json:"i"`
-	Resource string `json:"n"`
-	Slot     int    `json:"s"` // -1: any
-	Token    string `json:"t"`
-	Well     int    `json:"w"` // Release: 1 if the work ended well
+	Index     int    `json:"i"`
+	Resource  string `json:"n"`
+	Slot      int    `json:"s"` // -1: any
+	Token     string `json:"t"`
+	Succeeded int    `json:"w"` // Release: 1 if the work ended well
 }
 
 // An Answer is what they say of one: [index, 1 if it is held, slots declared, version of the

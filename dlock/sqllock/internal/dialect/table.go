@@ -35,7 +35,7 @@ var (
 
 // tableFormat is the number of the format in which this version keeps its rows. A version that
 // keeps them in a way that this one would misread has to write a larger number, in its Migrate,
-// into orders_version of the row with slot -1 and no name, which is the name of nothing. Every
+// into overrides_version of the row with slot -1 and no name, which is the name of nothing. Every
 // acquire reads that row, so that of two versions on one table only those grant that understand it.
 // The number stands in the files that acquire, too. Columns and routines that are only added need
 // no new number.
@@ -131,9 +131,9 @@ func ClockWarnings(sent, got time.Time, server int64) []string {
 		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)}
 }
 
-// Patience is how long a lock in the database may be waited for, in milliseconds: nine tenths of
+// LockWait is how long a lock in the database may be waited for, in milliseconds: nine tenths of
 // the time that the caller has, so that the answer that it is locked still reaches him.
-func Patience(ctx context.Context) int64 {
+func LockWait(ctx context.Context) int64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return sqlkit.LastResort.Milliseconds()

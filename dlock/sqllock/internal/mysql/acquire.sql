@@ -36,12 +36,12 @@ BEGIN
 	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
 	DECLARE v_abandoned BOOLEAN;
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
-	DECLARE v_pause_order, v_limit_order BLOB;
+	DECLARE v_pause_origin, v_limit_origin BLOB;
 	DECLARE v_verdict VARCHAR(16);
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	{bounded}
+	{lock_timeouts}
 
 	attempt: LOOP BEGIN
 		-- Two made the same row, two waited for each other, or a row changed since it was looked at (innodb_snapshot_isolation).
@@ -65,9 +65,9 @@ BEGIN
 		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_declared = NULL, v_succeeded = NULL, v_abandoned = FALSE, v_again = NULL, v_first = NULL,
 			v_version = NULL, v_paused = NULL, v_limit = NULL, v_tick_host = NULL, v_tick_pid = NULL, v_tick_tag = NULL;
 		IF v_lock THEN
-			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
+			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
+			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin, v_limit, v_limit_origin,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED;
 			IF v_head IS NULL THEN
@@ -80,16 +80,16 @@ BEGIN
 				ITERATE attempt;
 			END IF;
 		ELSE
-			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, orders_version, paused_until, pause_order, slot_limit, limit_order,
+			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_order, v_limit, v_limit_order,
+			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin, v_limit, v_limit_origin,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
 		-- Rows that somebody deleted are looked for in one window of slots at a time.
 		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16, v_high = LEAST(v_low + 16, v_n);
 		-- A later version may keep here what this one would misread: see tableFormat.
-		SELECT orders_version INTO v_format FROM {table} WHERE resource_name = '' AND slot = -1;
+		SELECT overrides_version INTO v_format FROM {table} WHERE resource_name = '' AND slot = -1;
 		IF v_format > 1 THEN
 			SET v_refusal = CONCAT('a later version of tickslot uses the table, with format ', v_format, ', and this one knows format 1: update this host');
 			SIGNAL SQLSTATE '42000' SET MESSAGE_TEXT = v_refusal;
@@ -249,7 +249,7 @@ BEGIN
 		v_verdict = 'ok' AND v_abandoned, COALESCE(v_version, 0), GREATEST(0, COALESCE(v_limit, 0)),
 		CASE
 			WHEN v_verdict <> 'paused' THEN ''
-			WHEN v_paused > v_clock OR COALESCE(v_limit, 1) > 0 THEN COALESCE(v_pause_order, '')
-			ELSE COALESCE(v_limit_order, '')
+			WHEN v_paused > v_clock OR COALESCE(v_limit, 1) > 0 THEN COALESCE(v_pause_origin, '')
+			ELSE COALESCE(v_limit_origin, '')
 		END;
 END

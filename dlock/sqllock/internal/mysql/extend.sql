@@ -22,7 +22,7 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	{bounded}
+	{lock_timeouts}
 
 	attempt: LOOP BEGIN
 		DECLARE wanted CURSOR FOR
@@ -33,7 +33,7 @@ BEGIN
 				t VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[3]')) AS w
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
-		{transaction}
+		{begin}
 		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL, v_ends = UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND;
 		OPEN wanted;
 		next_lease: LOOP
@@ -44,7 +44,7 @@ BEGIN
 			END IF;
 			IF v_last IS NULL OR v_last <> v_name THEN
 				SET v_last = v_name, v_declared = 0, v_version = 0;
-				SELECT COALESCE(slots, 0), COALESCE(orders_version, 0) INTO v_declared, v_version FROM {table} WHERE resource_name = v_name AND slot = -1;
+				SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0) INTO v_declared, v_version FROM {table} WHERE resource_name = v_name AND slot = -1;
 			END IF;
 			-- A row is found by its whole key: anything else would lock the gaps around it, or all that was looked at. It is read with a lock, because
 			-- the snapshot may be older than an update.

@@ -44,30 +44,25 @@ var files embed.FS
 
 // version is part of the names of the procedures: hosts of two versions of this package can then
 // share a table while they are replaced, each with procedures of its own.
-const version = "_v3"
+const version = "_v1"
 
 // DB is a dialect.Database.
 type DB struct {
 	dialect.Pool
-	of       dialect.Table
-	names    map[string]string
-	acquires string
-	extends  string
-	releases string
-	decrees  string
-	revokes  string
-	reads    string
-	cleans   string
-	lists    string
-	verifies string
+	of      dialect.Table
+	names   map[string]string
+	queries queries
 }
 
+// queries are the statements that a DB executes: the first six call a procedure.
+type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect, list, verify string }
+
 // routines are the procedures; each has a file.
-var routines = []string{"acquire", "extend", "release", "cleanup", "order", "revoke"}
+var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
 
 // parts are what several procedures begin with: how long they wait, and how they begin a
 // transaction and repeat it. SQL cannot include.
-var parts = []string{"bounded", "transaction"}
+var parts = []string{"lock_timeouts", "begin"}
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
@@ -81,13 +76,13 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	for _, part := range parts {
 		m.names[part] = m.file(part)
 	}
-	m.acquires = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
-	m.extends = dialect.Fill("CALL {extend}(?, ?, ?)", m.names)
-	m.releases = dialect.Fill("CALL {release}(?, ?)", m.names)
-	m.cleans = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
-	m.decrees = dialect.Fill("CALL {order}(?, ?, ?, ?, ?, ?, ?)", m.names)
-	m.revokes = dialect.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
-	m.lists, m.reads, m.verifies = m.file("list"), m.file("orders"), m.file("verify")
+	m.queries.acquire = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.queries.extend = dialect.Fill("CALL {extend}(?, ?, ?)", m.names)
+	m.queries.release = dialect.Fill("CALL {release}(?, ?)", m.names)
+	m.queries.cleanup = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
+	m.queries.update = dialect.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.queries.revoke = dialect.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
+	m.queries.list, m.queries.inspect, m.queries.verify = m.file("list"), m.file("inspect"), m.file("verify")
 	return m
 }
 
@@ -116,8 +111,8 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 
 // Acquire passes text as bytes: what the server would make of it depends on the character set of
 // the connection.
-func (m *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, err error) {
-	err = m.call(ctx, m.acquires, []any{
+func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
+	err = m.call(ctx, m.queries.acquire, []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(),
 		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait),
 	}, v.Columns()...)
@@ -143,7 +138,7 @@ const maxText = 255
 func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.call(ctx, m.extends, []any{ttl, list, min(dialect.Patience(ctx), dialect.LongestWait)}, &answers)
+		err = m.call(ctx, m.queries.extend, []any{ttl, list, min(dialect.LockWait(ctx), dialect.LongestWait)}, &answers)
 	}
 	return answers, err
 }
@@ -152,7 +147,7 @@ func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers stri
 func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.call(ctx, m.releases, []any{list, min(dialect.Patience(ctx), dialect.LongestWait)}, &answers)
+		err = m.call(ctx, m.queries.release, []any{list, min(dialect.LockWait(ctx), dialect.LongestWait)}, &answers)
 	}
 	return answers, err
 }
@@ -169,7 +164,7 @@ func grantsOf(text string) (string, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `[%d,"%x",%d,"%s",%d]`, g.Index, g.Resource, g.Slot, g.Token, g.Well)
+		fmt.Fprintf(&b, `[%d,"%x",%d,"%s",%d]`, g.Index, g.Resource, g.Slot, g.Token, g.Succeeded)
 	}
 	return "[" + b.String() + "]", nil
 }
@@ -178,7 +173,7 @@ func grantsOf(text string) (string, error) {
 // bytes.
 func (m *DB) List(ctx context.Context, resource string) (string, error) {
 	held := []dialect.Lease{}
-	err := m.read(ctx, m.lists, []any{[]byte(resource)}, func(rows *sql.Rows) error {
+	err := m.read(ctx, m.queries.list, []any{[]byte(resource)}, func(rows *sql.Rows) error {
 		var h dialect.Lease
 		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.Since, &h.Ends)
 		held = append(held, h)
@@ -224,8 +219,8 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 // Update implements dialect.Database.
 func (m *DB) Update(ctx context.Context, c dialect.Update) error {
 	var done int
-	return m.call(ctx, m.decrees, []any{
-		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), min(dialect.Patience(ctx), dialect.LongestWait),
+	return m.call(ctx, m.queries.update, []any{
+		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), min(dialect.LockWait(ctx), dialect.LongestWait),
 	}, &done)
 }
 
@@ -236,7 +231,7 @@ func (m *DB) Inspect(ctx context.Context, resources string) (string, error) {
 		return "", err
 	}
 	known := []dialect.Control{}
-	err = m.read(ctx, m.reads, []any{names}, func(rows *sql.Rows) error {
+	err = m.read(ctx, m.queries.inspect, []any{names}, func(rows *sql.Rows) error {
 		var o dialect.Control
 		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Ago, &o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
 		known = append(known, o)
@@ -251,13 +246,13 @@ func (m *DB) Inspect(ctx context.Context, resources string) (string, error) {
 
 // Revoke implements dialect.Database.
 func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
-	err = m.call(ctx, m.revokes, []any{[]byte(resource), slot, fence, by, min(dialect.Patience(ctx), dialect.LongestWait)}, &held)
+	err = m.call(ctx, m.queries.revoke, []any{[]byte(resource), slot, fence, by, min(dialect.LockWait(ctx), dialect.LongestWait)}, &held)
 	return held, err
 }
 
 // Cleanup implements dialect.Database.
 func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
-	err = m.call(ctx, m.cleans, []any{[]byte(after.Resource), after.Slot, limit, retention, min(dialect.Patience(ctx), dialect.LongestWait)},
+	err = m.call(ctx, m.queries.cleanup, []any{[]byte(after.Resource), after.Slot, limit, retention, min(dialect.LockWait(ctx), dialect.LongestWait)},
 		&p.Seen, &p.Deleted, &p.Last.Resource, &p.Last.Slot)
 	return p, err
 }
@@ -301,8 +296,8 @@ var wantedColumns = []dialect.Column{
 	{"acquired_at", "datetime(6)"}, {"expires_at", "datetime(6)"}, {"released_at", "datetime(6)"},
 	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"}, {"revoked", "text utf8mb4"},
 	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime(6)"},
-	{"orders_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_order", "text utf8mb4"}, {"slot_limit", "int"}, {"limit_order", "text utf8mb4"},
-	{"triggered_at", "bigint"}, {"trigger_order", "text utf8mb4"},
+	{"overrides_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_origin", "text utf8mb4"}, {"slot_limit", "int"}, {"limit_origin", "text utf8mb4"},
+	{"triggered_at", "bigint"}, {"trigger_origin", "text utf8mb4"},
 }
 
 // indexes are those that the procedures name, and what they have to begin with.
@@ -332,7 +327,7 @@ func (m *DB) Verify(ctx context.Context) error {
 	}
 	args = append(args, exact...)
 	has := map[string]map[string]string{"engine": {}, "column": {}, "index": {}, "routine": {}}
-	err := m.read(ctx, m.verifies, args, func(rows *sql.Rows) error {
+	err := m.read(ctx, m.queries.verify, args, func(rows *sql.Rows) error {
 		var kind, name, value string
 		err := rows.Scan(&kind, &name, &value)
 		if has[kind] != nil {

@@ -18,7 +18,7 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	{bounded}
+	{lock_timeouts}
 
 	attempt: LOOP BEGIN
 		-- A slot of -1 is whichever the token has. It is looked for without a lock: one on the index would be on its gaps, too.
@@ -34,7 +34,7 @@ BEGIN
 				w INT PATH '$[4]')) AS w
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
-		{transaction}
+		{begin}
 		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL;
 		OPEN wanted;
 		next_lease: LOOP

@@ -3,7 +3,7 @@ CREATE PROCEDURE {revoke}(
 	p_resource VARBINARY(544),
 	p_slot INT,
 	p_fence BIGINT,
-	p_order BLOB,
+	p_origin BLOB,
 	p_wait BIGINT -- milliseconds to wait for a lock
 )
 MODIFIES SQL DATA
@@ -14,11 +14,11 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	{bounded}
+	{lock_timeouts}
 
 	attempt: LOOP BEGIN
-		{transaction}
-		UPDATE {table} FORCE INDEX (PRIMARY) SET revoked = CONVERT(p_order USING utf8mb4)
+		{begin}
+		UPDATE {table} FORCE INDEX (PRIMARY) SET revoked = CONVERT(p_origin USING utf8mb4)
 		WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NULL AND expires_at > UTC_TIMESTAMP(6);
 		SET v_held = ROW_COUNT();
 		IF v_held = 0 THEN

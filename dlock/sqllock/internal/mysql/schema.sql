@@ -19,13 +19,13 @@ CREATE TABLE IF NOT EXISTS {table} (
 	tick_schedule BIGINT,                      --          of which schedule it is,
 	slots         INT,                         --          how many slots the latest grant declared,
 	succeeded_at  DATETIME(6),                 --          when a grant was last released as succeeded,
-	orders_version BIGINT,                     --          overrides: it grows with every update,
+	overrides_version BIGINT,                     --          overrides: it grows with every update,
 	paused_until  DATETIME(6),
-	pause_order   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why,
+	pause_origin   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why,
 	slot_limit    INT,                         --          how many slots there are, whatever grants declare,
-	limit_order   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+	limit_origin   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 	triggered_at  BIGINT,                      --          and when one run was asked for, in microseconds since 1970
-	trigger_order TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+	trigger_origin TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 	PRIMARY KEY (resource_name, slot),
 	KEY ends (resource_name, expires_at, slot), -- finds the slot that ends first
 	KEY holders (lock_id)                       -- finds what an attempt has, when it is asked for again

@@ -64,9 +64,9 @@ BEGIN
 	-- The same attempt asked twice: one waits for the other, and finds its grant. (Keys with one hash only wait for each other.)
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
 	-- A later version may keep here what this one would misread: see tableFormat.
-	IF (SELECT f.orders_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) > 1 THEN
+	IF (SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) > 1 THEN
 		RAISE EXCEPTION 'a later version of tickslot uses the table, with format %, and this one knows format 1: update this host',
-			(SELECT f.orders_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) USING ERRCODE = '42000';
+			(SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) USING ERRCODE = '42000';
 	END IF;
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	o_abandoned := false; o_version := 0; o_limit := 0; o_order := '';
@@ -84,7 +84,7 @@ BEGIN
 
 		-- 1. One look at everything. Each part is written such that only one index will do: with old statistics all look alike.
 		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.host_name AS tick_host, head.process_id AS tick_pid, head.process_tag AS tick_tag,
-			head.slots, head.succeeded_at, head.orders_version, head.paused_until, head.pause_order, head.slot_limit, head.limit_order,
+			head.slots, head.succeeded_at, head.overrides_version, head.paused_until, head.pause_origin, head.slot_limit, head.limit_origin,
 			(SELECT mine.slot FROM (SELECT * FROM {table} AS l WHERE l.lock_id = p_token OFFSET 0) AS mine
 				WHERE mine.resource_name = p_resource AND mine.slot >= 0 AND mine.expires_at > clock_timestamp() LIMIT 1) AS again,
 			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id, first.process_tag,
@@ -105,7 +105,7 @@ BEGIN
 		o_declared := coalesce(v_seen.slots, 0);
 		o_success := CASE WHEN v_seen.succeeded_at IS NULL THEN 0 ELSE greatest(1, extract(epoch FROM v_clock - v_seen.succeeded_at) * 1000000) END;
 
-		o_version := coalesce(v_seen.orders_version, 0);
+		o_version := coalesce(v_seen.overrides_version, 0);
 		o_limit := coalesce(v_seen.slot_limit, 0);
 
 		-- 2. The same attempt, asked again because its reply was lost. Its holder counts from this request on, so that the lease has to last that
@@ -126,17 +126,17 @@ BEGIN
 		END IF;
 
 		-- 3. The overrides. With another number of slots than it looked for, it looks again.
-		IF v_seen.orders_version IS NOT NULL THEN
+		IF v_seen.overrides_version IS NOT NULL THEN
 			CASE
 				WHEN v_seen.paused_until > v_clock THEN
-					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_order, '');
+					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_origin, '');
 					o_ends := extract(epoch FROM v_seen.paused_until - v_clock) * 1000000;
 					RETURN;
 				WHEN v_seen.slot_limit = 0 THEN
-					o_verdict := 'paused'; o_order := coalesce(v_seen.limit_order, '');
+					o_verdict := 'paused'; o_order := coalesce(v_seen.limit_origin, '');
 					RETURN;
 				WHEN p_missed < extract(epoch FROM v_seen.paused_until) * 1000000 THEN
-					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_order, '');
+					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_origin, '');
 					RETURN;
 				WHEN v_slots <> coalesce(v_seen.slot_limit, greatest(p_slots, 1)) THEN
 					v_slots := coalesce(v_seen.slot_limit, greatest(p_slots, 1));
@@ -220,8 +220,8 @@ BEGIN
 					acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
 					host_name = p_host, process_id = p_pid, process_tag = p_tag
 				WHERE l.resource_name = p_resource AND l.slot = v_free
-					AND v_seen.orders_version IS NOT DISTINCT FROM -- no limit has come meanwhile, that others keep to already
-						(SELECT h.orders_version FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1)
+					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no limit has come meanwhile, that others keep to already
+						(SELECT h.overrides_version FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1)
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			ELSE
 				INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)

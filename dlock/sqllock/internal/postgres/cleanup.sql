@@ -37,7 +37,7 @@ BEGIN
 		GET DIAGNOSTICS v_rows = ROW_COUNT;
 		o_deleted := o_deleted + v_rows;
 		PERFORM FROM {table} AS h WHERE h.resource_name = p_after AND h.slot = -1
-			AND coalesce(h.tick, 0) < v_clock_us - p_retention AND h.orders_version IS NULL -- overrides stay
+			AND coalesce(h.tick, 0) < v_clock_us - p_retention AND h.overrides_version IS NULL -- overrides stay
 			AND NOT EXISTS (SELECT FROM {table} AS l WHERE l.resource_name = p_after AND l.slot >= 0)
 		FOR UPDATE SKIP LOCKED;
 		IF FOUND THEN

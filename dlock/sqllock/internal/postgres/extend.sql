@@ -37,7 +37,7 @@ BEGIN
 		FROM (
 			SELECT wanted.i, wanted.n, wanted.s, wanted.t, mine.locked, done.i IS NOT NULL AS done, json_build_array(
 				wanted.i, CASE WHEN mine.locked THEN -1 WHEN done.i IS NULL OR done.revoked IS NOT NULL THEN 0 ELSE 1 END,
-				coalesce(head.slots, 0), coalesce(head.orders_version, 0), done.revoked) AS answer
+				coalesce(head.slots, 0), coalesce(head.overrides_version, 0), done.revoked) AS answer
 			FROM wanted LEFT JOIN done ON done.i = wanted.i
 			LEFT JOIN {table} AS head ON head.resource_name = wanted.n AND head.slot = -1
 			LEFT JOIN LATERAL (SELECT true AS locked FROM {table} AS l

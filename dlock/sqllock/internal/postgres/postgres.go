@@ -23,7 +23,7 @@ var files embed.FS
 // functions are the functions; each has a file. The name of each ends with a hash of its text:
 // hosts of two versions of this package can then share a table while they are replaced, each with
 // functions of its own.
-var functions = []string{"acquire", "extend", "release", "list", "order", "orders", "revoke", "cleanup"}
+var functions = []string{"acquire", "extend", "release", "list", "update", "inspect", "revoke", "cleanup"}
 
 // defaultSchema is the schema of Options that name none. It is not where the connection looks
 // first: behind a pooler that shares connections somebody else may have said where that is.
@@ -42,20 +42,15 @@ const (
 // DB is a dialect.Database.
 type DB struct {
 	dialect.Driver
-	names    map[string]string
-	Old      time.Duration // see oldTransaction
-	acquires string
-	extends  string
-	releases string
-	decrees  string
-	revokes  string
-	reads    string
-	lists    string
-	cleans   string
-	verifies string
-	audits   string
-	lacks    string
-	vacuums  string
+	names   map[string]string
+	Old     time.Duration // see oldTransaction
+	queries queries
+}
+
+// queries are the statements that a DB executes: the first eight call a function.
+type queries struct {
+	acquire, extend, release, update, inspect, revoke, list, cleanup string
+	verify, audit, privileges, vacuum                                string
 }
 
 // New returns the database of a table. It does not call the server.
@@ -71,16 +66,16 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 		hash := sha256.Sum256([]byte(dialect.Fill(read(function), map[string]string{"settings": p.names["settings"]})))
 		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
 	}
-	p.acquires = dialect.Fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
+	p.queries.acquire = dialect.Fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
 		" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint)", p.names)
-	p.extends = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
-	p.releases = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
-	p.lists = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
-	p.decrees = dialect.Fill("SELECT {order}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
-	p.reads = dialect.Fill("SELECT {orders}($1::text, $2::bigint)", p.names)
-	p.revokes = dialect.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
-	p.cleans = dialect.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
-	p.verifies, p.audits, p.lacks, p.vacuums = p.file("verify"), p.file("audit"), p.file("rights"), p.file("vacuum")
+	p.queries.extend = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
+	p.queries.release = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
+	p.queries.list = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
+	p.queries.update = dialect.Fill("SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
+	p.queries.inspect = dialect.Fill("SELECT {inspect}($1::text, $2::bigint)", p.names)
+	p.queries.revoke = dialect.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
+	p.queries.cleanup = dialect.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
+	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"), p.file("privileges"), p.file("vacuum")
 	return p
 }
 
@@ -97,8 +92,8 @@ func read(name string) string {
 func (p *DB) String() string { return "postgres" }
 
 // Acquire implements dialect.Database.
-func (p *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, err error) {
-	err = p.QueryRow(ctx, p.acquires, []any{
+func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
+	err = p.QueryRow(ctx, p.queries.acquire, []any{
 		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID,
 		c.Wait,
 	}, v.Columns()...)
@@ -107,46 +102,46 @@ func (p *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, e
 
 // Extend implements dialect.Database.
 func (p *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.extends, []any{ttl, grants, dialect.Patience(ctx)}, &answers)
+	err = p.QueryRow(ctx, p.queries.extend, []any{ttl, grants, dialect.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
 // Release implements dialect.Database.
 func (p *DB) Release(ctx context.Context, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.releases, []any{grants, dialect.Patience(ctx)}, &answers)
+	err = p.QueryRow(ctx, p.queries.release, []any{grants, dialect.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
 // List implements dialect.Database.
 func (p *DB) List(ctx context.Context, resource string) (held string, err error) {
-	err = p.QueryRow(ctx, p.lists, []any{resource, dialect.Patience(ctx)}, &held)
+	err = p.QueryRow(ctx, p.queries.list, []any{resource, dialect.LockWait(ctx)}, &held)
 	return held, err
 }
 
 // Update implements dialect.Database.
 func (p *DB) Update(ctx context.Context, c dialect.Update) error {
 	var version int64
-	return p.QueryRow(ctx, p.decrees, []any{
-		c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), dialect.Patience(ctx),
+	return p.QueryRow(ctx, p.queries.update, []any{
+		c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), dialect.LockWait(ctx),
 	}, &version)
 }
 
 // Inspect implements dialect.Database.
 func (p *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.reads, []any{resources, dialect.Patience(ctx)}, &answers)
+	err = p.QueryRow(ctx, p.queries.inspect, []any{resources, dialect.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
 // Revoke implements dialect.Database.
 func (p *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
-	err = p.QueryRow(ctx, p.revokes, []any{resource, slot, fence, by, dialect.Patience(ctx)}, &held)
+	err = p.QueryRow(ctx, p.queries.revoke, []any{resource, slot, fence, by, dialect.LockWait(ctx)}, &held)
 	return held, err
 }
 
 // Cleanup implements dialect.Database.
 func (p *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (pg dialect.Page, err error) {
 	pg.Last.Slot = dlock.MaxSlots // it looks at all slots of a name
-	err = p.QueryRow(ctx, p.cleans, []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted, &pg.Last.Resource)
+	err = p.QueryRow(ctx, p.queries.cleanup, []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted, &pg.Last.Resource)
 	return pg, err
 }
 
@@ -165,7 +160,7 @@ func (p *DB) Schema() []string {
 func (p *DB) Migrate(ctx context.Context) error {
 	var script strings.Builder
 	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot schema'::text, 0::bigint));\n")
-	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n", min(dialect.Patience(ctx), sqlkit.LastResort.Milliseconds()))
+	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n", min(dialect.LockWait(ctx), sqlkit.LastResort.Milliseconds()))
 	for _, statement := range p.Schema() {
 		script.WriteString(strings.TrimSuffix(statement, ";") + ";\n")
 	}
@@ -178,8 +173,8 @@ var wantedColumns = []dialect.Column{
 	{"acquired_at", "timestamptz"}, {"expires_at", "timestamptz"}, {"released_at", "timestamptz"},
 	{"host_name", "text"}, {"process_id", "int8"}, {"process_tag", "text"}, {"revoked", "text"},
 	{"tick", "int8"}, {"tick_starts", "int4"}, {"tick_schedule", "int8"}, {"slots", "int4"}, {"succeeded_at", "timestamptz"},
-	{"orders_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_order", "text"}, {"slot_limit", "int4"}, {"limit_order", "text"},
-	{"triggered_at", "int8"}, {"trigger_order", "text"},
+	{"overrides_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_origin", "text"}, {"slot_limit", "int4"}, {"limit_origin", "text"},
+	{"triggered_at", "int8"}, {"trigger_origin", "text"},
 }
 
 // Verify implements dialect.Database.
@@ -188,7 +183,7 @@ func (p *DB) Verify(ctx context.Context) error {
 	var indexes, missing int
 	n := p.names
 	args := []any{n["table"], n["ends_in"], n["holders_in"], p.functions()}
-	if err := p.QueryRow(ctx, p.verifies, args, &kind, &columns, &key, &indexes, &missing, &version); err != nil {
+	if err := p.QueryRow(ctx, p.queries.verify, args, &kind, &columns, &key, &indexes, &missing, &version); err != nil {
 		return err
 	}
 	if !isPostgres(version) {
@@ -234,7 +229,7 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	var fsync, isolation, role string
 	var replica, readOnly, super bool
 	sent := now()
-	if err := p.QueryRow(ctx, p.audits, nil, &clock, &fsync, &replica, &readOnly, &isolation, &role, &super); err != nil {
+	if err := p.QueryRow(ctx, p.queries.audit, nil, &clock, &fsync, &replica, &readOnly, &isolation, &role, &super); err != nil {
 		return nil, err
 	}
 	warnings = dialect.ClockWarnings(sent, now(), clock)
@@ -266,7 +261,7 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
-	err = p.QueryRow(ctx, p.vacuums, []any{p.names["table"], p.Old.Seconds()}, &old, &dead, &live)
+	err = p.QueryRow(ctx, p.queries.vacuum, []any{p.names["table"], p.Old.Seconds()}, &old, &dead, &live)
 	if sqlkit.State(err) == insufficientPrivilege { // rights tells
 		return nil, nil
 	}
@@ -295,7 +290,7 @@ func (p *DB) functions() string {
 func (p *DB) rights(ctx context.Context, role string) (warnings []string, err error) {
 	n := p.names
 	var table, functions string
-	err = p.QueryRow(ctx, p.lacks, []any{n["table"], p.functions()}, &table, &functions)
+	err = p.QueryRow(ctx, p.queries.privileges, []any{n["table"], p.functions()}, &table, &functions)
 	if sqlkit.State(err) == insufficientPrivilege {
 		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA … TO %s", role, n["table"], role)}, nil
 	}

@@ -1,5 +1,5 @@
 -- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second revocation changes nothing.
-CREATE OR REPLACE FUNCTION {revoke}(p_resource text, p_slot integer, p_fence bigint, p_order text, p_wait bigint, OUT o_held boolean)
+CREATE OR REPLACE FUNCTION {revoke}(p_resource text, p_slot integer, p_fence bigint, p_origin text, p_wait bigint, OUT o_held boolean)
 LANGUAGE plpgsql
 {settings}
 AS $tickslot$
@@ -9,7 +9,7 @@ BEGIN
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an update must survive a crash of the server
 	END IF;
-	UPDATE {table} AS l SET revoked = coalesce(l.revoked, p_order)
+	UPDATE {table} AS l SET revoked = coalesce(l.revoked, p_origin)
 	WHERE l.resource_name = p_resource AND l.slot = p_slot AND l.fence = p_fence AND l.expires_at > clock_timestamp();
 	o_held := FOUND;
 END

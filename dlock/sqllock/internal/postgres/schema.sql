@@ -18,13 +18,13 @@ CREATE TABLE IF NOT EXISTS {table} (
 	tick_schedule bigint,                      --          of which schedule it is,
 	slots         integer,                     --          how many slots the latest grant declared,
 	succeeded_at  timestamptz,                 --          when a grant was last released as succeeded,
-	orders_version bigint,                     --          overrides: it grows with every update,
+	overrides_version bigint,                     --          overrides: it grows with every update,
 	paused_until  timestamptz,
-	pause_order   text,                        --          who did it, and why,
+	pause_origin   text,                        --          who did it, and why,
 	slot_limit    integer,                     --          how many slots there are, whatever grants declare,
-	limit_order   text,
+	limit_origin   text,
 	triggered_at  bigint,                      --          and when one run was asked for, in µs since 1970
-	trigger_order text,
+	trigger_origin text,
 	PRIMARY KEY (resource_name, slot)
 );
 

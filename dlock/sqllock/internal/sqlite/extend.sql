@@ -4,4 +4,4 @@ FROM (SELECT json_extract(value, '$.n') AS n, json_extract(value, '$.s') AS s, j
 WHERE lock_id = wanted.t AND resource_name = wanted.n AND slot = wanted.s AND expires_at >= {now}
 RETURNING resource_name, lock_id,
 	coalesce((SELECT head.slots FROM {table} AS head WHERE head.resource_name = {name}.resource_name AND head.slot = -1), 0),
-	coalesce((SELECT head.orders_version FROM {table} AS head WHERE head.resource_name = {name}.resource_name AND head.slot = -1), 0), revoked
+	coalesce((SELECT head.overrides_version FROM {table} AS head WHERE head.resource_name = {name}.resource_name AND head.slot = -1), 0), revoked

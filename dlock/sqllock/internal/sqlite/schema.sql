@@ -18,13 +18,13 @@ CREATE TABLE IF NOT EXISTS {table} (
 	tick_schedule INTEGER,                     --          of which schedule it is,
 	slots         INTEGER,                     --          how many slots the latest grant declared,
 	succeeded_at  INTEGER,                     --          when a grant was last released as succeeded,
-	orders_version INTEGER,                    --          overrides: it grows with every update,
+	overrides_version INTEGER,                    --          overrides: it grows with every update,
 	paused_until  INTEGER,
-	pause_order   TEXT,                        --          who did it, and why,
+	pause_origin   TEXT,                        --          who did it, and why,
 	slot_limit    INTEGER,                     --          how many slots there are, whatever grants declare,
-	limit_order   TEXT,
+	limit_origin   TEXT,
 	triggered_at  INTEGER,                     --          and when one run was asked for
-	trigger_order TEXT,
+	trigger_origin TEXT,
 	PRIMARY KEY (resource_name, slot)
 ) STRICT, WITHOUT ROWID;
 

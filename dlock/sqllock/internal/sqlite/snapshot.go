@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 )
 
-// A snapshot is one look, on one snapshot, at all that decides about a claim: see look.sql.
+// A snapshot is one look, on one snapshot, at all that decides about a claim: see snapshot.sql.
 type snapshot struct {
 	now      int64
 	tick     sql.Null[int64] // the latest one claimed
@@ -57,7 +57,7 @@ func (l snapshot) successAge() int64 {
 }
 
 // n is the number of slots.
-func (l snapshot) n(c dialect.Claim) int {
+func (l snapshot) n(c dialect.AcquireParams) int {
 	if l.limit.V > 0 {
 		return l.limit.V
 	}
@@ -69,7 +69,7 @@ const gap = -1
 
 // decide returns the verdict if it is a refusal. If not, the token has a slot already, or else the
 // slot returned is free.
-func (l snapshot) decide(c dialect.Claim, window window) (v dialect.Verdict, free int) {
+func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.AcquireResult, free int) {
 	v = l.info()
 	before, last := window.of(l.n(c))
 	switch {
@@ -106,8 +106,8 @@ func (l snapshot) decide(c dialect.Claim, window window) (v dialect.Verdict, fre
 }
 
 // info is what every answer tells.
-func (l snapshot) info() dialect.Verdict {
-	return dialect.Verdict{Declared: l.slots.V, Success: l.successAge(), Version: l.version, Limit: max(0, l.limit.V)}
+func (l snapshot) info() dialect.AcquireResult {
+	return dialect.AcquireResult{Declared: l.slots.V, Success: l.successAge(), Version: l.version, Limit: max(0, l.limit.V)}
 }
 
 // windowSize is the number of slots among which one attempt, if all that have a row are held,
@@ -125,18 +125,18 @@ func (w window) of(n int) (before, last int) {
 
 // Acquire looks without a lock first, so that a refusal is one statement. If a slot is free it
 // looks again when it has the lock.
-func (s *DB) Acquire(ctx context.Context, c dialect.Claim) (dialect.Verdict, error) {
-	return inTime(ctx, func(ctx context.Context) (v dialect.Verdict, err error) {
+func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
+	return inTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
 		args := []any{c.Resource, max(c.Slots, 1), c.Token, int(in), windowSize, c.Missed != nil}
-		look, err := read(ctx, s.file, s.looks, args, (*snapshot).dest)
+		look, err := read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
 		if err := cmp.Or(s.onePath(), err, dialect.CheckFormat(look.format)); err != nil {
 			return v, err
 		}
 		if v, _ = look.decide(c, in); v.Reason != "" {
 			return v, nil
 		}
-		err = s.write(ctx, s.looks, func(conn *sql.Conn, statement *sql.Stmt) error {
+		err = s.write(ctx, s.queries.snapshot, func(conn *sql.Conn, statement *sql.Stmt) error {
 			look, err := one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
 			if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
 				return err
@@ -147,7 +147,7 @@ func (s *DB) Acquire(ctx context.Context, c dialect.Claim) (dialect.Verdict, err
 			}
 			if free == gap {
 				before, last := in.of(look.n(c))
-				if err := conn.QueryRowContext(local, s.gaps, c.Resource, before, last).Scan(&free); err != nil {
+				if err := conn.QueryRowContext(local, s.queries.missingRow, c.Resource, before, last).Scan(&free); err != nil {
 					return err
 				}
 			}
@@ -160,21 +160,21 @@ func (s *DB) Acquire(ctx context.Context, c dialect.Claim) (dialect.Verdict, err
 
 // grant gives a slot that is free to the token, or makes the one last that it has. The transaction
 // has the lock.
-func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.Claim, free int) (dialect.Verdict, error) {
-	granted := scan(func(v *dialect.Verdict) []any {
+func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.AcquireParams, free int) (dialect.AcquireResult, error) {
+	granted := scan(func(v *dialect.AcquireResult) []any {
 		*v = look.info()
 		v.Reason = "ok"
 		return []any{&v.Slot, &v.Fence}
 	})
 	if look.again {
-		return one(granted(conn.QueryContext(local, s.repeats, c.Resource, c.Token, roundTTL(c.TTL))))
+		return one(granted(conn.QueryContext(local, s.queries.regrant, c.Resource, c.Token, roundTTL(c.TTL))))
 	}
-	v, err := one(granted(conn.QueryContext(local, s.takes, c.Resource, free, c.Token, roundTTL(c.TTL), c.Holder.Host, c.Holder.PID, c.Holder.ID)))
+	v, err := one(granted(conn.QueryContext(local, s.queries.grant, c.Resource, free, c.Token, roundTTL(c.TTL), c.Holder.Host, c.Holder.PID, c.Holder.ID)))
 	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted
 	// that.
 	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
 	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {
-		_, err = conn.ExecContext(local, s.heads, c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Schedule)
+		_, err = conn.ExecContext(local, s.queries.nameRow, c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Schedule)
 	}
 	return v, err
 }

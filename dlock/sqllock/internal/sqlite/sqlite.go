@@ -32,7 +32,13 @@ type DB struct {
 	RemoteKind          func(path string) string // see remoteKind; tests have one of their own
 	creates             []string
 
-	looks, takes, gaps, repeats, heads, extends, releases, succeeds, decrees, reads, revokes, lists, pages, cleans, verifies string
+	queries queries
+}
+
+// queries are the statements that a DB executes. Each has a file.
+type queries struct {
+	snapshot, grant, missingRow, regrant, nameRow, extend, release, markSucceeded string
+	update, inspect, revoke, list, cleanupPage, cleanup, verify                   string
 }
 
 // CheckNames tells what SQLite would refuse only later.
@@ -62,10 +68,10 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		return strings.TrimSpace(dialect.Fill(string(text), names))
 	}
 	s.creates = dialect.Statements(file("schema"))
-	s.looks, s.takes, s.gaps, s.repeats, s.heads = file("look"), file("take"), file("gap"), file("again"), file("head")
-	s.extends, s.releases, s.succeeds, s.lists = file("extend"), file("release"), file("succeed"), file("list")
-	s.decrees, s.reads, s.revokes = file("order"), file("orders"), file("revoke")
-	s.pages, s.cleans, s.verifies = file("page"), file("cleanup"), file("verify")
+	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"), file("grant"), file("missing_row"), file("regrant"), file("name_row")
+	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"), file("mark_succeeded"), file("list")
+	s.queries.update, s.queries.inspect, s.queries.revoke = file("update"), file("inspect"), file("revoke")
+	s.queries.cleanupPage, s.queries.cleanup, s.queries.verify = file("cleanup_page"), file("cleanup"), file("verify")
 	return s
 }
 
@@ -81,12 +87,12 @@ func roundTTL(micros int64) int64 { return (micros + 999) / 1000 * 1000 }
 
 // Extend implements dialect.Database.
 func (s *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
-	return s.each(ctx, s.extends, grants, roundTTL(ttl), grants)
+	return s.each(ctx, s.queries.extend, grants, roundTTL(ttl), grants)
 }
 
 // Release implements dialect.Database.
 func (s *DB) Release(ctx context.Context, grants string) (answers string, err error) {
-	return s.each(ctx, s.releases, grants, grants)
+	return s.each(ctx, s.queries.release, grants, grants)
 }
 
 // each executes a statement that returns those of the grants that were held, and answers for all.
@@ -114,11 +120,11 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 			}
 			noted := map[string]bool{}
 			for _, w := range wanted {
-				if _, ok := held[key{w.Resource, w.Token}]; !ok || w.Well != 1 || noted[w.Resource] {
+				if _, ok := held[key{w.Resource, w.Token}]; !ok || w.Succeeded != 1 || noted[w.Resource] {
 					continue
 				}
 				noted[w.Resource] = true
-				if _, err := conn.ExecContext(local, s.succeeds, w.Resource); err != nil {
+				if _, err := conn.ExecContext(local, s.queries.markSucceeded, w.Resource); err != nil {
 					return err
 				}
 			}
@@ -146,7 +152,7 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 // List implements dialect.Database.
 func (s *DB) List(ctx context.Context, resource string) (held string, err error) {
 	return inTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.lists, []any{resource}, func(held *string) []any { return []any{held} })
+		return read(ctx, s.file, s.queries.list, []any{resource}, func(held *string) []any { return []any{held} })
 	})
 }
 
@@ -156,20 +162,20 @@ func (s *DB) Update(ctx context.Context, c dialect.Update) error {
 		left := roundTTL(*c.Pause)
 		c.Pause = &left
 	}
-	_, err := s.change(ctx, s.decrees, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger))
+	_, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger))
 	return err
 }
 
 // Inspect implements dialect.Database.
 func (s *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
 	return inTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.reads, []any{resources}, func(answers *string) []any { return []any{answers} })
+		return read(ctx, s.file, s.queries.inspect, []any{resources}, func(answers *string) []any { return []any{answers} })
 	})
 }
 
 // Revoke implements dialect.Database.
 func (s *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
-	rows, err := s.change(ctx, s.revokes, resource, slot, fence, by)
+	rows, err := s.change(ctx, s.queries.revoke, resource, slot, fence, by)
 	return rows > 0, err
 }
 
@@ -191,13 +197,13 @@ func (s *DB) change(ctx context.Context, query string, args ...any) (int64, erro
 // Cleanup implements dialect.Database.
 func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (dialect.Page, error) {
 	return inTime(ctx, func(ctx context.Context) (dialect.Page, error) {
-		p, err := read(ctx, s.file, s.pages, []any{after.Resource, after.Slot, limit}, func(p *dialect.Page) []any {
+		p, err := read(ctx, s.file, s.queries.cleanupPage, []any{after.Resource, after.Slot, limit}, func(p *dialect.Page) []any {
 			return []any{&p.Seen, &p.Last.Resource, &p.Last.Slot}
 		})
 		if err != nil || p.Seen == 0 {
 			return p, err
 		}
-		err = s.write(ctx, s.cleans, func(_ *sql.Conn, statement *sql.Stmt) error {
+		err = s.write(ctx, s.queries.cleanup, func(_ *sql.Conn, statement *sql.Stmt) error {
 			result, err := statement.ExecContext(local, after.Resource, after.Slot, p.Last.Resource, retention)
 			if err != nil {
 				return err
@@ -238,8 +244,8 @@ var wantedColumns = []dialect.Column{
 	{"acquired_at", "INTEGER"}, {"expires_at", "INTEGER"}, {"released_at", "INTEGER"},
 	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"}, {"revoked", "TEXT"},
 	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"tick_schedule", "INTEGER"}, {"slots", "INTEGER"}, {"succeeded_at", "INTEGER"},
-	{"orders_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_order", "TEXT"}, {"slot_limit", "INTEGER"}, {"limit_order", "TEXT"},
-	{"triggered_at", "INTEGER"}, {"trigger_order", "TEXT"},
+	{"overrides_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_origin", "TEXT"}, {"slot_limit", "INTEGER"}, {"limit_origin", "TEXT"},
+	{"triggered_at", "INTEGER"}, {"trigger_origin", "TEXT"},
 }
 
 // Verify implements dialect.Database.
@@ -252,7 +258,7 @@ func (s *DB) Verify(ctx context.Context) error {
 		if err := s.shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)", s.name); err != nil {
 			return table{}, err
 		}
-		t, err := read(ctx, s.file, s.verifies, []any{s.name, s.ends, s.holders}, func(t *table) []any {
+		t, err := read(ctx, s.file, s.queries.verify, []any{s.name, s.ends, s.holders}, func(t *table) []any {
 			return []any{&t.kind, &t.columns, &t.key, &t.indexes}
 		})
 		return t, cmp.Or(s.onePath(), err)

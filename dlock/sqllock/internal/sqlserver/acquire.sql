@@ -11,7 +11,7 @@ DECLARE @resource varbinary(544) = @p1, @slots int = @p2, @token varbinary(64) =
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
 DECLARE @verdict varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @last_schedule bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
 DECLARE @first int, @ends datetime2(6), @since datetime2(6), @who nvarchar(255), @who_pid bigint, @who_tag nvarchar(255);
-DECLARE @head int, @version bigint, @paused datetime2(6), @pause_order nvarchar(4000), @limit int, @limit_order nvarchar(4000), @order nvarchar(4000),
+DECLARE @head int, @version bigint, @paused datetime2(6), @pause_origin nvarchar(4000), @limit int, @limit_origin nvarchar(4000), @order nvarchar(4000),
 	@claimer nvarchar(255), @claimer_pid bigint, @claimer_tag nvarchar(255);
 SET LOCK_TIMEOUT {wait};
 BEGIN TRANSACTION;
@@ -20,14 +20,14 @@ IF @locked < 0
 	THROW 51222, 'tickslot: the name was locked for too long', 1;
 
 -- A later version may keep here what this one would misread: see tableFormat.
-IF EXISTS (SELECT 1 FROM {table} WHERE resource_name = 0x AND slot = -1 AND orders_version > 1)
+IF EXISTS (SELECT 1 FROM {table} WHERE resource_name = 0x AND slot = -1 AND overrides_version > 1)
 	THROW 51223, 'a later version of tickslot uses the table, with a format beyond 1: update this host', 1;
 DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
 -- DATEADD takes an int: milliseconds, rounded up, last for 24 days.
 DECLARE @until datetime2(6) = DATEADD(MILLISECOND, (@ttl + 999) / 1000, @clock);
 SELECT @head = slot, @last_tick = tick, @last_schedule = tick_schedule, @starts = tick_starts, @declared = slots, @succeeded = succeeded_at,
-	@version = orders_version, @paused = paused_until, @pause_order = pause_order, @limit = slot_limit, @limit_order = limit_order,
+	@version = overrides_version, @paused = paused_until, @pause_origin = pause_origin, @limit = slot_limit, @limit_origin = limit_origin,
 	@claimer = host_name, @claimer_pid = process_id, @claimer_tag = process_tag
 FROM {table} WHERE resource_name = @resource AND slot = -1;
 DECLARE @n int = CASE WHEN @limit > 0 THEN @limit WHEN @slots > 0 THEN @slots ELSE 1 END;
@@ -42,7 +42,7 @@ IF @slot IS NOT NULL
 	SET @verdict = 'ok';
 -- The overrides.
 ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
-	SELECT @verdict = 'paused', @order = CASE WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_order ELSE @pause_order END;
+	SELECT @verdict = 'paused', @order = CASE WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_origin ELSE @pause_origin END;
 -- The tick: a scheduled instant, started at most @max times, never after a later one.
 ELSE IF @tick > @clock_us + @ahead
 	SET @verdict = 'tick_ahead';

@@ -13,7 +13,7 @@ OUTPUT inserted.resource_name, inserted.slot, inserted.lock_id INTO @held
 FROM {table} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, READPAST) JOIN @wanted AS w ON l.resource_name = w.n AND l.slot = w.s AND l.lock_id = w.t
 WHERE l.expires_at > SYSUTCDATETIME() AND l.revoked IS NULL;
 SELECT @answers = STRING_AGG(CAST(CONCAT('[', w.i, ',', CASE WHEN h.slot IS NOT NULL THEN 1 WHEN r.revoked IS NULL AND there.slot IS NOT NULL THEN -1 ELSE 0 END, ',', COALESCE(head.slots, 0), ',',
-	COALESCE(head.orders_version, 0), ',', COALESCE(N'"' + STRING_ESCAPE(r.revoked, 'json') + N'"', N'null'), ']') AS nvarchar(max)), ',')
+	COALESCE(head.overrides_version, 0), ',', COALESCE(N'"' + STRING_ESCAPE(r.revoked, 'json') + N'"', N'null'), ']') AS nvarchar(max)), ',')
 FROM @wanted AS w
 LEFT JOIN @held AS h ON h.resource_name = w.n AND h.lock_id = w.t
 LEFT JOIN {table} AS r WITH (READCOMMITTEDLOCK, READPAST) ON r.resource_name = w.n AND r.slot = w.s AND r.lock_id = w.t AND r.expires_at > SYSUTCDATETIME()

@@ -20,13 +20,13 @@ CREATE TABLE {table} (
 	tick_schedule bigint NULL,                 --          of which schedule it is,
 	slots         int NULL,                    --          how many slots the latest grant declared,
 	succeeded_at  datetime2(6) NULL,           --          when a grant was last released as succeeded,
-	orders_version bigint NULL,                --          overrides: it grows with every update,
+	overrides_version bigint NULL,                --          overrides: it grows with every update,
 	paused_until  datetime2(6) NULL,
-	pause_order   nvarchar(4000) NULL,         --          who did it, and why,
+	pause_origin   nvarchar(4000) NULL,         --          who did it, and why,
 	slot_limit    int NULL,                    --          how many slots there are, whatever grants declare,
-	limit_order   nvarchar(4000) NULL,
+	limit_origin   nvarchar(4000) NULL,
 	triggered_at  bigint NULL,                 --          and when one run was asked for, in µs since 1970
-	trigger_order nvarchar(4000) NULL,
+	trigger_origin nvarchar(4000) NULL,
 	PRIMARY KEY CLUSTERED (resource_name, slot),
 	INDEX ends NONCLUSTERED (resource_name, expires_at, slot), -- finds the slot that ends first
 	INDEX holders NONCLUSTERED (lock_id)                       -- finds what an attempt has

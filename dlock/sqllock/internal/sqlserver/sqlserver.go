@@ -45,7 +45,7 @@ func (m *DB) file(name string, wait int64) string {
 func (m *DB) String() string { return "sqlserver" }
 
 // Acquire implements dialect.Database.
-func (m *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, err error) {
+func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
 	err = m.QueryRow(ctx, m.file("acquire", c.Wait), []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, dlock.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
@@ -57,7 +57,7 @@ func (m *DB) Acquire(ctx context.Context, c dialect.Claim) (v dialect.Verdict, e
 func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.QueryRow(ctx, m.file("extend", dialect.Patience(ctx)), []any{ttl, list}, &answers)
+		err = m.QueryRow(ctx, m.file("extend", dialect.LockWait(ctx)), []any{ttl, list}, &answers)
 	}
 	return answers, err
 }
@@ -66,7 +66,7 @@ func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers stri
 func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.QueryRow(ctx, m.file("release", dialect.Patience(ctx)), []any{list}, &answers)
+		err = m.QueryRow(ctx, m.file("release", dialect.LockWait(ctx)), []any{list}, &answers)
 	}
 	return answers, err
 }
@@ -80,7 +80,7 @@ func grantsOf(text string) (string, error) {
 	}
 	rows := make([][5]any, len(list))
 	for i, g := range list {
-		rows[i] = [5]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token)), g.Well}
+		rows[i] = [5]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token)), g.Succeeded}
 	}
 	out, err := json.Marshal(rows)
 	return string(out), err
@@ -94,8 +94,8 @@ func (m *DB) List(ctx context.Context, resource string) (held string, err error)
 
 // Update implements dialect.Database.
 func (m *DB) Update(ctx context.Context, c dialect.Update) error {
-	wait, done := dialect.Patience(ctx), 0
-	return m.QueryRow(ctx, m.file("order", wait), []any{
+	wait, done := dialect.LockWait(ctx), 0
+	return m.QueryRow(ctx, m.file("update", wait), []any{
 		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), wait,
 	}, &done)
 }
@@ -106,7 +106,7 @@ func (m *DB) Inspect(ctx context.Context, resources string) (answers string, err
 	if err != nil {
 		return "", err
 	}
-	if err := m.QueryRow(ctx, m.file("orders", 0), []any{names}, &answers); err != nil {
+	if err := m.QueryRow(ctx, m.file("inspect", 0), []any{names}, &answers); err != nil {
 		return "", err
 	}
 	var known []dialect.Control
@@ -127,14 +127,14 @@ func (m *DB) Inspect(ctx context.Context, resources string) (answers string, err
 // Revoke implements dialect.Database.
 func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
 	rows := 0
-	err := m.QueryRow(ctx, m.file("revoke", dialect.Patience(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
+	err := m.QueryRow(ctx, m.file("revoke", dialect.LockWait(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
 	return rows > 0, err
 }
 
 // Cleanup implements dialect.Database.
 func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
 	var last []byte
-	err = m.QueryRow(ctx, m.file("cleanup", min(dialect.Patience(ctx), dialect.LongestWait)), []any{[]byte(after.Resource), after.Slot, limit, retention}, &p.Seen, &p.Deleted, &last, &p.Last.Slot)
+	err = m.QueryRow(ctx, m.file("cleanup", min(dialect.LockWait(ctx), dialect.LongestWait)), []any{[]byte(after.Resource), after.Slot, limit, retention}, &p.Seen, &p.Deleted, &last, &p.Last.Slot)
 	p.Last.Resource = string(last)
 	return p, err
 }
@@ -146,7 +146,7 @@ func (m *DB) Schema() []string { return []string{m.file("schema", 0)} }
 func (m *DB) Migrate(ctx context.Context) error {
 	return m.Exec(ctx, "SET XACT_ABORT ON;\nBEGIN TRANSACTION;\n"+
 		"EXEC sp_getapplock @Resource = N'tickslot schema', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = "+
-		strconv.FormatInt(dialect.Patience(ctx), 10)+";\n"+m.file("schema", 0)+";\nCOMMIT TRANSACTION;")
+		strconv.FormatInt(dialect.LockWait(ctx), 10)+";\n"+m.file("schema", 0)+";\nCOMMIT TRANSACTION;")
 }
 
 var wantedColumns = []dialect.Column{
@@ -154,8 +154,8 @@ var wantedColumns = []dialect.Column{
 	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
 	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"}, {"revoked", "nvarchar(4000)"},
 	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime2(6)"},
-	{"orders_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_order", "nvarchar(4000)"}, {"slot_limit", "int"}, {"limit_order", "nvarchar(4000)"},
-	{"triggered_at", "bigint"}, {"trigger_order", "nvarchar(4000)"},
+	{"overrides_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_origin", "nvarchar(4000)"}, {"slot_limit", "int"}, {"limit_origin", "nvarchar(4000)"},
+	{"triggered_at", "bigint"}, {"trigger_origin", "nvarchar(4000)"},
 }
 
 // Verify implements dialect.Database.

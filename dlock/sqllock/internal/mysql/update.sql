@@ -1,11 +1,11 @@
 -- Changes the overrides of a name. What is NULL stays as it is.
-CREATE PROCEDURE {order}(
+CREATE PROCEDURE {update}(
 	p_resource VARBINARY(544),
 	p_pause BIGINT,       -- microseconds from now; 0: resume
-	p_pause_order BLOB,   -- who did it, and why
+	p_pause_origin BLOB,   -- who did it, and why
 	p_limit INT,          -- slots; -1: as grants declare
-	p_limit_order BLOB,
-	p_trigger_order BLOB, -- ask for a run
+	p_limit_origin BLOB,
+	p_trigger_origin BLOB, -- ask for a run
 	p_wait BIGINT         -- milliseconds to wait for a lock
 )
 MODIFIES SQL DATA
@@ -17,20 +17,20 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	{bounded}
+	{lock_timeouts}
 
 	attempt: LOOP BEGIN
-		{transaction}
+		{begin}
 		-- The row is locked when it is there, and nobody grants a slot then: who grants one later knows of the update.
-		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1) ON DUPLICATE KEY UPDATE orders_version = orders_version;
+		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1) ON DUPLICATE KEY UPDATE overrides_version = overrides_version;
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);
 		-- MySQL assigns from left to right, and what has been assigned is what the next one sees.
 		UPDATE {table} FORCE INDEX (PRIMARY) SET
-			orders_version = GREATEST(COALESCE(orders_version, 0) + 1, v_clock_us),
-			pause_order = CASE
-				WHEN p_pause > 0 OR p_pause = 0 AND paused_until > v_clock THEN CONVERT(p_pause_order USING utf8mb4)
-				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN CONVERT(p_limit_order USING utf8mb4)
-				ELSE pause_order
+			overrides_version = GREATEST(COALESCE(overrides_version, 0) + 1, v_clock_us),
+			pause_origin = CASE
+				WHEN p_pause > 0 OR p_pause = 0 AND paused_until > v_clock THEN CONVERT(p_pause_origin USING utf8mb4)
+				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN CONVERT(p_limit_origin USING utf8mb4)
+				ELSE pause_origin
 			END,
 			paused_until = CASE
 				WHEN p_pause > 0 THEN v_clock + INTERVAL p_pause MICROSECOND
@@ -39,9 +39,9 @@ BEGIN
 				ELSE paused_until
 			END,
 			slot_limit = IF(p_limit IS NULL, slot_limit, NULLIF(p_limit, -1)),
-			limit_order = IF(p_limit IS NULL, limit_order, CONVERT(p_limit_order USING utf8mb4)),
-			triggered_at = IF(p_trigger_order IS NULL, triggered_at, GREATEST(v_clock_us, COALESCE(triggered_at + 1, 0))),
-			trigger_order = IF(p_trigger_order IS NULL, trigger_order, CONVERT(p_trigger_order USING utf8mb4))
+			limit_origin = IF(p_limit IS NULL, limit_origin, CONVERT(p_limit_origin USING utf8mb4)),
+			triggered_at = IF(p_trigger_origin IS NULL, triggered_at, GREATEST(v_clock_us, COALESCE(triggered_at + 1, 0))),
+			trigger_origin = IF(p_trigger_origin IS NULL, trigger_origin, CONVERT(p_trigger_origin USING utf8mb4))
 		WHERE resource_name = p_resource AND slot = -1;
 		COMMIT AND NO CHAIN NO RELEASE;
 		LEAVE attempt;

@@ -1,11 +1,11 @@
 -- Changes the overrides of a name. What is null stays as it is. It returns the new version.
-CREATE OR REPLACE FUNCTION {order}(
+CREATE OR REPLACE FUNCTION {update}(
 	p_resource text,
 	p_pause bigint,       -- µs from now; 0: resume
-	p_pause_order text,   -- who did it, and why
+	p_pause_origin text,   -- who did it, and why
 	p_limit integer,      -- slots; -1: as grants declare
-	p_limit_order text,
-	p_trigger_order text, -- ask for a run
+	p_limit_origin text,
+	p_trigger_origin text, -- ask for a run
 	p_wait bigint,        -- ms to wait for a lock
 	OUT o_version bigint
 )
@@ -28,26 +28,26 @@ BEGIN
 	END IF;
 	v_clock := clock_timestamp();
 	v_clock_us := extract(epoch FROM v_clock) * 1000000;
-	INSERT INTO {table} AS head (resource_name, slot, orders_version, paused_until, pause_order, slot_limit, limit_order, triggered_at, trigger_order)
+	INSERT INTO {table} AS head (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin, triggered_at, trigger_origin)
 	VALUES (p_resource, -1, v_clock_us,
-		CASE WHEN p_pause > 0 THEN v_clock + p_pause * interval '1 microsecond' END, CASE WHEN p_pause > 0 THEN p_pause_order END,
-		CASE WHEN p_limit >= 0 THEN p_limit END, p_limit_order,
-		CASE WHEN p_trigger_order IS NOT NULL THEN v_clock_us END, p_trigger_order)
+		CASE WHEN p_pause > 0 THEN v_clock + p_pause * interval '1 microsecond' END, CASE WHEN p_pause > 0 THEN p_pause_origin END,
+		CASE WHEN p_limit >= 0 THEN p_limit END, p_limit_origin,
+		CASE WHEN p_trigger_origin IS NOT NULL THEN v_clock_us END, p_trigger_origin)
 	ON CONFLICT (resource_name, slot) DO UPDATE SET
-		orders_version = greatest(head.orders_version + 1, v_clock_us),
+		overrides_version = greatest(head.overrides_version + 1, v_clock_us),
 		paused_until = CASE
 			WHEN p_pause > 0 THEN EXCLUDED.paused_until
 			WHEN p_pause = 0 AND head.paused_until > v_clock THEN v_clock
 			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN v_clock -- nothing was missed under a limit of 0
 			ELSE head.paused_until END,
-		pause_order = CASE
-			WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > v_clock THEN p_pause_order
-			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN p_limit_order
-			ELSE head.pause_order END,
+		pause_origin = CASE
+			WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > v_clock THEN p_pause_origin
+			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN p_limit_origin
+			ELSE head.pause_origin END,
 		slot_limit = CASE WHEN p_limit IS NULL THEN head.slot_limit ELSE EXCLUDED.slot_limit END,
-		limit_order = coalesce(p_limit_order, head.limit_order),
-		triggered_at = CASE WHEN p_trigger_order IS NULL THEN head.triggered_at ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,
-		trigger_order = coalesce(p_trigger_order, head.trigger_order)
-	RETURNING head.orders_version INTO o_version;
+		limit_origin = coalesce(p_limit_origin, head.limit_origin),
+		triggered_at = CASE WHEN p_trigger_origin IS NULL THEN head.triggered_at ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,
+		trigger_origin = coalesce(p_trigger_origin, head.trigger_origin)
+	RETURNING head.overrides_version INTO o_version;
 END
 $tickslot$;
