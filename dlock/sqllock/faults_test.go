@@ -17,21 +17,21 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-// crowdOptions are those of the crowds here: of short leases.
-var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: 400 * time.Millisecond}
+// crowdOptions have short leases, which still last long enough for a busy machine to renew them.
+var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: faultTTL / 3}
 
-const faultTTL = 1200 * time.Millisecond
+const faultTTL = 2 * time.Second
 
-// backWithin is when somebody is granted a slot after a fault: in two TTLs, and what a busy machine
-// takes.
-const backWithin = 2*faultTTL + 3*time.Second
+// backWithin bounds how long nobody is granted a slot after a fault: two TTLs, and what a busy
+// machine takes. A store that waits for a connection which is dead takes 15 s longer.
+const backWithin = 2*faultTTL + 10*time.Second
 
 // gather starts a crowd of two hosts on the subject.
 func gather(t *testing.T, s subject) *crowd.Crowd {
 	t.Helper()
 	open := s.hosts(t)
 	c := crowd.Gather(t, crowdOptions, open(), open())
-	c.Grants(20, 20*time.Second)
+	c.Grants(20, testkit.Patience)
 	return c
 }
 
@@ -53,7 +53,7 @@ func frozen(t *testing.T, server *sqltest.Server, s subject) {
 			t.Fatal(err)
 		}
 		c.Grants(1, backWithin)
-		c.Grants(10, 20*time.Second)
+		c.Grants(10, testkit.Patience)
 	}
 	c.Disperse()
 }
@@ -71,7 +71,7 @@ func killed(t *testing.T, server *sqltest.Server, s subject) {
 		}
 		back := time.Now()
 		c.Grants(1, backWithin)
-		c.Grants(10, 20*time.Second)
+		c.Grants(10, testkit.Patience)
 		t.Logf("10 grants %v after the server was back", time.Since(back).Round(time.Millisecond))
 	}
 	c.Disperse()

@@ -157,6 +157,7 @@ func TestTimersSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{
+		TTL:    5 * time.Second, // all hosts and the database are in this process
 		Period: timersPeriod,
 		New: func(t testing.TB) timertest.Store {
 			path := sqlitePath(t)
