@@ -77,7 +77,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		}
 		if !s.quarantine.IsZero() && !time.Now().Before(s.quarantine) {
 			s.quarantine = time.Time{}
-			s.say(slog.LevelInfo, "timer: the store grants again", "store", s.store.label)
+			s.log.later(slog.LevelInfo, "timer: the store grants again", "store", s.store.label)
 		}
 	case refused:
 		s.answered(e)
@@ -119,14 +119,14 @@ func (s *Scheduler) down(e *entry, err error) (degraded bool) {
 	case ReasonStoreFault:
 		d.storeDown = false
 		if e.state.storeFault == "" {
-			s.sayFew(&s.remarked.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
+			s.log.laterFew(&s.remarked.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
 		}
 		e.state.storeFault = fmt.Sprint(err)
 		return false
 	}
 	degraded = e.timer.OnStoreDown == StoreDownRunLocal
 	if degraded && !d.storeDown {
-		s.say(slog.LevelDebug, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
+		s.log.later(slog.LevelDebug, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
 			"timer", e.timer.Name, "max_per_host", limitText(e.timer.MaxPerHost), "err", err)
 	}
 	d.storeDown = true
@@ -141,7 +141,7 @@ func (s *Scheduler) heldFor(e *entry, no *dlock.NotAcquiredError) {
 		return
 	}
 	d.overlong = no.Holder
-	s.say(slog.LevelWarn, "timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
+	s.log.later(slog.LevelWarn, "timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
 		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.HeldFor.Round(time.Millisecond), "max_run_time", e.timer.MaxRunTime)
 	s.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
@@ -155,7 +155,7 @@ func (s *Scheduler) quarantined(ends time.Duration) {
 	now := time.Now()
 	ends = max(ends, unknownQuarantine)
 	if !now.Before(s.quarantine) {
-		s.say(slog.LevelWarn, "timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must have ended",
+		s.log.later(slog.LevelWarn, "timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must have ended",
 			"store", s.store.label, "for", ends)
 	}
 	if until := now.Add(ends); until.After(s.quarantine) {
@@ -181,7 +181,7 @@ func (s *Scheduler) declared(e *entry, slots int) {
 			return
 		}
 		d.declared = slots
-		s.say(slog.LevelWarn, "timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
+		s.log.later(slog.LevelWarn, "timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
 			"timer", e.timer.Name, "here", e.timer.slots(), "elsewhere", slots)
 	}
 }

@@ -30,7 +30,7 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	until, e := make(chan struct{}), s.entries["a"]
+	until, e := make(chan struct{}), s.registry.get("a")
 	tick = func() {
 		s.lock()
 		e.next = time.Now().UnixMicro()
@@ -39,7 +39,7 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 		s.fire(until)
 		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
 			s.lock()
-			busy = s.active > 0
+			busy = s.registry.busy()
 			s.unlock()
 		}
 	}
@@ -104,7 +104,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	if whole > bare+1 {
 		t.Errorf("%v allocations, %v more than the bare question; want one more", whole, whole-bare)
 	}
-	d := s.entries["a"].state
+	d := s.registry.get("a").state
 	if d.record.skipped[ReasonFull] < 1000 {
 		t.Fatalf("skipped: %v", d.record.skipped)
 	}

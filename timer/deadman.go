@@ -118,14 +118,14 @@ func (s *Scheduler) TimersSucceed() error {
 	s.lock()
 	defer s.unlock()
 	var errs []error
-	for e := range s.all() {
-		if e.gone { // nobody expects a run of it any more, but to end
+	for _, e := range s.registry.all() {
+		if e.gone.Load() { // nobody expects a run of it any more, but to end
 			if n := e.state.count((*Run).overdue); n > 0 {
 				errs = append(errs, fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d", e.timer.Name, n))
 			}
 			continue
 		}
-		if fault := e.state.scheduleFault; fault != "" {
+		if fault := e.scheduleFault; fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
 		}
 		s.ledger.read(&e.state.record, func(r *record) {

@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -10,13 +11,19 @@ import (
 type entry struct {
 	timer    Timer
 	lockName string
-	next     int64 // µs; 0: no further tick
-	due      int64 // µs, the latest tick that came due
-	places   int   // attempts and runs on this host; see held
-	gone     bool
-	open     bool  // the code leaves MaxPerHost open
-	id       int64 // of the schedule
+	next     int64       // µs; 0: no further tick
+	due      int64       // µs, the latest tick that came due
+	places   int         // that are taken; the registry's, as state.places
+	gone     atomic.Bool // it was removed; set by the registry
+	open     bool        // the code leaves MaxPerHost open
+	id       int64       // of the schedule
 	state    *state
+
+	waits          dueTick       // for which the timer is in the queue; zero: none
+	scheduleFault  string        // the schedule failed
+	askPause       time.Duration // until it is asked again
+	later          int32         // ticks in the heap that are tried later than they were due
+	blackoutFailed bool          // its blackouts did not say until when, the last time
 }
 
 // state is what this host knows of a timer. A timer that takes the name of one that was removed,
@@ -25,17 +32,12 @@ type state struct {
 	record record // the ledger's
 	runs   []*Run // each at its place on this host; nil: nobody has it
 	view   storeView
-	waits  dueTick // for which the timer stands in line; zero: none
 
-	scheduleFault string        // the schedule failed
-	askPause      time.Duration // until it is asked again
-	storeFault    string        // what the store last found wrong with the timer; "": nothing
+	storeFault string // what the store last found wrong with the timer; "": nothing
 
-	places     int32 // attempts and runs on this host of all timers that had the name since it was last without any
-	later      int32 // ticks in the heap that are tried later than they were due
-	degraded   int32 // runs that go on without the store
-	storeDown  bool  // the store did not answer this timer, and nobody since
-	darkBroken bool  // the blackouts did not say until when, the last time
+	places    int32 // attempts and runs on this host of all timers that had the name since it was last without any
+	degraded  int32 // runs that go on without the store
+	storeDown bool  // the store did not answer this timer, and nobody since
 }
 
 // storeView is what the store told of a timer.

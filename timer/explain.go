@@ -157,7 +157,7 @@ func (x Explanation) String() string { return x.Text }
 // registered here. A store that does not answer makes it know less, not fail.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
 	s.lock()
-	e := s.entries[timer]
+	e := s.registry.get(timer)
 	if e == nil {
 		s.unlock()
 		return Explanation{}, fmt.Errorf("%w: %q", ErrUnknown, timer)

@@ -12,6 +12,6 @@ func Poke(s *Scheduler) { s.poke() }
 func Remembered(s *Scheduler, name string) (n int) {
 	s.lock()
 	defer s.unlock()
-	s.ledger.read(&s.entries[name].state.record, func(r *record) { n = len(r.history.decisions) })
+	s.ledger.read(&s.registry.get(name).state.record, func(r *record) { n = len(r.history.decisions) })
 	return n
 }

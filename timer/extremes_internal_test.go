@@ -42,7 +42,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				found <- s.lastCome(s.entries["a"], now)
+				found <- s.lastCome(s.registry.get("a"), now)
 			}()
 			select {
 			case got := <-found:
@@ -69,7 +69,7 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := s.entries["a"]
+			e := s.registry.get("a")
 			for _, since := range []time.Duration{0, time.Minute, min(timeOf(most), longest/3*2)} {
 				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
 			}
@@ -103,7 +103,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := s.delayed(s.entries["a"], now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
+	late := s.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !late.Equal(schedule.RoundUp(now.Add(-time.Minute))) { // by up to half of 292 years
 		t.Errorf("delayed: %v", late)
 	}

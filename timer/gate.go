@@ -15,13 +15,13 @@ import (
 // needs none, the run may start. Called with mu held.
 func (s *Scheduler) gate(e *entry, scheduled bool) (Reason, error) {
 	switch {
-	case s.phase == created || s.phase == stopped:
+	case s.registry.current() == created || s.registry.current() == stopped:
 		return ReasonNotRunning, nil
-	case !s.starting():
+	case !s.registry.starting():
 		return ReasonDraining, nil
 	case s.pausedHere(e):
 		return ReasonPaused, e.state.view.overrides.refusal(e)
-	case e.held() >= e.hostLimit():
+	case s.registry.held(e) >= e.hostLimit():
 		return ReasonHostFull, nil
 	case s.rejoining(e):
 		return ReasonRejoining, nil
@@ -33,9 +33,9 @@ func (s *Scheduler) gate(e *entry, scheduled bool) (Reason, error) {
 
 // try passes a tick through the gate and sends it on its way. Called with mu held.
 func (s *Scheduler) try(e *entry, t dueTick) {
-	if s.starting() && e.state.waits.at != 0 { // the one that waits is overtaken, and gives this one its place
-		s.ledger.skip(&e.state.record, e.state.waits.at, ReasonStoreBusy, nil)
-		e.state.waits = t
+	if s.registry.starting() && e.waits.at != 0 { // the one that waits is overtaken, and gives this one its place
+		s.ledger.skip(&e.state.record, e.waits.at, ReasonStoreBusy, nil)
+		e.waits = t
 		return
 	}
 	if why, err := s.gate(e, true); why != "" {
@@ -45,7 +45,10 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 	if s.standBack(e, t) {
 		return
 	}
-	s.enter(e)
+	if why := s.registry.enter(e, e.hostLimit()); why != "" { // a Trigger was faster, or Remove
+		s.turnAway(e, t, why, nil)
+		return
+	}
 	switch {
 	case !s.shared(e):
 		s.starts = append(s.starts, start{e: e, tick: t.at})
@@ -101,15 +104,14 @@ func (b *brokenBlackout) Error() string {
 // darkness takes in what the blackouts said about a tick. One that is meant is no silence that
 // anybody has to be told of; one that is broken is, and is said once. Called with mu held.
 func (s *Scheduler) darkness(e *entry, dark error) {
-	d := e.state
 	_, broken := dark.(*brokenBlackout)
 	if dark != nil && !broken {
 		s.ledger.discount(&e.state.record)
 	}
-	if broken && !d.darkBroken {
-		s.say(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule", "timer", e.timer.Name, "err", dark)
+	if broken && !e.blackoutFailed {
+		s.log.later(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule", "timer", e.timer.Name, "err", dark)
 	}
-	d.darkBroken = broken
+	e.blackoutFailed = broken
 }
 
 // blackout says why nothing may start at t, or nil. Called without mu.

@@ -70,7 +70,7 @@ func (h tickHeap) sink(i int, it item) {
 
 // tryLater puts a tick into the heap that is tried later than it was due. Called with mu held.
 func (s *Scheduler) tryLater(when time.Time, e *entry, t dueTick) {
-	e.state.later++
+	e.later++
 	s.heap.push(tryLater(when, e, t))
 }
 

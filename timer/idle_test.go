@@ -89,7 +89,7 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 		runs  int
 		limit int64
 	}{{1, 1050}, {historyLen, 1600}} {
-		for s.entries["timer-1"].state.record.started < uint64(c.runs) {
+		for s.registry.get("timer-1").state.record.started < uint64(c.runs) {
 			s.lock()
 			now := time.Now().UnixMicro()
 			for i := range s.heap {
@@ -99,7 +99,7 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 			s.fire(until)
 			for busy := true; busy; runtime.Gosched() {
 				s.lock()
-				busy = s.active > 0
+				busy = s.registry.busy()
 				s.unlock()
 			}
 		}

@@ -66,7 +66,7 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	if d := s.fire(nil); d != maxSleep { // nor for less: it would be busy with waiting
 		t.Errorf("it sleeps for %v", d)
 	}
-	if err := s.Remove(t.Context(), "a"); err != nil || len(s.heap) != 0 || len(s.parting) != 0 {
+	if err := s.Remove(t.Context(), "a"); err != nil || len(s.heap) != 0 || len(s.registry.parting) != 0 {
 		t.Errorf("%v, %d items left", err, len(s.heap))
 	}
 	if d := s.fire(nil); d != maxSleep {
@@ -98,8 +98,8 @@ func TestReplan(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	e := s.entries["a"]
-	s.phase = running
+	e := s.registry.get("a")
+	s.registry.setPhase(running)
 	e.next = now.Add(time.Hour).UnixMicro()
 	s.heap.push(item{when: e.next, e: e})
 	s.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})

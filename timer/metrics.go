@@ -4,7 +4,6 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -133,12 +132,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if s.hosts > 0 {
 		written.gauge(m.hosts, float64(s.hosts))
 	}
-	entries := slices.Collect(s.all())
+	entries := s.registry.all()
 	s.unlock()
 	written.send(ch)
 	for _, e := range entries { // one by one, so that the ticks need not wait for all
 		s.lock()
-		if s.named(e.timer.Name) == e { // still
+		if s.registry.named(e.timer.Name) == e { // still
 			m.write(&written, e)
 		}
 		s.unlock()
@@ -164,7 +163,7 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
 	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
 	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
-	w.gauge(m.scheduleFailed, oneIf(e.state.scheduleFault != ""), name)
+	w.gauge(m.scheduleFailed, oneIf(e.scheduleFault != ""), name)
 	w.gauge(m.paused, oneIf(e.state.view.overrides.paused), name)
 }
 

@@ -92,14 +92,14 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	}
 	s.pauses = s.pauses || o.paused
 	if !o.paused {
-		s.say(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
+		s.log.later(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
 		return
 	}
 	until := "resumed"
 	if !o.until.IsZero() {
 		until = o.until.UTC().Format(time.RFC3339)
 	}
-	s.say(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
+	s.log.later(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
 }
 
 // endPauses notes which pauses have ended by themselves: of timers that are not due the store says
@@ -109,7 +109,7 @@ func (s *Scheduler) endPauses() {
 		return // there may be a hundred thousand timers, and hardly ever a pause
 	}
 	s.pauses = false
-	for _, e := range s.entries {
+	for _, e := range s.registry.registered() {
 		switch {
 		case !e.state.view.overrides.paused:
 		case e.state.view.overrides.inForce():
@@ -127,9 +127,9 @@ func (s *Scheduler) setLimit(e *entry, limit int) {
 		return
 	}
 	if limit > 0 {
-		s.say(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet", "timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
+		s.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet", "timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
 	} else {
-		s.say(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
+		s.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
 	o.limit = limit
 	e.state.view.full = fullAnswer{}
@@ -154,7 +154,7 @@ func (s *Scheduler) learnOverrides(until <-chan struct{}) {
 		return
 	}
 	servers := make(map[string][]*entry) // one, or those of a store of several, of which none waits for another
-	for _, e := range s.entries {
+	for _, e := range s.registry.registered() {
 		if !e.timer.LocalOnly {
 			shard := s.store.shardOf(e.lockName)
 			servers[shard] = append(servers[shard], e)
@@ -236,7 +236,7 @@ const staleTrigger = time.Minute
 func (s *Scheduler) takeOverrides(e *entry, now dlock.ControlState) {
 	s.lock()
 	defer s.unlock()
-	if e.gone || e.state.view.overrides.outdated(now.Version) {
+	if e.gone.Load() || e.state.view.overrides.outdated(now.Version) {
 		return
 	}
 	limit := 0
@@ -258,11 +258,10 @@ func (s *Scheduler) takeOverrides(e *entry, now dlock.ControlState) {
 	}
 	o.triggered = t.At
 	switch {
-	case t.Ago >= staleTrigger || !s.starting():
-	case e.held() >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
-		s.say(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may", "timer", e.timer.Name, "by", t.By, "note", t.Note)
-	default:
-		s.active++ // Run waits for it
+	case t.Ago >= staleTrigger:
+	case s.registry.held(e) >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
+		s.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may", "timer", e.timer.Name, "by", t.By, "note", t.Note)
+	case s.registry.join():
 		go s.runTriggered(e, *t)
 	}
 }
@@ -276,11 +275,7 @@ const triggerSlots = 100
 
 // runTriggered runs a timer that somebody triggered in the fleet, if no other host is to do it.
 func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
-	defer func() {
-		s.lock()
-		defer s.unlock()
-		s.inactive()
-	}()
+	defer s.registry.done()
 	name := e.timer.Name
 	if !s.awaitTurn(s.base, e) {
 		return // another host may

@@ -18,7 +18,7 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := s.entries["a"]
+	e := s.registry.get("a")
 	ann := dlock.Origin{By: "ann"}
 	is := func(what string, paused bool, limit int) {
 		t.Helper()

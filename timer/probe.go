@@ -177,7 +177,7 @@ func (s *Scheduler) foundWrong(err error) {
 		s.ownFault = nil
 	case reasonOf(err) == ReasonStoreFault:
 		if s.ownFault == nil {
-			s.say(slog.LevelWarn, "timer: the store found something wrong with what hosts keep there for themselves; timers go on", "store", s.store.label, "err", err)
+			s.log.later(slog.LevelWarn, "timer: the store found something wrong with what hosts keep there for themselves; timers go on", "store", s.store.label, "err", err)
 		}
 		s.ownFault = err
 	}

@@ -28,7 +28,7 @@ type waitingTrigger struct {
 
 // enqueue puts a tick at the end of the queue. No other of its timer waits.
 func (q *queue) enqueue(e *entry, t dueTick) {
-	e.state.waits = t
+	e.waits = t
 	q.ticks++
 	q.byNext.push(nextDue(e))
 	q.byAge = append(q.byAge, e)
@@ -43,7 +43,7 @@ func (q *queue) tidy() {
 	seen := make(map[*entry]bool, q.ticks)
 	var waiting []*entry
 	for _, e := range slices.Backward(q.byAge) { // the latest place is the one that counts
-		if e.state.waits.at != 0 && !seen[e] {
+		if e.waits.at != 0 && !seen[e] {
 			seen[e] = true
 			waiting = append(waiting, e)
 		}
@@ -65,11 +65,11 @@ func nextDue(e *entry) item {
 
 // takeOut takes the tick of a timer out of the queue, if one waits.
 func (q *queue) takeOut(e *entry) (t dueTick, waited bool) {
-	t = e.state.waits
+	t = e.waits
 	if t.at == 0 {
 		return t, false
 	}
-	e.state.waits = dueTick{}
+	e.waits = dueTick{}
 	q.ticks--
 	if q.ticks == 0 {
 		q.byNext, q.byAge = nil, nil
@@ -135,7 +135,7 @@ func (q *queue) dismiss(e *entry) {
 func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
 	s.lock()
 	switch {
-	case e.gone || !s.starting():
+	case e.gone.Load() || !s.registry.starting():
 		s.unlock()
 		return false
 	case s.attempts < maxAttempts:

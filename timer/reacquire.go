@@ -52,7 +52,7 @@ func (s *Scheduler) adopt(e *entry, r *Run, lease *dlock.Lease) {
 	r.degraded.Store(false) // only now: Valid asks this first
 	e.state.storeDown = false
 	s.goesOnNoMore(e)
-	s.sayFew(&s.remarked.adopted, slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+	s.log.laterFew(&s.remarked.adopted, slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }
 
 // hold ties a run to a lease. Called with mu held.
@@ -106,7 +106,7 @@ func (s *Scheduler) orphaned() []*entry {
 	if !s.breaker.well() || s.degraded == 0 {
 		return nil
 	}
-	for e := range s.all() {
+	for _, e := range s.registry.all() {
 		if s.orphan(e) != nil {
 			list = append(list, e)
 		}

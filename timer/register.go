@@ -1,11 +1,9 @@
 package timer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 )
@@ -46,41 +44,26 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		}
 		entries, firsts = append(entries, e), append(firsts, first)
 	}
+	if len(errs) > 0 {
+		_, more := s.registry.add(nil, names)
+		return nil, errors.Join(append(errs, more...)...)
+	}
 	s.lock()
 	defer s.unlock()
-	if s.phase == draining || s.phase == stopped {
-		errs = append(errs, errors.New("timer: the scheduler is shutting down: nothing can be registered any more"))
-	}
-	for name := range names {
-		if s.entries[name] != nil {
-			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name", name))
-		}
-	}
+	heirs, errs := s.registry.add(entries, names)
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	for _, e := range heirs {
+		s.ledger.startOver(&e.state.record)
+		e.state.view.full, e.state.view.declared = fullAnswer{}, 0
+	}
 	s.heap = slices.Grow(s.heap, len(entries))
 	for i, e := range entries {
-		if old := s.parting[e.timer.Name]; old != nil {
-			delete(s.parting, e.timer.Name)
-			e.inherit(old)
-			s.ledger.startOver(&e.state.record)
-		}
-		s.entries[e.timer.Name] = e
-		s.take(e, firsts[i], nil)
+		s.setNext(e, firsts[i], nil)
 	}
 	s.poke()
 	return entries, nil
-}
-
-// inherit has a timer go on where one of the same name left off of which runs go on. Called with mu
-// held.
-func (e *entry) inherit(old *entry) {
-	e.state = old.state
-	d := e.state
-	d.darkBroken = false
-	d.scheduleFault, d.askPause = "", 0
-	d.view.full, d.view.declared = fullAnswer{}, 0
 }
 
 // Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its
@@ -92,58 +75,37 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 		return errNilContext
 	}
 	s.lock()
-	e := s.entries[name]
+	e := s.registry.remove(name)
 	if e == nil {
 		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
-	delete(s.entries, name)
-	e.gone, e.next = true, 0
+	e.next = 0
 	e.endWaits()
 	s.dropTicks(e)
 	if t, waited := s.queue.takeOut(e); waited {
 		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
-		s.leave(e)
+		s.registry.leave(e)
 	}
 	s.queue.dismiss(e)
-	if e.held() > 0 {
-		s.parting[name] = e
-	}
 	callers := 0
 	if r, ok := RunFromContext(ctx); ok && r.entry == e && !r.over {
 		callers = 1
 	}
-	if e.places <= callers {
-		s.unlock()
-		return nil
-	}
-	r := &removal{callers: callers, done: make(chan struct{})}
-	s.removals[e] = r
 	s.unlock()
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		s.lock()
-		delete(s.removals, e)
-		s.unlock()
-		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, context.Cause(ctx))
+	if err := s.registry.await(ctx, e, callers); err != nil {
+		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, err)
 	}
-}
-
-// A removal waits for the runs of a timer that was removed.
-type removal struct {
-	callers int           // its own run, if a handler removes its own timer
-	done    chan struct{} // closed when no other is left
+	return nil
 }
 
 // dropTicks takes what is planned of a timer that was removed out of the heap. That of its next
 // tick stays there, as looking for it would take long, until it comes up or until half of the heap
 // is of that kind. Called with mu held.
 func (s *Scheduler) dropTicks(e *entry) {
-	if e.state.later > 0 {
+	if e.later > 0 {
 		for _, t := range s.heap.removeAll(e) {
-			e.state.later--
+			e.later--
 			s.ledger.skip(&e.state.record, t.at, t.abandoned(), nil)
 		}
 	} else if e.timer.Schedule != nil {
@@ -151,28 +113,7 @@ func (s *Scheduler) dropTicks(e *entry) {
 	}
 	if s.dropped > len(s.heap)/2 {
 		s.dropped = 0
-		s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.e.gone })
+		s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.e.gone.Load() })
 		s.heap.order()
 	}
 }
-
-// all are the timers of this host, those included that were removed and of which runs go on. Called
-// with mu held.
-func (s *Scheduler) all() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for _, e := range s.entries {
-			if !yield(e) {
-				return
-			}
-		}
-		for _, e := range s.parting {
-			if !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-// named is the timer of that name, or the one that was removed and of which runs go on; nil:
-// neither. Called with mu held.
-func (s *Scheduler) named(name string) *entry { return cmp.Or(s.entries[name], s.parting[name]) }

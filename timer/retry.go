@@ -222,7 +222,7 @@ func (s *Scheduler) waitToRetry(e *entry, r *Run, until time.Time) bool {
 
 // mayRetry reports whether a run may wait for another attempt. Called with mu held.
 func (s *Scheduler) mayRetry(e *entry, r *Run) bool {
-	return s.starting() && !e.gone && context.Cause(r.ctx) == nil
+	return s.registry.starting() && !e.gone.Load() && context.Cause(r.ctx) == nil
 }
 
 // endWaits has the runs of a timer that wait for another attempt look around. Called with mu held.

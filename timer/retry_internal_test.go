@@ -34,7 +34,8 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			s, e := &Scheduler{phase: running}, &entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
+			s, e := &Scheduler{registry: newRegistry(), log: newLineLog(slog.DiscardHandler)}, &entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
+			s.registry.setPhase(running)
 			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx = ctx
 			r.lease.Store(lease)
@@ -85,11 +86,9 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 		if err := s.start(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		e := s.entries["a"]
+		e := s.registry.get("a")
 		return testing.AllocsPerRun(1000, func() {
-			s.lock()
-			s.enter(e)
-			s.unlock()
+			s.registry.enter(e, unlimited)
 			s.run(e, 0, nil, false)
 		})
 	}

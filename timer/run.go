@@ -245,7 +245,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	s.ledger.ended(&d.record, r, outcome, took, r.late, err)
 	d.view.full = fullAnswer{} // a slot is free
 	s.letGo(e, r)
-	s.leave(e)
+	s.registry.leave(e)
 	s.unlock()
 }
 
@@ -257,7 +257,7 @@ func (s *Scheduler) tellEnd(e *entry, r *Run, outcome Outcome, took time.Duratio
 		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
 	case OutcomeLeaseLost: // told when it happened, or of too many to tell
 		s.lock()
-		s.sayFew(&s.remarked.ended, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+		s.log.laterFew(&s.remarked.ended, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 		s.unlock()
 	case OutcomeTimedOut, OutcomeCanceled: // told when it happened
 		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
@@ -342,7 +342,7 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	if lost.Silent {
 		tell = &s.remarked.lost
 	}
-	s.sayFew(tell, slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
+	s.log.laterFew(tell, slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
 }
 
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
@@ -362,7 +362,7 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 	if l := r.lease.Load(); l != nil {
 		l.StopRenewing()
 	}
-	s.say(slog.LevelWarn, "timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
+	s.log.later(slog.LevelWarn, "timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
 		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
 	r.late = true
 	if r.tick != 0 {
@@ -373,7 +373,7 @@ func (s *Scheduler) outOfTime(e *entry, r *Run) {
 
 // overlong is called with mu held.
 func (s *Scheduler) overlong(e *entry, r *Run) {
-	s.say(slog.LevelError, "timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
+	s.log.later(slog.LevelError, "timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
 		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 	s.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }

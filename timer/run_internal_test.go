@@ -28,7 +28,7 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 		<-began
 	}
 	s.lock()
-	e := s.entries["a"]
+	e := s.registry.get("a")
 	var runs []weak.Pointer[Run]
 	for _, r := range e.state.runs {
 		runs = append(runs, weak.Make(r))
@@ -40,7 +40,7 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 	close(release)
 	for busy := true; busy; runtime.Gosched() {
 		s.lock()
-		busy = s.active > 0
+		busy = s.registry.busy()
 		s.unlock()
 	}
 	for i, r := range runs {

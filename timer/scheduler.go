@@ -26,12 +26,13 @@ const (
 
 // A Scheduler runs the timers of one host. Its methods may be called from any goroutine.
 type Scheduler struct {
-	config  Config
-	log     *slog.Logger
-	store   *storeWatch    // nil: no store
-	session *dlock.Session // nil: no store
-	metrics *metrics       // nil: none
-	ledger  ledger
+	config   Config
+	log      *lineLog
+	registry *registry
+	store    *storeWatch    // nil: no store
+	session  *dlock.Session // nil: no store
+	metrics  *metrics       // nil: none
+	ledger   ledger
 
 	wake    chan struct{} // the heap has an earlier item
 	prodded chan struct{} // the store is back: the prober should look at once
@@ -43,22 +44,15 @@ type Scheduler struct {
 	wakeBy  atomic.Int64 // when the scheduling goroutine means to be awake, since born; 0: it does not run
 
 	mu            sync.Mutex
-	phase         phase
 	base          context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
-	entries       map[string]*entry
-	parting       map[string]*entry   // removed, but runs of the name go on
-	removals      map[*entry]*removal // who waits for that
-	dropped       int                 // items of the heap that are of timers which were removed; roughly
+	dropped       int             // items of the heap that are of timers which were removed; roughly
 	heap          tickHeap
-	attempts      int      // under way
-	starts        []start  // of the batch at hand
-	queue         queue    // who waits for an attempt to end
-	remarks       []remark // to be logged when mu is unlocked
+	attempts      int     // under way
+	starts        []start // of the batch at hand
+	queue         queue   // who waits for an attempt to end
 	remarked      struct{ faults, lost, ended, adopted few }
-	without       int           // runs that started without the store since it last answered
-	active        int           // attempts, runs and audits that Run waits for
-	idle          chan struct{} // closed when active is 0; nil if nobody waits
-	given         bool          // Run has given up on the runs that are left
+	without       int  // runs that started without the store since it last answered
+	given         bool // Run has given up on the runs that are left
 	breaker       breaker
 	servers       map[string]*breaker // of a store of several servers, by what dlock.Sharder says; see shards.go
 	quarantine    time.Time           // until when the store grants nothing, as it said
@@ -76,20 +70,6 @@ type Scheduler struct {
 	skew atomic.Int64 // of this host's clock; for tests
 }
 
-type phase uint8
-
-const (
-	created phase = iota
-	running
-	leaving // still starting, but not ready any more
-	draining
-	stopped
-)
-
-func (p phase) String() string {
-	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
-}
-
 // New checks the configuration and the timers, and reports all faults at once, each naming the
 // timer, the field, the value and how to mend it. It starts nothing and does not call the store. It
 // logs the limits of each timer at Info, with what was left out filled in; of more than twenty
@@ -99,13 +79,11 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	err := config.check()
 	s := &Scheduler{
 		config:   config,
-		log:      slog.New(guarded{config.Logger.Handler()}),
+		log:      newLineLog(config.Logger.Handler()),
+		registry: newRegistry(),
 		wake:     make(chan struct{}, 1),
 		prodded:  make(chan struct{}, 1),
 		born:     time.Now(),
-		entries:  make(map[string]*entry),
-		parting:  make(map[string]*entry),
-		removals: make(map[*entry]*removal),
 	}
 	if config.Lock == nil {
 		s.hosts = 1
@@ -263,8 +241,8 @@ func (s *Scheduler) takeDue() (ours, theirs []dueItem, now time.Time, wait time.
 		it := s.heap.pop()
 		switch {
 		case it.again != nil:
-			it.e.state.later--
-		case it.e.gone:
+			it.e.later--
+		case it.e.gone.Load():
 			s.dropped--
 			continue
 		}
@@ -296,7 +274,7 @@ func (s *Scheduler) putBack(items []dueItem) {
 	defer s.unlock()
 	for i := range items {
 		if items[i].again != nil {
-			items[i].e.state.later++
+			items[i].e.later++
 		}
 		s.heap.push(items[i].item)
 	}
@@ -320,9 +298,9 @@ func (s *Scheduler) come(d *dueItem) {
 	switch {
 	case d.again != nil:
 		s.retry(d.item, d.dark)
-	case d.e.gone:
+	case d.e.gone.Load():
 	case d.tick.IsZero():
-		s.take(d.e, d.coming.next, d.coming.err)
+		s.setNext(d.e, d.coming.next, d.coming.err)
 	default:
 		s.due(d.e, &d.coming)
 	}
@@ -337,14 +315,14 @@ func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.
 // repeated because of a second. Otherwise those that lie ahead again do, and the store knows them.
 func (s *Scheduler) replan(now time.Time) {
 	s.lock()
-	s.say(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
+	s.log.later(slog.LevelWarn, "timer: the wall clock was set back; asking all schedules again")
 	s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.again == nil })
 	s.dropped = 0
 	for i := range s.heap {
 		s.heap[i].when = now.UnixMicro() // a tick that waits does so by the clock that was ahead: look again
 	}
-	after := make(map[*entry]time.Time, len(s.entries))
-	for _, e := range s.entries {
+	after := make(map[*entry]time.Time)
+	for _, e := range s.registry.registered() {
 		after[e] = time.Time{}
 		if due := time.UnixMicro(e.due); e.due != 0 && due.Sub(now) < e.interval() {
 			after[e] = due
@@ -354,7 +332,7 @@ func (s *Scheduler) replan(now time.Time) {
 	for e, done := range after {
 		next, err := s.first(e, now, done)
 		s.lock()
-		s.take(e, next, err)
+		s.setNext(e, next, err)
 		s.unlock()
 	}
 }
@@ -367,7 +345,7 @@ func (s *Scheduler) due(e *entry, c *coming) {
 		s.ledger.missed(&e.state.record, c.missed, c.first, c.last)
 	}
 	e.due = last
-	s.take(e, c.next, c.err)
+	s.setNext(e, c.next, c.err)
 	s.ledger.cameDue(&e.state.record)
 	s.darkness(e, c.dark)
 	switch {
@@ -387,7 +365,7 @@ func (s *Scheduler) due(e *entry, c *coming) {
 // retry tries a tick again, or at last, if it is still the latest. Called with mu held.
 func (s *Scheduler) retry(it item, dark error) {
 	switch e, t := it.e, *it.again; {
-	case e.gone || e.due != t.at:
+	case e.gone.Load() || e.due != t.at:
 		s.ledger.skip(&e.state.record, t.at, t.overtaken(), nil)
 	case dark != nil:
 		s.darkness(e, dark)
@@ -397,44 +375,9 @@ func (s *Scheduler) retry(it item, dark error) {
 	}
 }
 
-// starting reports whether ticks may start runs. Called with mu held.
-func (s *Scheduler) starting() bool { return s.phase == running || s.phase == leaving }
+func (s *Scheduler) lock() { s.mu.Lock() }
 
-// enter takes a place on this host, leave gives it back. Called with mu held.
-func (s *Scheduler) enter(e *entry) {
-	e.places++
-	e.state.places++
-	s.active++
-}
-
-func (s *Scheduler) leave(e *entry) {
-	e.places--
-	e.state.places--
-	if e.state.places == 0 && len(s.parting) > 0 {
-		if p := s.parting[e.timer.Name]; p != nil && p.state == e.state {
-			delete(s.parting, e.timer.Name)
-		}
-	}
-	if e.gone {
-		if r := s.removals[e]; r != nil && e.places <= r.callers {
-			delete(s.removals, e)
-			close(r.done)
-		}
-	}
-	s.inactive()
-}
-
-// held is how many places of this host are taken under the timer's name, also by runs of one that
-// was removed. Called with mu held.
-func (e *entry) held() int {
-	return int(e.state.places)
-}
-
-// inactive counts one thing less that Run waits for. Called with mu held.
-func (s *Scheduler) inactive() {
-	s.active--
-	if s.active == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
+func (s *Scheduler) unlock() {
+	s.mu.Unlock()
+	s.log.flush()
 }

@@ -28,7 +28,7 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range s.entries {
+	for _, e := range s.registry.registered() {
 		e.due = 1
 		s.heap.push(tryLater(s.now(), e, dueTick{at: e.due, missed: 1}))
 	}
@@ -89,7 +89,7 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 	}
 	for busy := true; busy; runtime.Gosched() {
 		s.lock()
-		busy = s.active > 0
+		busy = s.registry.busy()
 		s.unlock()
 	}
 	if len(ran) != 0 || len(s.heap) != 1 || s.dropped != 0 {

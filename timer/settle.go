@@ -32,7 +32,7 @@ func (s *Scheduler) settle(e *entry, t dueTick, lease *dlock.Lease, err error, d
 			return settlement{postponed: true}
 		}
 		return settlement{why: reasonOf(err), err: err}
-	case e.gone || !s.starting(): // since the store was asked; a tick that was claimed is spent
+	case e.gone.Load() || !s.registry.starting(): // since the store was asked; a tick that was claimed is spent
 		return settlement{why: ReasonDraining, unused: lease}
 	}
 	return settlement{start: true, degraded: degraded}
@@ -48,14 +48,14 @@ func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 		return
 	}
 	s.ledger.skip(&e.state.record, t.at, x.why, x.err)
-	s.leave(e)
+	s.registry.leave(e)
 }
 
 // postpone has a tick tried again when the store's quarantine is over, if no other comes due
 // before: a daily timer must not lose its day to a restart of the store. Called with mu held.
 func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	if !ok || no.Reason != dlock.ReasonQuarantine || t.at == 0 || e.gone || !s.starting() {
+	if !ok || no.Reason != dlock.ReasonQuarantine || t.at == 0 || e.gone.Load() || !s.registry.starting() {
 		return false
 	}
 	when := s.now().Add(max(no.ExpiresIn, unknownQuarantine)).Add(time.Millisecond)
@@ -75,5 +75,5 @@ func (s *Scheduler) giveBack(e *entry, lease *dlock.Lease) {
 	}
 	s.lock()
 	defer s.unlock()
-	s.leave(e)
+	s.registry.leave(e)
 }

@@ -61,15 +61,15 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 	switch {
 	case !c.tell:
 	case c.setup:
-		s.say(slog.LevelWarn, "timer: a server of the store is not set up right: until somebody mends it, timers that live on it skip their ticks, whatever their OnStoreDown",
+		s.log.later(slog.LevelWarn, "timer: a server of the store is not set up right: until somebody mends it, timers that live on it skip their ticks, whatever their OnStoreDown",
 			"store", w.label, "server", shard, "err", failure)
 	case c.opened:
-		s.say(slog.LevelWarn, "timer: a server of the store fails or does not answer; timers that live on it go on as their OnStoreDown says",
+		s.log.later(slog.LevelWarn, "timer: a server of the store fails or does not answer; timers that live on it go on as their OnStoreDown says",
 			"store", w.label, "server", shard, "err", failure)
 	case c.closed:
-		s.say(slog.LevelInfo, "timer: a server of the store answers again", "store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
+		s.log.later(slog.LevelInfo, "timer: a server of the store answers again", "store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
 	case c.mended:
-		s.say(slog.LevelWarn, "timer: a server of the store did not answer for a moment, and runs started without it", "store", w.label, "server", shard, "runs_without_it", s.without)
+		s.log.later(slog.LevelWarn, "timer: a server of the store did not answer for a moment, and runs started without it", "store", w.label, "server", shard, "runs_without_it", s.without)
 	}
 	if c.answered && !b.open || c.closed {
 		s.storeIsBack(shard)

@@ -3,7 +3,6 @@ package timer
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 )
@@ -67,14 +66,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 func (s *Scheduler) start(base context.Context) error {
 	s.lock()
-	if s.phase != created {
+	if err := s.registry.begin(); err != nil { // if not, Register puts timers into the heap itself from here on
 		s.unlock()
-		return errors.New("timer: Run was called before: make another Scheduler")
+		return err
 	}
-	s.phase, s.greeting = running, s.session != nil // from here on Register puts timers into the heap itself
+	s.greeting = s.session != nil
 	s.base = base
 	s.wakeBy.Store(int64(time.Since(s.born)))
-	entries := slices.Collect(maps.Values(s.entries))
+	entries := s.registry.registered()
 	s.unlock()
 
 	// What came due between New and now was nobody's tick yet. Schedules are asked without the
@@ -84,7 +83,7 @@ func (s *Scheduler) start(base context.Context) error {
 		next, err := s.first(e, now, time.Time{})
 		next.missed = s.lastMissed(e, now)
 		s.lock()
-		s.take(e, next, err)
+		s.setNext(e, next, err)
 		s.unlock()
 	}
 	return nil
@@ -93,7 +92,7 @@ func (s *Scheduler) start(base context.Context) error {
 func (s *Scheduler) setPhase(p phase) {
 	s.lock()
 	defer s.unlock()
-	s.phase = p
+	s.registry.setPhase(p)
 	if p == stopped {
 		s.wakeBy.Store(0)
 	}
@@ -103,11 +102,11 @@ func (s *Scheduler) setPhase(p phase) {
 func (s *Scheduler) drain() <-chan struct{} {
 	s.lock()
 	defer s.unlock()
-	s.phase = draining
+	s.registry.setPhase(draining)
 	s.wakeBy.Store(0)
 	for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
 		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
-		s.leave(e)
+		s.registry.leave(e)
 	}
 	s.queue.dismiss(nil)
 	for _, it := range s.heap {
@@ -116,16 +115,10 @@ func (s *Scheduler) drain() <-chan struct{} {
 		}
 	}
 	s.heap = nil
-	for _, e := range s.entries {
+	for _, e := range s.registry.registered() {
 		e.endWaits()
 	}
-	idle := make(chan struct{})
-	if s.active == 0 {
-		close(idle)
-	} else {
-		s.idle = idle
-	}
-	return idle
+	return s.registry.whenIdle()
 }
 
 // wait waits for the runs to end, first by themselves and then with their contexts ended. It
@@ -155,7 +148,7 @@ func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) [
 			stuck = append(stuck, e.timer.Name)
 		}
 	}
-	for e := range s.all() {
+	for _, e := range s.registry.all() {
 		collect(e)
 	}
 	slices.Sort(stuck)

@@ -99,7 +99,7 @@ const statusBatch = 256
 // Status returns a snapshot. Each timer is seen at one moment, but not all at the same.
 func (s *Scheduler) Status() Status {
 	s.lock()
-	st := Status{Phase: s.phase.String(), Holder: s.config.Holder, Hosts: s.hosts}
+	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: s.hosts}
 	if s.store != nil {
 		st.Store = s.breaker.status(s.store.label)
 		st.Store.Down = s.serversDown()
@@ -107,12 +107,12 @@ func (s *Scheduler) Status() Status {
 			st.Store.Up, st.Store.Err = false, fmt.Sprint(s.ownFault)
 		}
 	}
-	entries := slices.Collect(s.all())
+	entries := s.registry.all()
 	s.unlock()
 	for batch := range slices.Chunk(entries, statusBatch) {
 		s.lock()
 		for _, e := range batch {
-			if s.named(e.timer.Name) == e { // still
+			if s.registry.named(e.timer.Name) == e { // still
 				t := e.status()
 				s.ledger.fill(&e.state.record, &t)
 				t.EffectiveLimit = shown(s.bound(e))
@@ -126,13 +126,13 @@ func (s *Scheduler) Status() Status {
 }
 
 func (e *entry) status() TimerStatus {
-	t := TimerStatus{Name: e.timer.Name, Removed: e.gone, MaxConcurrency: shown(e.limit()),
+	t := TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
 		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
 	if e.next != 0 {
 		t.Next = time.UnixMicro(e.next)
 	}
 	d := e.state
-	t.LimitElsewhere, t.ScheduleError, t.StoreFault = e.state.view.declared, e.state.scheduleFault, e.state.storeFault
+	t.LimitElsewhere, t.ScheduleError, t.StoreFault = e.state.view.declared, e.scheduleFault, e.state.storeFault
 	t.Degraded = e.fallback()
 	overrides := &e.state.view.overrides
 	t.LimitOverride = overrides.limit
@@ -189,13 +189,13 @@ func (s *Scheduler) Live() error {
 func (s *Scheduler) Ready() error {
 	s.lock()
 	defer s.unlock()
-	switch s.phase {
+	switch s.registry.current() {
 	case running:
 		return nil
 	case created:
 		return errors.New("the timers are not running yet")
 	default:
-		return fmt.Errorf("the timers are %s", map[phase]string{leaving: "draining", draining: "draining", stopped: "stopped"}[s.phase])
+		return fmt.Errorf("the timers are %s", map[phase]string{leaving: "draining", draining: "draining", stopped: "stopped"}[s.registry.current()])
 	}
 }
 
@@ -205,7 +205,7 @@ func (s *Scheduler) Started() error {
 	s.lock()
 	defer s.unlock()
 	switch {
-	case s.phase == created:
+	case s.registry.current() == created:
 		return errors.New("the timers are not running yet")
 	case s.session != nil && !s.probed:
 		return errors.New("the store has not been asked yet")
@@ -261,9 +261,9 @@ func (s *Scheduler) LimitsAgree() error {
 	s.lock()
 	defer s.unlock()
 	var errs []error
-	for name, e := range s.entries {
+	for _, e := range s.registry.registered() {
 		if declared := e.state.view.declared; declared != 0 {
-			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", name, e.timer.slots(), declared))
+			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", e.timer.Name, e.timer.slots(), declared))
 		}
 	}
 	return sorted(errs)
@@ -291,7 +291,7 @@ func (s *Scheduler) storeServes() error {
 	s.lock()
 	defer s.unlock()
 	var errs []error
-	for e := range s.all() {
+	for _, e := range s.registry.all() {
 		name := e.timer.Name
 		if e.fallback() {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))

@@ -77,7 +77,7 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 			s.hearUpdate(c.Results[i].Info.Version)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
-		if e := s.named(name); ours && e != nil {
+		if e := s.registry.named(name); ours && e != nil {
 			s.ledger.count(&e.state.record, func(t *tally) { t.ofStore().beats[min(outcome, dlock.GrantLost)]++ })
 		}
 	}
@@ -98,15 +98,15 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	switch {
 	case !c.tell:
 	case c.setup:
-		s.say(slog.LevelWarn, "timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown", "store", w.label, "err", failure)
+		s.log.later(slog.LevelWarn, "timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown", "store", w.label, "err", failure)
 	case c.opened:
 		local, skip := s.policies()
-		s.say(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label,
+		s.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label,
 			"timers_run_local", local, "timers_skip", skip, "err", failure)
 	case c.closed:
-		s.say(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
+		s.log.later(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
 	case c.mended:
-		s.say(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it", "store", w.label, "runs_without_it", s.without)
+		s.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it", "store", w.label, "runs_without_it", s.without)
 	}
 	if c.answered && !s.breaker.open || c.closed {
 		s.without = 0
@@ -148,7 +148,7 @@ func (w *storeWatch) heard(name string, err error) error {
 // policies counts the timers that share the store by what they do while it is down. Called with mu
 // held.
 func (s *Scheduler) policies() (local, skip int) {
-	for _, e := range s.entries {
+	for _, e := range s.registry.registered() {
 		switch {
 		case !s.shared(e):
 		case e.timer.OnStoreDown == StoreDownRunLocal:
@@ -164,11 +164,10 @@ func (s *Scheduler) policies() (local, skip int) {
 // be another server. Called with mu held.
 func (s *Scheduler) audit() {
 	auditor := s.store.caps.Auditor
-	if auditor == nil || s.auditing || !s.starting() {
+	if auditor == nil || s.auditing || !s.registry.join() {
 		return
 	}
 	s.auditing = true
-	s.active++ // Run waits for it
 	go func() {
 		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
 		defer cancel()
@@ -178,14 +177,14 @@ func (s *Scheduler) audit() {
 		defer s.unlock()
 		for _, w := range warnings {
 			if s.newWarning(w) {
-				s.say(slog.LevelWarn, "timer: the store is not set up for leases", "store", s.store.label, "warning", w)
+				s.log.later(slog.LevelWarn, "timer: the store is not set up for leases", "store", s.store.label, "warning", w)
 			}
 		}
 		if err != nil && s.newWarning("could not be looked at") {
-			s.say(slog.LevelInfo, "timer: the store could not be looked at", "store", s.store.label, "err", err)
+			s.log.later(slog.LevelInfo, "timer: the store could not be looked at", "store", s.store.label, "err", err)
 		}
 		s.auditing = false
-		s.inactive()
+		s.registry.done()
 	}()
 }
 
@@ -225,7 +224,7 @@ func guard(call func() error) (err error) {
 // storeIsBack ends the fallback of timers that have not asked the store, or that server of it,
 // since. Called with mu held.
 func (s *Scheduler) storeIsBack(shard string) {
-	for e := range s.all() {
+	for _, e := range s.registry.all() {
 		if shard == "" || s.store.shardOf(e.lockName) == shard {
 			e.state.storeDown = false
 		}

@@ -126,13 +126,12 @@ const (
 
 // scheduleFailed has a schedule asked again later. Called with mu held.
 func (s *Scheduler) scheduleFailed(e *entry, err error) {
-	d := e.state
-	if d.scheduleFault == "" {
-		s.say(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again", "timer", e.timer.Name, "err", err)
+	if e.scheduleFault == "" {
+		s.log.later(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again", "timer", e.timer.Name, "err", err)
 	}
-	d.scheduleFault = err.Error()
-	d.askPause = min(max(2*d.askPause, firstAskAgain), lastAskAgain)
-	s.heap.push(item{when: s.now().Add(d.askPause).UnixMicro(), e: e})
+	e.scheduleFault = err.Error()
+	e.askPause = min(max(2*e.askPause, firstAskAgain), lastAskAgain)
+	s.heap.push(item{when: s.now().Add(e.askPause).UnixMicro(), e: e})
 }
 
 // askAgain asks a schedule that failed for the tick after the latest that came due, so that those
@@ -151,24 +150,24 @@ func (s *Scheduler) askAgain(e *entry, due, now time.Time) (plan, error) {
 	return p, err
 }
 
-// take takes in what comes next. Called with mu held.
-func (s *Scheduler) take(e *entry, p plan, err error) {
+// setNext takes in what comes next. Called with mu held.
+func (s *Scheduler) setNext(e *entry, p plan, err error) {
 	e.next = 0
-	if e.gone {
+	if e.gone.Load() {
 		return
 	}
 	if err != nil {
 		s.scheduleFailed(e, err)
 		return
 	}
-	if e.state.scheduleFault != "" {
-		e.state.scheduleFault, e.state.askPause = "", 0
-		s.say(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
+	if e.scheduleFault != "" {
+		e.scheduleFault, e.askPause = "", 0
+		s.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
 	}
 	if !p.tick.IsZero() {
 		e.next = p.tick.UnixMicro()
 	}
-	if s.phase == created { // Run begins with asking all schedules
+	if s.registry.current() == created { // Run begins with asking all schedules
 		return
 	}
 	if e.next != 0 {

@@ -21,7 +21,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
 	s.lock()
-	e := s.entries[name]
+	e := s.registry.get(name)
 	if e == nil {
 		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
@@ -30,7 +30,10 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		return refuse(why, err)
 	}
-	s.enter(e)
+	if why := s.registry.enter(e, e.hostLimit()); why != "" { // a tick was faster, or Remove
+		s.unlock()
+		return refuse(why, nil)
+	}
 	if !s.shared(e) {
 		r := s.begun(e, 0, nil, false)
 		s.unlock()
@@ -56,7 +59,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		go s.carryOut(r)
 		return nil
 	}
-	gone, ending := e.gone, !s.starting()
+	gone, ending := e.gone.Load(), !s.registry.starting()
 	s.unlock()
 	s.giveBack(e, x.unused)
 	switch {

@@ -1,0 +1,264 @@
+package timer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// A registry is which timers this host has, whether they may start anything, and how many places are
+// taken. A place is what an attempt to start a run has, and then the run; Run and Remove wait until
+// the places are free. All parts use the registry, and it uses none of them.
+type registry struct {
+	phase atomic.Int32 // a phase; written with mu held
+
+	mu       sync.Mutex
+	entries  map[string]*entry
+	parting  map[string]*entry   // removed, but runs of the name go on
+	removals map[*entry]*removal // who waits for that
+	active   int                 // places, and what else Run waits for
+	idle     chan struct{}       // closed when active is 0; nil if nobody waits
+}
+
+type phase int32
+
+const (
+	created phase = iota
+	running
+	leaving // still starting, but not ready any more
+	draining
+	stopped
+)
+
+func (p phase) String() string {
+	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
+}
+
+// A removal waits for the runs of a timer that was removed.
+type removal struct {
+	callers int           // its own run, if a handler removes its own timer
+	done    chan struct{} // closed when no other is left
+}
+
+func newRegistry() *registry {
+	return &registry{entries: make(map[string]*entry), parting: make(map[string]*entry), removals: make(map[*entry]*removal)}
+}
+
+func (g *registry) current() phase { return phase(g.phase.Load()) }
+
+// starting reports whether runs may start.
+func (g *registry) starting() bool {
+	p := g.current()
+	return p == running || p == leaving
+}
+
+// mayStart reports whether runs of a timer may start.
+func (g *registry) mayStart(e *entry) bool { return g.starting() && !e.gone.Load() }
+
+func (g *registry) setPhase(p phase) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.phase.Store(int32(p))
+}
+
+// begin is the beginning of Run, of which there is one.
+func (g *registry) begin() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.current() != created {
+		return errors.New("timer: Run was called before: make another Scheduler")
+	}
+	g.phase.Store(int32(running))
+	return nil
+}
+
+// add adds timers: all or, if one has a name that is taken, none. One that takes the name of a timer
+// that was removed, and of which runs go on, takes over its state; it is one of heirs.
+func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry, errs []error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.current(); p == draining || p == stopped {
+		errs = append(errs, errors.New("timer: the scheduler is shutting down: nothing can be registered any more"))
+	}
+	for name := range names {
+		if g.entries[name] != nil {
+			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name", name))
+		}
+	}
+	if len(errs) > 0 || entries == nil {
+		return nil, errs
+	}
+	for _, e := range entries {
+		if old := g.parting[e.timer.Name]; old != nil {
+			delete(g.parting, e.timer.Name)
+			e.state = old.state
+			heirs = append(heirs, e)
+		}
+		g.entries[e.timer.Name] = e
+	}
+	return heirs, nil
+}
+
+// get returns the timer of that name; nil: there is none.
+func (g *registry) get(name string) *entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.entries[name]
+}
+
+// named returns the timer of that name, or the one that was removed and of which runs go on; nil:
+// there is neither.
+func (g *registry) named(name string) *entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return cmp.Or(g.entries[name], g.parting[name])
+}
+
+// registered returns the timers of this host.
+func (g *registry) registered() []*entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.entries))
+}
+
+// all returns the timers of this host and those that were removed and of which runs go on.
+func (g *registry) all() []*entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := make([]*entry, 0, len(g.entries)+len(g.parting))
+	list = slices.AppendSeq(list, maps.Values(g.entries))
+	return slices.AppendSeq(list, maps.Values(g.parting))
+}
+
+// remove takes a timer out; nil: there is none of that name. Nothing of it starts any more.
+func (g *registry) remove(name string) *entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.entries[name]
+	if e == nil {
+		return nil
+	}
+	delete(g.entries, name)
+	e.gone.Store(true)
+	if e.state.places > 0 {
+		g.parting[name] = e
+	}
+	return e
+}
+
+// await waits, until ctx ends, until no more than some places of a timer that was removed are taken.
+func (g *registry) await(ctx context.Context, e *entry, callers int) error {
+	g.mu.Lock()
+	if e.places <= callers {
+		g.mu.Unlock()
+		return nil
+	}
+	r := &removal{callers: callers, done: make(chan struct{})}
+	g.removals[e] = r
+	g.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.removals, e)
+		return context.Cause(ctx)
+	}
+}
+
+// enter takes a place, of which there are no more than limit, or says why there is none.
+func (g *registry) enter(e *entry, limit int) Reason {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !g.mayStart(e):
+		return ReasonDraining
+	case int(e.state.places) >= limit:
+		return ReasonHostFull
+	}
+	e.places++
+	e.state.places++
+	g.active++
+	return ""
+}
+
+// leave gives a place back.
+func (g *registry) leave(e *entry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.places--
+	e.state.places--
+	if e.state.places == 0 && len(g.parting) > 0 {
+		if p := g.parting[e.timer.Name]; p != nil && p.state == e.state {
+			delete(g.parting, e.timer.Name)
+		}
+	}
+	if e.gone.Load() {
+		if r := g.removals[e]; r != nil && e.places <= r.callers {
+			delete(g.removals, e)
+			close(r.done)
+		}
+	}
+	g.inactive()
+}
+
+// held is how many places are taken under the timer's name, also by runs of one that was removed.
+func (g *registry) held(e *entry) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return int(e.state.places)
+}
+
+// join has Run wait for something that is no run, until done is called. It reports false, and does
+// nothing, if nothing may start.
+func (g *registry) join() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.starting() {
+		return false
+	}
+	g.active++
+	return true
+}
+
+func (g *registry) done() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inactive()
+}
+
+// inactive is called with mu held.
+func (g *registry) inactive() {
+	g.active--
+	if g.active == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+}
+
+// busy reports whether there is something that Run would wait for.
+func (g *registry) busy() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.active > 0
+}
+
+// whenIdle returns a channel that is closed when there is nothing left that Run waits for. Nothing
+// may start any more.
+func (g *registry) whenIdle() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	idle := make(chan struct{})
+	if g.active == 0 {
+		close(idle)
+	} else {
+		g.idle = idle
+	}
+	return idle
+}
