@@ -71,7 +71,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		info := lease.Info()
 		s.declared(e, info.DeclaredSlots)
 		s.applyOverrides(e, info, nil)
-		s.ledger.heardOfSuccess(&e.state.record, info.SinceSuccess, e.interval())
+		s.ledger.heardOfSuccess(&e.state.record, info.SinceSuccess, e.clock.interval())
 		if lease.PreviousExpired() {
 			s.ledger.count(&e.state.record, func(t *tally) { t.leasesExpired++ })
 		}
@@ -85,7 +85,7 @@ func (s *Scheduler) heard(e *entry, lease *dlock.Lease, err error, t dueTick) (d
 		if t.missed == 0 { // one that was missed may be refused for a pause that is over
 			s.applyOverrides(e, no.Info, no)
 		}
-		s.ledger.heardOfSuccess(&e.state.record, no.Info.SinceSuccess, e.interval())
+		s.ledger.heardOfSuccess(&e.state.record, no.Info.SinceSuccess, e.clock.interval())
 		if no.Info.SinceSuccess == 0 || t.at != 0 && e.mayEndInTime(no) {
 			s.ledger.discount(&e.state.record)
 		}

@@ -33,10 +33,10 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 	until, e := make(chan struct{}), s.registry.get("a")
 	tick = func() {
 		s.lock()
-		e.next = time.Now().UnixMicro()
-		s.heap[0].when = e.next
+		e.clock.next = time.Now().UnixMicro()
+		s.planner.heap[0].when = e.clock.next
 		s.unlock()
-		s.fire(until)
+		s.planner.runDue(until)
 		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
 			s.lock()
 			busy = s.registry.busy()
@@ -55,7 +55,7 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 func TestNothingDueAllocatesNothing(t *testing.T) {
 	s, _ := dueAgain(t, nil, func(context.Context) error { return nil })
 	until := make(chan struct{})
-	if n := testing.AllocsPerRun(1000, func() { s.fire(until) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { s.planner.runDue(until) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }

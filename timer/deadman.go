@@ -125,7 +125,7 @@ func (s *Scheduler) TimersSucceed() error {
 			}
 			continue
 		}
-		if fault := e.scheduleFault; fault != "" {
+		if fault := e.clock.scheduleFault(); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
 		}
 		s.ledger.read(&e.state.record, func(r *record) {
@@ -140,12 +140,4 @@ func (s *Scheduler) TimersSucceed() error {
 func sorted(errs []error) error {
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
-}
-
-// interval is how far the latest tick and the next are apart.
-func (e *entry) interval() time.Duration {
-	if e.next == 0 || e.due == 0 {
-		return math.MaxInt64
-	}
-	return time.UnixMicro(e.next).Sub(time.UnixMicro(e.due)) // which has an end, while microseconds may be thousands of years
 }

@@ -77,9 +77,7 @@ func (s *Scheduler) standBack(e *entry, t dueTick) bool {
 	if rank <= 0 {
 		return false
 	}
-	step := min(standBackStep, min(maxStandBack, e.interval()/4)/time.Duration(hosts))
+	step := min(standBackStep, min(maxStandBack, e.clock.interval()/4)/time.Duration(hosts))
 	t.stood = true
-	s.tryLater(s.now().Add(time.Duration(rank)*step), e, t)
-	s.poke()
-	return true
+	return s.planner.tryLater(time.Duration(rank)*step, e, t)
 }

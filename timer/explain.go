@@ -164,8 +164,9 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
 	x.Tick = schedule.RoundUp(tick).UTC()
-	if tick.IsZero() && e.due != 0 {
-		x.Tick = time.UnixMicro(e.due).UTC()
+	next, due := e.clock.read()
+	if tick.IsZero() && due != 0 {
+		x.Tick = time.UnixMicro(due).UTC()
 	}
 	var found *decision
 	var why error
@@ -190,13 +191,13 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		}
 	}
 	several := found != nil && found.through() != found.tick
-	w := wording{next: e.next, said: said(found), due: e.due, window: e.catchUpWindow(), shared: s.shared(e), timer: e.timer, perHost: e.hostLimit()}
+	w := wording{next: next, said: said(found), due: due, window: e.catchUpWindow(), shared: s.shared(e), timer: e.timer, perHost: e.hostLimit()}
 	s.unlock()
 	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without the lock
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
 		x.Known = x.Known && w.isTick // what lies between those that were missed is none
 		if w.isTick {
-			w.left = s.comes(e, x.Tick).Sub(s.now())
+			w.left = s.planner.comes(e, x.Tick).Sub(s.planner.now())
 		}
 	}
 	if !x.Known {

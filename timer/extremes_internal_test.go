@@ -42,7 +42,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				found <- s.lastCome(s.registry.get("a"), now)
+				found <- s.planner.lastCome(s.registry.get("a"), now)
 			}()
 			select {
 			case got := <-found:
@@ -91,19 +91,19 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 func TestTicksThatAreFarApart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	e := &entry{due: now.UnixMicro(), next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}
-	if got := e.interval(); got != longest {
+	e := &entry{clock: clock{due: now.UnixMicro(), next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}}
+	if got := e.clock.interval(); got != longest {
 		t.Errorf("interval %v", got)
 	}
-	e.next = now.Add(time.Minute).UnixMicro()
-	if got := e.interval(); got != time.Minute {
+	e.clock.next = now.Add(time.Minute).UnixMicro()
+	if got := e.clock.interval(); got != time.Minute {
 		t.Errorf("interval %v", got)
 	}
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute), time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC)), Delay: Delay{Jitter: 0.5}, Run: nothing})
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := s.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
+	late := s.planner.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !late.Equal(schedule.RoundUp(now.Add(-time.Minute))) { // by up to half of 292 years
 		t.Errorf("delayed: %v", late)
 	}

@@ -1,11 +1,9 @@
 package timer
 
 import (
-	"fmt"
 	"log/slog"
+	"slices"
 	"time"
-
-	"github.com/tickslot/tickslot/schedule"
 )
 
 // The gate is what this host asks itself before it asks the store: whether a tick, or a Trigger,
@@ -29,6 +27,41 @@ func (s *Scheduler) gate(e *entry, scheduled bool) (Reason, error) {
 		return ReasonFull, e.state.view.full.no
 	}
 	return "", nil
+}
+
+// arrive takes in ticks that have come due, or are to be tried now.
+func (s *Scheduler) arrive(arrivals []arrival) {
+	s.lock()
+	for i := range arrivals {
+		s.arriveOne(&arrivals[i])
+	}
+	starts := slices.Clone(s.starts)
+	clear(s.starts)
+	s.starts = s.starts[:0]
+	s.unlock()
+	if len(starts) > 0 {
+		go s.runAll(starts)
+	}
+}
+
+// arriveOne is called with mu held.
+func (s *Scheduler) arriveOne(a *arrival) {
+	e := a.e
+	record := &e.state.record
+	if a.missed > 0 {
+		s.ledger.missed(record, a.missed, a.first, time.UnixMicro(a.tick.at))
+	}
+	if !a.later {
+		s.ledger.cameDue(record)
+	}
+	if !a.later || a.err != nil {
+		s.blackedOut(e, a.err)
+	}
+	if a.skip != "" {
+		s.ledger.skip(record, a.tick.at, a.skip, a.err)
+		return
+	}
+	s.try(e, a.tick)
 }
 
 // try passes a tick through the gate and sends it on its way. Called with mu held.
@@ -80,50 +113,17 @@ func (s *Scheduler) turnAway(e *entry, t dueTick, why Reason, err error) {
 	s.ledger.skip(&e.state.record, t.at, why, err)
 }
 
-// darkAgain says why a tick that is tried later than it was due may not start, or nil. Called
-// without mu.
-func (s *Scheduler) darkAgain(e *entry, t dueTick, now time.Time) error {
-	if t.stood {
-		return nil // it is only just due, and was asked about then
-	}
-	if t.missed != 0 {
-		if dark := s.blackout(e, time.UnixMicro(t.missed)); dark != nil {
-			return dark
-		}
-	}
-	return s.blackout(e, now)
-}
-
-// A brokenBlackout panicked, or returned an end that is not later.
-type brokenBlackout struct{ err error }
-
-func (b *brokenBlackout) Error() string {
-	return fmt.Sprintf("nothing starts, because it does not say until when it lasts: %v", b.err)
-}
-
-// darkness takes in what the blackouts said about a tick. One that is meant is no silence that
-// anybody has to be told of; one that is broken is, and is said once. Called with mu held.
-func (s *Scheduler) darkness(e *entry, dark error) {
-	_, broken := dark.(*brokenBlackout)
-	if dark != nil && !broken {
+// blackedOut takes in what the blackouts said about a tick. One that falls into an intended
+// blackout does not count towards AlarmAfter. One that falls into a blackout that fails does, and
+// that is logged once. Called with mu held.
+func (s *Scheduler) blackedOut(e *entry, blackout error) {
+	_, failed := blackout.(*brokenBlackout)
+	if blackout != nil && !failed {
 		s.ledger.discount(&e.state.record)
 	}
-	if broken && !e.blackoutFailed {
-		s.log.later(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule", "timer", e.timer.Name, "err", dark)
+	if failed && !e.blackoutFailed {
+		s.log.later(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
+			"timer", e.timer.Name, "err", blackout)
 	}
-	e.blackoutFailed = broken
-}
-
-// blackout says why nothing may start at t, or nil. Called without mu.
-func (s *Scheduler) blackout(e *entry, t time.Time) error {
-	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, s.config.Blackouts} {
-		until, by, err := schedule.BlackedOut(list, t)
-		if err != nil {
-			return &brokenBlackout{err} // nothing starts that it may have been meant to prevent
-		}
-		if !until.IsZero() {
-			return fmt.Errorf("%s, until %s at the earliest", schedule.Describe(by), until.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	return nil
+	e.blackoutFailed = failed
 }

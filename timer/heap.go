@@ -68,12 +68,6 @@ func (h tickHeap) sink(i int, it item) {
 	h[i] = it
 }
 
-// tryLater puts a tick into the heap that is tried later than it was due. Called with mu held.
-func (s *Scheduler) tryLater(when time.Time, e *entry, t dueTick) {
-	e.later++
-	s.heap.push(tryLater(when, e, t))
-}
-
 // removeAll drops the items of one timer.
 func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 	s := (*h)[:0]

@@ -92,11 +92,11 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 		for s.registry.get("timer-1").state.record.started < uint64(c.runs) {
 			s.lock()
 			now := time.Now().UnixMicro()
-			for i := range s.heap {
-				s.heap[i].when, s.heap[i].e.next = now, now
+			for i := range s.planner.heap {
+				s.planner.heap[i].when, s.planner.heap[i].e.clock.next = now, now
 			}
 			s.unlock()
-			s.fire(until)
+			s.planner.runDue(until)
 			for busy := true; busy; runtime.Gosched() {
 				s.lock()
 				busy = s.registry.busy()

@@ -60,16 +60,16 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.heap) != 1 {
-		t.Errorf("%d items", len(s.heap))
+	if len(s.planner.heap) != 1 {
+		t.Errorf("%d items", len(s.planner.heap))
 	}
-	if d := s.fire(nil); d != maxSleep { // nor for less: it would be busy with waiting
+	if d := s.planner.runDue(nil); d != maxSleep { // nor for less: it would be busy with waiting
 		t.Errorf("it sleeps for %v", d)
 	}
-	if err := s.Remove(t.Context(), "a"); err != nil || len(s.heap) != 0 || len(s.registry.parting) != 0 {
-		t.Errorf("%v, %d items left", err, len(s.heap))
+	if err := s.Remove(t.Context(), "a"); err != nil || len(s.planner.heap) != 0 || len(s.registry.parting) != 0 {
+		t.Errorf("%v, %d items left", err, len(s.planner.heap))
 	}
-	if d := s.fire(nil); d != maxSleep {
+	if d := s.planner.runDue(nil); d != maxSleep {
 		t.Errorf("without a tick it sleeps for %v", d)
 	}
 }
@@ -100,12 +100,13 @@ func TestReplan(t *testing.T) {
 	now := time.Now()
 	e := s.registry.get("a")
 	s.registry.setPhase(running)
-	e.next = now.Add(time.Hour).UnixMicro()
-	s.heap.push(item{when: e.next, e: e})
-	s.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
-	s.replan(now)
-	if len(s.heap) != 2 || time.UnixMicro(s.heap[1].when).Sub(now) > time.Minute || s.heap[1].again != nil || s.heap[0].again.at != 1 ||
-		s.heap[0].when != now.UnixMicro() {
-		t.Errorf("%+v", s.heap)
+	s.planner.started = true
+	e.clock.next = now.Add(time.Hour).UnixMicro()
+	s.planner.heap.push(item{when: e.clock.next, e: e})
+	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
+	s.planner.replan(now)
+	if len(s.planner.heap) != 2 || time.UnixMicro(s.planner.heap[1].when).Sub(now) > time.Minute || s.planner.heap[1].again != nil || s.planner.heap[0].again.at != 1 ||
+		s.planner.heap[0].when != now.UnixMicro() {
+		t.Errorf("%+v", s.planner.heap)
 	}
 }

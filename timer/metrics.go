@@ -163,7 +163,7 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
 	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
 	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
-	w.gauge(m.scheduleFailed, oneIf(e.scheduleFault != ""), name)
+	w.gauge(m.scheduleFailed, oneIf(e.clock.scheduleFault() != ""), name)
 	w.gauge(m.paused, oneIf(e.state.view.overrides.paused), name)
 }
 

@@ -57,10 +57,11 @@ func (q *queue) tidy() {
 
 // nextDue is the place of a timer in byNext.
 func nextDue(e *entry) item {
-	if e.next == 0 { // never
-		return item{when: math.MaxInt64, e: e}
+	next, _ := e.clock.read()
+	if next == 0 { // never
+		next = math.MaxInt64
 	}
-	return item{when: e.next, e: e}
+	return item{when: next, e: e}
 }
 
 // takeOut takes the tick of a timer out of the queue, if one waits.

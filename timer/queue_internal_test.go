@@ -7,9 +7,9 @@ import "testing"
 // Fails when who is served from one of its lists stays in the other.
 func TestLineForgetsWhoWasServed(t *testing.T) {
 	var l queue
-	first := &entry{next: 1 << 40, state: &state{}}
+	first := &entry{clock: clock{next: 1 << 40}, state: &state{}}
 	l.enqueue(first, dueTick{at: 1})
-	often := &entry{next: 1, state: &state{}}
+	often := &entry{clock: clock{next: 1}, state: &state{}}
 	for tick := range int64(10_000) {
 		l.enqueue(often, dueTick{at: tick + 1})
 		if e, served := l.soonest(); e != often || served.at != tick+1 {

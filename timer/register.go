@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -25,7 +24,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 	entries = make([]*entry, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
-	now := s.now()
+	now := s.planner.now()
 	for _, t := range timers {
 		if names[t.Name] && t.Name != "" {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
@@ -36,8 +35,8 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			continue
 		}
 		e := newEntry(t)
-		first, err := s.first(e, now, time.Time{})
-		first.missed = s.lastMissed(e, now)
+		first, err := s.planner.first(e, now, time.Time{})
+		first.missed = s.planner.lastMissed(e, now)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
 			continue
@@ -58,11 +57,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		s.ledger.startOver(&e.state.record)
 		e.state.view.full, e.state.view.declared = fullAnswer{}, 0
 	}
-	s.heap = slices.Grow(s.heap, len(entries))
-	for i, e := range entries {
-		s.setNext(e, firsts[i], nil)
-	}
-	s.poke()
+	s.planner.add(entries, firsts)
 	return entries, nil
 }
 
@@ -80,9 +75,8 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
-	e.next = 0
 	e.endWaits()
-	s.dropTicks(e)
+	s.planner.drop(e)
 	if t, waited := s.queue.takeOut(e); waited {
 		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
 		s.registry.leave(e)
@@ -97,23 +91,4 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, err)
 	}
 	return nil
-}
-
-// dropTicks takes what is planned of a timer that was removed out of the heap. That of its next
-// tick stays there, as looking for it would take long, until it comes up or until half of the heap
-// is of that kind. Called with mu held.
-func (s *Scheduler) dropTicks(e *entry) {
-	if e.later > 0 {
-		for _, t := range s.heap.removeAll(e) {
-			e.later--
-			s.ledger.skip(&e.state.record, t.at, t.abandoned(), nil)
-		}
-	} else if e.timer.Schedule != nil {
-		s.dropped++
-	}
-	if s.dropped > len(s.heap)/2 {
-		s.dropped = 0
-		s.heap = slices.DeleteFunc(s.heap, func(it item) bool { return it.e.gone.Load() })
-		s.heap.order()
-	}
 }

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// A registry is which timers this host has, whether they may start anything, and how many places are
-// taken. A place is what an attempt to start a run has, and then the run; Run and Remove wait until
-// the places are free. All parts use the registry, and it uses none of them.
+// A registry is which timers this host has, whether they may start anything, and how many places
+// are taken. A place is what an attempt to start a run has, and then the run; Run and Remove wait
+// until the places are free. All parts use the registry, and it uses none of them.
 type registry struct {
 	phase atomic.Int32 // a phase; written with mu held
 
@@ -77,8 +77,8 @@ func (g *registry) begin() error {
 	return nil
 }
 
-// add adds timers: all or, if one has a name that is taken, none. One that takes the name of a timer
-// that was removed, and of which runs go on, takes over its state; it is one of heirs.
+// add adds timers: all or, if one has a name that is taken, none. One that takes the name of a
+// timer that was removed, and of which runs go on, takes over its state; it is one of heirs.
 func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry, errs []error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,7 +151,8 @@ func (g *registry) remove(name string) *entry {
 	return e
 }
 
-// await waits, until ctx ends, until no more than some places of a timer that was removed are taken.
+// await waits, until ctx ends, until no more than some places of a timer that was removed are
+// taken.
 func (g *registry) await(ctx context.Context, e *entry, callers int) error {
 	g.mu.Lock()
 	if e.places <= callers {

@@ -29,14 +29,14 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range s.registry.registered() {
-		e.due = 1
-		s.heap.push(tryLater(s.now(), e, dueTick{at: e.due, missed: 1}))
+		e.clock.due = 1
+		s.planner.heap.push(tryLater(s.planner.now(), e, dueTick{at: e.clock.due, missed: 1}))
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
-	s.fire(until)
+	s.planner.runDue(until)
 	s.lock()
 	defer s.unlock()
-	if n := len(s.heap); asked == 0 || n != 2 {
+	if n := len(s.planner.heap); asked == 0 || n != 2 {
 		t.Errorf("%d are left of three, want two; their blackouts were asked %d times", n, asked)
 	}
 }
@@ -65,12 +65,12 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 		if err := s.Remove(t.Context(), strconv.Itoa(i)); err != nil {
 			t.Fatal(err)
 		}
-		if len(s.heap) < was {
+		if len(s.planner.heap) < was {
 			swept++
-			was = len(s.heap)
+			was = len(s.planner.heap)
 		}
-		if left := n - 1 - i; len(s.heap) > 2*left+2 {
-			t.Fatalf("%d items of %d timers", len(s.heap), left)
+		if left := n - 1 - i; len(s.planner.heap) > 2*left+2 {
+			t.Fatalf("%d items of %d timers", len(s.planner.heap), left)
 		}
 	}
 	if swept > 20 {
@@ -78,12 +78,12 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 	}
 	s.lock()
 	now := time.Now().UnixMicro()
-	for i := range s.heap {
-		s.heap[i].when, s.heap[i].e.next = now, now // all are due
+	for i := range s.planner.heap {
+		s.planner.heap[i].when, s.planner.heap[i].e.clock.next = now, now // all are due
 	}
 	s.unlock()
 	until := make(chan struct{})
-	s.fire(until)
+	s.planner.runDue(until)
 	if name := <-ran; name != strconv.Itoa(n-1) {
 		t.Errorf("%s ran, which was removed", name)
 	}
@@ -92,7 +92,7 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 		busy = s.registry.busy()
 		s.unlock()
 	}
-	if len(ran) != 0 || len(s.heap) != 1 || s.dropped != 0 {
-		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.heap), s.dropped)
+	if len(ran) != 0 || len(s.planner.heap) != 1 || s.planner.dropped != 0 {
+		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.planner.heap), s.planner.dropped)
 	}
 }

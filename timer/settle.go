@@ -2,7 +2,6 @@ package timer
 
 import (
 	"errors"
-	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -51,21 +50,12 @@ func (s *Scheduler) withoutStore(e *entry, t dueTick) {
 	s.registry.leave(e)
 }
 
-// postpone has a tick tried again when the store's quarantine is over, if no other comes due
-// before: a daily timer must not lose its day to a restart of the store. Called with mu held.
+// postpone has a tick tried again when the store's quarantine is over, if that is why it was
+// refused.
 func (s *Scheduler) postpone(e *entry, t dueTick, err error) bool {
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	if !ok || no.Reason != dlock.ReasonQuarantine || t.at == 0 || e.gone.Load() || !s.registry.starting() {
-		return false
-	}
-	when := s.now().Add(max(no.ExpiresIn, unknownQuarantine)).Add(time.Millisecond)
-	if e.due != t.at || e.next != 0 && e.next <= when.UnixMicro() {
-		return false
-	}
-	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
-	s.tryLater(when, e, t)
-	s.poke()
-	return true
+	return ok && no.Reason == dlock.ReasonQuarantine && t.at != 0 &&
+		s.planner.postpone(max(no.ExpiresIn, unknownQuarantine), e, t)
 }
 
 // giveBack gives up the place of a run that did not come about, and its lease if there is one.

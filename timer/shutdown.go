@@ -32,12 +32,12 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	stopProbing, first := s.startProbing()
 	err := s.greet(ctx, first)
 	if err == nil {
-		s.loop(ctx.Done())
+		s.planner.loop(ctx.Done())
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
 		s.setPhase(leaving)
 		if s.config.PreStopDelay > 0 {
 			over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
-			s.loop(over.Done())
+			s.planner.loop(over.Done())
 			stop()
 		}
 	}
@@ -72,20 +72,9 @@ func (s *Scheduler) start(base context.Context) error {
 	}
 	s.greeting = s.session != nil
 	s.base = base
-	s.wakeBy.Store(int64(time.Since(s.born)))
 	entries := s.registry.registered()
 	s.unlock()
-
-	// What came due between New and now was nobody's tick yet. Schedules are asked without the
-	// lock.
-	now := s.now()
-	for _, e := range entries {
-		next, err := s.first(e, now, time.Time{})
-		next.missed = s.lastMissed(e, now)
-		s.lock()
-		s.setNext(e, next, err)
-		s.unlock()
-	}
+	s.planner.begin(entries)
 	return nil
 }
 
@@ -93,9 +82,6 @@ func (s *Scheduler) setPhase(p phase) {
 	s.lock()
 	defer s.unlock()
 	s.registry.setPhase(p)
-	if p == stopped {
-		s.wakeBy.Store(0)
-	}
 }
 
 // drain stops starting. It returns a channel that is closed when the last run has ended.
@@ -103,18 +89,12 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.lock()
 	defer s.unlock()
 	s.registry.setPhase(draining)
-	s.wakeBy.Store(0)
 	for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
 		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
 		s.registry.leave(e)
 	}
 	s.queue.dismiss(nil)
-	for _, it := range s.heap {
-		if it.again != nil {
-			s.ledger.skip(&it.e.state.record, it.again.at, it.again.abandoned(), nil)
-		}
-	}
-	s.heap = nil
+	s.planner.stop()
 	for _, e := range s.registry.registered() {
 		e.endWaits()
 	}

@@ -128,11 +128,11 @@ func (s *Scheduler) Status() Status {
 func (e *entry) status() TimerStatus {
 	t := TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
 		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
-	if e.next != 0 {
-		t.Next = time.UnixMicro(e.next)
+	if next, _ := e.clock.read(); next != 0 {
+		t.Next = time.UnixMicro(next)
 	}
 	d := e.state
-	t.LimitElsewhere, t.ScheduleError, t.StoreFault = e.state.view.declared, e.scheduleFault, e.state.storeFault
+	t.LimitElsewhere, t.ScheduleError, t.StoreFault = e.state.view.declared, e.clock.scheduleFault(), e.state.storeFault
 	t.Degraded = e.fallback()
 	overrides := &e.state.view.overrides
 	t.LimitOverride = overrides.limit
@@ -174,11 +174,7 @@ func (s *Scheduler) bound(e *entry) int {
 // Live returns an error if the scheduling goroutine has stalled: a restart of the process is the
 // only help. It has nothing to do with the store.
 func (s *Scheduler) Live() error {
-	planned := s.wakeBy.Load()
-	if planned == 0 {
-		return nil
-	}
-	if late := time.Since(s.born) - time.Duration(planned); late > stalled {
+	if late := s.planner.lateness(); late > stalled {
 		return fmt.Errorf("the scheduler has stalled for %v", late.Round(time.Second))
 	}
 	return nil

@@ -1,0 +1,43 @@
+package timer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// blackout says why nothing may start at t, or nil. Called without mu.
+func (p *planner) blackout(e *entry, t time.Time) error {
+	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, p.blackouts} {
+		until, by, err := schedule.BlackedOut(list, t)
+		if err != nil {
+			return &brokenBlackout{err} // nothing starts that it may have been meant to prevent
+		}
+		if !until.IsZero() {
+			return fmt.Errorf("%s, until %s at the earliest", schedule.Describe(by), until.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return nil
+}
+
+// blackoutAgain says why a tick that is tried later than it was due may not start, or nil. Called
+// without mu.
+func (p *planner) blackoutAgain(e *entry, t dueTick, now time.Time) error {
+	if t.stood {
+		return nil // it is only just due, and was asked about then
+	}
+	if t.missed != 0 {
+		if err := p.blackout(e, time.UnixMicro(t.missed)); err != nil {
+			return err
+		}
+	}
+	return p.blackout(e, now)
+}
+
+// A brokenBlackout panicked, or returned an end that is not later.
+type brokenBlackout struct{ err error }
+
+func (b *brokenBlackout) Error() string {
+	return fmt.Sprintf("nothing starts, because it does not say until when it lasts: %v", b.err)
+}
