@@ -257,3 +257,92 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 		}
 	}
 }
+
+// A master of a Cluster stands still, is replaced, and goes on. Until it hears of its successor, a
+// few milliseconds later, it grants to a host that has open connections and has called nothing
+// meanwhile. The test shows how bad that is: each slot can be held twice, the second holder finds
+// out with its next heartbeat, and its fence is the higher one.
+//
+// Fails when the old master goes on granting, or its grant can be renewed.
+func TestClusterMasterThatStoodStill(t *testing.T) {
+	t.Parallel()
+	testkit.Long(t)
+	const ttl = time.Second
+	cluster := redistest.NewClusterWithReplicas(t, 3, 1)
+	opts := redislock.Options{QuarantineTTL: ttl}
+	open := func(client redis.UniversalClient, opts redislock.Options) *redislock.Store {
+		store := redislock.New(client, opts)
+		t.Cleanup(func() { store.Close(); client.Close() })
+		return store
+	}
+	onAll := func() *redislock.Store {
+		return open(redis.NewClusterClient(&redis.ClusterOptions{Password: canary, Addrs: cluster.Addrs()}), opts)
+	}
+	acquire := func(store *redislock.Store, token string) (dlock.Grant, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		return store.TryAcquire(ctx, dlock.Request{Name: "job", Slots: 1, Token: token, TTL: ttl})
+	}
+	take := func(store *redislock.Store, token string) (grant dlock.Grant) {
+		eventually(t, func() (err error) {
+			grant, err = acquire(store, token)
+			return err
+		})
+		return grant
+	}
+	extend := func(store *redislock.Store, grant dlock.Grant) dlock.GrantOutcome {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		results, err := store.Extend(ctx, ttl, grant)
+		if err != nil {
+			t.Log(err)
+			return dlock.GrantUnknown
+		}
+		return results[0].Outcome
+	}
+	take(onAll(), "before") // so that the name is known
+	victim := masterOf(t, cluster, "{job}:slot:index")
+	// This host does not hear of the failover: it goes to the old master whatever the Cluster says.
+	late := open(redis.NewClient(&redis.Options{Addr: victim.Addr(), Password: canary}),
+		redislock.Options{QuarantineTTL: ttl, Keys: redislock.KeysTagged})
+	_, _ = acquire(late, "connects")
+	must(t, victim.Pause())
+	defer victim.Resume()
+	eventually(t, func() error {
+		node, err := cluster.Client().MasterForKey(t.Context(), "{job}:slot:index")
+		if err == nil && node.Options().Addr == victim.Addr() {
+			err = errors.New("no replica takes over")
+			cluster.Client().ReloadState(t.Context())
+		}
+		return err
+	})
+	current := onAll()
+	holder := take(current, "holder")
+	resumed := time.Now()
+	must(t, victim.Resume())
+	var doubles []dlock.Grant
+	for attempt := 0; time.Since(resumed) < 3*time.Second; attempt++ {
+		grant, err := acquire(late, fmt.Sprint("late", attempt))
+		switch {
+		case err == nil && time.Since(resumed) > 2*time.Second:
+			t.Errorf("the old master grants %v after it went on", time.Since(resumed))
+		case err == nil:
+			doubles = append(doubles, grant)
+		}
+		if outcome := extend(current, holder); outcome == dlock.GrantLost {
+			t.Error("the holder's lease is lost")
+		}
+	}
+	if len(doubles) > 1 {
+		t.Errorf("the old master granted its one slot %d times", len(doubles))
+	}
+	for _, double := range doubles {
+		if double.Fence <= holder.Fence {
+			t.Errorf("fence %d was granted after %d", double.Fence, holder.Fence)
+		}
+		if outcome := extend(current, double); outcome != dlock.GrantLost {
+			t.Errorf("the second holder's heartbeat: %v", outcome)
+		}
+	}
+	t.Logf("%d of one slot granted by the old master", len(doubles))
+}

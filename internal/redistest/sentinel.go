@@ -213,7 +213,7 @@ func (s *Sentinel) NameOf(server *Server) string {
 // FailedOver waits until the sentinels name that server as the master.
 func (s *Sentinel) FailedOver(to *Server) error {
 	addr := s.NameOf(to)
-	return servertest.Poll(settleLimit, "redistest: failover", func(ctx context.Context) error {
+	return servertest.Poll(3*settleLimit, "redistest: failover", func(ctx context.Context) error {
 		got, err := s.MasterAddr(ctx)
 		if err == nil && got != addr {
 			err = fmt.Errorf("master is %s", got)
