@@ -37,9 +37,10 @@ func gather(t *testing.T, s subject) *crowd.Crowd {
 
 // frozen pauses the server for longer than a lease lasts: every call is back within StoreTimeout,
 // no lease is valid beyond its trust window, and when the server goes on, so does the crowd.
-func frozen(t *testing.T, server *sqltest.Server, s subject) {
+func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
+	t.Helper()
 	c := gather(t, s)
-	for range 2 {
+	for range rounds {
 		froze := time.Now()
 		if err := server.Pause(); err != nil {
 			t.Skip(err)
@@ -60,9 +61,10 @@ func frozen(t *testing.T, server *sqltest.Server, s subject) {
 
 // killed kills the server as a crash of its machine would, and starts it again: what it had granted
 // it still knows.
-func killed(t *testing.T, server *sqltest.Server, s subject) {
+func killed(t *testing.T, server *sqltest.Server, s subject, rounds int) {
+	t.Helper()
 	c := gather(t, s)
-	for range 3 {
+	for range rounds {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,7 @@ func TestI2I7FrozenPostgres(t *testing.T) {
 			t.Parallel()
 			long(t)
 			server := sqltest.Postgres(t)
-			frozen(t, server, postgresOn(t, server, way).migrated(t))
+			frozen(t, server, postgresOn(t, server, way).migrated(t), testkit.Rounds(t, 1, 3))
 		})
 	}
 }
@@ -114,7 +116,7 @@ func TestI1I4KilledPostgres(t *testing.T) {
 			t.Parallel()
 			long(t)
 			server := sqltest.Postgres(t)
-			killed(t, server, postgresOn(t, server, way).migrated(t))
+			killed(t, server, postgresOn(t, server, way).migrated(t), testkit.Rounds(t, 1, 5))
 		})
 	}
 }
@@ -168,7 +170,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 // Fails when connections that the server has closed are not replaced.
 func TestI7CutOffPostgres(t *testing.T) {
 	t.Parallel()
-	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 5, 30), "database/sql": 5, "PgBouncer": 5} {
+	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 3, 30), "database/sql": 3, "PgBouncer": 3} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			long(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Fails when a call does not end with its context.
@@ -18,7 +19,7 @@ func TestI2I7FrozenMySQL(t *testing.T) {
 	t.Parallel()
 	long(t)
 	server := sqltest.MariaDB(t)
-	frozen(t, server, mysqlOn(t, server, oneTrip).migrated(t))
+	frozen(t, server, mysqlOn(t, server, oneTrip).migrated(t), testkit.Rounds(t, 1, 3))
 }
 
 // With and without a binary log, which is part of every commit.
@@ -35,7 +36,7 @@ func TestI1I4KilledMySQL(t *testing.T) {
 			t.Parallel()
 			long(t)
 			server := sqltest.MariaDB(t, sqltest.Options{Settings: settings})
-			killed(t, server, mysqlOn(t, server, oneTrip).migrated(t))
+			killed(t, server, mysqlOn(t, server, oneTrip).migrated(t), testkit.Rounds(t, 1, 5))
 		})
 	}
 }
@@ -47,6 +48,10 @@ func TestI7CutOffMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			long(t)
+			cuts := testkit.Rounds(t, 3, 10)
+			if way == "prepared" {
+				testkit.Long(t)
+			}
 			server := sqltest.MariaDB(t)
 			s := mysqlOn(t, server, params).migrated(t)
 			s.exec(t, `DELIMITER //
@@ -63,7 +68,7 @@ func TestI7CutOffMySQL(t *testing.T) {
 						KILL it;
 					END LOOP;
 				END//`)
-			cutOff(t, s, "CALL cut_off()", 5)
+			cutOff(t, s, "CALL cut_off()", cuts)
 		})
 	}
 }

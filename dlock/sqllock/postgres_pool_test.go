@@ -56,6 +56,7 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
 			var workers, busy sync.WaitGroup
 			for i := range 8 { // all four connections are in use when the silence begins
 				busy.Add(1)
@@ -92,13 +93,13 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 			} else {
 				t.Logf("granted %v after the network was well", took.Round(time.Millisecond))
 			}
+			stop()
+			workers.Wait()
 			select {
 			case <-lease.Done():
 				t.Errorf("%v after the silence began: %v", time.Since(silent).Round(time.Millisecond), lease.Err())
 			case <-time.After(time.Until(silent.Add(ttl + 100*time.Millisecond))):
 			}
-			stop()
-			workers.Wait()
 			closing := time.Now()
 			if err := store.Close(); err != nil {
 				t.Error(err)

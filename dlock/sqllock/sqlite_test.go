@@ -132,7 +132,7 @@ func TestConformanceSQLite(t *testing.T) {
 	for way, open := range sqliteWays {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			if way == "shared memory" {
+			if way != "file" {
 				testkit.Long(t)
 			}
 			conform(t, open(t).migrated(t))
