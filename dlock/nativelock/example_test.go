@@ -14,7 +14,8 @@ import (
 // Timers on advisory locks: nothing has to be created in the database, and each timer has to say
 // that its ticks are not limited.
 func ExamplePostgresAdvisory() {
-	db, err := sql.Open("pgx", "postgres://app@db.example.org/shop") // the server itself, or a pooler with pool_mode=session
+	// the server itself, or a pooler with pool_mode=session
+	db, err := sql.Open("pgx", "postgres://app@db.example.org/shop")
 	if err != nil {
 		log.Fatal(err)
 	}

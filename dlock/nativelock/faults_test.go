@@ -41,7 +41,8 @@ func TestSessionKilled(t *testing.T) {
 		a := s.open(t, nativelock.Options{})
 		for range 2 {
 			grants := []dlock.Grant{
-				mustGet(t, a, request("x", 0, time.Minute)), mustGet(t, a, request("s", 2, time.Minute)), mustGet(t, a, request("s", 2, time.Minute)),
+				mustGet(t, a, request("x", 0, time.Minute)), mustGet(t, a, request("s", 2, time.Minute)),
+				mustGet(t, a, request("s", 2, time.Minute)),
 			}
 			s.kill(t)
 			b := s.open(t, nativelock.Options{})
@@ -75,7 +76,8 @@ func TestServerKilled(t *testing.T) {
 		}
 		results, err := n.Extend(t.Context(), time.Minute, held)
 		outcomes(t, results, err, dlock.GrantLost)
-		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); err == nil ||
+			errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
 			t.Errorf("while the server is away: %v", err)
 		}
 		if err := s.server.Restart(); err != nil {
@@ -235,7 +237,8 @@ func TestTimers(t *testing.T) {
 		var hosts []*timer.Scheduler
 		for range 2 {
 			timers, err := timer.New(timer.Config{Lock: open(), TTL: 3 * time.Second},
-				timer.Timer{Name: "job", Schedule: schedule.Every(20 * time.Millisecond), MaxConcurrency: 3, MaxPerTick: timer.NoLimit, OnStoreDown: timer.StoreDownSkip,
+				timer.Timer{Name: "job", Schedule: schedule.Every(20 * time.Millisecond), MaxConcurrency: 3,
+					MaxPerTick: timer.NoLimit, OnStoreDown: timer.StoreDownSkip,
 					Run: func(context.Context) error {
 						n := now.Add(1)
 						defer now.Add(-1)
@@ -245,8 +248,9 @@ func TestTimers(t *testing.T) {
 						time.Sleep(100 * time.Millisecond)
 						return nil
 					}},
-				timer.Timer{Name: "limited", Schedule: schedule.Every(50 * time.Millisecond), OnStoreDown: timer.StoreDownSkip,
-					Run: func(context.Context) error { limited.Add(1); return nil }},
+				timer.Timer{Name: "limited", Schedule: schedule.Every(50 * time.Millisecond),
+					OnStoreDown: timer.StoreDownSkip,
+					Run:         func(context.Context) error { limited.Add(1); return nil }},
 			)
 			if err != nil {
 				t.Fatal(err)
@@ -254,7 +258,9 @@ func TestTimers(t *testing.T) {
 			hosts = append(hosts, timers)
 			go func() { ended <- timers.Run(ctx) }()
 		}
-		waitFor(t, 20*time.Second, "40 runs, three at once", func() bool { return runs.Load() >= 40 && most.Load() >= 3 })
+		waitFor(t, 20*time.Second, "40 runs, three at once", func() bool {
+			return runs.Load() >= 40 && most.Load() >= 3
+		})
 		for _, host := range hosts {
 			for _, st := range host.Status().Timers {
 				if st.Name == "limited" && st.Started > 0 {
@@ -295,7 +301,8 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 	s.exec(t, "SET GLOBAL read_only = OFF")
 	mustGet(t, n, request("x", 0, time.Minute))
 	s.exec(t, "SET GLOBAL read_only = ON")
-	if _, err := n.TryAcquire(t.Context(), request("y", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
+	if _, err := n.TryAcquire(t.Context(), request("y", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) ||
+		!strings.Contains(err.Error(), "connect to the primary") {
 		t.Errorf("%v: must tell that the server is read-only", err)
 	}
 	if held := s.held(t, s.lock("", "mutex", 0, "x"), s.lock("", "mutex", 0, "y")); len(held) > 0 {

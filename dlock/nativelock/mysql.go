@@ -36,7 +36,8 @@ func MySQLGetLock(db *sql.DB, opts Options) *Store {
 // readOnlyMark is put behind a session when its server has been made read-only.
 const (
 	readOnlyMark      = " read-only"
-	hasBecomeReadOnly = "this server is read-only: a replica, or a primary that was replaced, which has locks of its own: connect to the primary"
+	hasBecomeReadOnly = "this server is read-only: a replica, or a primary that was replaced, which has locks of " +
+		"its own: connect to the primary"
 )
 
 const (
@@ -81,7 +82,8 @@ func (m mysqlDialect) try(session string, keys []string, _ time.Duration) []stat
 
 func (m mysqlDialect) free(session string, keys []string, _ time.Duration) []statement {
 	return m.inBatches(keys, func(b *strings.Builder, _ int, keys []string) {
-		fmt.Fprintf(b, "SELECT %s, CASE WHEN CONNECTION_ID() <> %d THEN NULL ELSE CONCAT(''", mysqlSession, connectionID(session))
+		fmt.Fprintf(b, "SELECT %s, CASE WHEN CONNECTION_ID() <> %d THEN NULL ELSE CONCAT(''", mysqlSession,
+			connectionID(session))
 		for _, key := range keys {
 			fmt.Fprintf(b, ", COALESCE(RELEASE_LOCK('%s'), 0)", key)
 		}

@@ -97,7 +97,8 @@ func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
 		faults = append(faults, errNoDB)
 	}
 	if len(opts.Prefix) > dlock.MaxNameLen {
-		faults = append(faults, fmt.Errorf("nativelock: Prefix of %d bytes: at most %d", len(opts.Prefix), dlock.MaxNameLen))
+		faults = append(faults, fmt.Errorf("nativelock: Prefix of %d bytes: at most %d", len(opts.Prefix),
+			dlock.MaxNameLen))
 	}
 	if !utf8.ValidString(opts.Prefix) || strings.ContainsFunc(opts.Prefix, unicode.IsControl) {
 		faults = append(faults, fmt.Errorf("nativelock: Prefix %q: use text without control characters", opts.Prefix))
@@ -116,7 +117,8 @@ func (n *Store) Check() error {
 
 func (n *Store) usable() error {
 	if n == nil || n.dialect == nil {
-		return errors.New("nativelock: an empty *Store: make one with PostgresAdvisory, MySQLGetLock or SQLServerAppLock")
+		return errors.New("nativelock: an empty *Store: make one with PostgresAdvisory, MySQLGetLock or " +
+			"SQLServerAppLock")
 	}
 	return n.fault
 }
@@ -135,7 +137,8 @@ func (n *Store) lock(name string, slots, slot int) string {
 	if slots > 0 {
 		kind = "slot"
 	}
-	return n.dialect.key(sha256.Sum256([]byte("tickslot lock 1\x00" + kind + "\x00" + strconv.Itoa(slot) + "\x00" + n.prefix + name)))
+	return n.dialect.key(sha256.Sum256([]byte("tickslot lock 1\x00" + kind + "\x00" + strconv.Itoa(slot) + "\x00" +
+		n.prefix + name)))
 }
 
 // TryAcquire implements dlock.DistributedLock.
@@ -191,12 +194,14 @@ func (n *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 
 // each does something with those of the grants that are held. The others are lost, and so are all
 // if the session ended meanwhile.
-func (n *Store) each(ctx context.Context, grants []dlock.Grant, do func(context.Context, []*lease) error) ([]dlock.Result, error) {
+func (n *Store) each(ctx context.Context, grants []dlock.Grant,
+	do func(context.Context, []*lease) error) ([]dlock.Result, error) {
 	if err := n.usable(); err != nil {
 		return nil, err
 	}
 	for _, g := range grants {
-		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}).Validate(); err != nil {
+		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
+			TTL: time.Second}).Validate(); err != nil {
 			return nil, err
 		}
 	}

@@ -62,15 +62,18 @@ func postgres(t testing.TB) subject {
 func postgresOn(t testing.TB, server *sqltest.Server) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
-	s := subject{driver: "pgx", dsn: server.DSN("", "", database), make: nativelock.PostgresAdvisory, server: server, database: database}
-	s.sessions = "SELECT pid FROM pg_stat_activity WHERE datname = '" + database + "' AND application_name <> 'psql' ORDER BY pid"
+	s := subject{driver: "pgx", dsn: server.DSN("", "", database), make: nativelock.PostgresAdvisory, server: server,
+		database: database}
+	s.sessions = "SELECT pid FROM pg_stat_activity WHERE datname = '" + database +
+		"' AND application_name <> 'psql' ORDER BY pid"
 	s.end = "SELECT pg_terminate_backend(%s, 10000)"
 	s.key = func(resource [sha256.Size]byte) string {
 		return strconv.FormatInt(int64(binary.BigEndian.Uint64(resource[:8])), 10)
 	}
 	s.held = func(t testing.TB, keys ...string) []string {
 		return strings.Fields(s.exec(t, "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks "+
-			"WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1"))
+			"WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname "+
+			"= current_database()) ORDER BY 1"))
 	}
 	return s
 }
@@ -83,8 +86,10 @@ func mysql(t testing.TB) subject {
 func mysqlOn(t testing.TB, server *sqltest.Server) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
-	s := subject{driver: "mysql", dsn: server.DSN("", "", database), make: nativelock.MySQLGetLock, server: server, database: database}
-	s.sessions = "SELECT id FROM information_schema.processlist WHERE db = '" + database + "' AND host LIKE '127.%' ORDER BY id"
+	s := subject{driver: "mysql", dsn: server.DSN("", "", database), make: nativelock.MySQLGetLock, server: server,
+		database: database}
+	s.sessions = "SELECT id FROM information_schema.processlist WHERE db = '" + database +
+		"' AND host LIKE '127.%' ORDER BY id"
 	s.end = "KILL %s"
 	s.key = func(resource [sha256.Size]byte) string { return "tickslot:" + hex.EncodeToString(resource[:20]) }
 	s.held = func(t testing.TB, keys ...string) (held []string) {
@@ -172,7 +177,8 @@ func (c crew) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Resul
 	})
 }
 
-func (c crew) each(grants []dlock.Grant, call func(dlock.DistributedLock, []dlock.Grant) ([]dlock.Result, error)) ([]dlock.Result, error) {
+func (c crew) each(grants []dlock.Grant, call func(dlock.DistributedLock, []dlock.Grant) ([]dlock.Result,
+	error)) ([]dlock.Result, error) {
 	results := make([]dlock.Result, len(grants))
 	for who, store := range c {
 		var part []dlock.Grant
@@ -199,14 +205,15 @@ func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// This process unlocks, and may be busy just then.
-			dlocktest.Run(t, dlocktest.Harness{TTL: suiteTTL, Slack: suiteTTL / 2, New: func(t testing.TB) dlocktest.Namespace {
-				open := hosts(t)
-				var c crew
-				for range size {
-					c = append(c, open())
-				}
-				return dlocktest.Namespace{Open: func() dlock.DistributedLock { return c }}
-			}})
+			dlocktest.Run(t, dlocktest.Harness{TTL: suiteTTL, Slack: suiteTTL / 2,
+				New: func(t testing.TB) dlocktest.Namespace {
+					open := hosts(t)
+					var c crew
+					for range size {
+						c = append(c, open())
+					}
+					return dlocktest.Namespace{Open: func() dlock.DistributedLock { return c }}
+				}})
 		})
 	}
 }
@@ -221,7 +228,8 @@ func TestConformance(t *testing.T) {
 func TestContention(t *testing.T) {
 	long(t)
 	onEach(t, func(t *testing.T, s subject) {
-		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140}, {16, 16, 140}, {50, 16, 140}} {
+		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140},
+			{16, 16, 140}, {50, 16, 140}} {
 			crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 10))
 		}
 	})
@@ -308,7 +316,8 @@ func TestOneLockPerGrant(t *testing.T) {
 		if held := s.held(t, s.lock("", "mutex", 0, "x")); !slices.Contains(held, s.lock("", "mutex", 0, "x")) {
 			t.Errorf("the mutex is not held under its key: %v", held)
 		}
-		if ids := strings.Fields(s.exec(t, s.sessions)); len(ids) > 4 { // with those of the second connections, which went back to their pools
+		// with those of the second connections, which went back to their pools
+		if ids := strings.Fields(s.exec(t, s.sessions)); len(ids) > 4 {
 			t.Errorf("two hosts have %d connections", len(ids))
 		}
 	})
@@ -321,7 +330,8 @@ func TestNames(t *testing.T) {
 	onEach(t, func(t *testing.T, s subject) {
 		open := func(prefix string) *nativelock.Store { return s.open(t, nativelock.Options{Prefix: prefix}) }
 		a, b, c := open("p:"), open("p:"), open("q:")
-		for _, name := range []string{"orders", "Orders", "ORDERS", "orders ", " orders", "órders", "ｏrders", strings.Repeat("o", dlock.MaxNameLen)} {
+		for _, name := range []string{"orders", "Orders", "ORDERS", "orders ", " orders", "órders", "ｏrders",
+			strings.Repeat("o", dlock.MaxNameLen)} {
 			mustGet(t, a, request(name, 0, time.Minute))
 			mustBeFull(t, b, request(name, 0, time.Minute))
 			mustGet(t, c, request(name, 0, time.Minute))
@@ -397,7 +407,8 @@ func TestClose(t *testing.T) {
 		for range 5 {
 			mustGet(t, b, request("x", 5, time.Minute))
 		}
-		if _, err := a.TryAcquire(t.Context(), request("y", 0, time.Minute)); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := a.TryAcquire(t.Context(), request("y", 0, time.Minute)); err == nil ||
+			errors.Is(err, dlock.ErrNotAcquired) {
 			t.Errorf("acquire after Close: %v", err)
 		}
 		if _, err := a.Extend(t.Context(), time.Minute, grants...); err == nil {
@@ -424,7 +435,8 @@ func TestFaults(t *testing.T) {
 		req := request("x", 0, time.Minute)
 		req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
 		_, err := n.TryAcquire(t.Context(), req)
-		if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "MaxPerTick: timer.NoLimit") {
+		if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) ||
+			!strings.Contains(err.Error(), "MaxPerTick: timer.NoLimit") {
 			t.Errorf("a tick: %v", err)
 		}
 		for what, bad := range map[string]*nativelock.Store{

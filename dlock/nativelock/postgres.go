@@ -56,7 +56,8 @@ func file(name string, pairs ...string) string {
 const postgresSession = "pg_backend_pid() || ' ' || coalesce(current_setting('tickslot.session', true), '')"
 
 // Postgres 13 has no idle_session_timeout, and takes a setting with a dot for a variable of ours.
-const postgresIdle = "CASE WHEN current_setting('idle_session_timeout', true) IS NULL THEN 'tickslot.idle' ELSE 'idle_session_timeout' END"
+const postgresIdle = "CASE WHEN current_setting('idle_session_timeout', true) IS NULL THEN 'tickslot.idle' ELSE " +
+	"'idle_session_timeout' END"
 
 var (
 	postgresTry   = file("postgres_try", "{session}", postgresSession, "{idle}", postgresIdle)
@@ -67,7 +68,8 @@ var (
 
 const (
 	postgresLook = "SELECT " + postgresSession + ", NULL::text"
-	postgresKeep = "SELECT me, CASE WHEN me = $1::text AND set_config(" + postgresIdle + ", $2::text, false) IS NULL THEN '' END FROM (SELECT " +
+	postgresKeep = "SELECT me, CASE WHEN me = $1::text AND set_config(" + postgresIdle +
+		", $2::text, false) IS NULL THEN '' END FROM (SELECT " +
 		postgresSession + " AS me OFFSET 0) AS s"
 )
 

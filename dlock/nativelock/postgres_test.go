@@ -60,7 +60,9 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 		name := "n" + strconv.Itoa(slots)
 		var grants []dlock.Grant
 		for range max(slots, 1) {
-			one("acquire of one of "+name, func() { grants = append(grants, mustGet(t, n, request(name, slots, time.Hour))) })
+			one("acquire of one of "+name, func() {
+				grants = append(grants, mustGet(t, n, request(name, slots, time.Hour)))
+			})
 		}
 		for _, g := range grants {
 			if g.Slot < slots/2 {
@@ -104,7 +106,9 @@ func TestPgxPoolAdvisory(t *testing.T) {
 			}
 			defer conn.Release()
 			var mark, idle string
-			err = conn.QueryRow(t.Context(), "SELECT coalesce(current_setting('tickslot.session', true), ''), current_setting('idle_session_timeout')").Scan(&mark, &idle)
+			err = conn.QueryRow(t.Context(),
+				"SELECT coalesce(current_setting('tickslot.session', true), ''), "+
+					"current_setting('idle_session_timeout')").Scan(&mark, &idle)
 			if err != nil || mark != "" || idle != "0" {
 				t.Errorf("%s: session %q may be idle for %s, %v: is not the pool's any more", when, mark, idle, err)
 			}
@@ -120,7 +124,8 @@ func TestPgxPoolAdvisory(t *testing.T) {
 	mustGet(t, n, request("x", 0, time.Minute))
 	n.Close()
 	clean("after Close", 3)
-	s.exec(t, "CREATE SCHEMA fake; CREATE FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT true'")
+	s.exec(t, "CREATE SCHEMA fake; CREATE FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql "+
+		"VOLATILE AS 'SELECT true'")
 	s.exec(t, "ALTER DATABASE "+s.database+" SET search_path = fake, pg_catalog")
 	pool.Reset()
 	n = nativelock.PostgresAdvisory(db, nativelock.Options{})
@@ -147,7 +152,8 @@ func (s subject) poolerOf(t testing.TB, mode string, settings ...string) (subjec
 func TestPgBouncerAdvisory(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
-		for _, params := range []string{"", "&default_query_exec_mode=exec", "&default_query_exec_mode=simple_protocol"} {
+		for _, params := range []string{"", "&default_query_exec_mode=exec",
+			"&default_query_exec_mode=simple_protocol"} {
 			t.Run(mode+params, func(t *testing.T) {
 				t.Parallel()
 				s, _ := postgres(t).poolerOf(t, mode)
@@ -155,7 +161,8 @@ func TestPgBouncerAdvisory(t *testing.T) {
 				n := s.open(t, nativelock.Options{})
 				for range 3 { // what one attempt leaves behind must not help the next
 					err := isRefused(t, n)
-					if mode == "transaction" && params != "" && (err == nil || !strings.Contains(err.Error(), "both are session")) {
+					if mode == "transaction" && params != "" &&
+						(err == nil || !strings.Contains(err.Error(), "both are session")) {
 						t.Errorf("%v: must tell how it was found out", err)
 					}
 				}
@@ -208,7 +215,8 @@ func TestPgBouncerAdvisory(t *testing.T) {
 		n := s.open(t, nativelock.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := n.TryAcquire(ctx, request("x", 0, time.Minute)); err == nil || !strings.Contains(err.Error(), "room for one more") {
+		if _, err := n.TryAcquire(ctx, request("x", 0, time.Minute)); err == nil ||
+			!strings.Contains(err.Error(), "room for one more") {
 			t.Errorf("%v: must tell that a second connection is needed", err)
 		}
 	})
@@ -244,7 +252,8 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 		outcomes(t, results, err, dlock.GrantOK) // still in its session, which the pooler now takes away
 		if mine {                                // another client of ours gets just that session
 			db := s.pool(t)
-			if _, err := db.ExecContext(t.Context(), "SELECT set_config('tickslot.session', 'somebody', false)"); err != nil {
+			if _, err := db.ExecContext(t.Context(),
+				"SELECT set_config('tickslot.session', 'somebody', false)"); err != nil {
 				t.Fatal(err)
 			}
 		} else {
@@ -282,7 +291,8 @@ func TestUnfitServersAdvisory(t *testing.T) {
 		s.exec(t, "CREATE SCHEMA fake; CREATE "+create)
 		s.dsn += "&search_path=fake,pg_catalog"
 		n := s.open(t, nativelock.Options{})
-		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), want) {
+		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v: must tell %q", err, want)
 		}
 	}
@@ -341,7 +351,8 @@ func sqlStateOf(err error) string {
 func TestLockTableFullAdvisory(t *testing.T) {
 	long(t)
 	t.Parallel()
-	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10", "max_connections=20"}}))
+	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10",
+		"max_connections=20"}}))
 	n := s.open(t, nativelock.Options{})
 	first := mustGet(t, n, request("x", 0, time.Minute))
 	// Somebody else fills the table, as far as it goes: a statement that fails keeps the locks that

@@ -17,7 +17,8 @@ import (
 
 // errNotOurs is what all signs of a pooler come to that gives each transaction or statement to any
 // server connection.
-var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections among its clients (PgBouncer with pool_mode=transaction or statement), "+
+var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections among its clients (PgBouncer with "+
+	"pool_mode=transaction or statement), "+
 	"and native locks need one of their own: connect directly to the server, or through a pool with pool_mode=session, "+
 	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrSetup)
 
@@ -26,7 +27,8 @@ func (n *Store) twoConns() error {
 	if n.db.Stats().MaxOpenConnections != 1 {
 		return nil
 	}
-	return fmt.Errorf("nativelock: %w: this *sql.DB may open one connection only; native locks keep that, and need a second one for a moment to "+
+	return fmt.Errorf("nativelock: %w: this *sql.DB may open one connection only; native locks keep that, and need "+
+		"a second one for a moment to "+
 		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", dlock.ErrSetup)
 }
 
@@ -39,7 +41,8 @@ func (n *Store) take(ctx context.Context) (*sql.Conn, error) {
 		defer cancel()
 		conn, err := n.db.Conn(ctx)
 		if err != nil {
-			err = fmt.Errorf("all %d connections of the pool are in use: allow more, or give the locks a *sql.DB of their own: %w", s.InUse, err)
+			err = fmt.Errorf("all %d connections of the pool are in use: allow more, or give the locks a *sql.DB of "+
+				"their own: %w", s.InUse, err)
 		}
 		return conn, err
 	}
@@ -65,7 +68,8 @@ func (n *Store) prove(ctx context.Context) error {
 			return nil
 		}
 		n.endConn(other)
-		if !errors.Is(err, driver.ErrBadConn) || n.session == nil || tries == sqlkit.MaxStale { // else it was closed while it lay in the pool
+		// else it was closed while it lay in the pool
+		if !errors.Is(err, driver.ErrBadConn) || n.session == nil || tries == sqlkit.MaxStale {
 			return err
 		}
 	}
@@ -81,7 +85,8 @@ func (n *Store) proveBy(ctx context.Context, other *sql.Conn) error {
 }
 
 func noSecond(err error) error {
-	return explain(fmt.Errorf("no second connection, which is needed for a moment to see that no pooler shares them with others: "+
+	return explain(fmt.Errorf("no second connection, which is needed for a moment to see that no pooler shares them "+
+		"with others: "+
 		"every pool in between has to have room for one more: %w", err))
 }
 
@@ -131,7 +136,8 @@ func (n *Store) exclude(ctx context.Context, other *sql.Conn) error {
 		return n.explain(err)
 	}
 	if taken.Valid {
-		return fmt.Errorf("nativelock: %w: this server grants a lock to two connections, so it cannot limit anything: use a store on a table", dlock.ErrSetup)
+		return fmt.Errorf("nativelock: %w: this server grants a lock to two connections, so it cannot limit "+
+			"anything: use a store on a table", dlock.ErrSetup)
 	}
 	freed, err := n.ask(ctx, n.dialect.free(n.session.id, keys, 0)[0])
 	if err == nil && freed.String != "11" {

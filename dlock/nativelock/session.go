@@ -167,7 +167,8 @@ func (n *Store) schedule() {
 		return
 	}
 	n.expiry = time.AfterFunc(time.Until(n.session.first), func() {
-		_, _ = inTurn(n, n.life, func(context.Context) (struct{}, error) { return struct{}{}, nil }) // every call sweeps
+		// every call sweeps
+		_, _ = inTurn(n, n.life, func(context.Context) (struct{}, error) { return struct{}{}, nil })
 	})
 }
 
@@ -209,7 +210,8 @@ func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err e
 	s := n.session
 	if l := n.find(dlock.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: dlock.AnySlot}); l != nil {
 		if l.slot >= max(req.Slots, 1) {
-			return 0, fmt.Errorf("nativelock: %w: the token was granted slot %d before, and now asks for one of %d", dlock.ErrFault, l.slot, req.Slots)
+			return 0, fmt.Errorf("nativelock: %w: the token was granted slot %d before, and now asks for one of %d",
+				dlock.ErrFault, l.slot, req.Slots)
 		}
 		return l.slot, n.extend(ctx, req.TTL, []*lease{l})
 	}

@@ -33,7 +33,8 @@ func SQLServerAppLock(db *sql.DB, opts Options) *Store {
 const (
 	sqlserverSession = "CAST(@@SPID AS nvarchar(11))"
 	sqlserverLook    = "SELECT " + sqlserverSession + ", CAST(NULL AS nvarchar(11))"
-	sqlserverOpen    = "SELECT " + sqlserverSession + ", CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_WRITE' THEN NULL " +
+	sqlserverOpen    = "SELECT " + sqlserverSession +
+		", CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_WRITE' THEN NULL " +
 		"ELSE N'this database is read-only: a replica, which has locks of its own: connect to the primary' END"
 
 	// sqlserverName is the length of a name, by which the scripts tell one from the next.

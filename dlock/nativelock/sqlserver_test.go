@@ -219,7 +219,8 @@ func TestStatementsSQLServerAppLock(t *testing.T) {
 		all.WriteString(text)
 	}
 	for _, want := range []string{
-		"EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Session', @LockTimeout = 0;",
+		"EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Session', " +
+			"@LockTimeout = 0;",
 		"WHILE @result = -1 AND @i < @p4", "IF @result < -1\n\tBEGIN\n\t\tRAISERROR",
 		"EXEC @result = sys.sp_releaseapplock @Resource = @name, @LockOwner = 'Session';",
 		"IF APPLOCK_MODE('public', @name, 'Session') = 'Exclusive'",
@@ -314,7 +315,8 @@ func TestAnswersSQLServerAppLock(t *testing.T) {
 				c.spoil(server)
 			}
 			g, err := n.TryAcquire(t.Context(), request("x", 3, time.Minute))
-			if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != c.setup || !strings.Contains(err.Error(), c.want) {
+			if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != c.setup ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("slot %d, %v: must be an error that tells %q", g.Slot, err, c.want)
 			}
 			if len(server.locks) > 0 {

@@ -45,5 +45,6 @@ func XactLockQuery(name string) (query string, args []any, err error) {
 	if err := dlock.CheckName(name); err != nil {
 		return "", nil, fmt.Errorf("nativelock: %w", err)
 	}
-	return "SELECT pg_try_advisory_xact_lock($1::bigint)", []any{advisoryKey(sha256.Sum256([]byte("tickslot transaction 1\x00" + name)))}, nil
+	return "SELECT pg_try_advisory_xact_lock($1::bigint)",
+		[]any{advisoryKey(sha256.Sum256([]byte("tickslot transaction 1\x00" + name)))}, nil
 }

@@ -27,7 +27,9 @@ func lockers(t *testing.T, s subject) []func() locker {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return locker{func(name string) (bool, error) { return nativelock.TryXactLock(t.Context(), tx, name) }, func(commit bool) error {
+		return locker{func(name string) (bool, error) {
+			return nativelock.TryXactLock(t.Context(), tx, name)
+		}, func(commit bool) error {
 			if commit {
 				return tx.Commit()
 			}
@@ -43,7 +45,9 @@ func lockers(t *testing.T, s subject) []func() locker {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return locker{func(name string) (bool, error) { return pgxlock.TryXactLock(t.Context(), tx, name) }, func(commit bool) error {
+		return locker{func(name string) (bool, error) {
+			return pgxlock.TryXactLock(t.Context(), tx, name)
+		}, func(commit bool) error {
 			if commit {
 				return tx.Commit(t.Context())
 			}
@@ -67,7 +71,8 @@ func TestTryXactLock(t *testing.T) {
 	simple := pooled
 	simple.dsn += "&default_query_exec_mode=simple_protocol"
 	for name, begins := range map[string][]func() locker{
-		"direct": lockers(t, s), "PgBouncer": lockers(t, pooled), "simple protocol": lockers(t, simple), "prepared": lockers(t, prepared)[1:],
+		"direct": lockers(t, s), "PgBouncer": lockers(t, pooled), "simple protocol": lockers(t, simple),
+		"prepared": lockers(t, prepared)[1:],
 	} {
 		try := func(l locker, lock string, want bool) {
 			t.Helper()
@@ -98,7 +103,8 @@ func TestTryXactLock(t *testing.T) {
 		}
 	}
 	query, args, err := nativelock.XactLockQuery("close-books")
-	if got := fmt.Sprintf("%s %v %v", query, args, err); got != "SELECT pg_try_advisory_xact_lock($1::bigint) [5540249776783034685] <nil>" {
+	if got := fmt.Sprintf("%s %v %v", query, args,
+		err); got != "SELECT pg_try_advisory_xact_lock($1::bigint) [5540249776783034685] <nil>" {
 		t.Errorf("%s: hosts of two versions must agree on the key", got)
 	}
 }

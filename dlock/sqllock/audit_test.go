@@ -35,7 +35,8 @@ func audits(t *testing.T, what string, store *sqllock.Store, wants ...string) {
 
 // role makes a role with the rights that the package comment lists, on a database with a table, and
 // returns how to open a store with it.
-func role(t *testing.T, server *sqltest.Server, database string) (name string, exec func(testing.TB, string) string, open func(testing.TB, sqllock.Options) *sqllock.Store) {
+func role(t *testing.T, server *sqltest.Server, database string) (name string, exec func(testing.TB, string) string,
+	open func(testing.TB, sqllock.Options) *sqllock.Store) {
 	t.Helper()
 	exec = execOn(server, database)
 	subject{open: viaPgx(t, server.DSN("", "", database)), exec: exec}.migrated(t)
@@ -62,14 +63,20 @@ func TestAuditPostgres(t *testing.T) {
 	exec(t, "ALTER ROLE "+name+" SET synchronous_commit = off")
 	bouncer := sqltest.PgBouncer(t, server, "transaction")
 	audits(t, "database/sql", viaSQL(t, server.DSN(name, "", database))(t, sqllock.Options{}))
-	audits(t, "PgBouncer", viaPgx(t, bouncer.DSN("", "", database))(t, sqllock.Options{}), "postgres is a superuser") // it logs everybody in as that
+	// it logs everybody in as that
+	audits(t, "PgBouncer", viaPgx(t, bouncer.DSN("", "", database))(t, sqllock.Options{}), "postgres is a superuser")
 	for _, c := range []struct{ what, do, undo, want string }{
-		{"no DELETE", "REVOKE DELETE ON distributed_locks FROM $", "GRANT DELETE ON distributed_locks TO $", "so Cleanup fails: GRANT DELETE ON \"public\".\"distributed_locks\" TO " + name},
-		{"no INSERT and UPDATE", "REVOKE INSERT, UPDATE ON distributed_locks FROM $", "GRANT INSERT, UPDATE ON distributed_locks TO $", "lacks INSERT, UPDATE on"},
-		{"no EXECUTE", "REVOKE EXECUTE ON FUNCTION " + extend + " FROM PUBLIC", "GRANT EXECUTE ON FUNCTION " + extend + " TO PUBLIC",
+		{"no DELETE", "REVOKE DELETE ON distributed_locks FROM $", "GRANT DELETE ON distributed_locks TO $",
+			"so Cleanup fails: GRANT DELETE ON \"public\".\"distributed_locks\" TO " + name},
+		{"no INSERT and UPDATE", "REVOKE INSERT, UPDATE ON distributed_locks FROM $",
+			"GRANT INSERT, UPDATE ON distributed_locks TO $", "lacks INSERT, UPDATE on"},
+		{"no EXECUTE", "REVOKE EXECUTE ON FUNCTION " + extend + " FROM PUBLIC", "GRANT EXECUTE ON FUNCTION " + extend +
+			" TO PUBLIC",
 			"may not execute \"public\"." + extend},
-		{"read-only", "ALTER ROLE $ SET default_transaction_read_only = on", "ALTER ROLE $ RESET default_transaction_read_only", "read-only"},
-		{"serializable", "ALTER ROLE $ SET default_transaction_isolation = 'serializable'", "ALTER ROLE $ RESET default_transaction_isolation", "transactions are serializable here"},
+		{"read-only", "ALTER ROLE $ SET default_transaction_read_only = on",
+			"ALTER ROLE $ RESET default_transaction_read_only", "read-only"},
+		{"serializable", "ALTER ROLE $ SET default_transaction_isolation = 'serializable'",
+			"ALTER ROLE $ RESET default_transaction_isolation", "transactions are serializable here"},
 	} {
 		exec(t, strings.ReplaceAll(c.do, "$", name))
 		audits(t, c.what, viaPgx(t, server.DSN(name, "", database))(t, sqllock.Options{}), c.want)
@@ -78,7 +85,8 @@ func TestAuditPostgres(t *testing.T) {
 	audits(t, "all rights again", viaPgx(t, server.DSN(name, "", database))(t, sqllock.Options{}))
 	exec(t, "REVOKE USAGE ON SCHEMA public FROM "+name)
 	store := viaPgx(t, server.DSN(name, "", database))(t, sqllock.Options{Schema: "public"})
-	if warnings, _ := store.Audit(t.Context()); len(warnings) != 1 || !strings.Contains(warnings[0], "GRANT USAGE ON SCHEMA") {
+	if warnings, _ := store.Audit(t.Context()); len(warnings) != 1 ||
+		!strings.Contains(warnings[0], "GRANT USAGE ON SCHEMA") {
 		t.Errorf("no USAGE: %q", warnings)
 	}
 
@@ -91,7 +99,8 @@ func TestAuditPostgres(t *testing.T) {
 func TestAuditMySQL(t *testing.T) {
 	t.Parallel()
 	audits(t, "a usual server", mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).open(t, sqllock.Options{}))
-	s := mysqlOn(t, sqltest.MariaDB(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=2", "log-bin", "sync-binlog=0"}}), oneTrip).migrated(t)
+	s := mysqlOn(t, sqltest.MariaDB(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=2", "log-bin",
+		"sync-binlog=0"}}), oneTrip).migrated(t)
 	s.exec(t, "SET GLOBAL read_only = 1")
 	store := s.open(t, sqllock.Options{})
 	audits(t, "three settings", store, "innodb_flush_log_at_trx_commit is 2", "sync_binlog is 0", "read-only")
@@ -135,7 +144,8 @@ nonsense
 45 22 - broken
 `
 	for path, want := range map[string]string{
-		"/var/locks.db": "ext4", "/data/locks.db": "nfs4", "/database/locks.db": "ext4", "/data/local/x/locks.db": "xfs", "/data": "nfs4",
+		"/var/locks.db": "ext4", "/data/locks.db": "nfs4", "/database/locks.db": "ext4",
+		"/data/local/x/locks.db": "xfs", "/data": "nfs4",
 		"/mnt/with space/locks.db": "cifs", "/over/locks.db": "fuse.sshfs",
 	} {
 		if got := sqllock.KindOf(path, mounts); got != want {
@@ -157,10 +167,12 @@ func TestAuditOfTheClock(t *testing.T) {
 	elsewhere := strings.TrimSpace(mysql.exec(t, "SELECT DATABASE()"))
 	for what, store := range map[string]*sqllock.Store{
 		"Postgres": open(t, sqllock.Options{}), "MariaDB": mysql.open(t, sqllock.Options{}),
-		"MariaDB in another time zone": viaMySQL(sqltest.SharedMariaDB(t).DSN("", "", elsewhere)+oneTrip+"&time_zone=%27%2B05%3A00%27")(t, sqllock.Options{}),
+		"MariaDB in another time zone": viaMySQL(sqltest.SharedMariaDB(t).DSN("", "",
+			elsewhere)+oneTrip+"&time_zone=%27%2B05%3A00%27")(t, sqllock.Options{}),
 	} {
 		for offset, side := range map[time.Duration]string{
-			3 * time.Second: "ahead of", -3 * time.Second: "behind", time.Hour: "ahead of", 500 * time.Millisecond: "", -500 * time.Millisecond: "",
+			3 * time.Second: "ahead of", -3 * time.Second: "behind", time.Hour: "ahead of", 500 * time.Millisecond: "",
+			-500 * time.Millisecond: "",
 		} {
 			store.SetHostClock(func() time.Time { return time.Now().Add(offset) })
 			if side == "" {

@@ -24,7 +24,8 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	store := s.open(t, sqllock.Options{})
 	acquire := func(name, token string, slots int) dlock.Grant {
 		t.Helper()
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Hour, Tick: &dlock.Tick{At: time.Now(), Max: 5000}})
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Hour,
+			Tick: &dlock.Tick{At: time.Now(), Max: 5000}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,8 +40,10 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	// idle makes it so long ago that a name was used.
 	idle := func(days int, where string) {
 		t.Helper()
-		s.exec(t, fmt.Sprintf("UPDATE %s SET acquired_at = %s, released_at = %[2]s, expires_at = %[2]s WHERE slot >= 0 AND %s", s.table, ago(days), where))
-		s.exec(t, fmt.Sprintf("UPDATE %s SET tick = tick - %d WHERE slot = -1 AND %s", s.table, int64(days)*24*3600*1000000, where))
+		s.exec(t, fmt.Sprintf("UPDATE %s SET acquired_at = %s, released_at = %[2]s, expires_at = %[2]s WHERE slot "+
+			">= 0 AND %s", s.table, ago(days), where))
+		s.exec(t, fmt.Sprintf("UPDATE %s SET tick = tick - %d WHERE slot = -1 AND %s", s.table,
+			int64(days)*24*3600*1000000, where))
 	}
 	rows := func(where string) int {
 		t.Helper()
@@ -71,20 +74,23 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	release(wide[3])
 	ahead := acquire("ahead", "a", 1)
 	release(ahead)
-	if err := store.Update(ctx, "ordered", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Millisecond}}); err != nil {
+	if err := store.Update(ctx, "ordered", dlock.Update{Pause: &dlock.Pause{Origin: ann,
+		For: time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
 	idle(41, "resource_name = 'old:slot:'")
 	idle(39, "resource_name = 'recent:slot:'")
 	idle(41, "resource_name = 'shrunk:slot:' AND slot IN (0, 3, 4)")
 	idle(41, "resource_name = 'ahead:slot:'")
-	s.exec(t, fmt.Sprintf("UPDATE %s SET fence = %d WHERE resource_name = 'ahead:slot:' AND slot = 0", s.table, time.Now().Add(time.Hour).UnixMicro()))
+	s.exec(t, fmt.Sprintf("UPDATE %s SET fence = %d WHERE resource_name = 'ahead:slot:' AND slot = 0", s.table,
+		time.Now().Add(time.Hour).UnixMicro()))
 	// Idle rows enough for several batches, around the others.
 	for i := range 1200 {
 		if i%400 == 0 {
 			values := make([]string, 0, 400)
 			for j := range 400 {
-				values = append(values, fmt.Sprintf("('%c-many-%d:slot:', 0, 1, %[3]s, %[3]s)", "amz"[i/400], i+j, ago(40)))
+				values = append(values, fmt.Sprintf("('%c-many-%d:slot:', 0, 1, %[3]s, %[3]s)", "amz"[i/400], i+j,
+					ago(40)))
 			}
 			s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, fence, acquired_at, expires_at) VALUES "+strings.Join(values, ","))
 		}
@@ -92,12 +98,13 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	cleanup()
 
 	for where, want := range map[string]int{
-		"resource_name = 'old:slot:'":                 0,
-		"resource_name LIKE '_-many-%'":               0,
-		"resource_name = 'ordered:slot:'":             1, // orders stay
-		"resource_name = 'recent:slot:'":              2, // one slot and what concerns all
-		"resource_name = 'in use:slot:'":              2,
-		"resource_name = 'shrunk:slot:'":              4, // 0, 1, 2 and what concerns all: a gap below a slot in use would hide a slot
+		"resource_name = 'old:slot:'":     0,
+		"resource_name LIKE '_-many-%'":   0,
+		"resource_name = 'ordered:slot:'": 1, // orders stay
+		"resource_name = 'recent:slot:'":  2, // one slot and what concerns all
+		"resource_name = 'in use:slot:'":  2,
+		// 0, 1, 2 and what concerns all: a gap below a slot in use would hide a slot
+		"resource_name = 'shrunk:slot:'":              4,
 		"resource_name = 'ahead:slot:'":               2,
 		"resource_name = 'shrunk:slot:' AND slot > 2": 0,
 	} {
@@ -112,7 +119,8 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 		t.Errorf("fence %d: must go on from the one that was ahead of the clock", g.Fence)
 	}
 	// A row that came back from an old backup.
-	s.exec(t, "UPDATE "+s.table+" SET fence = 5, expires_at = "+ago(1)+" WHERE resource_name = 'old:slot:' AND slot = 0")
+	s.exec(t, "UPDATE "+s.table+" SET fence = 5, expires_at = "+ago(
+		1)+" WHERE resource_name = 'old:slot:' AND slot = 0")
 	if g := acquire("old", "c", 1); g.Fence <= old.Fence {
 		t.Errorf("fence %d after a restore, %d before", g.Fence, old.Fence)
 	}
@@ -123,5 +131,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 
 func TestCleanupPostgres(t *testing.T) {
 	t.Parallel()
-	cleans(t, postgres(t, "pgx").migrated(t), func(days int) string { return fmt.Sprintf("now() - interval '%d days'", days) })
+	cleans(t, postgres(t, "pgx").migrated(t), func(days int) string {
+		return fmt.Sprintf("now() - interval '%d days'", days)
+	})
 }

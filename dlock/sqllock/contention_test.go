@@ -2,4 +2,5 @@ package sqllock_test
 
 // contentions are those that every database has to stand. The long proofs make ten times as many
 // attempts.
-var contentions = []struct{ slots, workers, attempts int }{{1, 16, 200}, {5, 16, 200}, {5, 5, 280}, {16, 16, 280}, {50, 16, 280}}
+var contentions = []struct{ slots, workers, attempts int }{{1, 16, 200}, {5, 16, 200}, {5, 5, 280}, {16, 16, 280},
+	{50, 16, 280}}

@@ -18,7 +18,8 @@ import (
 
 // overrideColumns are those that overrides came with.
 var overrideColumns = []string{
-	"revoked", "overrides_version", "paused_until", "pause_origin", "slot_limit", "limit_origin", "triggered_at", "trigger_origin",
+	"revoked", "overrides_version", "paused_until", "pause_origin", "slot_limit", "limit_origin", "triggered_at",
+	"trigger_origin",
 }
 
 // Fails when one of them is not among those that are wanted.
@@ -75,7 +76,8 @@ func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 		}
 		for h := range 5 {
 			all.Go(func() {
-				req := dlock.Request{Name: name, Slots: 4, Token: fmt.Sprint(name, "-", h), TTL: time.Hour, Tick: &dlock.Tick{At: at, Max: 1}}
+				req := dlock.Request{Name: name, Slots: 4, Token: fmt.Sprint(name, "-", h), TTL: time.Hour,
+					Tick: &dlock.Tick{At: at, Max: 1}}
 				_, err := hosts[h%len(hosts)].TryAcquire(context.Background(), req)
 				mu.Lock()
 				defer mu.Unlock()
@@ -88,11 +90,13 @@ func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 		}
 		all.Wait()
 		o, err := hosts[0].Inspect(t.Context(), name)
-		if err != nil || granted != 1 || o[0].Limit == nil || o[0].Trigger == nil || !o[0].LastTick.Equal(time.UnixMicro(at.UnixMicro())) {
+		if err != nil || granted != 1 || o[0].Limit == nil || o[0].Trigger == nil ||
+			!o[0].LastTick.Equal(time.UnixMicro(at.UnixMicro())) {
 			t.Errorf("%d granted; orders %+v, %v", granted, o, err)
 		}
 		_, err = hosts[1].TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 4, Token: "late", TTL: time.Hour})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull || no.Info.SlotLimit != 1 {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull ||
+			no.Info.SlotLimit != 1 {
 			t.Errorf("%v: must be full, by the limit", err)
 		}
 	}
@@ -126,7 +130,8 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	acquire := func(name, token string, tick *dlock.Tick) (dlock.Grant, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		req := dlock.Request{Name: name, Slots: 3, Token: token, TTL: time.Hour, Tick: tick, Holder: dlock.Holder{Host: "h-" + token, PID: 1, ID: "i"}}
+		req := dlock.Request{Name: name, Slots: 3, Token: token, TTL: time.Hour, Tick: tick,
+			Holder: dlock.Holder{Host: "h-" + token, PID: 1, ID: "i"}}
 		return store.TryAcquire(ctx, req)
 	}
 	begun := time.Now().Add(-time.Minute)
@@ -175,7 +180,8 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	} {
 		_, err := acquire(name, "u", want.tick)
 		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.ReasonPaused && no.PausedBy != ann ||
+		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.ReasonPaused &&
+			no.PausedBy != ann ||
 			want.reason == dlock.ReasonFull && (no.ExpiresIn < 30*time.Minute || no.HeldFor > time.Minute) {
 			t.Errorf("%s: %+v, %v: must be refused with %s", name, no, err, want.reason)
 		}
@@ -190,7 +196,9 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := sceneMySQL(t, oneTrip)
-	refusedByOverride(t, store, func() { other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE") })
+	refusedByOverride(t, store, func() {
+		other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
+	})
 }
 
 // Fails when the first look is left out; and when the holder that a limit names is one of the slots
@@ -220,7 +228,8 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 		}
 		grants = append(grants, g)
 	}
-	other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = 1 FOR UPDATE")
+	other.does("START TRANSACTION",
+		"SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = 1 FOR UPDATE")
 	type answer struct {
 		results []dlock.Result
 		err     error
@@ -235,16 +244,19 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	// The procedure sleeps between two looks at a locked row. Nothing else here sleeps.
 	testkit.Eventually(t, "the extension waits for the locked row", func() bool {
 		var waiting int
-		err := watcher.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND state = 'User sleep'",
+		err := watcher.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND state = 'User sleep'",
 			database).Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return waiting > 0
 	})
-	other.does(`UPDATE distributed_locks SET revoked = '{"by":"ann"}' WHERE resource_name = 'a:slot:' AND slot = 1`, "COMMIT")
+	other.does(`UPDATE distributed_locks SET revoked = '{"by":"ann"}' WHERE resource_name = 'a:slot:' AND slot = 1`,
+		"COMMIT")
 	got := <-done
-	if got.err != nil || got.results[0].Outcome != dlock.GrantOK || got.results[1].Outcome != dlock.GrantLost || got.results[1].RevokedBy == nil || got.results[1].RevokedBy.By != "ann" {
+	if got.err != nil || got.results[0].Outcome != dlock.GrantOK || got.results[1].Outcome != dlock.GrantLost ||
+		got.results[1].RevokedBy == nil || got.results[1].RevokedBy.By != "ann" {
 		t.Errorf("%+v, %v: the second must be lost, revoked by ann", got.results, got.err)
 	}
 }
@@ -262,11 +274,13 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 	}
 	head := " WHERE resource_name = 'a:slot:' AND slot = -1"
 	for text, want := range map[string]dlock.Origin{
-		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"}, "'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"}, "'5'": {By: "5"}, "''": {},
+		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"}, "'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"},
+		"'5'": {By: "5"}, "''": {},
 	} {
 		s.exec(t, "UPDATE "+s.table+" SET paused_until = "+inAnHour+", pause_origin = "+text+head)
 		_, err := acquire("u")
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != want {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
+			no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}
 		if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Pause == nil || o[0].Pause.Origin != want {
@@ -298,7 +312,8 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 // limit below nothing hides the leases.
 func TestOverridesByHand(t *testing.T) {
 	t.Parallel()
-	for way, params := range map[string]string{"one trip": oneTrip, "latin1": oneTrip + "&charset=latin1", "prepared": ""} {
+	for way, params := range map[string]string{"one trip": oneTrip, "latin1": oneTrip + "&charset=latin1",
+		"prepared": ""} {
 		t.Run("MySQL "+way, func(t *testing.T) {
 			t.Parallel()
 			byHand(t, mysqlOn(t, sqltest.SharedMariaDB(t), params), "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
@@ -338,7 +353,8 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 	for _, slots := range []int{1, 0, -1} {
 		limit(slots)
 		for i, want := range grants {
-			if g, err := acquire(fmt.Sprint("t", i), time.Minute); err != nil || g.Slot != want.Slot || g.Fence != want.Fence {
+			if g, err := acquire(fmt.Sprint("t", i), time.Minute); err != nil || g.Slot != want.Slot ||
+				g.Fence != want.Fence {
 				t.Errorf("asked again, with a limit of %d: %+v, %v: must be %+v", slots, g, err, want)
 			}
 		}
@@ -354,7 +370,8 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 	}
 	held, err := store.List(t.Context(), "a", 1)
 	if err != nil || len(held) != 3 || held[1].ExpiresIn < 30*time.Minute || held[2].ExpiresIn < 30*time.Minute {
-		t.Errorf("%+v, %v: slots 1 and 2 must last for an hour, because whoever asked trusts them from now on", held, err)
+		t.Errorf("%+v, %v: slots 1 and 2 must last for an hour, because whoever asked trusts them from now on", held,
+			err)
 	}
 	r, err := store.Extend(t.Context(), 2*time.Hour, grants[2])
 	if err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != ann {
@@ -404,10 +421,12 @@ func TestStatementsOfUpdatesSQLite(t *testing.T) {
 		call func()
 	}{
 		{"update", write("INSERT"), func() {
-			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}, Resume: &ann, Trigger: &ann})
+			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}, Resume: &ann,
+				Trigger: &ann})
 		}},
 		{"inspect", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},
-		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "INSERT", "COMMIT"}, func() {
+		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT",
+			"INSERT", "COMMIT"}, func() {
 			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a1", Slots: 1, Token: "t", TTL: time.Hour})
 		}},
 		{"revoke", write("UPDATE"), func() { err = store.Revoke(t.Context(), "a1", g.Slot, g.Fence, ann) }},

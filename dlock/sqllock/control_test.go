@@ -45,7 +45,8 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 				}
 				var grants []dlock.Grant
 				for len(grants) <= round%2 { // every other round two at once
-					req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute, Holder: dlock.Holder{Host: "h", PID: w}}
+					req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute,
+						Holder: dlock.Holder{Host: "h", PID: w}}
 					if w == 0 { // this one takes another way
 						req.Tick = &dlock.Tick{At: time.Now(), Max: 100}
 					}
@@ -59,7 +60,8 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 						return
 					}
 					if n := c.granted(g.Token, asked); n > limit {
-						t.Errorf("with a limit of %d, %d are held, and one of them was asked for within the limit", limit, n)
+						t.Errorf("with a limit of %d, %d are held, and one of them was asked for within the limit",
+							limit, n)
 					}
 					grants = append(grants, g)
 				}
@@ -296,7 +298,8 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 // acquireAsT is what TryAcquire sends, with a token t and a host h, for a test that has it in a
 // transaction of its own.
 func acquireAsT(s *sqllock.Store) string {
-	return "SELECT * FROM " + s.FunctionName("acquire") + "('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
+	return "SELECT * FROM " + s.FunctionName("acquire") +
+		"('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
 }
 
 // A grant that was decided on before a limit was set, and is made after that, keeps to it.
@@ -322,7 +325,8 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE distributed_locks IN EXCLUSIVE MODE"); err != nil { // one may look, and not take
+	// one may look, and not take
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE distributed_locks IN EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	overtaken := make(chan error, 1)
@@ -354,7 +358,8 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var n int
-		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n)
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "+
+			"(wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n)
 		if err == nil && n == 0 {
 			err = errors.New("nobody waits")
 		}
@@ -385,7 +390,8 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	if held, err := s.List(t.Context(), "a", 1); err != nil || len(held) != 1 || held[0].ExpiresIn < 59*time.Minute {
 		t.Errorf("%+v, %v: must last for an hour", held, err)
 	}
-	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil {
+	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantLost ||
+		r[0].RevokedBy == nil {
 		t.Errorf("%+v, %v: must be revoked", r, err)
 	}
 }
@@ -401,10 +407,12 @@ func TestOverrideByHandPostgres(t *testing.T) {
 	if err := store.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]dlock.Origin{"'me'": {By: "me"}, "NULL": {}, "'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
+	for text, want := range map[string]dlock.Origin{"'me'": {By: "me"}, "NULL": {},
+		"'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
 		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_origin = "+text+" WHERE resource_name = 'a:slot:' AND slot = -1")
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused || no.PausedBy != want {
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
+			no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}
 	}

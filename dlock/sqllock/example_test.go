@@ -76,7 +76,8 @@ func ExamplePostgres() {
 
 // With interpolateParams=true an operation is one round trip instead of two.
 func ExampleMySQL() {
-	db, err := sql.Open("mysql", "shop:"+os.Getenv("DB_PASSWORD")+"@tcp(db.example.org:3306)/shop?interpolateParams=true&timeout=2s")
+	db, err := sql.Open("mysql", "shop:"+os.Getenv(
+		"DB_PASSWORD")+"@tcp(db.example.org:3306)/shop?interpolateParams=true&timeout=2s")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -176,7 +176,8 @@ func TestI7CutOffPostgres(t *testing.T) {
 			long(t)
 			server := sqltest.Postgres(t)
 			cutOff(t, postgresOn(t, server, way).migrated(t),
-				"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'", cuts)
+				"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "+
+					"backend_type = 'client backend'", cuts)
 		})
 	}
 }
@@ -200,7 +201,8 @@ func TestReadOnlyPostgresRecovers(t *testing.T) {
 			become := func(readOnly string) {
 				s.exec(t, "SET default_transaction_read_only = off; ALTER DATABASE "+database+" SET default_transaction_read_only = "+readOnly)
 			}
-			g, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "first", TTL: time.Minute})
+			g, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(),
+				dlock.Request{Name: "a", Token: "first", TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -65,10 +65,12 @@ func oneRightLess(t *testing.T, s subject) {
 		}
 		for right := range strings.SplitSeq(parts[1], ", ") {
 			// Something to clean up.
-			s.exec(t, "UPDATE "+s.table+" SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = '1980-01-01'")
+			s.exec(t, "UPDATE "+s.table+" SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = "+
+				"'1980-01-01'")
 			s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
 			err := all(s.as(t, "app")(t, sqllock.Options{}))
-			if !errors.Is(err, dlock.ErrSetup) && right != "DELETE" || err == nil || !strings.Contains(err.Error(), "privilege") {
+			if !errors.Is(err, dlock.ErrSetup) && right != "DELETE" || err == nil ||
+				!strings.Contains(err.Error(), "privilege") {
 				t.Errorf("without %s %s: %v: must fail and say that a privilege is missing", right, parts[2], err)
 			}
 			if err != nil && strings.Contains(err.Error(), servertest.Canary) {
@@ -84,7 +86,8 @@ func all(s *sqllock.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	tick := &dlock.Tick{At: time.Now(), Max: 1}
-	g, err := s.TryAcquire(ctx, dlock.Request{Name: unique("all"), Slots: 2, Token: "all", TTL: time.Minute, Tick: tick})
+	g, err := s.TryAcquire(ctx, dlock.Request{Name: unique("all"), Slots: 2, Token: "all", TTL: time.Minute,
+		Tick: tick})
 	if err != nil {
 		return err
 	}

@@ -78,10 +78,13 @@ func TestMeaningOfErrorsMySQL(t *testing.T) {
 func TestMeaningOfErrorsSQLServer(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[int32]error{
-		102: dlock.ErrSetup, 195: dlock.ErrSetup, 207: dlock.ErrSetup, 208: dlock.ErrSetup, 229: dlock.ErrSetup, 230: dlock.ErrSetup, 262: dlock.ErrSetup,
-		911: dlock.ErrSetup, 916: dlock.ErrSetup, 4060: dlock.ErrSetup, 18452: dlock.ErrSetup, 18456: dlock.ErrSetup, 18470: dlock.ErrSetup,
+		102: dlock.ErrSetup, 195: dlock.ErrSetup, 207: dlock.ErrSetup, 208: dlock.ErrSetup, 229: dlock.ErrSetup,
+		230: dlock.ErrSetup, 262: dlock.ErrSetup,
+		911: dlock.ErrSetup, 916: dlock.ErrSetup, 4060: dlock.ErrSetup, 18452: dlock.ErrSetup, 18456: dlock.ErrSetup,
+		18470: dlock.ErrSetup,
 		18486: dlock.ErrSetup, 18487: dlock.ErrSetup, 18488: dlock.ErrSetup, 40615: dlock.ErrSetup,
-		1222: dlock.ErrFault, 51222: dlock.ErrFault, 547: dlock.ErrFault, 2601: dlock.ErrFault, 2627: dlock.ErrFault, 2628: dlock.ErrFault, 8152: dlock.ErrFault,
+		1222: dlock.ErrFault, 51222: dlock.ErrFault, 547: dlock.ErrFault, 2601: dlock.ErrFault, 2627: dlock.ErrFault,
+		2628: dlock.ErrFault, 8152: dlock.ErrFault,
 		1205: nil, 1105: nil, 3906: nil, 3908: nil, 9002: nil, 40613: nil,
 	} {
 		means(t, fmt.Sprint(number), explain(mssqlRefusal(number)), want)

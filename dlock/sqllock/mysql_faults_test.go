@@ -86,18 +86,23 @@ func TestLostRepliesMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := servertest.NewProxyFor(t, server.Addr())
-	lossy := viaMySQL(strings.Replace(server.DSN("", "", database), server.Addr(), proxy.Addr(), 1)+oneTrip)(t, sqllock.Options{})
+	lossy := viaMySQL(strings.Replace(server.DSN("", "", database), server.Addr(), proxy.Addr(), 1)+oneTrip)(t,
+		sqllock.Options{})
 	for i, req := range []dlock.Request{request("a", 0), request("b", 3), request("c", 1)} {
 		if _, err := lossy.List(t.Context(), "warm", 0); err != nil { // so that there is a connection
 			t.Fatal(err)
 		}
 		proxy.DropReplies(1)
-		if _, err := within(300*time.Millisecond, func(ctx context.Context) error { _, err := lossy.TryAcquire(ctx, req); return err }); err == nil {
+		if _, err := within(300*time.Millisecond, func(ctx context.Context) error {
+			_, err := lossy.TryAcquire(ctx, req)
+			return err
+		}); err == nil {
 			t.Error("the reply was to be lost")
 		}
 		proxy.DropReplies(0)
 		if i == 2 {
-			r, err := lossy.Release(t.Context(), dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: dlock.AnySlot, Token: req.Token})
+			r, err := lossy.Release(t.Context(), dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: dlock.AnySlot,
+				Token: req.Token})
 			if err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Errorf("release by token: %v, %v", r, err)
 			}
@@ -133,7 +138,8 @@ func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		held, err := store.List(t.Context(), "a", 2) // on a new connection
-		if err != nil || len(held) != 1 || held[0].Fence != g.Fence || what == "extend" && held[0].ExpiresIn < 30*time.Minute {
+		if err != nil || len(held) != 1 || held[0].Fence != g.Fence || what == "extend" &&
+			held[0].ExpiresIn < 30*time.Minute {
 			t.Errorf("%s: %+v, %v", what, held, err)
 		}
 	}
@@ -146,7 +152,8 @@ func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
 // Fails when the refusal is taken for a fault of the name, or for "not acquired".
 func TestReadOnlyMySQLRecovers(t *testing.T) {
 	t.Parallel()
-	server := sqltest.MariaDB(t, sqltest.Options{Settings: []string{"log-bin"}}) // with which not everybody may make functions
+	// with which not everybody may make functions
+	server := sqltest.MariaDB(t, sqltest.Options{Settings: []string{"log-bin"}})
 	database := server.NewDatabase(t)
 	exec := execOn(server, database)
 	exec(t, "GRANT ALL ON "+database+".* TO app") // root may always write
@@ -172,7 +179,8 @@ func TestReadOnlyMySQLRecovers(t *testing.T) {
 		"cleanup": func() error { return store.Cleanup(t.Context()) },
 	} {
 		before := connections(t, exec)
-		if err := call(); err == nil || !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+		if err := call(); err == nil || !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) ||
+			errors.Is(err, dlock.ErrFault) {
 			t.Errorf("%s: %v: must say that the server is read-only", what, err)
 		}
 		if after := connections(t, exec); after > 0 && after >= before {
@@ -210,8 +218,12 @@ func TestDrainedPoolIsToldMySQL(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	took, err := within(200*time.Millisecond, func(ctx context.Context) error { _, err := store.TryAcquire(ctx, request("a", 0)); return err })
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "*sql.DB of its own") || took > time.Second {
+	took, err := within(200*time.Millisecond, func(ctx context.Context) error {
+		_, err := store.TryAcquire(ctx, request("a", 0))
+		return err
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "*sql.DB of its own") ||
+		took > time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
 }

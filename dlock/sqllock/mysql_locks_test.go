@@ -76,8 +76,10 @@ func within(d time.Duration, call func(context.Context) error) (took time.Durati
 func TestI7LocksOfOthersMySQL(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string][]string{
-		"name":  {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name IN ('free', 'free:slot:') AND slot = -1 FOR UPDATE"},
-		"slot":  {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name IN ('free', 'held:slot:') AND slot = 0 FOR UPDATE"},
+		"name": {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name IN ('free', " +
+			"'free:slot:') AND slot = -1 FOR UPDATE"},
+		"slot": {"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name IN ('free', " +
+			"'held:slot:') AND slot = 0 FOR UPDATE"},
 		"table": {"LOCK TABLES distributed_locks WRITE"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +102,10 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			}
 			other.does(lock...)
 			calls := map[string]func(context.Context) error{
-				"acquire": func(ctx context.Context) error { _, err := store.TryAcquire(ctx, request("free", 0)); return err },
+				"acquire": func(ctx context.Context) error {
+					_, err := store.TryAcquire(ctx, request("free", 0))
+					return err
+				},
 				"extend": func(ctx context.Context) error {
 					r, err := store.Extend(ctx, time.Minute, held)
 					if err == nil {
@@ -112,8 +117,12 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 					_, err := store.Release(ctx, dlock.Grant{Name: "held", Slots: 2, Token: "nobodys"})
 					return err
 				},
-				"update": func(ctx context.Context) error { return store.Update(ctx, "free", dlock.Update{Trigger: &ann}) },
-				"revoke": func(ctx context.Context) error { return store.Revoke(ctx, "held", held.Slot, held.Fence, ann) },
+				"update": func(ctx context.Context) error {
+					return store.Update(ctx, "free", dlock.Update{Trigger: &ann})
+				},
+				"revoke": func(ctx context.Context) error {
+					return store.Revoke(ctx, "held", held.Slot, held.Fence, ann)
+				},
 			}
 			switch name {
 			case "name": // which leases that are held do not need
@@ -127,9 +136,12 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			for what, call := range calls {
 				skips := name != "table" && (what == "acquire" || what == "extend")
 				told := false
-				for tries := 0; tries == 0 || skips && !told && tries < 5; tries++ { // a busy machine may not hear of the row in time
-					took, err := within(800*time.Millisecond, call) // the last tenth is for the server's words to arrive
-					if err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 100*time.Millisecond || took > 5*time.Second {
+				// a busy machine may not hear of the row in time
+				for tries := 0; tries == 0 || skips && !told && tries < 5; tries++ {
+					// the last tenth is for the server's words to arrive
+					took, err := within(800*time.Millisecond, call)
+					if err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 100*time.Millisecond ||
+						took > 5*time.Second {
 						t.Errorf("%s: %v after %v", what, err, took)
 					}
 					told = told || errors.Is(err, dlock.ErrFault)
@@ -140,7 +152,9 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			}
 			waiting := func() (n int) {
 				t.Helper()
-				err := watcher.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command <> 'Sleep'", database).Scan(&n)
+				err := watcher.QueryRowContext(t.Context(),
+					"SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command <> 'Sleep'",
+					database).Scan(&n)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -163,7 +177,8 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				t.Errorf("threads of the server waited for %v more", left)
 			}
 			// One more, which gets the lock when its caller has gone.
-			if _, err := within(200*time.Millisecond, calls["acquire"]); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, dlock.ErrFault) {
+			if _, err := within(200*time.Millisecond, calls["acquire"]); !errors.Is(err, context.DeadlineExceeded) &&
+				!errors.Is(err, dlock.ErrFault) {
 				t.Error(err)
 			}
 			time.Sleep(200 * time.Millisecond) // it still waits
@@ -235,17 +250,20 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The stranger has changed more, so the other one is the victim.
-	other.does("CREATE TABLE heavy (x INT) ENGINE=InnoDB", "INSERT INTO heavy SELECT 1 FROM information_schema.collations")
+	other.does("CREATE TABLE heavy (x INT) ENGINE=InnoDB",
+		"INSERT INTO heavy SELECT 1 FROM information_schema.collations")
 	deadlock := func(what, one, two string, call func(context.Context) error) {
 		t.Helper()
-		other.does("START TRANSACTION", "UPDATE heavy SET x = x + 1", "SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot "+one+" FOR UPDATE")
+		other.does("START TRANSACTION", "UPDATE heavy SET x = x + 1",
+			"SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot "+one+" FOR UPDATE")
 		done := make(chan error)
 		go func() {
 			_, err := within(10*time.Second, call)
 			done <- err
 		}()
 		time.Sleep(300 * time.Millisecond) // until it has its first lock and waits for the second
-		other.does("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot "+two+" FOR UPDATE", "COMMIT")
+		other.does("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot "+two+" FOR UPDATE",
+			"COMMIT")
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -284,7 +302,8 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 // deadlocks counts those of the server. Other tests may have some, too.
 func deadlocks(s stranger) (n int) {
 	s.t.Helper()
-	if err := s.conn.QueryRowContext(s.t.Context(), "SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
+	if err := s.conn.QueryRowContext(s.t.Context(),
+		"SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
 		s.t.Fatal(err)
 	}
 	return n
@@ -300,11 +319,14 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.does("CREATE TRIGGER twice BEFORE INSERT ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1062",
-		"CREATE TRIGGER dead BEFORE UPDATE ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213")
+	other.does("CREATE TRIGGER twice BEFORE INSERT ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '23000' SET "+
+		"MYSQL_ERRNO = 1062",
+		"CREATE TRIGGER dead BEFORE UPDATE ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '40001' SET "+
+			"MYSQL_ERRNO = 1213")
 	repeats := func(what string, call func(context.Context) error) {
 		t.Helper()
-		if took, err := within(300*time.Millisecond, call); err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 250*time.Millisecond || took > time.Second {
+		if took, err := within(300*time.Millisecond, call); err == nil || errors.Is(err, dlock.ErrNotAcquired) ||
+			took < 250*time.Millisecond || took > time.Second {
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
 	}
@@ -323,7 +345,9 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 		if time.Since(began) > 3*time.Second {
 			t.Fatalf("%d threads of the server go on", running)
 		}
-		err := watcher.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command <> 'Sleep'", database).Scan(&running)
+		err := watcher.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command <> 'Sleep'",
+			database).Scan(&running)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,9 +369,11 @@ func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				row := fmt.Sprintf(" WHERE resource_name = '%s' AND slot = 0", []string{"a", "a:slot:"}[slots]) // and no other
+				// and no other
+				row := fmt.Sprintf(" WHERE resource_name = '%s' AND slot = 0", []string{"a", "a:slot:"}[slots])
 				other.does("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"+row,
-					"START TRANSACTION", "UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE"+row)
+					"START TRANSACTION", "UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 "+
+						"MINUTE"+row)
 				done := make(chan error)
 				go func() {
 					next := req

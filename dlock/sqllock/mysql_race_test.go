@@ -76,12 +76,17 @@ func TestInterruptedMySQL(t *testing.T) {
 	next.Token = "next"
 	done := make(chan error)
 	go func() {
-		_, err := within(10*time.Second, func(ctx context.Context) error { _, err := store.TryAcquire(ctx, next); return err })
+		_, err := within(10*time.Second, func(ctx context.Context) error {
+			_, err := store.TryAcquire(ctx, next)
+			return err
+		})
 		done <- err
 	}()
 	var id int
-	for began := time.Now(); id == 0 && time.Since(began) < 3*time.Second; { // until it has locked the name, and takes the slot
-		_ = watcher.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP%' AND db = ?", database).Scan(&id)
+	// until it has locked the name, and takes the slot
+	for began := time.Now(); id == 0 && time.Since(began) < 3*time.Second; {
+		_ = watcher.QueryRowContext(t.Context(),
+			"SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP%' AND db = ?", database).Scan(&id)
 	}
 	if _, err := watcher.ExecContext(t.Context(), "KILL QUERY "+strconv.Itoa(id)); err != nil {
 		t.Fatal(err)
@@ -91,7 +96,8 @@ func TestInterruptedMySQL(t *testing.T) {
 	}
 	other.does("START TRANSACTION")
 	if took, err := within(2*time.Second, func(ctx context.Context) error {
-		_, err := other.conn.ExecContext(ctx, "SELECT * FROM distributed_locks WHERE resource_name = 'a' AND slot = -1 FOR UPDATE")
+		_, err := other.conn.ExecContext(ctx,
+			"SELECT * FROM distributed_locks WHERE resource_name = 'a' AND slot = -1 FOR UPDATE")
 		return err
 	}); err != nil {
 		t.Fatalf("the name is still locked after %v: %v", took, err)
@@ -126,13 +132,15 @@ func TestTimeZonesMySQL(t *testing.T) {
 			next := req
 			next.Token = "next"
 			_, err := other.TryAcquire(t.Context(), next)
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.ExpiresIn > time.Minute || no.ExpiresIn < 30*time.Second || no.HeldFor > 30*time.Second {
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.ExpiresIn > time.Minute ||
+				no.ExpiresIn < 30*time.Second || no.HeldFor > 30*time.Second {
 				t.Errorf("%v: must be refused for most of a minute", err)
 			}
 			if r, err := other.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Errorf("extend: %v, %v", r, err)
 			}
-			if held, err := other.List(t.Context(), req.Name, 1); err != nil || len(held) != 1 || held[0].ExpiresIn > time.Minute {
+			if held, err := other.List(t.Context(), req.Name, 1); err != nil || len(held) != 1 ||
+				held[0].ExpiresIn > time.Minute {
 				t.Errorf("list: %v, %v", held, err)
 			}
 		}

@@ -46,7 +46,10 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 				tick++
 				req.Tick = &dlock.Tick{At: time.Now().Add(-time.Hour + time.Duration(tick)*time.Second), Max: 3}
 			}
-			_, err = within(2*time.Second, func(ctx context.Context) error { g, err = store.TryAcquire(ctx, req); return err })
+			_, err = within(2*time.Second, func(ctx context.Context) error {
+				g, err = store.TryAcquire(ctx, req)
+				return err
+			})
 			return g, err
 		}
 		var before []dlock.Grant
@@ -61,7 +64,8 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, slot := range []string{"0", "1, 2"} { // what would be taken first, and what would be taken then
-			other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot IN ("+slot+") FOR UPDATE")
+			other.does("START TRANSACTION",
+				"SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot IN ("+slot+") FOR UPDATE")
 			var got []dlock.Grant
 			for i := range 3 - len(strings.Split(slot, ",")) {
 				g, err := acquire(fmt.Sprint("beside", slot[:1], i))
@@ -72,7 +76,8 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 				got = append(got, g)
 			}
 			lockedByOthers(t, "acquire when the only free slot is locked", func(ctx context.Context) error {
-				_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 3, Token: "late" + slot[:1], TTL: time.Minute})
+				_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 3, Token: "late" + slot[:1],
+					TTL: time.Minute})
 				return err
 			})
 			other.does("ROLLBACK")
@@ -106,13 +111,21 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	}
 	const locked, name = 4, "a4" // whose success is to be noted
 	for what, row := range map[string]string{"slot": "slot = 0", "slot and name": "slot <= 0", "name": "slot = -1"} {
-		other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND "+row+" FOR UPDATE")
+		other.does("START TRANSACTION",
+			"SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND "+row+" FOR UPDATE")
 		for op, call := range map[string]func(context.Context) ([]dlock.Result, error){
-			"extend":         func(ctx context.Context) ([]dlock.Result, error) { return store.Extend(ctx, time.Hour, grants...) },
-			"release others": func(ctx context.Context) ([]dlock.Result, error) { return store.Release(ctx, nobodys(grants)...) },
+			"extend": func(ctx context.Context) ([]dlock.Result, error) {
+				return store.Extend(ctx, time.Hour, grants...)
+			},
+			"release others": func(ctx context.Context) ([]dlock.Result, error) {
+				return store.Release(ctx, nobodys(grants)...)
+			},
 		} {
 			var results []dlock.Result
-			took, err := within(time.Second, func(ctx context.Context) (err error) { results, err = call(ctx); return err })
+			took, err := within(time.Second, func(ctx context.Context) (err error) {
+				results, err = call(ctx)
+				return err
+			})
 			if err != nil {
 				t.Errorf("%s locked, %s: %v after %v", what, op, err, took)
 				continue
@@ -120,7 +133,8 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			for i, r := range results {
 				switch {
 				case op == "extend" && i == locked && what != "name":
-					if r.Outcome != dlock.GrantUnknown || !errors.Is(r.Err, dlock.ErrFault) || !strings.Contains(r.Err.Error(), "left open") {
+					if r.Outcome != dlock.GrantUnknown || !errors.Is(r.Err, dlock.ErrFault) ||
+						!strings.Contains(r.Err.Error(), "left open") {
 						t.Errorf("%s locked, %s: %+v: must be unknown, and say why", what, op, r)
 					}
 				case op == "extend" && r.Outcome != dlock.GrantOK, op != "extend" && r.Outcome != dlock.GrantLost:
@@ -145,13 +159,15 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			t.Errorf("%s unlocked: %+v, %v", what, r[locked], err)
 		}
 	}
-	other.does("START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND slot = -1 FOR UPDATE")
+	other.does("START TRANSACTION",
+		"SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND slot = -1 FOR UPDATE")
 	r, err := store.Release(t.Context(), grants...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range r {
-		if want := map[bool]dlock.GrantOutcome{true: dlock.GrantUnknown, false: dlock.GrantOK}[i == locked]; r[i].Outcome != want {
+		if want := map[bool]dlock.GrantOutcome{true: dlock.GrantUnknown,
+			false: dlock.GrantOK}[i == locked]; r[i].Outcome != want {
 			t.Errorf("release %d: %+v: must be %v", i, r[i], want)
 		}
 	}
@@ -185,11 +201,15 @@ func TestCleanupSkipsWhatIsLockedMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other.does("UPDATE distributed_locks SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = '1980-01-01' WHERE slot >= 0",
-		"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'b:slot:' AND slot = 0 OR resource_name = 'c:slot:' AND slot = -1 FOR UPDATE")
+	other.does("UPDATE distributed_locks SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = "+
+		"'1980-01-01' WHERE slot >= 0",
+		"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'b:slot:' AND slot = 0 OR "+
+			"resource_name = 'c:slot:' AND slot = -1 FOR UPDATE")
 	left := func() (names string) {
 		t.Helper()
-		row := openMySQL(t, other.dsn).QueryRow("SELECT COALESCE(GROUP_CONCAT(LEFT(resource_name, 1) ORDER BY resource_name), '') FROM distributed_locks WHERE slot = 0")
+		row := openMySQL(t, other.dsn).QueryRow(
+			"SELECT COALESCE(GROUP_CONCAT(LEFT(resource_name, 1) ORDER BY resource_name), '') FROM " +
+				"distributed_locks WHERE slot = 0")
 		if err := row.Scan(&names); err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,8 @@ func TestTableNamesMySQL(t *testing.T) {
 func TestNamesThatMySQLDoesNotHave(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t, "nobody@tcp(127.0.0.1:1)/nowhere")
-	for _, opts := range []sqllock.Options{{TableName: "locks "}, {TableName: "locks😀"}, {Schema: "shop "}, {Schema: "😀"}} {
+	for _, opts := range []sqllock.Options{{TableName: "locks "}, {TableName: "locks😀"}, {Schema: "shop "},
+		{Schema: "😀"}} {
 		if err := sqllock.MySQL(db, opts).Check(); err == nil || !strings.Contains(err.Error(), "MySQL has no names") {
 			t.Errorf("%+v: %v", opts, err)
 		}
@@ -61,21 +62,28 @@ func TestBadSchemaMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip)
 	noTable(t, s)
-	wrongTable(t, s, "CREATE TABLE wrong (resource_name VARCHAR(300), slot INT UNSIGNED, fence INT, acquired_at TIMESTAMP NULL, expires_at DATETIME,"+
-		" host_name VARCHAR(255) CHARACTER SET latin1, revoked TEXT CHARACTER SET latin1, overrides_version INT, paused_until TIMESTAMP NULL, slot_limit BIGINT, PRIMARY KEY (slot)) ENGINE=MyISAM DEFAULT CHARSET utf8mb4",
-		"column resource_name of `wrong` is varchar(300) utf8mb4, and has to be varbinary(544)", "slot of `wrong` is int unsigned", "fence of `wrong` is int,",
-		"acquired_at of `wrong` is timestamp,", "expires_at of `wrong` is datetime,", "host_name of `wrong` is varchar(255) latin1",
-		"revoked of `wrong` is text latin1", "overrides_version of `wrong` is int,", "paused_until of `wrong` is timestamp,", "slot_limit of `wrong` is bigint,",
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name VARCHAR(300), slot INT UNSIGNED, fence INT, acquired_at "+
+		"TIMESTAMP NULL, expires_at DATETIME,"+
+		" host_name VARCHAR(255) CHARACTER SET latin1, revoked TEXT CHARACTER SET latin1, overrides_version INT, "+
+		"paused_until TIMESTAMP NULL, slot_limit BIGINT, PRIMARY KEY (slot)) ENGINE=MyISAM DEFAULT CHARSET utf8mb4",
+		"column resource_name of `wrong` is varchar(300) utf8mb4, and has to be varbinary(544)",
+		"slot of `wrong` is int unsigned", "fence of `wrong` is int,",
+		"acquired_at of `wrong` is timestamp,", "expires_at of `wrong` is datetime,",
+		"host_name of `wrong` is varchar(255) latin1",
+		"revoked of `wrong` is text latin1", "overrides_version of `wrong` is int,",
+		"paused_until of `wrong` is timestamp,", "slot_limit of `wrong` is bigint,",
 		"has no column lock_id", "engine MyISAM", "index PRIMARY of `wrong` is on (slot)", "index holders")
 
 	// The table of a version whose procedures are not there yet.
 	s.migrated(t)
 	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v1")
 	old := s.open(t, sqllock.Options{})
-	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "of the 6 procedures of this version this user sees 5") {
+	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) ||
+		!strings.Contains(err.Error(), "of the 6 procedures of this version this user sees 5") {
 		t.Errorf("old schema: %v", err)
 	}
-	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrSetup) {
+	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err,
+		dlock.ErrSetup) {
 		t.Errorf("old schema: %v", err)
 	}
 	if err := old.Migrate(t.Context()); err != nil {
@@ -90,7 +98,8 @@ func TestBadSchemaMySQL(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range []string{"Distributed_Locks", "dístributed_locks"} {
-		if err := s.open(t, sqllock.Options{TableName: name}).Migrate(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "by case or accents") {
+		if err := s.open(t, sqllock.Options{TableName: name}).Migrate(t.Context()); !errors.Is(err,
+			sqllock.ErrSchema) || !strings.Contains(err.Error(), "by case or accents") {
 			t.Errorf("%s: %v: must say that the procedures would be the same", name, err)
 		}
 	}
@@ -103,7 +112,8 @@ func TestSchemaIsWhatMigrateDoesMySQL(t *testing.T) {
 	server := sqltest.SharedMariaDB(t)
 	other := server.NewDatabase(t)
 	for _, database := range []string{server.NewDatabase(t), ""} {
-		store := viaMySQL(server.DSN("", "", database)+oneTrip)(t, sqllock.Options{Schema: other, TableName: "t" + database})
+		store := viaMySQL(server.DSN("", "", database)+oneTrip)(t,
+			sqllock.Options{Schema: other, TableName: "t" + database})
 		statements, err := store.Schema()
 		if err != nil {
 			t.Fatal(err)
@@ -166,12 +176,15 @@ func TestLeastPrivilegeMySQL(t *testing.T) {
 			t.Errorf("migrate, when there is nothing to do: %v", err)
 		}
 		everything(t, store)
-		if err := s.open(t, sqllock.Options{TableName: "another"}).Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "privilege") {
+		if err := s.open(t, sqllock.Options{TableName: "another"}).Migrate(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "privilege") {
 			t.Errorf("migrate: %v: must say that a privilege is missing", err)
 		}
 		db := openMySQL(t, server.DSN("app", "", s.database))
-		for _, forbidden := range []string{"SELECT * FROM other", "TRUNCATE distributed_locks", "DROP TABLE distributed_locks", "CREATE TABLE mine (x INT)"} {
-			if _, err := db.ExecContext(t.Context(), forbidden); err == nil || !strings.Contains(err.Error(), "denied") {
+		for _, forbidden := range []string{"SELECT * FROM other", "TRUNCATE distributed_locks",
+			"DROP TABLE distributed_locks", "CREATE TABLE mine (x INT)"} {
+			if _, err := db.ExecContext(t.Context(), forbidden); err == nil ||
+				!strings.Contains(err.Error(), "denied") {
 				t.Errorf("%s: the user can: %v", forbidden, err)
 			}
 		}
@@ -201,7 +214,8 @@ func TestCleanupInUseMySQL(t *testing.T) {
 	for round := range 4 {
 		at := time.Now().Add(time.Duration(round) * time.Millisecond)
 		acquire := func(store *sqllock.Store, n, i int) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprint("name", n), Slots: slots, Token: fmt.Sprintf("t%d-%d-%d", round, n, i), TTL: time.Hour,
+			return store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprint("name", n), Slots: slots,
+				Token: fmt.Sprintf("t%d-%d-%d", round, n, i), TTL: time.Hour,
 				Tick: &dlock.Tick{At: at, Max: slots}})
 		}
 		var all sync.WaitGroup
@@ -234,10 +248,12 @@ func TestCleanupInUseMySQL(t *testing.T) {
 		}
 		all.Wait()
 		for n := range names {
-			if _, err := acquire(stores[0], n, slots); !errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "tick") {
+			if _, err := acquire(stores[0], n, slots); !errors.Is(err, dlock.ErrNotAcquired) ||
+				!strings.Contains(err.Error(), "tick") {
 				t.Errorf("name %d: %v: its tick must have had all its starts", n, err)
 			}
 		}
-		s.exec(t, fmt.Sprintf("UPDATE distributed_locks SET acquired_at = %s, expires_at = %[1]s WHERE slot >= 0; UPDATE distributed_locks SET tick = 0 WHERE slot = -1", daysAgo(31)))
+		s.exec(t, fmt.Sprintf("UPDATE distributed_locks SET acquired_at = %s, expires_at = %[1]s WHERE slot >= 0; "+
+			"UPDATE distributed_locks SET tick = 0 WHERE slot = -1", daysAgo(31)))
 	}
 }

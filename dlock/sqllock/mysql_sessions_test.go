@@ -20,13 +20,15 @@ func TestSettingsOfTheSessionMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
 	for _, setting := range [][]string{
-		{"completion_type='CHAIN'"}, {"completion_type='RELEASE'"}, {"completion_type='CHAIN'", "autocommit=0"}, {"sql_select_limit=1"},
+		{"completion_type='CHAIN'"}, {"completion_type='RELEASE'"}, {"completion_type='CHAIN'", "autocommit=0"},
+		{"sql_select_limit=1"},
 	} {
 		for way, params := range map[string]string{"one round trip": oneTrip + "&", "prepared": "?"} {
 			t.Run(fmt.Sprint(setting, way), func(t *testing.T) {
 				t.Parallel()
 				s := mysqlOn(t, server, "")
-				store := viaMySQL(server.DSN("", "", s.database)+params+settings(slices.Clone(setting)...))(t, sqllock.Options{})
+				store := viaMySQL(server.DSN("", "", s.database)+params+settings(slices.Clone(setting)...))(t,
+					sqllock.Options{})
 				if err := store.Migrate(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -34,11 +36,14 @@ func TestSettingsOfTheSessionMySQL(t *testing.T) {
 				everything(t, store) // on connections that have been used
 				names := []string{"a", "b", "c"}
 				for _, name := range names {
-					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3}}); err != nil {
+					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann,
+						Slots: 3}}); err != nil {
 						t.Fatal(err)
 					}
 					for i := range 3 {
-						if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 3, Token: fmt.Sprint(name, i), TTL: time.Hour}); err != nil {
+						if _, err := store.TryAcquire(t.Context(),
+							dlock.Request{Name: name, Slots: 3, Token: fmt.Sprint(name, i),
+								TTL: time.Hour}); err != nil {
 							t.Fatal(err)
 						}
 					}

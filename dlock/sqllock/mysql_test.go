@@ -28,7 +28,8 @@ const oneTrip = "?interpolateParams=true"
 func mysqlWays(t testing.TB, server *sqltest.Server) map[string]string {
 	t.Helper()
 	isolation := isolationVariable(t, server)
-	strange := []string{"autocommit=0", isolation + "='SERIALIZABLE'", "time_zone='+05:30'", "sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
+	strange := []string{"autocommit=0", isolation + "='SERIALIZABLE'", "time_zone='+05:30'",
+		"sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
 		"group_concat_max_len=4"}
 	if has(t, server, "innodb_snapshot_isolation") {
 		strange = append(strange, "innodb_snapshot_isolation=1")
@@ -142,7 +143,8 @@ func TestContentionMySQL(t *testing.T) {
 	for _, c := range contentions { // half of them: a grant takes longer than in Postgres
 		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 10))
 	}
-	if n := strings.TrimSpace(s.exec(t, "SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'")); n != "0" {
+	if n := strings.TrimSpace(s.exec(t,
+		"SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'")); n != "0" {
 		t.Errorf("%s deadlocks: must be none, because all lock in one order, and no gaps", n)
 	}
 }
@@ -182,22 +184,29 @@ func TestReplicasMySQL(t *testing.T) {
 			primary := quickMariaDB(t, "log-bin=binlog", "server-id=1", "binlog-format="+format)
 			replica := quickMariaDB(t, "server-id=2")
 			if !strings.Contains(execOn(primary, "")(t, "SELECT VERSION()"), "MariaDB") {
-				servertest.Require(t, errors.New("a replica of MariaDB: the statements of this test are not those of MySQL"), "install mariadb-server")
+				servertest.Require(t, errors.New(
+					"a replica of MariaDB: the statements of this test are not those of MySQL"),
+					"install mariadb-server")
 			}
 			execOn(primary, "")(t, "CREATE USER copier; GRANT REPLICATION SLAVE ON *.* TO copier")
-			execOn(replica, "")(t, fmt.Sprintf("CHANGE MASTER TO master_host='127.0.0.1', master_port=%d, master_user='copier', master_log_file='binlog.000001', master_log_pos=4;"+
-				"START SLAVE", primary.Port()))
+			execOn(replica, "")(t, fmt.Sprintf(
+				"CHANGE MASTER TO master_host='127.0.0.1', master_port=%d, master_user='copier', "+
+					"master_log_file='binlog.000001', master_log_pos=4;"+
+					"START SLAVE", primary.Port()))
 			s := mysqlOn(t, primary, "?"+settings(isolationVariable(t, primary)+"='READ-COMMITTED'")).migrated(t)
 			everything(t, s.open(t, sqllock.Options{}))
 			crowd.Contend(t, s.hosts(t), 3, 4+i, 300)
 			database := strings.TrimSpace(s.exec(t, "SELECT DATABASE()"))
 			position := strings.Fields(s.exec(t, "SHOW MASTER STATUS"))
-			if got := strings.TrimSpace(execOn(replica, "")(t, fmt.Sprintf("SELECT MASTER_POS_WAIT('%s', %s, 20)", position[0], position[1]))); got == "NULL" || got == "-1" {
+			if got := strings.TrimSpace(execOn(replica, "")(t,
+				fmt.Sprintf("SELECT MASTER_POS_WAIT('%s', %s, 20)", position[0], position[1]))); got == "NULL" ||
+				got == "-1" {
 				t.Fatalf("the replica has stopped:\n%s", execOn(replica, "")(t, "SHOW SLAVE STATUS"))
 			}
 			sums := map[string]string{}
 			for name, server := range map[string]*sqltest.Server{"primary": primary, "replica": replica} {
-				sums[name] = execOn(server, database)(t, "SELECT COUNT(*), SUM(fence) FROM distributed_locks; CHECKSUM TABLE distributed_locks EXTENDED")
+				sums[name] = execOn(server, database)(t,
+					"SELECT COUNT(*), SUM(fence) FROM distributed_locks; CHECKSUM TABLE distributed_locks EXTENDED")
 			}
 			if sums["primary"] != sums["replica"] {
 				t.Errorf("%v", sums)

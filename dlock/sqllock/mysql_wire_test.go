@@ -78,7 +78,8 @@ func TestRoundTripsMySQL(t *testing.T) {
 			var grants []dlock.Grant
 			acquire := func(token string, tick *dlock.Tick) func() error {
 				return func() error {
-					g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Hour, Tick: tick})
+					g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n,
+						Token: token, TTL: time.Hour, Tick: tick})
 					if err == nil && token != "again" {
 						grants = append(grants, g)
 					}
@@ -106,7 +107,8 @@ func TestRoundTripsMySQL(t *testing.T) {
 			count("release", func() error { _, err := s.Release(t.Context(), grants...); return err })
 			count("acquire of a slot that was released", acquire("again", nil))
 			count("release by token", func() error {
-				r, err := s.Release(t.Context(), dlock.Grant{Name: "n" + strconv.Itoa(n), Slots: n, Slot: dlock.AnySlot, Token: "again"})
+				r, err := s.Release(t.Context(), dlock.Grant{Name: "n" + strconv.Itoa(n), Slots: n, Slot: dlock.AnySlot,
+					Token: "again"})
 				if err == nil && r[0].Outcome != dlock.GrantOK {
 					err = errors.New(r[0].Outcome.String())
 				}
@@ -116,12 +118,17 @@ func TestRoundTripsMySQL(t *testing.T) {
 				continue
 			}
 			name := "n" + strconv.Itoa(n)
-			update := func(c dlock.Update) func() error { return func() error { return s.Update(t.Context(), name, c) } }
+			update := func(c dlock.Update) func() error {
+				return func() error { return s.Update(t.Context(), name, c) }
+			}
 			count("update", update(dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3}, Trigger: &ann}))
 			count("acquire within a limit", acquire("limited", nil))
 			limited := grants[len(grants)-1]
 			count("revoke", func() error { return s.Revoke(t.Context(), name, limited.Slot, limited.Fence, ann) })
-			count("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, limited); return err })
+			count("extend what was revoked", func() error {
+				_, err := s.Extend(t.Context(), time.Minute, limited)
+				return err
+			})
 			count("pause", update(dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}))
 			count("acquire when paused", refused(nil))
 		}
@@ -138,7 +145,8 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	server := sqltest.SharedMariaDB(t)
 	database := server.NewDatabase(t)
 	isolation := isolationVariable(t, server)
-	db := openMySQL(t, server.DSN("", "", database)+"?"+settings("innodb_lock_wait_timeout=33", "lock_wait_timeout=44", "autocommit=0", isolation+"='READ-COMMITTED'"))
+	db := openMySQL(t, server.DSN("", "", database)+"?"+settings("innodb_lock_wait_timeout=33", "lock_wait_timeout=44",
+		"autocommit=0", isolation+"='READ-COMMITTED'"))
 	db.SetMaxOpenConns(1)
 	s := sqllock.MySQL(db, sqllock.Options{})
 	if err := s.Migrate(t.Context()); err != nil {
@@ -146,8 +154,9 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	}
 	state := func() (all string) {
 		t.Helper()
-		err := db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@autocommit, @@"+isolation+
-			", @@sql_mode, @@group_concat_max_len)").Scan(&all)
+		err := db.QueryRowContext(t.Context(),
+			"SELECT CONCAT_WS(' ', CONNECTION_ID(), @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@autocommit, @@"+isolation+
+				", @@sql_mode, @@group_concat_max_len)").Scan(&all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +183,8 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 		t.Error(err)
 	}
 	is("a refusal")
-	if r, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "b"}); err != nil || r[0].Outcome != dlock.GrantLost {
+	if r, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "b"}); err != nil ||
+		r[0].Outcome != dlock.GrantLost {
 		t.Error(r, err)
 	}
 	is("a release of nothing")
@@ -202,7 +212,8 @@ func TestListOfTenThousandMySQL(t *testing.T) {
 	host := strings.Repeat("ö", 126)
 	digit := "(SELECT 0 AS d" + strings.Repeat(" UNION ALL SELECT %d", 9) + ") AS "
 	digit = fmt.Sprintf(digit, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-	s.exec(t, "INSERT INTO distributed_locks (resource_name,slot,fence,acquired_at,expires_at,host_name,process_id,process_tag)"+
+	s.exec(t, "INSERT INTO distributed_locks "+
+		"(resource_name,slot,fence,acquired_at,expires_at,host_name,process_id,process_tag)"+
 		" SELECT 'wide:slot:',a.d*1000+b.d*100+c.d*10+e.d,7,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6)+INTERVAL 1 HOUR,'"+host+"',1,'x'"+
 		" FROM "+digit+"a CROSS JOIN "+digit+"b CROSS JOIN "+digit+"c CROSS JOIN "+digit+"e")
 	held, err := s.open(t, sqllock.Options{}).List(t.Context(), "wide", dlock.MaxSlots)
@@ -217,9 +228,11 @@ func TestLongestNamesMySQL(t *testing.T) {
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
 	store := s.open(t, sqllock.Options{Prefix: strings.Repeat("😀", dlock.MaxNameLen/4)})
 	for i, holder := range []dlock.Holder{
-		{Host: strings.Repeat("h", 300), ID: strings.Repeat("世", 300)}, {Host: "not \xff text"}, {Host: "a\x00b\n'\"\\", ID: "\\'"},
+		{Host: strings.Repeat("h", 300), ID: strings.Repeat("世", 300)}, {Host: "not \xff text"},
+		{Host: "a\x00b\n'\"\\", ID: "\\'"},
 	} {
-		req := dlock.Request{Name: strings.Repeat("😀", dlock.MaxNameLen/4-1) + fmt.Sprintf("n%03d", i), Slots: 1, Token: "t", TTL: time.Hour, Holder: holder}
+		req := dlock.Request{Name: strings.Repeat("😀", dlock.MaxNameLen/4-1) + fmt.Sprintf("n%03d", i), Slots: 1,
+			Token: "t", TTL: time.Hour, Holder: holder}
 		g, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -227,7 +240,8 @@ func TestLongestNamesMySQL(t *testing.T) {
 		req.Token = "u"
 		_, err = store.TryAcquire(t.Context(), req)
 		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || len([]rune(no.Holder.Host)) != min(255, len([]rune(holder.Host))) || len([]rune(no.Holder.ID)) != min(255, len([]rune(holder.ID))) {
+		if !ok || len([]rune(no.Holder.Host)) != min(255, len([]rune(holder.Host))) ||
+			len([]rune(no.Holder.ID)) != min(255, len([]rune(holder.ID))) {
 			t.Errorf("%+v: %v", holder, err)
 		}
 		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
@@ -258,8 +272,10 @@ func TestAdviceMySQL(t *testing.T) {
 		{"no database", server.DSN("", "", ""), "Options.Schema", true},
 		{"another database", server.DSN("", "", "not_there"), "Options.Schema", true},
 	} {
-		_, err := viaMySQL(c.dsn+oneTrip)(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
-		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, dlock.ErrSetup) != c.setup || strings.Contains(err.Error(), "wrong") {
+		_, err := viaMySQL(c.dsn+oneTrip)(t, sqllock.Options{}).TryAcquire(t.Context(),
+			dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
+		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, dlock.ErrSetup) != c.setup ||
+			strings.Contains(err.Error(), "wrong") {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}

@@ -28,8 +28,10 @@ func TestFaultsOfOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	bad := sqllock.Options{Prefix: "a:slot:\n", TableName: strings.Repeat("t", 50) + "\x00", Schema: "\xff$tickslot$", Retention: time.Hour}
-	all := []string{"Prefix", ":slot:", "control characters", "TableName of 51 bytes: at most 44", "Schema", "without $tickslot$", "Retention 1h0m0s: at least 24h"}
+	bad := sqllock.Options{Prefix: "a:slot:\n", TableName: strings.Repeat("t", 50) + "\x00", Schema: "\xff$tickslot$",
+		Retention: time.Hour}
+	all := []string{"Prefix", ":slot:", "control characters", "TableName of 51 bytes: at most 44", "Schema",
+		"without $tickslot$", "Retention 1h0m0s: at least 24h"}
 	for name, c := range map[string]struct {
 		store *sqllock.Store
 		want  []string
@@ -83,7 +85,8 @@ func TestFaultsOfOptions(t *testing.T) {
 func TestStrangeHoldersPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
-	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute, Holder: dlock.Holder{Host: "h\xff\x00", ID: "\x00"}})
+	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute,
+		Holder: dlock.Holder{Host: "h\xff\x00", ID: "\x00"}})
 	if err != nil {
 		t.Error(err)
 	}

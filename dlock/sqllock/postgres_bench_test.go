@@ -35,7 +35,8 @@ func naive(pool *pgxpool.Pool) acquirer {
 				continue
 			}
 			return func() {
-				_, _ = pool.Exec(ctx, "UPDATE naive SET expires_at = 'epoch' WHERE name = $1 AND slot = $2 AND token = $3", name, slot, token)
+				_, _ = pool.Exec(ctx, "UPDATE naive SET expires_at = 'epoch' WHERE name = $1 AND slot = $2 AND "+
+					"token = $3", name, slot, token)
 			}, err
 		}
 		return nil, nil
@@ -132,7 +133,8 @@ func benchPostgres(b *testing.B) (*pgxpool.Pool, []*sqllock.Store) {
 		b.Fatal(err)
 	}
 	if _, err := pool.Exec(context.Background(),
-		"CREATE TABLE naive (name text, slot int, token text, expires_at timestamptz, fence bigint, PRIMARY KEY (name, slot))"); err != nil {
+		"CREATE TABLE naive (name text, slot int, token text, expires_at timestamptz, fence bigint, PRIMARY KEY "+
+			"(name, slot))"); err != nil {
 		b.Fatal(err)
 	}
 	return pool, stores

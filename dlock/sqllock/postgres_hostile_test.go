@@ -26,7 +26,8 @@ func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
 	s := postgres(t, "pgx").migrated(t)
 	fail := " LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a function of a stranger was called'; END $$; "
 	s.exec(t, "CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint"+fail+
-		"CREATE FUNCTION public.floor(float8) RETURNS float8"+fail+ // not preferred, but found first if the path says so
+		// not preferred, but found first if the path says so
+		"CREATE FUNCTION public.floor(float8) RETURNS float8"+fail+
 		"CREATE FUNCTION public.set_config(text, text, boolean) RETURNS text"+fail+
 		"CREATE FUNCTION public.to_regclass(varchar) RETURNS regclass"+fail+
 		"CREATE FUNCTION public.json_object_agg(name, name) RETURNS json"+fail+
@@ -80,7 +81,8 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	if _, err := other.Exec(t.Context(), "SET search_path = staging"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "b", TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := open(t, sqllock.Options{}).TryAcquire(t.Context(),
+		dlock.Request{Name: "job", Slots: 1, Token: "b", TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("%v: must be refused: it is held", err)
 	}
 	if r, err := host.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
@@ -97,7 +99,8 @@ func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
 	for _, set := range []string{
-		"quote_all_identifiers = on", "enable_nestloop = off", "enable_indexscan = off", "enable_indexonlyscan = off", "synchronous_commit = local",
+		"quote_all_identifiers = on", "enable_nestloop = off", "enable_indexscan = off", "enable_indexonlyscan = off",
+		"synchronous_commit = local",
 	} {
 		s.exec(t, "ALTER DATABASE "+s.database+" SET "+set)
 	}
@@ -132,7 +135,8 @@ func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 func TestFurtherColumnsPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
-	for _, column := range []string{"n", "seen", "clock", "free", "v_slots", "v_ended", "v_clock", "p_token", "p_wait", "o_slot", "i", "t", "x", "locked", "again"} {
+	for _, column := range []string{"n", "seen", "clock", "free", "v_slots", "v_ended", "v_clock", "p_token", "p_wait",
+		"o_slot", "i", "t", "x", "locked", "again"} {
 		s.exec(t, "ALTER TABLE distributed_locks ADD COLUMN "+column+" integer")
 	}
 	store := s.open(t, sqllock.Options{})
@@ -155,7 +159,8 @@ func TestNamesWithSeparatorsPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, name := range []string{"a\u2028b", "a\u2029", `a\u2028`, `a\\`, "<&>", "世"} {
-		g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 1, Token: fmt.Sprint("t", i), TTL: time.Minute})
+		g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 1, Token: fmt.Sprint("t", i),
+			TTL: time.Minute})
 		if err != nil {
 			t.Errorf("%q: %v", name, err)
 			continue
@@ -181,12 +186,15 @@ func TestNamesWithSeparatorsPostgres(t *testing.T) {
 func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
-	if _, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); err != nil {
+	if _, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(),
+		dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	s.exec(t, "ALTER DATABASE "+s.database+" SET default_transaction_read_only = on")
-	_, err := s.as(t, "")(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "u", TTL: time.Minute})
-	if !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+	_, err := s.as(t, "")(t, sqllock.Options{}).TryAcquire(t.Context(),
+		dlock.Request{Name: "a", Token: "u", TTL: time.Minute})
+	if !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) ||
+		errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("%v: must say that the server is read-only", err)
 	}
 }
@@ -222,8 +230,10 @@ func TestOtherServersAreRefusedPostgres(t *testing.T) {
 		"PostgreSQL 15.4 on aarch64-unknown-linux-gnu, compiled by gcc":                  false,
 	} {
 		store := sqllock.PostgresOn(disguised{onPool{pool}, version}, sqllock.Options{})
-		for what, call := range map[string]func(context.Context) error{"verify": store.Verify, "migrate": store.Migrate} {
-			if err := call(t.Context()); errors.Is(err, dlock.ErrSetup) != want || want && !strings.Contains(err.Error(), "not Postgres") {
+		for what, call := range map[string]func(context.Context) error{"verify": store.Verify,
+			"migrate": store.Migrate} {
+			if err := call(t.Context()); errors.Is(err, dlock.ErrSetup) != want || want &&
+				!strings.Contains(err.Error(), "not Postgres") {
 				t.Errorf("%s: %s: %v", version, what, err)
 			}
 		}
@@ -269,7 +279,8 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 	s.SetOldTransaction(0)
 	audits(t, "an old transaction", s, "a transaction in this database is old: process ", "postgres is a superuser")
 	s.SetOldTransaction(time.Hour)
-	for _, statement := range []string{fmt.Sprintf(idleRows, "'gone', i, 1", manyDead), "DELETE FROM distributed_locks WHERE resource_name = 'gone'"} {
+	for _, statement := range []string{fmt.Sprintf(idleRows, "'gone', i, 1", manyDead),
+		"DELETE FROM distributed_locks WHERE resource_name = 'gone'"} {
 		if _, err := pool.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,8 @@ func lockRow(t *testing.T, pool *pgxpool.Pool, resource string, slot int) (unloc
 	unlock = func() { _ = tx.Rollback(context.Background()) }
 	t.Cleanup(unlock)
 	var found bool
-	err = tx.QueryRow(t.Context(), "SELECT true FROM distributed_locks WHERE resource_name = $1 AND slot = $2 FOR UPDATE", resource, slot).Scan(&found)
+	err = tx.QueryRow(t.Context(), "SELECT true FROM distributed_locks WHERE resource_name = $1 AND slot = $2 FOR "+
+		"UPDATE", resource, slot).Scan(&found)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func freed(t *testing.T, s *sqllock.Store, name string, n int) {
 	t.Helper()
 	var grants []dlock.Grant
 	for i := range n {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: fmt.Sprint(name, i), TTL: time.Minute})
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: fmt.Sprint(name, i),
+			TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,12 +114,14 @@ func TestForeignLockAndANewSlotPostgres(t *testing.T) {
 	s, pool := postgresWithPool(t)
 	freed(t, s, "a", 1)
 	lockRow(t, pool, "a:slot:", 0)
-	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute}); err != nil || g.Slot != 1 {
+	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 2, Token: "t",
+		TTL: time.Minute}); err != nil || g.Slot != 1 {
 		t.Errorf("slot %d, %v: must be slot 1", g.Slot, err)
 	}
 	// The row that knows what concerns the whole name.
 	lockRow(t, pool, "a:slot:", -1)
-	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 3, Token: "u", TTL: time.Minute}); err != nil || g.Slot != 2 {
+	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 3, Token: "u",
+		TTL: time.Minute}); err != nil || g.Slot != 2 {
 		t.Errorf("slot %d, %v: must be slot 2", g.Slot, err)
 	}
 }
@@ -181,14 +185,16 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 	lockRow(t, pool, "a:slot:", 0)
 	lockRow(t, pool, "b:slot:", -1)
 	results, err := s.Release(briefly(t, time.Second), grants...)
-	if err != nil || results[0].Outcome != dlock.GrantUnknown || results[1].Outcome != dlock.GrantOK || results[2].Outcome != dlock.GrantOK {
+	if err != nil || results[0].Outcome != dlock.GrantUnknown || results[1].Outcome != dlock.GrantOK ||
+		results[2].Outcome != dlock.GrantOK {
 		t.Errorf("%v, %v: the first is not known, the others are released", results, err)
 	}
 	if err == nil && !errors.Is(results[0].Err, dlock.ErrFault) {
 		t.Errorf("%v: must say what is in the way", results[0].Err)
 	}
 	for i, known := range map[int]bool{1: false, 2: true} {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: grants[i].Name, Slots: 1, Token: "again" + grants[i].Name, TTL: time.Minute})
+		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: grants[i].Name, Slots: 1, Token: "again" +
+			grants[i].Name, TTL: time.Minute})
 		if err != nil || g.Info.SinceSuccess > 0 != known {
 			t.Errorf("%s: success %v ago, %v: must be known: %t", grants[i].Name, g.Info.SinceSuccess, err, known)
 		}
@@ -212,14 +218,16 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 			return s.Update(ctx, "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}})
 		},
 	} {
-		if err := call(briefly(t, 500*time.Millisecond)); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
+		if err := call(briefly(t, 500*time.Millisecond)); !errors.Is(err, dlock.ErrFault) ||
+			!strings.Contains(err.Error(), "left open") {
 			t.Errorf("%s: %v: must say what to look for", what, err)
 		}
 	}
 }
 
 // idleRows puts rows into the table that have been idle for longer than any retention.
-const idleRows = "INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at) SELECT %s, '1980-01-01', '1980-01-01' FROM generate_series(0, %d) AS i"
+const idleRows = "INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at) SELECT %s, " +
+	"'1980-01-01', '1980-01-01' FROM generate_series(0, %d) AS i"
 
 // Cleanup waits for nobody, and nobody waits for it: what somebody has locked is not idle. A grant
 // that is being made counts as one, so that it leaves no slot behind that has no row.
@@ -239,7 +247,8 @@ func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 		t.Errorf("beside a row that is locked: %v", err)
 	}
 	var left string
-	const names = "SELECT coalesce(string_agg(resource_name || slot, ' ' ORDER BY resource_name, slot), '') FROM distributed_locks WHERE slot IN (0, 40, 41, 63)"
+	const names = "SELECT coalesce(string_agg(resource_name || slot, ' ' ORDER BY resource_name, slot), '') FROM " +
+		"distributed_locks WHERE slot IN (0, 40, 41, 63)"
 	if err := pool.QueryRow(t.Context(), names).Scan(&left); err != nil || left != "locked:slot:0 locked:slot:40" {
 		t.Errorf("left: %q, %v: must be the row that is locked, and those below", left, err)
 	}
@@ -250,7 +259,8 @@ func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('tickslot name locked:slot:', 0))"); err != nil {
+	if _, err := tx.Exec(t.Context(),
+		"SELECT pg_advisory_xact_lock(hashtextextended('tickslot name locked:slot:', 0))"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Cleanup(briefly(t, 5*time.Second)); err != nil {

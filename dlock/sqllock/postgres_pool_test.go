@@ -89,7 +89,8 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 				return err
 			})
 			if took := time.Since(back); err != nil || took > 6*time.Second {
-				t.Errorf("granted %v after the network was well, and must be within 6s: %v", took.Round(time.Millisecond), err)
+				t.Errorf("granted %v after the network was well, and must be within 6s: %v",
+					took.Round(time.Millisecond), err)
 			} else {
 				t.Logf("granted %v after the network was well", took.Round(time.Millisecond))
 			}
@@ -132,12 +133,14 @@ func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 		return err
 	}
 	waits := func(ctx context.Context) error {
-		return errIf(ctx, pool, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')", "nobody waits")
+		return errIf(ctx, pool, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND "+
+			"(wait_event_type = 'Lock' OR wait_event = 'PgSleep')", "nobody waits")
 	}
 	backends := func() (list string) {
 		t.Helper()
-		if err := pool.QueryRow(t.Context(), "SELECT coalesce(string_agg(pid::text, ' ' ORDER BY pid), '') FROM pg_stat_activity"+
-			" WHERE datname = current_database() AND application_name <> 'test'").Scan(&list); err != nil {
+		if err := pool.QueryRow(t.Context(),
+			"SELECT coalesce(string_agg(pid::text, ' ' ORDER BY pid), '') FROM pg_stat_activity"+
+				" WHERE datname = current_database() AND application_name <> 'test'").Scan(&list); err != nil {
 			t.Fatal(err)
 		}
 		return list
@@ -147,7 +150,8 @@ func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('tickslot token waits', 0))"); err != nil {
+	if _, err := tx.Exec(t.Context(),
+		"SELECT pg_advisory_xact_lock(hashtextextended('tickslot token waits', 0))"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -210,7 +214,9 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 			} {
 				const others = " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 				s.exec(t, "SELECT count(pg_terminate_backend(pid))"+others)
-				testkit.Eventually(t, "the connections are closed", func() bool { return strings.TrimSpace(s.exec(t, "SELECT count(*)"+others)) == "0" })
+				testkit.Eventually(t, "the connections are closed", func() bool {
+					return strings.TrimSpace(s.exec(t, "SELECT count(*)"+others)) == "0"
+				})
 				time.Sleep(1100 * time.Millisecond) // a connection that was used within the second is not looked at
 				if err := call(); err != nil {
 					t.Errorf("%s: %v", what, err)
@@ -309,7 +315,8 @@ func TestSlowConnectsPostgres(t *testing.T) {
 	slow.Store(true)
 	store := pgxlock.New(pool, sqllock.Options{})
 	defer store.Close()
-	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: 500 * time.Millisecond})
+	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 3 * time.Second,
+		StoreTimeout: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

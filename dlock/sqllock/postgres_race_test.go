@@ -54,26 +54,31 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 		if _, err := s.TryAcquire(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pool.Exec(t.Context(), "UPDATE distributed_locks SET expires_at = clock_timestamp() WHERE lock_id = $1", first.Token); err != nil {
+		if _, err := pool.Exec(t.Context(),
+			"UPDATE distributed_locks SET expires_at = clock_timestamp() WHERE lock_id = $1", first.Token); err != nil {
 			t.Fatal(err)
 		}
 		tx, err := pool.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(t.Context(), "UPDATE distributed_locks SET expires_at = clock_timestamp() + interval '1 minute' WHERE lock_id = $1", first.Token); err != nil {
+		if _, err := tx.Exec(t.Context(),
+			"UPDATE distributed_locks SET expires_at = clock_timestamp() + interval '1 minute' WHERE lock_id = $1",
+			first.Token); err != nil {
 			t.Fatal(err)
 		}
 		second := make(chan error, 1)
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			_, err := s.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "second-" + name, TTL: time.Minute, Tick: tick})
+			_, err := s.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "second-" + name, TTL: time.Minute,
+				Tick: tick})
 			second <- err
 		}()
 		waits := func(ctx context.Context) error {
 			var n int
-			if err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n); err != nil {
+			if err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "+
+				"AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n); err != nil {
 				return err
 			}
 			if n == 0 {
@@ -117,7 +122,8 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('tickslot token waits', 0))"); err != nil {
+	if _, err := tx.Exec(t.Context(),
+		"SELECT pg_advisory_xact_lock(hashtextextended('tickslot token waits', 0))"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it has to be waiting before this ends
@@ -130,7 +136,8 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 	count := func(want string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var n string
-			err := pool.QueryRow(ctx, "SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n)
+			err := pool.QueryRow(ctx, "SELECT count(*)::text FROM pg_stat_activity WHERE datname = "+
+				"current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n)
 			if err == nil && n != want {
 				err = errors.New(n + " wait, want " + want)
 			}
@@ -207,12 +214,15 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "SELECT * FROM "+s.FunctionName("acquire")+"('a:slot:', 1, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000::bigint)"); err != nil {
+	if _, err := tx.Exec(t.Context(),
+		"SELECT * FROM "+s.FunctionName(
+			"acquire")+"('a:slot:', 1, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000::bigint)"); err != nil {
 		t.Fatal(err)
 	}
 	released := make(chan []dlock.Result, 1)
 	go func() {
-		results, err := s.Release(context.Background(), dlock.Grant{Name: "a", Slots: 1, Slot: dlock.AnySlot, Token: "t"})
+		results, err := s.Release(context.Background(), dlock.Grant{Name: "a", Slots: 1, Slot: dlock.AnySlot,
+			Token: "t"})
 		if err != nil {
 			t.Error(err)
 		}
@@ -220,7 +230,8 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	}()
 	waits := func(ctx context.Context) error {
 		var n int
-		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n)
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "+
+			"(wait_event_type = 'Lock' OR wait_event = 'PgSleep')").Scan(&n)
 		if err == nil && n == 0 {
 			err = errors.New("nobody waits")
 		}
@@ -282,7 +293,9 @@ func TestSilentLossPostgres(t *testing.T) {
 	gone.Store(false)
 	proxy.BlackHole(false)
 	back := time.Now()
-	if err := servertest.Poll(20*time.Second, "a grant", func(ctx context.Context) error { return acquire(ctx, "after") }); err != nil {
+	if err := servertest.Poll(20*time.Second, "a grant", func(ctx context.Context) error {
+		return acquire(ctx, "after")
+	}); err != nil {
 		t.Error(err)
 	}
 	t.Logf("granted %v after the network was back", time.Since(back).Round(time.Millisecond))
@@ -303,15 +316,18 @@ func TestPgBouncerWithDatabaseSQL(t *testing.T) {
 		everything(t, good)
 	}
 	bad := []*sqllock.Store{
-		viaSQL(t, bouncer.DSN("", "", database))(t, sqllock.Options{}), viaSQL(t, bouncer.DSN("", "", database))(t, sqllock.Options{})}
+		viaSQL(t, bouncer.DSN("", "", database))(t, sqllock.Options{}),
+		viaSQL(t, bouncer.DSN("", "", database))(t, sqllock.Options{})}
 	var told error
 	for i := 0; told == nil && i < 200; i++ {
-		_, err := bad[i%2].TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(i), Token: "t", TTL: time.Minute})
+		_, err := bad[i%2].TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(i), Token: "t",
+			TTL: time.Minute})
 		if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
 			told = err
 		}
 	}
-	if told == nil || !strings.Contains(told.Error(), "default_query_exec_mode=exec") || !errors.Is(told, dlock.ErrSetup) {
+	if told == nil || !strings.Contains(told.Error(), "default_query_exec_mode=exec") ||
+		!errors.Is(told, dlock.ErrSetup) {
 		t.Errorf("%v: must say what to do, and that the set-up is wrong", told)
 	}
 }

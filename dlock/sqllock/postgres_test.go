@@ -25,21 +25,27 @@ import (
 // postgresWays are the ways to reach a Postgres. Each makes a subject on a database of the server.
 var postgresWays = []struct {
 	name string
-	open func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store
+	open func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
+		sqllock.Options) *sqllock.Store
 }{
-	{"pgx", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+	{"pgx", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
+		sqllock.Options) *sqllock.Store {
 		return viaPgx(t, server.DSN(user, "", database))
 	}},
-	{"simple protocol", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+	{"simple protocol", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
+		sqllock.Options) *sqllock.Store {
 		return viaPgx(t, server.DSN(user, "", database), func(c *pgxpool.Config) {
 			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 		})
 	}},
-	{"PgBouncer", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
-		bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=16"}})
+	{"PgBouncer", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
+		sqllock.Options) *sqllock.Store {
+		bouncer := sqltest.PgBouncer(t, server, "transaction",
+			sqltest.Options{Settings: []string{"default_pool_size=16"}})
 		return viaPgx(t, bouncer.DSN(user, "", database))
 	}},
-	{"database/sql", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
+	{"database/sql", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
+		sqllock.Options) *sqllock.Store {
 		return viaSQL(t, server.DSN(user, "", database))
 	}},
 }
@@ -60,7 +66,8 @@ func postgresOn(t testing.TB, server *sqltest.Server, way string) subject {
 			}
 			return subject{
 				open: as(t, ""), exec: execOn(server, database), table: "distributed_locks", database: database, as: as,
-				grants: append([]string{"REVOKE ALL ON SCHEMA public FROM PUBLIC;"}, documented(t, "Postgres", "public")...),
+				grants: append([]string{"REVOKE ALL ON SCHEMA public FROM PUBLIC;"},
+					documented(t, "Postgres", "public")...),
 			}
 		}
 	}
@@ -79,7 +86,8 @@ func execOn(server *sqltest.Server, database string) func(testing.TB, string) st
 	}
 }
 
-func viaPgx(t testing.TB, dsn string, settings ...func(*pgxpool.Config)) func(testing.TB, sqllock.Options) *sqllock.Store {
+func viaPgx(t testing.TB, dsn string, settings ...func(*pgxpool.Config)) func(testing.TB,
+	sqllock.Options) *sqllock.Store {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -115,7 +123,8 @@ func viaSQL(t testing.TB, dsn string) func(testing.TB, sqllock.Options) *sqllock
 }
 
 // features are what the stores on tables state. Round trips are counted in TestRoundTripsPostgres.
-var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true}
+var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
+	PreviousExpired: true, Control: true, Listing: true}
 
 // conform runs the conformance suite, each test of it in a namespace of its own on one table.
 func conform(t *testing.T, s subject) {
@@ -164,14 +173,16 @@ func againIfPgBouncerCrashed(t *testing.T) {
 	}
 	var text string
 	for range 4 {
-		cmd := exec.CommandContext(t.Context(), exe, "-test.v", "-test.timeout=5m", "-test.run="+strings.Join(parts, "/"))
+		cmd := exec.CommandContext(t.Context(), exe, "-test.v", "-test.timeout=5m",
+			"-test.run="+strings.Join(parts, "/"))
 		cmd.Env = append(os.Environ(), behindPgBouncer+"=1")
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			return
 		}
 		text = string(out)
-		if !strings.Contains(text, "connection refused") && !strings.Contains(text, "successfully sent cancel request") {
+		if !strings.Contains(text, "connection refused") && !strings.Contains(text,
+			"successfully sent cancel request") {
 			t.Fatalf("%v:\n%s", err, text)
 		}
 		t.Log("PgBouncer ended by itself")

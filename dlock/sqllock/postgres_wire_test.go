@@ -46,7 +46,9 @@ func roundTrips(t *testing.T, target string) (addr string, count func() int64) {
 	proxy, err := servertest.NewProxyWith(func(conn net.Conn) func() ([]byte, error) {
 		greeted := false
 		return func() ([]byte, error) {
-			head := make([]byte, 5) // the type of a message and its length, which the first of a connection has without a type
+			// the type of a message and its length, which the first of a connection has without a
+			// type
+			head := make([]byte, 5)
 			if !greeted {
 				head = head[:4]
 			}
@@ -96,7 +98,8 @@ func TestRoundTripsPostgres(t *testing.T) {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if n, p, w := trips.queries.Load()-before, trips.prepares.Load()-prepared, waits()-waited; n != 1 || p != 0 || w != 1 {
+		if n, p, w := trips.queries.Load()-before, trips.prepares.Load()-prepared, waits()-waited; n != 1 || p != 0 ||
+			w != 1 {
 			t.Errorf("%s took %d statements, %d prepares and %d round trips, want 1, 0 and 1", what, n, p, w)
 		}
 	}
@@ -109,7 +112,8 @@ func TestRoundTripsPostgres(t *testing.T) {
 		var grants []dlock.Grant
 		acquire := func(token string, tick *dlock.Tick) func() error {
 			return func() error {
-				g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token, TTL: time.Hour, Tick: tick})
+				g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token,
+					TTL: time.Hour, Tick: tick})
 				grants = append(grants, g)
 				return err
 			}
@@ -179,14 +183,16 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	// Rows that ended, so that they can be taken without the lock on the name.
 	const slots = 8
 	for i := range slots {
-		g, err := stores[0].TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: "w" + strconv.Itoa(i), TTL: time.Hour})
+		g, err := stores[0].TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: "w" + strconv.Itoa(i),
+			TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stores[0].Release(context.Background(), g)
 	}
 	for i := range slots {
-		if _, err := stores[0].Release(t.Context(), dlock.Grant{Name: "a", Slots: slots, Slot: dlock.AnySlot, Token: "w" + strconv.Itoa(i)}); err != nil {
+		if _, err := stores[0].Release(t.Context(), dlock.Grant{Name: "a", Slots: slots, Slot: dlock.AnySlot,
+			Token: "w" + strconv.Itoa(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,7 +203,8 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 		var all sync.WaitGroup
 		for _, store := range stores {
 			all.Go(func() {
-				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour})
+				g, err := store.TryAcquire(context.Background(),
+					dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour})
 				if err != nil {
 					t.Error(err)
 					return
@@ -255,8 +262,9 @@ func TestTicksAtTheSameTimePostgres(t *testing.T) {
 		store := open()
 		all.Go(func() {
 			for i := range starts {
-				g, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: hosts, Token: strconv.Itoa(h*1000 + i), TTL: time.Hour,
-					Tick: &dlock.Tick{At: start.Add(time.Duration(i) * time.Second), Max: allowed}})
+				g, err := store.TryAcquire(context.Background(),
+					dlock.Request{Name: "a", Slots: hosts, Token: strconv.Itoa(h*1000 + i), TTL: time.Hour,
+						Tick: &dlock.Tick{At: start.Add(time.Duration(i) * time.Second), Max: allowed}})
 				if errors.Is(err, dlock.ErrNotAcquired) {
 					continue
 				}
@@ -324,12 +332,14 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
 	isolated := server.NewDatabase(t)
-	isolatedSubject := subject{open: viaPgx(t, server.DSN("", "", isolated)), exec: execOn(server, isolated)}.migrated(t)
+	isolatedSubject := subject{open: viaPgx(t, server.DSN("", "", isolated)),
+		exec: execOn(server, isolated)}.migrated(t)
 	for _, level := range []string{"serializable", "repeatable read"} {
 		isolatedSubject.exec(t, "ALTER DATABASE "+isolated+" SET default_transaction_isolation = '"+level+"'")
 		store := viaPgx(t, server.DSN("", "", isolated))(t, sqllock.Options{})
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), level) || !strings.Contains(err.Error(), "read committed") {
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), level) ||
+			!strings.Contains(err.Error(), "read committed") {
 			t.Errorf("%s: %v", level, err)
 		}
 	}

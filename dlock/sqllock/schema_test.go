@@ -15,11 +15,14 @@ import (
 
 // strangeTables are names of tables that have to be quoted.
 var strangeTables = []string{
-	`locks of "the" shop`, "it's", "back`tick", "semi;colon", "SELECT", "schlüssel-世界", "a.b", "{table}", "%s", "[x]]", "-- x", "ünïcödé and upper CASE",
-	"wanted", "held", "done", "page", "idle", "kept", "clock", "n", "l", "head", "slot", "mine", // words that statements use themselves
+	`locks of "the" shop`, "it's", "back`tick", "semi;colon", "SELECT", "schlüssel-世界", "a.b", "{table}", "%s", "[x]]",
+	"-- x", "ünïcödé and upper CASE",
+	// words that statements use themselves
+	"wanted", "held", "done", "page", "idle", "kept", "clock", "n", "l", "head", "slot", "mine",
 }
 
-// manyMigrate lets ten hosts migrate at the same time, as a new deployment does, and several more after them.
+// manyMigrate lets ten hosts migrate at the same time, as a new deployment does, and several more
+// after them.
 //
 // Fails when the statements are not under one lock: some are told that something exists already.
 func manyMigrate(t *testing.T, s subject) {
@@ -31,7 +34,8 @@ func manyMigrate(t *testing.T, s subject) {
 			if err := store.Migrate(context.Background()); err != nil {
 				t.Error(err)
 			}
-			if _, err := store.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 10, Token: "t", TTL: time.Minute}); err != nil {
+			if _, err := store.TryAcquire(context.Background(),
+				dlock.Request{Name: "a", Slots: 10, Token: "t", TTL: time.Minute}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -98,7 +102,8 @@ func everything(t testing.TB, store *sqllock.Store) {
 	}
 }
 
-// noTable expects clear words when nobody has migrated, from every method, and that the store is not taken for one that is down.
+// noTable expects clear words when nobody has migrated, from every method, and that the store is
+// not taken for one that is down.
 func noTable(t *testing.T, s subject) {
 	t.Helper()
 	ctx := t.Context()
@@ -130,7 +135,8 @@ func noTable(t *testing.T, s subject) {
 	}
 }
 
-// wrongTable expects that a table which is not as it has to be is found at start-up, in words that name what is wrong, and is left alone.
+// wrongTable expects that a table which is not as it has to be is found at start-up, in words that
+// name what is wrong, and is left alone.
 func wrongTable(t *testing.T, s subject, create string, wants ...string) {
 	t.Helper()
 	s.exec(t, create)
@@ -150,17 +156,20 @@ func wrongTable(t *testing.T, s subject, create string, wants ...string) {
 	s.exec(t, "DROP TABLE wrong")
 }
 
-// withoutColumn expects that a table which lacks one column is found at start-up, that the column is named, and that Migrate leaves the table alone.
+// withoutColumn expects that a table which lacks one column is found at start-up, that the column
+// is named, and that Migrate leaves the table alone.
 func withoutColumn(t *testing.T, s subject, column string) {
 	t.Helper()
 	store := s.migrated(t).open(t, sqllock.Options{})
 	s.exec(t, "ALTER TABLE "+s.table+" DROP COLUMN "+column)
 	for what, call := range map[string]func(context.Context) error{"verify": store.Verify, "migrate": store.Migrate} {
-		if err := call(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "has no column "+column) {
+		if err := call(t.Context()); !errors.Is(err, sqllock.ErrSchema) ||
+			!strings.Contains(err.Error(), "has no column "+column) {
 			t.Errorf("%s: %v: must name the column", what, err)
 		}
 	}
-	if warnings, err := store.Audit(t.Context()); err != nil || !strings.Contains(strings.Join(warnings, "\n"), "has no column "+column) {
+	if warnings, err := store.Audit(t.Context()); err != nil ||
+		!strings.Contains(strings.Join(warnings, "\n"), "has no column "+column) {
 		t.Errorf("audit: %q, %v: must name the column", warnings, err)
 	}
 }
@@ -206,19 +215,24 @@ func TestBadSchemaPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx")
 	noTable(t, s)
-	wrongTable(t, s, "CREATE TABLE wrong (resource_name text, slot bigint, lock_id uuid, fence bigint, acquired_at timestamp, host_name text)",
-		"column slot of \"public\".\"wrong\" is int8, and has to be int4", "lock_id of \"public\".\"wrong\" is uuid", "acquired_at of \"public\".\"wrong\" is timestamp,",
-		"has no column expires_at", "primary key of \"public\".\"wrong\" is ()", "functions of this version are missing")
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name text, slot bigint, lock_id uuid, fence bigint, acquired_at "+
+		"timestamp, host_name text)",
+		"column slot of \"public\".\"wrong\" is int8, and has to be int4", "lock_id of \"public\".\"wrong\" is uuid",
+		"acquired_at of \"public\".\"wrong\" is timestamp,",
+		"has no column expires_at", "primary key of \"public\".\"wrong\" is ()",
+		"functions of this version are missing")
 	wrongTable(t, s, "CREATE UNLOGGED TABLE wrong (resource_name text)", "unlogged")
 
 	// The table of a version whose functions are not there yet.
 	s.migrated(t)
 	old := s.open(t, sqllock.Options{})
 	s.exec(t, "DROP FUNCTION "+old.FunctionName("acquire"))
-	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "functions") {
+	if err := old.Verify(t.Context()); !errors.Is(err, sqllock.ErrSchema) ||
+		!strings.Contains(err.Error(), "functions") {
 		t.Errorf("old schema: %v", err)
 	}
-	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err, dlock.ErrSetup) {
+	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err,
+		dlock.ErrSetup) {
 		t.Errorf("old schema: %v", err)
 	}
 	if err := old.Migrate(t.Context()); err != nil {
@@ -267,8 +281,10 @@ func TestLeastPrivilegePostgres(t *testing.T) {
 		if err := s.open(t, sqllock.Options{TableName: "another"}).Migrate(t.Context()); err == nil {
 			t.Error("the role can create tables: the test shows nothing")
 		}
-		for _, forbidden := range []string{"SELECT * FROM other", "TRUNCATE distributed_locks", "DROP TABLE distributed_locks", "CREATE TABLE mine (x int)"} {
-			if out, err := server.Exec(s.database, "SET ROLE app; "+forbidden); err == nil || !strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
+		for _, forbidden := range []string{"SELECT * FROM other", "TRUNCATE distributed_locks",
+			"DROP TABLE distributed_locks", "CREATE TABLE mine (x int)"} {
+			if out, err := server.Exec(s.database, "SET ROLE app; "+forbidden); err == nil ||
+				!strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
 				t.Errorf("%s: the role can: %s, %v", forbidden, out, err)
 			}
 		}

@@ -24,6 +24,8 @@ func TestI11NotSetUpPostgres(t *testing.T) {
 		}
 	})
 	app := s.app(t)
-	timertest.SetUpWronglyForAWhile(t, app.open(t, sqllock.Options{}), func() { s.exec(t, "REVOKE ALL ON "+s.table+" FROM app") },
+	timertest.SetUpWronglyForAWhile(t, app.open(t, sqllock.Options{}), func() {
+		s.exec(t, "REVOKE ALL ON "+s.table+" FROM app")
+	},
 		func() { s.exec(t, strings.Join(s.grants, "\n")) })
 }

@@ -104,7 +104,8 @@ func childHammers(store *sqllock.Store, slots int) error {
 	for end := time.Now().Add(hammerTime); time.Now().Before(end); {
 		var g dlock.Grant
 		err := timed(func(ctx context.Context) (err error) {
-			g, err = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: rand.Text(), TTL: 10 * time.Second})
+			g, err = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: rand.Text(),
+				TTL: 10 * time.Second})
 			return err
 		})
 		if errors.Is(err, dlock.ErrNotAcquired) {

@@ -48,13 +48,15 @@ func TestStatementsSQLite(t *testing.T) {
 	acquire := func(token string) func() {
 		return func() {
 			var g dlock.Grant
-			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour, Tick: tick})
+			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour,
+				Tick: tick})
 			grants = append(grants, g)
 		}
 	}
 	taken := []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "INSERT", "COMMIT"}
 	is("acquire", taken, acquire("t0"))
-	is("acquire again", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "UPDATE", "COMMIT"}, acquire("t0"))
+	is("acquire again", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "UPDATE", "COMMIT"},
+		acquire("t0"))
 	for i := 1; i < slots; i++ {
 		is("acquire", taken, acquire(fmt.Sprint("t", i)))
 	}
@@ -66,7 +68,8 @@ func TestStatementsSQLite(t *testing.T) {
 	is("extend", each, func() { _, err = store.Extend(t.Context(), time.Hour, grants...) })
 	is("release", each, func() { _, err = store.Release(t.Context(), grants...) })
 	tick = nil
-	is("acquire without a tick", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT", "COMMIT"}, acquire("v"))
+	is("acquire without a tick", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT",
+		"COMMIT"}, acquire("v"))
 }
 
 // A disk that hangs, as it may when SQLite moves what was written to its final place, delays nobody
@@ -132,7 +135,8 @@ func TestHalfWaySQLite(t *testing.T) {
 	tick := &dlock.Tick{At: time.Now(), Max: 1}
 	for what, fault := range map[string]func(cancel func()) (before func(statement string)){
 		"a trigger": func(func()) func(string) {
-			s.exec(t, "CREATE TRIGGER fault BEFORE INSERT ON distributed_locks WHEN NEW.slot = -1 BEGIN SELECT RAISE(ABORT, 'no'); END")
+			s.exec(t, "CREATE TRIGGER fault BEFORE INSERT ON distributed_locks WHEN NEW.slot = -1 BEGIN SELECT "+
+				"RAISE(ABORT, 'no'); END")
 			return nil
 		},
 		"a panic": func(func()) func(string) {
@@ -152,13 +156,15 @@ func TestHalfWaySQLite(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		h.set(fault(cancel), nil)
-		if _, err := store.TryAcquire(ctx, dlock.Request{Name: what, Slots: 1, Token: "t", TTL: time.Minute, Tick: tick}); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := store.TryAcquire(ctx, dlock.Request{Name: what, Slots: 1, Token: "t", TTL: time.Minute,
+			Tick: tick}); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 			t.Errorf("%s: %v: must be an error of the store", what, err)
 		}
 		cancel()
 		h.set(nil, nil)
 		s.exec(t, "DROP TRIGGER IF EXISTS fault")
-		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: what, Slots: 1, Token: "u", TTL: time.Minute, Tick: tick}); err != nil {
+		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: what, Slots: 1, Token: "u", TTL: time.Minute,
+			Tick: tick}); err != nil {
 			t.Errorf("after %s: %v", what, err)
 		}
 	}
@@ -280,7 +286,8 @@ func TestFileReplacedSQLite(t *testing.T) {
 			return errors.Join(os.Remove(path), os.Remove(path+"-wal"), os.Remove(path+"-shm"))
 		},
 		"moved": func(path string) error {
-			return errors.Join(os.Rename(path, path+"2"), os.Rename(path+"-wal", path+"2-wal"), os.Rename(path+"-shm", path+"2-shm"))
+			return errors.Join(os.Rename(path, path+"2"), os.Rename(path+"-wal", path+"2-wal"),
+				os.Rename(path+"-shm", path+"2-shm"))
 		},
 	} {
 		path := sqlitePath(t)
@@ -293,11 +300,13 @@ func TestFileReplacedSQLite(t *testing.T) {
 		if err := replace(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := old.Extend(t.Context(), time.Minute, g); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
+		if _, err := old.Extend(t.Context(), time.Minute, g); !errors.Is(err, dlock.ErrSetup) ||
+			!strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("%s: extend: %v: must say that the table is missing", what, err)
 		}
 		s.migrated(t)
-		next, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "u", TTL: time.Minute})
+		next, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(),
+			dlock.Request{Name: "a", Token: "u", TTL: time.Minute})
 		if err != nil || next.Fence <= g.Fence {
 			t.Errorf("%s: acquire: fence %d after %d, %v", what, next.Fence, g.Fence, err)
 		}

@@ -41,10 +41,12 @@ func childTries(store *sqllock.Store) error {
 // startMounted starts a child that sees from mounted at to. Nobody else sees that.
 func startMounted(t testing.TB, path, from, to string) *process {
 	t.Helper()
-	if out, err := exec.Command("unshare", "--mount", "--propagation", "private", "mount", "--bind", from, to).CombinedOutput(); err != nil {
+	if out, err := exec.Command("unshare", "--mount", "--propagation", "private", "mount", "--bind", from,
+		to).CombinedOutput(); err != nil {
 		t.Skipf("nothing can be mounted here: %v, %s", err, out)
 	}
-	return startAs(t, "tries", 0, path, "unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$1" "$2" && exec "$3"`, "sh", from, to)
+	return startAs(t, "tries", 0, path, "unshare", "--mount", "--propagation", "private", "sh", "-c",
+		`mount --bind "$1" "$2" && exec "$3"`, "sh", from, to)
 }
 
 // A SQLite file that two processes reach by paths in two folders has two write-ahead logs: what one
@@ -94,7 +96,8 @@ func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 			t.Parallel()
 			one, other := sqlitePath(t), sqlitePath(t)
 			db := openSQLite(t, sqliteDSN(one))
-			if err := errors.Join(sqllock.SQLite(db, sqllock.Options{}).Migrate(t.Context()), db.Close()); err != nil { // which leaves no log behind
+			// which leaves no log behind
+			if err := errors.Join(sqllock.SQLite(db, sqllock.Options{}).Migrate(t.Context()), db.Close()); err != nil {
 				t.Fatal(err)
 			}
 			var answers []string
@@ -103,8 +106,10 @@ func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 				for _, what := range []string{"acquire", "Verify"} {
 					answer := p.says(t)
 					answers = append(answers, answer)
-					if c.words != "" && (!strings.HasPrefix(answer, "setup true") || !strings.Contains(answer, c.words)) {
-						t.Errorf("%s answers %s: must be refused as set up wrongly, with the words %q", what, answer, c.words)
+					if c.words != "" && (!strings.HasPrefix(answer, "setup true") ||
+						!strings.Contains(answer, c.words)) {
+						t.Errorf("%s answers %s: must be refused as set up wrongly, with the words %q", what, answer,
+							c.words)
 					}
 				}
 				p.says(t)

@@ -90,7 +90,8 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 			if slots == 1 {
 				text, err := os.ReadFile(path + "-counter")
 				n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-				if added := p.added.Load(); err != nil || n < added || n > added+3 { // one for each that was killed before it could say so
+				// one for each that was killed before it could say so
+				if added := p.added.Load(); err != nil || n < added || n > added+3 {
 					t.Errorf("added %d times, the sum is %d, %v", added, n, err)
 				}
 			}
@@ -215,14 +216,16 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	if said == 0 {
 		t.Error("no error says that the file was locked")
 	}
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "held", Slots: 1, Token: "u", TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "held", Slots: 1, Token: "u",
+		TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("a slot that is held: %v", err)
 	}
 
 	c.signal(t, syscall.SIGKILL)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "free", Slots: 1, Token: "u", TTL: time.Minute}); err != nil {
+	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "free", Slots: 1, Token: "u",
+		TTL: time.Minute}); err != nil {
 		t.Errorf("after the process that held the lock was killed: %v", err)
 	}
 }

@@ -34,7 +34,8 @@ func TestTableNamesSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t))
 	quotedTables(t, s)
-	if tables := s.exec(t, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"); strings.TrimSpace(tables) != fmt.Sprint(len(strangeTables)) {
+	if tables := s.exec(t, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"); strings.TrimSpace(
+		tables) != fmt.Sprint(len(strangeTables)) {
 		t.Errorf("%s tables for %d stores", tables, len(strangeTables))
 	}
 }
@@ -63,8 +64,10 @@ func TestBadSchemaSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t))
 	noTable(t, s)
-	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT COLLATE NOCASE, slot TEXT, lock_id BLOB, fence REAL, host_name TEXT, revoked BLOB, slot_limit REAL, PRIMARY KEY (resource_name, slot))",
-		`column slot of "main"."wrong" is TEXT, and has to be INTEGER`, "lock_id of \"main\".\"wrong\" is BLOB", "fence of \"main\".\"wrong\" is REAL",
+	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT COLLATE NOCASE, slot TEXT, lock_id BLOB, fence REAL, "+
+		"host_name TEXT, revoked BLOB, slot_limit REAL, PRIMARY KEY (resource_name, slot))",
+		`column slot of "main"."wrong" is TEXT, and has to be INTEGER`, "lock_id of \"main\".\"wrong\" is BLOB",
+		"fence of \"main\".\"wrong\" is REAL",
 		"revoked of \"main\".\"wrong\" is BLOB", "slot_limit of \"main\".\"wrong\" is REAL",
 		"has no column expires_at", "is (resource_name NOCASE, slot BINARY), and has to be", "an index is missing")
 	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT, slot INTEGER)", `primary key of "main"."wrong" is ()`)
@@ -113,11 +116,13 @@ func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
 	if warnings, err := store.Audit(t.Context()); err != nil || len(warnings) > 0 {
 		t.Errorf("audit: %q, %v", warnings, err)
 	}
-	careless := sqllock.SQLite(openSQLite(t, "file:"+filepath.Join(t.TempDir(), "locks.db")+"?_pragma=synchronous(off)"), sqllock.Options{})
+	careless := sqllock.SQLite(openSQLite(t, "file:"+filepath.Join(t.TempDir(),
+		"locks.db")+"?_pragma=synchronous(off)"), sqllock.Options{})
 	if err := careless.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if warnings, err := careless.Audit(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "synchronous") {
+	if warnings, err := careless.Audit(t.Context()); err != nil || len(warnings) != 1 ||
+		!strings.Contains(warnings[0], "synchronous") {
 		t.Errorf("audit: %q, %v: must warn of synchronous", warnings, err)
 	}
 }
@@ -185,7 +190,8 @@ func TestUnfitFilesSQLite(t *testing.T) {
 	} {
 		store := sqllock.SQLite(openSQLite(t, dsn), sqllock.Options{})
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
-		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), want) {
+		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: acquire: %v, want %q", dsn, err, want)
 		}
 		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -217,7 +223,8 @@ func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 	h.set(nil, nil)
 	lowest := s.exec(t, "SELECT count(*), coalesce(min(slot), 0) FROM distributed_locks WHERE slot >= 0")
 	if strings.Fields(lowest)[1] != "0" {
-		t.Errorf("left are %s rows from slot %s on (%v): those below are a gap", strings.Fields(lowest)[0], strings.Fields(lowest)[1], err)
+		t.Errorf("left are %s rows from slot %s on (%v): those below are a gap", strings.Fields(lowest)[0],
+			strings.Fields(lowest)[1], err)
 	}
 }
 

@@ -122,7 +122,8 @@ func brisk(t testing.TB) {
 		}
 	}
 	if race && !spared {
-		servertest.Require(t, errors.New("a SQLite that is not slowed down by the race detector"), "test with sh scripts/test.sh, or -gcflags=modernc.org/...=-race=false")
+		servertest.Require(t, errors.New("a SQLite that is not slowed down by the race detector"),
+			"test with sh scripts/test.sh, or -gcflags=modernc.org/...=-race=false")
 	}
 }
 
@@ -146,7 +147,8 @@ func TestContentionSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
 	for _, c := range contentions {
-		crowd.Contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 10))
+		crowd.Contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers,
+			c.attempts/2*testkit.Rounds(t, 1, 10))
 	}
 }
 
@@ -200,7 +202,8 @@ func TestDeletedRowsSQLite(t *testing.T) {
 	for _, c := range []struct {
 		n    int
 		gone []int
-	}{{1, []int{0}}, {64, []int{0}}, {64, []int{3, 11}}, {64, []int{63}}, {64, []int{0, 1, 62}}, {200, []int{63, 64, 199}}} {
+	}{{1, []int{0}}, {64, []int{0}}, {64, []int{3, 11}}, {64, []int{63}}, {64, []int{0, 1, 62}},
+		{200, []int{63, 64, 199}}} {
 		n, gone := c.n, c.gone
 		name := fmt.Sprint(n, " without ", gone)
 		acquire := func(token string) (dlock.Grant, error) {
@@ -212,7 +215,8 @@ func TestDeletedRowsSQLite(t *testing.T) {
 			}
 		}
 		for _, slot := range gone {
-			s.exec(t, fmt.Sprintf("DELETE FROM distributed_locks WHERE resource_name = '%s:slot:' AND slot = %d", name, slot))
+			s.exec(t, fmt.Sprintf("DELETE FROM distributed_locks WHERE resource_name = '%s:slot:' AND slot = %d", name,
+				slot))
 		}
 		found := map[int]bool{}
 		tries := len(gone)
@@ -247,7 +251,8 @@ func TestRefusalTakesNoLockSQLite(t *testing.T) {
 	s := sqliteOn(sqlitePath(t)).migrated(t)
 	store := s.open(t, sqllock.Options{})
 	late := time.Now().Add(-time.Minute)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute, Tick: &dlock.Tick{At: late, Max: 1}}); err != nil {
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute,
+		Tick: &dlock.Tick{At: late, Max: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	s.exec(t, "BEGIN IMMEDIATE") // the connection keeps it until the test ends
@@ -257,7 +262,8 @@ func TestRefusalTakesNoLockSQLite(t *testing.T) {
 		dlock.ReasonTickLate:  {At: late.Add(-time.Second), Max: 1},
 		dlock.ReasonTickAhead: {At: late.Add(time.Hour), Max: 1},
 	} {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute, Tick: tick})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute,
+			Tick: tick})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != reason {
 			t.Errorf("%v: must be refused with %s", err, reason)
 		}
@@ -289,7 +295,8 @@ func TestNotAMillisecondEarlySQLite(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := db.QueryRow("SELECT acquired_at FROM distributed_locks WHERE resource_name = ? AND slot = 0", name).Scan(&began[j]); err != nil {
+			if err := db.QueryRow("SELECT acquired_at FROM distributed_locks WHERE resource_name = ? AND slot = 0",
+				name).Scan(&began[j]); err != nil {
 				t.Fatal(err)
 			}
 		}

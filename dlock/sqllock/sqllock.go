@@ -77,7 +77,8 @@ func newStore(opts Options, db func(dialect.Table) (dialect.Database, error)) *S
 	check(!text(opts.TableName), "TableName %q: use text without control characters", opts.TableName)
 	check(strings.Contains(opts.TableName, "$tickslot$"), "TableName %q: choose one without $tickslot$", opts.TableName)
 	check(strings.Contains(opts.Schema, "$tickslot$"), "Schema %q: choose one without $tickslot$", opts.Schema)
-	check(!text(opts.Schema) || len(opts.Schema) > 63, "Schema %q: use text without control characters, at most 63 bytes", opts.Schema)
+	check(!text(opts.Schema) || len(opts.Schema) > 63,
+		"Schema %q: use text without control characters, at most 63 bytes", opts.Schema)
 	check(s.retention < dlock.MaxTTL, "Retention %v: at least %v, the longest lease", opts.Retention, dlock.MaxTTL)
 	d, err := db(dialect.Table{Schema: opts.Schema, Name: opts.TableName})
 	if err != nil {
@@ -119,7 +120,8 @@ const slotMark = ":slot:"
 func (s *Store) resource(name string, slots int) (string, error) {
 	r := s.prefix + name
 	if strings.Contains(r, slotMark) {
-		return "", fmt.Errorf("sqllock: %w: prefix %q and name %q together have %q in them: choose another prefix", dlock.ErrFault, s.prefix, name, slotMark)
+		return "", fmt.Errorf("sqllock: %w: prefix %q and name %q together have %q in them: choose another prefix",
+			dlock.ErrFault, s.prefix, name, slotMark)
 	}
 	if slots > 0 {
 		r += slotMark
@@ -143,7 +145,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return dlock.Grant{}, err
 	}
 	holder := dlock.Holder{Host: storable(req.Holder.Host), PID: req.Holder.PID, ID: storable(req.Holder.ID)}
-	c := dialect.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL), Holder: holder, Wait: dialect.LockWait(ctx)}
+	c := dialect.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
+		Holder: holder, Wait: dialect.LockWait(ctx)}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		c.Tick, c.Max, c.Schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
@@ -161,7 +164,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 // grantOf checks the answer like any input: nonsense is an error of the store.
 func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
-	info := dlock.Info{DeclaredSlots: v.Declared, SinceSuccess: duration(v.Success), Version: v.Version, SlotLimit: v.Limit}
+	info := dlock.Info{DeclaredSlots: v.Declared, SinceSuccess: duration(v.Success), Version: v.Version,
+		SlotLimit: v.Limit}
 	switch reason := dlock.Reason(v.Reason); reason {
 	case "ok":
 		n := max(req.Slots, 1)
@@ -172,19 +176,23 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 			return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
 		}
 		return dlock.Grant{
-			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: dlock.Fence(v.Fence), Info: info, PreviousExpired: v.PreviousExpired,
+			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: dlock.Fence(v.Fence), Info: info,
+			PreviousExpired: v.PreviousExpired,
 		}, nil
 	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	case dlock.ReasonTickTaken:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, Info: info}
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots,
+			Holder: v.Holder, Info: info}
 	case dlock.ReasonPaused:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.Ends), PausedBy: readOrigin(v.Origin), Info: info,
+			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.Ends),
+			PausedBy: readOrigin(v.Origin), Info: info,
 		}
 	case dlock.ReasonFull:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, HeldFor: duration(v.Since), ExpiresIn: duration(v.Ends), Info: info,
+			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, HeldFor: duration(v.Since),
+			ExpiresIn: duration(v.Ends), Info: info,
 		}
 	}
 	return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
@@ -210,16 +218,21 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	if ttl < time.Millisecond || ttl > dlock.MaxTTL {
 		return nil, fmt.Errorf("sqllock: a TTL of %v: must be 1ms to %v", ttl, dlock.MaxTTL)
 	}
-	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.Extend(ctx, micros(ttl), list) })
+	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) {
+		return s.db.Extend(ctx, micros(ttl), list)
+	})
 }
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) { return s.db.Release(ctx, list) })
+	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) {
+		return s.db.Release(ctx, list)
+	})
 }
 
 // each makes one call for all grants and puts the answers in their order.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(context.Context, string) (string, error)) ([]dlock.Result, error) {
+func (s *Store) each(ctx context.Context, grants []dlock.Grant,
+	call func(context.Context, string) (string, error)) ([]dlock.Result, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -231,7 +244,8 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant, call func(contex
 	}
 	list := make([]dialect.Grant, len(grants))
 	for i, g := range grants {
-		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}).Validate(); err != nil {
+		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
+			TTL: time.Second}).Validate(); err != nil {
 			return nil, err
 		}
 		resource, err := s.resource(g.Name, g.Slots)
@@ -288,7 +302,8 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	held := make([]dlock.LeaseInfo, len(rows))
 	for i, r := range rows {
 		held[i] = dlock.LeaseInfo{
-			Name: name, Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}, Fence: dlock.Fence(r.Fence),
+			Name: name, Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
+			Fence:   dlock.Fence(r.Fence),
 			HeldFor: duration(r.Since), ExpiresIn: duration(r.Ends),
 		}
 	}

@@ -117,19 +117,24 @@ func wellFormed(t *testing.T, text string, args int) {
 func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000, Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
-		Tick: &dlock.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, Missed: time.UnixMicro(43)}}
-	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9, Info: dlock.Info{DeclaredSlots: 5, SinceSuccess: 6 * time.Second, Version: 12, SlotLimit: 4}, PreviousExpired: true}
+	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000,
+		Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
+		Tick:   &dlock.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, Missed: time.UnixMicro(43)}}
+	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9,
+		Info:            dlock.Info{DeclaredSlots: 5, SinceSuccess: 6 * time.Second, Version: 12, SlotLimit: 4},
+		PreviousExpired: true}
 
 	t.Run("acquire", func(t *testing.T) {
-		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), int64(6e6), "", int64(0), "", int64(0), int64(0), int64(1), int64(12), int64(4), "")
+		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), int64(6e6), "", int64(0), "", int64(0), int64(0),
+			int64(1), int64(12), int64(4), "")
 		got, err := s.store(t, sqllock.Options{Prefix: "shop:"}).TryAcquire(ctx, req)
 		if err != nil || got != grant {
 			t.Errorf("%+v, %v, want %+v", got, err, grant)
 		}
 		text, args := s.last()
 		wellFormed(t, text, len(args))
-		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "43", "5000000", "h", "7", "i", "", "-8"} {
+		for i, want := range []string{"shop:orders:slot:", "3", "secret", "1500000", "42", "2", "43", "5000000", "h",
+			"7", "i", "", "-8"} {
 			if got := asText(args[i].Value); got != want && want != "" {
 				t.Errorf("parameter %d is %s, want %s", i+1, got, want)
 			}
@@ -139,14 +144,18 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 	})
 	t.Run("refusals", func(t *testing.T) {
-		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead", "tick_first", "tick_held", "paused"} {
-			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x", int64(2e6), int64(3e6), int64(0), int64(12), int64(4), `{"by":"ann"}`)
+		for _, reason := range []string{"full", "tick_taken", "tick_late", "tick_ahead", "tick_first", "tick_held",
+			"paused"} {
+			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x",
+				int64(2e6), int64(3e6), int64(0), int64(12), int64(4), `{"by":"ann"}`)
 			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
 			no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-			if !ok || string(no.Reason) != reason || no.Info.DeclaredSlots != 5 || no.Info.SinceSuccess != 6*time.Second || no.Info.Version != 12 || no.Info.SlotLimit != 4 {
+			if !ok || string(no.Reason) != reason || no.Info.DeclaredSlots != 5 ||
+				no.Info.SinceSuccess != 6*time.Second || no.Info.Version != 12 || no.Info.SlotLimit != 4 {
 				t.Errorf("%s: %v", reason, err)
 			}
-			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} || no.HeldFor != 2*time.Second || no.ExpiresIn != 3*time.Second) {
+			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} ||
+				no.HeldFor != 2*time.Second || no.ExpiresIn != 3*time.Second) {
 				t.Errorf("%+v", no)
 			}
 			if ok && reason == "tick_taken" && no.Holder != (dlock.Holder{Host: "other", PID: 8, ID: "x"}) {
@@ -159,10 +168,14 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("nonsense", func(t *testing.T) {
 		for _, answer := range [][]driver.Value{
-			{"", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
-			{"ok", int64(3), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
-			{"ok", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
-			{"asleep", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0), int64(0), ""},
+			{"", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0),
+				int64(0), ""},
+			{"ok", int64(3), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0),
+				int64(0), ""},
+			{"ok", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0),
+				int64(0), ""},
+			{"asleep", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0),
+				int64(0), ""},
 			{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
 			{"ok", int64(0), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0)},
 			{"ok"},
@@ -175,23 +188,27 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("extend and release", func(t *testing.T) {
 		other := dlock.Grant{Name: "m", Token: "else", Slot: dlock.AnySlot}
-		s := (&scripted{}).will(`[[1,0,0,13,"{\"by\":\"ann\"}"],[0,1,5,12,null]]`).will(`[[0,1,5],[1,0,0]]`).will(`[[0,1,5]]`).will(`nonsense`)
+		s := (&scripted{}).will(`[[1,0,0,13,"{\"by\":\"ann\"}"],[0,1,5,12,null]]`).will(`[[0,1,5],[1,0,0]]`).will(
+			`[[0,1,5]]`).will(`nonsense`)
 		store := s.store(t, sqllock.Options{})
 		check := func(well int, r []dlock.Result, err error) {
 			t.Helper()
-			if err != nil || r[0].Outcome != dlock.GrantOK || r[0].Info.DeclaredSlots != 5 || r[1].Outcome != dlock.GrantLost {
+			if err != nil || r[0].Outcome != dlock.GrantOK || r[0].Info.DeclaredSlots != 5 ||
+				r[1].Outcome != dlock.GrantLost {
 				t.Errorf("%v, %v", r, err)
 			}
 			text, args := s.last()
 			wellFormed(t, text, len(args))
 			list := asText(args[len(args)-1].Value)
-			if want := fmt.Sprintf(`[[0,"6f72646572733a736c6f743a",2,"736563726574",%d],[1,"6d",-1,"656c7365",0]]`, well); list != want {
+			if want := fmt.Sprintf(`[[0,"6f72646572733a736c6f743a",2,"736563726574",%d],[1,"6d",-1,"656c7365",0]]`,
+				well); list != want {
 				t.Errorf("grants are %s, want %s", list, want)
 			}
 		}
 		r, err := store.Extend(ctx, time.Second, grant, other)
 		check(0, r, err)
-		if r[0].Info.Version != 12 || r[0].RevokedBy != nil || r[1].Info.Version != 13 || r[1].RevokedBy == nil || *r[1].RevokedBy != (dlock.Origin{By: "ann"}) {
+		if r[0].Info.Version != 12 || r[0].RevokedBy != nil || r[1].Info.Version != 13 || r[1].RevokedBy == nil ||
+			*r[1].RevokedBy != (dlock.Origin{By: "ann"}) {
 			t.Errorf("extend: %+v: the second lease was revoked by ann", r)
 		}
 		well := grant
@@ -220,29 +237,35 @@ func TestSQLServerStatements(t *testing.T) {
 				}
 			}
 		}
-		err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Second}, ResetLimit: &dlock.Origin{By: "bob"}})
+		err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Second},
+			ResetLimit: &dlock.Origin{By: "bob"}})
 		if err != nil {
 			t.Error(err)
 		}
-		sent("update", "shop:a:slot:", "1000000", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`, "-1", `{"by":"bob"}`, "<nil>")
+		sent("update", "shop:a:slot:", "1000000", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`, "-1",
+			`{"by":"bob"}`, "<nil>")
 		if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
 			t.Error(err)
 		}
-		sent("trigger", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`)
+		sent("trigger", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>",
+			`{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`)
 		o, err := store.Inspect(ctx, "none", "a", "b")
 		if err != nil || o[0] != (dlock.ControlState{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
 			t.Fatalf("%+v, %v", o, err)
 		}
-		if p := o[1].Pause; p == nil || *p != (dlock.Pause{Origin: dlock.Origin{By: "ann"}, For: 2 * time.Second}) || o[1].Limit != nil || o[2].Pause != nil {
+		if p := o[1].Pause; p == nil || *p != (dlock.Pause{Origin: dlock.Origin{By: "ann"}, For: 2 * time.Second}) ||
+			o[1].Limit != nil || o[2].Pause != nil {
 			t.Errorf("%+v", o)
 		}
 		if l := o[2].Limit; l == nil || *l != (dlock.Limit{Origin: dlock.Origin{By: "bob"}}) {
 			t.Errorf("limit %+v", l)
 		}
-		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Origin: dlock.Origin{By: "me"}, At: time.UnixMicro(42), Ago: time.Millisecond}) || o[2].Trigger != nil {
+		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Origin: dlock.Origin{By: "me"},
+			At: time.UnixMicro(42), Ago: time.Millisecond}) || o[2].Trigger != nil {
 			t.Errorf("trigger %+v", tr)
 		}
-		if !o[1].LastTick.Equal(time.UnixMicro(7)) || o[1].ClaimedBy != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) || !o[2].LastTick.IsZero() {
+		if !o[1].LastTick.Equal(time.UnixMicro(7)) || o[1].ClaimedBy != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) ||
+			!o[2].LastTick.IsZero() {
 			t.Errorf("ticks of %+v", o)
 		}
 		sent("inspect", `["73686f703a6e6f6e653a736c6f743a","73686f703a613a736c6f743a","73686f703a623a736c6f743a"]`)
@@ -268,7 +291,8 @@ func TestSQLServerStatements(t *testing.T) {
 			will(`[{"n":"","version":1}]`)
 		store := s.store(t, sqllock.Options{TableName: "it's [locks]", Schema: "dbo"})
 		held, err := store.List(ctx, "orders", 3)
-		if err != nil || len(held) != 1 || held[0].Slot != 1 || held[0].ExpiresIn != 2*time.Millisecond || held[0].Holder.PID != 7 {
+		if err != nil || len(held) != 1 || held[0].Slot != 1 || held[0].ExpiresIn != 2*time.Millisecond ||
+			held[0].Holder.PID != 7 {
 			t.Errorf("%+v, %v", held, err)
 		}
 		if err := store.Cleanup(ctx); err != nil {
@@ -278,7 +302,8 @@ func TestSQLServerStatements(t *testing.T) {
 			t.Errorf("%v: must say that there is no table", err)
 		}
 		later := (&scripted{}).will(`[]`, "", int64(0)).will(`[{"n":"","version":2}]`).store(t, sqllock.Options{})
-		if err := later.Verify(ctx); !errors.Is(err, dlock.ErrSetup) || errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), "format 2") {
+		if err := later.Verify(ctx); !errors.Is(err, dlock.ErrSetup) || errors.Is(err, sqllock.ErrSchema) ||
+			!strings.Contains(err.Error(), "format 2") {
 			t.Errorf("%v: must say that a later version uses the table", err)
 		}
 		if w, err := store.Audit(ctx); err != nil || len(w) != 3 || !strings.Contains(w[0], "1h0m0") {
@@ -286,7 +311,8 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 		for i, text := range s.texts {
 			wellFormed(t, text, len(s.args[i]))
-			if strings.Contains(text, "FROM ") && !strings.Contains(text, "[dbo].[it's [locks]]]") && !strings.Contains(text, "sys.") {
+			if strings.Contains(text, "FROM ") && !strings.Contains(text, "[dbo].[it's [locks]]]") &&
+				!strings.Contains(text, "sys.") {
 				t.Errorf("the table is not named, or not quoted, in\n%s", text)
 			}
 		}

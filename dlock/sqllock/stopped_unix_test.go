@@ -25,7 +25,8 @@ func init() {
 		db, err := sql.Open(words[0], words[2])
 		if err == nil {
 			db.SetMaxOpenConns(4)
-			open := map[string]func(*sql.DB, sqllock.Options) *sqllock.Store{"pgx": sqllock.Postgres, "mysql": sqllock.MySQL, "sqlite": sqllock.SQLite}
+			open := map[string]func(*sql.DB, sqllock.Options) *sqllock.Store{"pgx": sqllock.Postgres,
+				"mysql": sqllock.MySQL, "sqlite": sqllock.SQLite}
 			err = timertest.Child(open[words[0]](db, sqllock.Options{Prefix: words[1]}), os.Stdin, os.Stdout)
 		}
 		if err != nil {
@@ -68,10 +69,13 @@ func overridesWhileStopped(t *testing.T, s subject, driver, dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	timertest.Stopped(t, timertest.StoppedHarness{Embedded: driver == "sqlite", New: func(t testing.TB) (timertest.Store, *exec.Cmd) {
-		prefix := unique("stopped")
-		cmd := exec.Command(exe)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, driver, prefix, dsn))
-		return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }}, cmd
-	}})
+	timertest.Stopped(t, timertest.StoppedHarness{Embedded: driver == "sqlite",
+		New: func(t testing.TB) (timertest.Store, *exec.Cmd) {
+			prefix := unique("stopped")
+			cmd := exec.Command(exe)
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, driver, prefix, dsn))
+			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
+				return s.open(t, sqllock.Options{Prefix: prefix})
+			}}, cmd
+		}})
 }

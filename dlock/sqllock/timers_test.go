@@ -23,10 +23,13 @@ func keepsTimers(t *testing.T, fresh func(t testing.TB) subject) {
 		New: func(t testing.TB) timertest.Store {
 			s := fresh(t)
 			prefix := unique("timers")
-			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }}
+			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
+				return s.open(t, sqllock.Options{Prefix: prefix})
+			}}
 		},
 		Misconfigured: func(t testing.TB) (dlock.DistributedLock, []string) {
-			return fresh(t).open(t, sqllock.Options{Prefix: "a\nb", Retention: 1}), []string{`Prefix "a\nb"`, "Retention 1ns: at least 24h"}
+			return fresh(t).open(t, sqllock.Options{Prefix: "a\nb", Retention: 1}),
+				[]string{`Prefix "a\nb"`, "Retention 1ns: at least 24h"}
 		},
 	})
 }

@@ -25,7 +25,8 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	}
 	refused := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(fmt.Sprint(err), "format 2") || !strings.Contains(fmt.Sprint(err), "update") {
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(fmt.Sprint(err), "format 2") ||
+			!strings.Contains(fmt.Sprint(err), "update") {
 			t.Errorf("%s: %v: must be refused as set up wrongly, and say that this host is to be updated", what, err)
 		}
 	}
@@ -33,11 +34,12 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	everything(t, store) // a number that it knows
 	s.exec(t, "UPDATE "+s.table+" SET overrides_version = 2 WHERE slot = -1 AND resource_name = "+empty)
 	for what, req := range map[string]dlock.Request{
-		"a free slot":     request("held", 2),
-		"a new name":      request("new", 3),
-		"a mutex":         request("mutex", 0),
-		"the same again":  {Name: "held", Slots: 2, Token: g.Token, TTL: time.Minute},
-		"one with a tick": {Name: "tick", Slots: 1, Token: "t", TTL: time.Minute, Tick: &dlock.Tick{At: time.Now(), Max: 1}},
+		"a free slot":    request("held", 2),
+		"a new name":     request("new", 3),
+		"a mutex":        request("mutex", 0),
+		"the same again": {Name: "held", Slots: 2, Token: g.Token, TTL: time.Minute},
+		"one with a tick": {Name: "tick", Slots: 1, Token: "t", TTL: time.Minute,
+			Tick: &dlock.Tick{At: time.Now(), Max: 1}},
 	} {
 		if what == "a free slot" {
 			req.Token = "another"

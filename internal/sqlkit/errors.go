@@ -56,13 +56,15 @@ const LockAdvice = "another session keeps the table or a row of it locked: look 
 func Advice(state string) string {
 	switch state {
 	case "42P01", "42S02", "42883", "42703", "42S22", "42804", "3F000", "42S01":
-		return "the table or its routines are missing or not as this version needs them, or this user lacks a privilege (GRANT USAGE ON SCHEMA) that would show them: call Migrate, or execute Schema"
+		return "the table or its routines are missing or not as this version needs them, or this user lacks a " +
+			"privilege (GRANT USAGE ON SCHEMA) that would show them: call Migrate, or execute Schema"
 	case "42501":
 		return "the user lacks a privilege: see the grants in the package comment"
 	case "25006":
 		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary"
 	case "42P05", "26000":
-		return "a pooler that shares connections (PgBouncer in transaction mode) does not go with prepared statements: use package pgxlock," +
+		return "a pooler that shares connections (PgBouncer in transaction mode) does not go with prepared " +
+			"statements: use package pgxlock," +
 			" or add default_query_exec_mode=exec to the URL (pgx with database/sql)"
 	case "28000", "28P01":
 		return "the server refuses the login: check user and password"

@@ -8,11 +8,13 @@ var mysqlStates = map[string]string{
 	"1044": "42501", "1142": "42501", "1143": "42501", "1227": "42501", "1370": "42501", // access denied
 	"1129": "28000", "1130": "28000", // this host may not connect
 	"1251": "28000", "1524": "28000", "3159": "28000", // nor in this way
-	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000", // a password that has expired, an account that is locked
-	"1665": "0A000",                                   // what is written cannot be logged
-	"3819": "23000",                                   // a constraint
-	"1049": "3D000",                                   // no such database
-	"1203": "53300", "1226": "53300", "1461": "53300", // more connections, queries or prepared statements than there may be
+	// a password that has expired, an account that is locked
+	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000",
+	"1665": "0A000", // what is written cannot be logged
+	"3819": "23000", // a constraint
+	"1049": "3D000", // no such database
+	// more connections, queries or prepared statements than there may be
+	"1203": "53300", "1226": "53300", "1461": "53300",
 	"1205": LockNotAvailable, // a lock was waited for in vain
 }
 

@@ -100,7 +100,8 @@ func StartMariaDB(opts Options) (*Server, error) {
 		return cmd
 	}
 	s.dsn = func(user, password, database string) string {
-		return fmt.Sprintf("%s:%s@tcp(%s)/%s", cmp.Or(user, "root"), cmp.Or(password, servertest.Canary), base.Addr(), database)
+		return fmt.Sprintf("%s:%s@tcp(%s)/%s", cmp.Or(user, "root"), cmp.Or(password, servertest.Canary), base.Addr(),
+			database)
 	}
 	s.drop = s.dropMariaDB
 	// The root of MySQL may come through the socket only.

@@ -370,7 +370,8 @@ func TestDSN(t *testing.T) {
 	t.Parallel()
 	pg, maria := SharedPostgres(t), SharedMariaDB(t)
 	for _, c := range []struct{ got, want string }{
-		{pg.DSN("", "", ""), "postgres://postgres:" + servertest.Canary + "@" + pg.Addr() + "/postgres?sslmode=disable"},
+		{pg.DSN("", "", ""), "postgres://postgres:" + servertest.Canary + "@" + pg.Addr() +
+			"/postgres?sslmode=disable"},
 		{pg.DSN("u", "p@/", "d"), "postgres://u:p%40%2F@" + pg.Addr() + "/d?sslmode=disable"},
 		{maria.DSN("", "", ""), "root:" + servertest.Canary + "@tcp(" + maria.Addr() + ")/"},
 		{maria.DSN("u", "p@/", "d"), "u:p@/@tcp(" + maria.Addr() + ")/d"},

@@ -37,7 +37,8 @@ func (d *driver) QueryRow(ctx context.Context, query string, args []any, dest ..
 
 func (d *driver) Exec(ctx context.Context, statements string) error {
 	return d.with(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, statements) // without arguments pgx uses the simple protocol, in which there may be several
+		// without arguments pgx uses the simple protocol, in which there may be several
+		_, err := conn.Exec(ctx, statements)
 		return err
 	})
 }
@@ -93,7 +94,8 @@ func isAlive(conn *pgx.Conn) bool {
 // would keep its place until the server has closed it, for up to 15 s if the network swallows
 // everything: four of them, and the store would be down for that long.
 func (d *driver) giveBack(conn *pgxpool.Conn) {
-	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing { // the server may be one that accepts connections, and hangs
+	// the server may be one that accepts connections, and hangs
+	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing {
 		conn.Conn().PgConn().CustomData()[used] = time.Now()
 		conn.Release()
 		return

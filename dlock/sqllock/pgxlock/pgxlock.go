@@ -45,9 +45,11 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	}
 	config := pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = min(config.MaxConns, maxConns), 0, 0
-	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil } // also instead of BeforeAcquire
+	// also instead of BeforeAcquire
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
 	config.AfterRelease = nil
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a second round trip
+	// it would be a second round trip
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	// A dial that nobody answers keeps its place in the pool until it ends: with the two minutes
 	// that are usual, a network that was down for seconds would be down for minutes.
 	if t := config.ConnConfig.ConnectTimeout; t <= 0 || t > maxConnectTime {

@@ -82,7 +82,8 @@ type AcquireResult struct {
 // Columns returns where the fourteen columns of a verdict go.
 func (v *AcquireResult) Columns() []any {
 	return []any{
-		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.Success, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID, &v.Since, &v.Ends,
+		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.Success, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID, &v.Since,
+		&v.Ends,
 		&v.PreviousExpired, &v.Version, &v.Limit, &v.Origin,
 	}
 }

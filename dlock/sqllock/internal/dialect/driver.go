@@ -60,7 +60,8 @@ func (p Pool) With(ctx context.Context, do func(*sql.Conn) error) error {
 		conn, err := p.DB.Conn(ctx)
 		if err != nil {
 			if s := p.DB.Stats(); ctx.Err() != nil && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
-				return fmt.Errorf("all %d connections of the pool are in use: give the store a *sql.DB of its own: %w", s.InUse, err)
+				return fmt.Errorf("all %d connections of the pool are in use: give the store a *sql.DB of its own: %w",
+					s.InUse, err)
 			}
 			return err
 		}

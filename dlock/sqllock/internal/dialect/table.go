@@ -46,7 +46,8 @@ func CheckFormat(format int64) error {
 	if format <= tableFormat {
 		return nil
 	}
-	return fmt.Errorf("%w: a later version of tickslot uses the table, with format %d, and this one knows format %d: update this host", dlock.ErrSetup, format, tableFormat)
+	return fmt.Errorf("%w: a later version of tickslot uses the table, with format %d, and this one knows format "+
+		"%d: update this host", dlock.ErrSetup, format, tableFormat)
 }
 
 // A Column is the name and the type of a column as the schema makes it, in the words of the
@@ -127,7 +128,8 @@ func ClockWarnings(sent, got time.Time, server int64) []string {
 	if ahead < 0 {
 		which, then = "behind", "starts its ticks too late"
 	}
-	return []string{fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases do not mind, but this host %s; have both follow NTP",
+	return []string{fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases do not "+
+		"mind, but this host %s; have both follow NTP",
 		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)}
 }
 

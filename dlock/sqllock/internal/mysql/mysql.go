@@ -67,7 +67,9 @@ var parts = []string{"lock_timeouts", "begin"}
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
 	in := func(suffix string) string {
-		return dialect.Qualified(t.Schema, t.Name+suffix, func(name string) string { return dialect.Quote("`", "`", name) })
+		return dialect.Qualified(t.Schema, t.Name+suffix, func(name string) string {
+			return dialect.Quote("`", "`", name)
+		})
 	}
 	m := &DB{Pool: d, of: t, names: map[string]string{"table": in("")}}
 	for _, routine := range routines {
@@ -113,7 +115,8 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 // the connection.
 func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
 	err = m.call(ctx, m.queries.acquire, []any{
-		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(),
+		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, c.Schedule,
+		dlock.MaxTickAhead.Microseconds(),
 		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait),
 	}, v.Columns()...)
 	return v, err
@@ -220,7 +223,8 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 func (m *DB) Update(ctx context.Context, c dialect.Update) error {
 	var done int
 	return m.call(ctx, m.queries.update, []any{
-		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), min(dialect.LockWait(ctx), dialect.LongestWait),
+		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited),
+		dialect.OrNull(c.Trigger), min(dialect.LockWait(ctx), dialect.LongestWait),
 	}, &done)
 }
 
@@ -233,7 +237,8 @@ func (m *DB) Inspect(ctx context.Context, resources string) (string, error) {
 	known := []dialect.Control{}
 	err = m.read(ctx, m.queries.inspect, []any{names}, func(rows *sql.Rows) error {
 		var o dialect.Control
-		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Ago, &o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
+		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Ago,
+			&o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
 		known = append(known, o)
 		return err
 	})
@@ -246,13 +251,15 @@ func (m *DB) Inspect(ctx context.Context, resources string) (string, error) {
 
 // Revoke implements dialect.Database.
 func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
-	err = m.call(ctx, m.queries.revoke, []any{[]byte(resource), slot, fence, by, min(dialect.LockWait(ctx), dialect.LongestWait)}, &held)
+	err = m.call(ctx, m.queries.revoke, []any{[]byte(resource), slot, fence, by,
+		min(dialect.LockWait(ctx), dialect.LongestWait)}, &held)
 	return held, err
 }
 
 // Cleanup implements dialect.Database.
 func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
-	err = m.call(ctx, m.queries.cleanup, []any{[]byte(after.Resource), after.Slot, limit, retention, min(dialect.LockWait(ctx), dialect.LongestWait)},
+	err = m.call(ctx, m.queries.cleanup, []any{[]byte(after.Resource), after.Slot, limit, retention,
+		min(dialect.LockWait(ctx), dialect.LongestWait)},
 		&p.Seen, &p.Deleted, &p.Last.Resource, &p.Last.Slot)
 	return p, err
 }
@@ -276,7 +283,8 @@ func (m *DB) Migrate(ctx context.Context) error {
 		if err := conn.QueryRowContext(ctx, "SELECT @@SESSION.sql_mode").Scan(&mode); err != nil {
 			return err
 		}
-		if _, err := conn.ExecContext(ctx, "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"); err != nil {
+		if _, err := conn.ExecContext(ctx,
+			"SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"); err != nil {
 			return err
 		}
 		var err error
@@ -294,9 +302,12 @@ func (m *DB) Migrate(ctx context.Context) error {
 var wantedColumns = []dialect.Column{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime(6)"}, {"expires_at", "datetime(6)"}, {"released_at", "datetime(6)"},
-	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"}, {"revoked", "text utf8mb4"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime(6)"},
-	{"overrides_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_origin", "text utf8mb4"}, {"slot_limit", "int"}, {"limit_origin", "text utf8mb4"},
+	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"},
+	{"revoked", "text utf8mb4"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"},
+	{"succeeded_at", "datetime(6)"},
+	{"overrides_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_origin", "text utf8mb4"},
+	{"slot_limit", "int"}, {"limit_origin", "text utf8mb4"},
 	{"triggered_at", "bigint"}, {"trigger_origin", "text utf8mb4"},
 }
 
@@ -354,12 +365,14 @@ func (m *DB) Verify(ctx context.Context) error {
 			list = append(list, has["index"][fmt.Sprint(index.name, " ", seq)])
 		}
 		if columns := strings.Join(list, ","); columns != index.columns {
-			errs = append(errs, fmt.Errorf("index %s of %s is on (%s), and has to be on (%s)", index.name, table, columns, index.columns))
+			errs = append(errs, fmt.Errorf("index %s of %s is on (%s), and has to be on (%s)", index.name, table,
+				columns, index.columns))
 		}
 	}
 	if len(has["routine"]) < len(routines) {
-		errs = append(errs, fmt.Errorf("of the %d procedures of this version this user sees %d: he may lack EXECUTE on them, or another table,"+
-			" whose name differs by case or accents only, has them", len(routines), len(has["routine"])))
+		errs = append(errs, fmt.Errorf(
+			"of the %d procedures of this version this user sees %d: he may lack EXECUTE on them, or another table,"+
+				" whose name differs by case or accents only, has them", len(routines), len(has["routine"])))
 	}
 	return dialect.WrongSchema(errs...)
 }
@@ -370,7 +383,9 @@ func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	var flush, binlog, sync int
 	var readOnly string
 	sent := now()
-	err = m.QueryRow(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog, CONCAT(@@GLOBAL.read_only)", nil,
+	err = m.QueryRow(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), "+
+		"@@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog, CONCAT(@@GLOBAL.read_only)",
+		nil,
 		&clock, &flush, &binlog, &sync, &readOnly)
 	if err != nil {
 		return nil, err
@@ -384,7 +399,8 @@ func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 		warnings = append(warnings, fmt.Sprintf("there is a binary log, and sync_binlog is %d%s", sync, lost))
 	}
 	if readOnly != "0" && !strings.EqualFold(readOnly, "OFF") {
-		warnings = append(warnings, "this server is read-only, a replica perhaps, and grants nothing: connect to the primary")
+		warnings = append(warnings, "this server is read-only, a replica perhaps, and grants nothing: connect to "+
+			"the primary")
 	}
 	return warnings, nil
 }

@@ -66,16 +66,19 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 		hash := sha256.Sum256([]byte(dialect.Fill(read(function), map[string]string{"settings": p.names["settings"]})))
 		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
 	}
-	p.queries.acquire = dialect.Fill("SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
-		" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint)", p.names)
+	p.queries.acquire = dialect.Fill(
+		"SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
+			" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint)", p.names)
 	p.queries.extend = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.queries.release = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.queries.list = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
-	p.queries.update = dialect.Fill("SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
+	p.queries.update = dialect.Fill(
+		"SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
 	p.queries.inspect = dialect.Fill("SELECT {inspect}($1::text, $2::bigint)", p.names)
 	p.queries.revoke = dialect.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
 	p.queries.cleanup = dialect.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
-	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"), p.file("privileges"), p.file("vacuum")
+	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"),
+		p.file("privileges"), p.file("vacuum")
 	return p
 }
 
@@ -94,7 +97,8 @@ func (p *DB) String() string { return "postgres" }
 // Acquire implements dialect.Database.
 func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
 	err = p.QueryRow(ctx, p.queries.acquire, []any{
-		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID,
+		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(),
+		c.Holder.Host, c.Holder.PID, c.Holder.ID,
 		c.Wait,
 	}, v.Columns()...)
 	return v, err
@@ -122,7 +126,8 @@ func (p *DB) List(ctx context.Context, resource string) (held string, err error)
 func (p *DB) Update(ctx context.Context, c dialect.Update) error {
 	var version int64
 	return p.QueryRow(ctx, p.queries.update, []any{
-		c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), dialect.LockWait(ctx),
+		c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger),
+		dialect.LockWait(ctx),
 	}, &version)
 }
 
@@ -141,7 +146,8 @@ func (p *DB) Revoke(ctx context.Context, resource string, slot int, fence int64,
 // Cleanup implements dialect.Database.
 func (p *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (pg dialect.Page, err error) {
 	pg.Last.Slot = dlock.MaxSlots // it looks at all slots of a name
-	err = p.QueryRow(ctx, p.queries.cleanup, []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted, &pg.Last.Resource)
+	err = p.QueryRow(ctx, p.queries.cleanup, []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted,
+		&pg.Last.Resource)
 	return pg, err
 }
 
@@ -159,8 +165,10 @@ func (p *DB) Schema() []string {
 // wait behind it.
 func (p *DB) Migrate(ctx context.Context) error {
 	var script strings.Builder
-	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot schema'::text, 0::bigint));\n")
-	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n", min(dialect.LockWait(ctx), sqlkit.LastResort.Milliseconds()))
+	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot " +
+		"schema'::text, 0::bigint));\n")
+	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n",
+		min(dialect.LockWait(ctx), sqlkit.LastResort.Milliseconds()))
 	for _, statement := range p.Schema() {
 		script.WriteString(strings.TrimSuffix(statement, ";") + ";\n")
 	}
@@ -172,8 +180,10 @@ var wantedColumns = []dialect.Column{
 	{"resource_name", "text"}, {"slot", "int4"}, {"lock_id", "text"}, {"fence", "int8"},
 	{"acquired_at", "timestamptz"}, {"expires_at", "timestamptz"}, {"released_at", "timestamptz"},
 	{"host_name", "text"}, {"process_id", "int8"}, {"process_tag", "text"}, {"revoked", "text"},
-	{"tick", "int8"}, {"tick_starts", "int4"}, {"tick_schedule", "int8"}, {"slots", "int4"}, {"succeeded_at", "timestamptz"},
-	{"overrides_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_origin", "text"}, {"slot_limit", "int4"}, {"limit_origin", "text"},
+	{"tick", "int8"}, {"tick_starts", "int4"}, {"tick_schedule", "int8"}, {"slots", "int4"},
+	{"succeeded_at", "timestamptz"},
+	{"overrides_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_origin", "text"}, {"slot_limit", "int4"},
+	{"limit_origin", "text"},
 	{"triggered_at", "int8"}, {"trigger_origin", "text"},
 }
 
@@ -187,7 +197,8 @@ func (p *DB) Verify(ctx context.Context) error {
 		return err
 	}
 	if !isPostgres(version) {
-		return fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that limits would not be kept", dlock.ErrSetup, version)
+		return fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that limits "+
+			"would not be kept", dlock.ErrSetup, version)
 	}
 	if kind == "" {
 		return dialect.WrongSchema(fmt.Errorf("there is no table %s", n["table"]))
@@ -201,10 +212,12 @@ func (p *DB) Verify(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("%s is unlogged or temporary: a crash of the server would empty it", n["table"]))
 	}
 	if key != "resource_name,slot" {
-		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", n["table"], key))
+		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", n["table"],
+			key))
 	}
 	if indexes != 2 {
-		errs = append(errs, fmt.Errorf("an index is missing, %s or %s, or something else has that name", n["ends_in"], n["holders_in"]))
+		errs = append(errs, fmt.Errorf("an index is missing, %s or %s, or something else has that name", n["ends_in"],
+			n["holders_in"]))
 	}
 	if missing > 0 {
 		errs = append(errs, fmt.Errorf("%d functions of this version are missing", missing))
@@ -229,27 +242,34 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	var fsync, isolation, role string
 	var replica, readOnly, super bool
 	sent := now()
-	if err := p.QueryRow(ctx, p.queries.audit, nil, &clock, &fsync, &replica, &readOnly, &isolation, &role, &super); err != nil {
+	if err := p.QueryRow(ctx, p.queries.audit, nil, &clock, &fsync, &replica, &readOnly, &isolation, &role,
+		&super); err != nil {
 		return nil, err
 	}
 	warnings = dialect.ClockWarnings(sent, now(), clock)
 	if fsync != "on" { // synchronous_commit = off does no harm: the functions commit with it on
-		warnings = append(warnings, "fsync is off: leases may be lost when the server's machine crashes, and then be granted twice; set it to on")
+		warnings = append(warnings, "fsync is off: leases may be lost when the server's machine crashes, and then "+
+			"be granted twice; set it to on")
 	}
 	switch {
 	case replica:
 		warnings = append(warnings, "this server is a replica, which grants nothing: connect to the primary")
 	case readOnly:
-		warnings = append(warnings, fmt.Sprintf("transactions are read-only here, so nothing is granted: ALTER ROLE %s SET default_transaction_read_only = off", role))
+		warnings = append(warnings, fmt.Sprintf(
+			"transactions are read-only here, so nothing is granted: ALTER ROLE %s SET "+
+				"default_transaction_read_only = off", role))
 	}
 	if isolation != "read committed" {
-		warnings = append(warnings, fmt.Sprintf("transactions are %s here, with which every acquire is refused: ALTER ROLE %s SET default_transaction_isolation = 'read committed'", isolation, role))
+		warnings = append(warnings, fmt.Sprintf(
+			"transactions are %s here, with which every acquire is refused: ALTER ROLE %s SET "+
+				"default_transaction_isolation = 'read committed'", isolation, role))
 	}
 	old, err := p.vacuum(ctx)
 	warnings = append(warnings, old...)
 	if super || err != nil {
 		if super {
-			warnings = append(warnings, fmt.Sprintf("%s is a superuser, which leases do not need: use a role with the rights that docs/sql.md lists", role))
+			warnings = append(warnings, fmt.Sprintf(
+				"%s is a superuser, which leases do not need: use a role with the rights that docs/sql.md lists", role))
 		}
 		return warnings, err
 	}
@@ -271,8 +291,10 @@ func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 		warnings = append(warnings, fmt.Sprintf("a transaction in this database is old: %s; %s", old, why))
 	}
 	if dead > manyDead && dead > manyTimes*live {
-		warnings = append(warnings, fmt.Sprintf("%s has %d old versions of %d rows, which VACUUM has not removed: look for autovacuum = off, and for old transactions"+
-			" (pg_stat_activity, pg_prepared_xacts, pg_replication_slots): %s", p.names["table"], dead, live, why))
+		warnings = append(warnings, fmt.Sprintf(
+			"%s has %d old versions of %d rows, which VACUUM has not removed: look for autovacuum = off, and for "+
+				"old transactions"+
+				" (pg_stat_activity, pg_prepared_xacts, pg_replication_slots): %s", p.names["table"], dead, live, why))
 	}
 	return warnings, err
 }
@@ -292,17 +314,21 @@ func (p *DB) rights(ctx context.Context, role string) (warnings []string, err er
 	var table, functions string
 	err = p.QueryRow(ctx, p.queries.privileges, []any{n["table"], p.functions()}, &table, &functions)
 	if sqlkit.State(err) == insufficientPrivilege {
-		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA … TO %s", role, n["table"], role)}, nil
+		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA "+
+			"… TO %s", role, n["table"], role)}, nil
 	}
 	if table != "" {
 		fails := "nothing is granted, or not renewed"
 		if table == "DELETE" {
 			fails = "Cleanup fails"
 		}
-		warnings = append(warnings, fmt.Sprintf("%s lacks %s on %s, so %s: GRANT %s ON %s TO %s", role, table, n["table"], fails, table, n["table"], role))
+		warnings = append(warnings, fmt.Sprintf("%s lacks %s on %s, so %s: GRANT %s ON %s TO %s", role, table,
+			n["table"], fails, table, n["table"], role))
 	}
 	if functions != "" {
-		warnings = append(warnings, fmt.Sprintf("%s may not execute %s, so nothing is granted, or not renewed: GRANT EXECUTE ON FUNCTION %s TO %s", role, functions, functions, role))
+		warnings = append(warnings, fmt.Sprintf(
+			"%s may not execute %s, so nothing is granted, or not renewed: GRANT EXECUTE ON FUNCTION %s TO %s", role,
+			functions, functions, role))
 	}
 	return warnings, err
 }

@@ -11,13 +11,15 @@ import (
 var (
 	errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +
 		" it is stopped, or busy with a long transaction")
-	errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
+	errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
+		"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 )
 
 // isLocked tells whether a lock of the file was in the way: SQLITE_BUSY and SQLITE_LOCKED, in the
 // words of SQLite itself, which are the same with every driver. Nothing was done then.
 func isLocked(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "database is locked") || strings.Contains(err.Error(), "database table is locked"))
+	return err != nil && (strings.Contains(err.Error(), "database is locked") ||
+		strings.Contains(err.Error(), "database table is locked"))
 }
 
 // advise adds to an error of SQLite what to do about it.
@@ -45,18 +47,22 @@ var advices = []struct {
 	meaning error // dlock.ErrSetup or dlock.ErrFault if the database is well, but refuses what we ask
 }{
 	{
-		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store", "datatype mismatch", "constraint failed"},
-		"the table is missing or not as this version needs it: call Migrate, or execute Schema (a database in memory is one for each connection," +
+		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store",
+			"datatype mismatch", "constraint failed"},
+		"the table is missing or not as this version needs it: call Migrate, or execute Schema (a database in " +
+			"memory is one for each connection," +
 			" and gone when that is closed: call db.SetMaxOpenConns(1))", dlock.ErrSetup,
 	},
 	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", dlock.ErrSetup},
 	{
 		[]string{"within a transaction"},
-		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own", dlock.ErrSetup,
+		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own",
+		dlock.ErrSetup,
 	},
 	{
 		[]string{"readonly database", "unable to open database file", "permission denied", "not authorized"},
-		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files in its directory", dlock.ErrSetup,
+		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files " +
+			"in its directory", dlock.ErrSetup,
 	},
 	{
 		[]string{"is not a database"},

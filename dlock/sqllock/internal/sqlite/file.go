@@ -291,10 +291,12 @@ func (f *file) onePath() error {
 	}
 	const why = "who opens the file by another path has a write-ahead log of his own, and both may be granted one slot"
 	if mount != "" {
-		return fmt.Errorf("%w: %s is mounted as a file: %s; mount the folder that the file is in, never the file", dlock.ErrSetup, mount, why)
+		return fmt.Errorf("%w: %s is mounted as a file: %s; mount the folder that the file is in, never the file",
+			dlock.ErrSetup, mount, why)
 	}
 	if info, err := os.Stat(path); err == nil && links(info) > 1 {
-		return fmt.Errorf("%w: %s has %d names, by hard links: %s; remove the other links", dlock.ErrSetup, path, links(info), why)
+		return fmt.Errorf("%w: %s has %d names, by hard links: %s; remove the other links", dlock.ErrSetup, path,
+			links(info), why)
 	}
 	return nil
 }
@@ -307,7 +309,9 @@ func pathOf(conn *sql.Conn) (string, error) {
 		schema string
 		path   sql.NullString
 	}
-	files, err := scan(func(f *file) []any { return []any{&f.number, &f.schema, &f.path} })(conn.QueryContext(local, "PRAGMA database_list"))
+	files, err := scan(func(f *file) []any {
+		return []any{&f.number, &f.schema, &f.path}
+	})(conn.QueryContext(local, "PRAGMA database_list"))
 	for _, f := range files {
 		if f.schema == "main" {
 			return f.path.String, nil

@@ -11,9 +11,11 @@ import (
 // remoteKinds are the file systems over a network, or shared with another kernel, on which SQLite's
 // locks do not work, or whose shared memory is not.
 var remoteKinds = []string{
-	"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "prl_fs", "afs", "ceph", "lustre", "gfs2", "ocfs2", "davfs",
+	"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "prl_fs", "afs", "ceph", "lustre", "gfs2",
+	"ocfs2", "davfs",
 	"glusterfs", "gpfs", "beegfs", "fakeowner", "osxfs",
-	"fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.vmhgfs-fuse", "fuse.grpcfuse", "fuse.rclone", "fuse.osxfs", "fuse.gcsfuse", "fuse.juicefs",
+	"fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.vmhgfs-fuse", "fuse.grpcfuse", "fuse.rclone",
+	"fuse.osxfs", "fuse.gcsfuse", "fuse.juicefs",
 }
 
 // remoteKind returns the kind of file system on which a file is if it is one of remoteKinds, else

@@ -44,7 +44,8 @@ func (l *snapshot) dest() []any {
 	return []any{
 		&l.now, &l.tick, &l.starts, &l.schedule, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
 		&l.version, &l.paused, &l.pauseOrder, &l.limit, &l.limitOrder,
-		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present, &l.lastHeld, &l.again, &l.format,
+		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present,
+		&l.lastHeld, &l.again, &l.format,
 	}
 }
 
@@ -107,7 +108,8 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 
 // info is what every answer tells.
 func (l snapshot) info() dialect.AcquireResult {
-	return dialect.AcquireResult{Declared: l.slots.V, Success: l.successAge(), Version: l.version, Limit: max(0, l.limit.V)}
+	return dialect.AcquireResult{Declared: l.slots.V, Success: l.successAge(), Version: l.version,
+		Limit: max(0, l.limit.V)}
 }
 
 // windowSize is the number of slots among which one attempt, if all that have a row are held,
@@ -147,7 +149,8 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 			}
 			if free == gap {
 				before, last := in.of(look.n(c))
-				if err := conn.QueryRowContext(local, s.queries.missingRow, c.Resource, before, last).Scan(&free); err != nil {
+				if err := conn.QueryRowContext(local, s.queries.missingRow, c.Resource, before,
+					last).Scan(&free); err != nil {
 					return err
 				}
 			}
@@ -169,12 +172,14 @@ func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.AcquireParams, free 
 	if look.again {
 		return one(granted(conn.QueryContext(local, s.queries.regrant, c.Resource, c.Token, roundTTL(c.TTL))))
 	}
-	v, err := one(granted(conn.QueryContext(local, s.queries.grant, c.Resource, free, c.Token, roundTTL(c.TTL), c.Holder.Host, c.Holder.PID, c.Holder.ID)))
+	v, err := one(granted(conn.QueryContext(local, s.queries.grant, c.Resource, free, c.Token, roundTTL(c.TTL),
+		c.Holder.Host, c.Holder.PID, c.Holder.ID)))
 	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted
 	// that.
 	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
 	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {
-		_, err = conn.ExecContext(local, s.queries.nameRow, c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Schedule)
+		_, err = conn.ExecContext(local, s.queries.nameRow, c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID,
+			c.Holder.ID, c.Schedule)
 	}
 	return v, err
 }

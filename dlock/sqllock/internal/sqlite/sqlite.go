@@ -55,10 +55,13 @@ func CheckNames(t dialect.Table) error {
 // New returns the database of a table. It does not open the file.
 func New(db dialect.Pool, t dialect.Table) *DB {
 	quoted := func(name string) string { return dialect.Quote(`"`, `"`, name) }
-	in := func(name string) string { return dialect.Qualified("main", name, quoted) } // not a temporary table of that name
-	s := &DB{file: newFile(db), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders", RemoteKind: remoteKind}
+	// not a temporary table of that name
+	in := func(name string) string { return dialect.Qualified("main", name, quoted) }
+	s := &DB{file: newFile(db), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders",
+		RemoteKind: remoteKind}
 	s.table = in(s.name)
-	names := map[string]string{"table": s.table, "name": quoted(s.name), "ends_in": in(s.ends), "holders_in": in(s.holders), "now": now,
+	names := map[string]string{"table": s.table, "name": quoted(s.name), "ends_in": in(s.ends),
+		"holders_in": in(s.holders), "now": now,
 		"n": "(CASE WHEN head.slot_limit > 0 THEN head.slot_limit ELSE ?2 END)"}
 	file := func(name string) string {
 		text, err := files.ReadFile(name + ".sql")
@@ -68,8 +71,10 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		return strings.TrimSpace(dialect.Fill(string(text), names))
 	}
 	s.creates = dialect.Statements(file("schema"))
-	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"), file("grant"), file("missing_row"), file("regrant"), file("name_row")
-	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"), file("mark_succeeded"), file("list")
+	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"),
+		file("grant"), file("missing_row"), file("regrant"), file("name_row")
+	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"),
+		file("mark_succeeded"), file("list")
 	s.queries.update, s.queries.inspect, s.queries.revoke = file("update"), file("inspect"), file("revoke")
 	s.queries.cleanupPage, s.queries.cleanup, s.queries.verify = file("cleanup_page"), file("cleanup"), file("verify")
 	return s
@@ -110,7 +115,9 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 	}
 	held, err := inTime(ctx, func(ctx context.Context) (held map[key]row, err error) {
 		err = s.write(ctx, query, func(conn *sql.Conn, statement *sql.Stmt) error {
-			rows, err := scan(func(r *row) []any { return []any{&r.resource, &r.token, &r.declared, &r.version, &r.revoked} })(statement.QueryContext(local, args...))
+			rows, err := scan(func(r *row) []any {
+				return []any{&r.resource, &r.token, &r.declared, &r.version, &r.revoked}
+			})(statement.QueryContext(local, args...))
 			if err != nil {
 				return err
 			}
@@ -162,14 +169,17 @@ func (s *DB) Update(ctx context.Context, c dialect.Update) error {
 		left := roundTTL(*c.Pause)
 		c.Pause = &left
 	}
-	_, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger))
+	_, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit,
+		dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger))
 	return err
 }
 
 // Inspect implements dialect.Database.
 func (s *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
 	return inTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.queries.inspect, []any{resources}, func(answers *string) []any { return []any{answers} })
+		return read(ctx, s.file, s.queries.inspect, []any{resources}, func(answers *string) []any {
+			return []any{answers}
+		})
 	})
 }
 
@@ -197,9 +207,10 @@ func (s *DB) change(ctx context.Context, query string, args ...any) (int64, erro
 // Cleanup implements dialect.Database.
 func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (dialect.Page, error) {
 	return inTime(ctx, func(ctx context.Context) (dialect.Page, error) {
-		p, err := read(ctx, s.file, s.queries.cleanupPage, []any{after.Resource, after.Slot, limit}, func(p *dialect.Page) []any {
-			return []any{&p.Seen, &p.Last.Resource, &p.Last.Slot}
-		})
+		p, err := read(ctx, s.file, s.queries.cleanupPage, []any{after.Resource, after.Slot, limit},
+			func(p *dialect.Page) []any {
+				return []any{&p.Seen, &p.Last.Resource, &p.Last.Slot}
+			})
 		if err != nil || p.Seen == 0 {
 			return p, err
 		}
@@ -223,7 +234,9 @@ func (s *DB) Schema() []string { return s.creates }
 // Migrate implements dialect.Database.
 func (s *DB) Migrate(ctx context.Context) error {
 	_, err := inTime(ctx, func(ctx context.Context) (mode string, err error) {
-		mode, err = read(ctx, s.file, "PRAGMA main.journal_mode = wal", nil, func(mode *string) []any { return []any{mode} })
+		mode, err = read(ctx, s.file, "PRAGMA main.journal_mode = wal", nil, func(mode *string) []any {
+			return []any{mode}
+		})
 		if err != nil {
 			return mode, err
 		}
@@ -243,8 +256,10 @@ var wantedColumns = []dialect.Column{
 	{"resource_name", "TEXT"}, {"slot", "INTEGER"}, {"lock_id", "TEXT"}, {"fence", "INTEGER"},
 	{"acquired_at", "INTEGER"}, {"expires_at", "INTEGER"}, {"released_at", "INTEGER"},
 	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"}, {"revoked", "TEXT"},
-	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"tick_schedule", "INTEGER"}, {"slots", "INTEGER"}, {"succeeded_at", "INTEGER"},
-	{"overrides_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_origin", "TEXT"}, {"slot_limit", "INTEGER"}, {"limit_origin", "TEXT"},
+	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"tick_schedule", "INTEGER"}, {"slots", "INTEGER"},
+	{"succeeded_at", "INTEGER"},
+	{"overrides_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_origin", "TEXT"}, {"slot_limit", "INTEGER"},
+	{"limit_origin", "TEXT"},
 	{"triggered_at", "INTEGER"}, {"trigger_origin", "TEXT"},
 }
 
@@ -255,7 +270,8 @@ func (s *DB) Verify(ctx context.Context) error {
 		indexes            int
 	}
 	t, err := inTime(ctx, func(ctx context.Context) (table, error) {
-		if err := s.shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)", s.name); err != nil {
+		if err := s.shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)",
+			s.name); err != nil {
 			return table{}, err
 		}
 		t, err := read(ctx, s.file, s.queries.verify, []any{s.name, s.ends, s.holders}, func(t *table) []any {
@@ -292,7 +308,8 @@ func (s *DB) Verify(ctx context.Context) error {
 func (s *DB) writable(ctx context.Context) error {
 	_, err := inTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
 		return none, s.with(ctx, func(conn *sql.Conn) error {
-			_, err := conn.ExecContext(local, "UPDATE "+s.table+" SET slot = slot WHERE resource_name = ''") // of which there is none
+			// of which there is none
+			_, err := conn.ExecContext(local, "UPDATE "+s.table+" SET slot = slot WHERE resource_name = ''")
 			if isLocked(err) {
 				return nil // somebody else writes, so it can be done
 			}
@@ -313,7 +330,8 @@ func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 			}
 			ask := func(query string, value any) error { return conn.QueryRowContext(local, query).Scan(value) }
 			return cmp.Or(
-				ask("SELECT count(*) FROM main.sqlite_master", &tables), // the journal mode is known when something has been read
+				// the journal mode is known when something has been read
+				ask("SELECT count(*) FROM main.sqlite_master", &tables),
 				ask("PRAGMA main.journal_mode", &journal),
 				ask("PRAGMA main.synchronous", &synchronous))
 		})
@@ -321,14 +339,19 @@ func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 			return nil, err
 		}
 		if journal != "wal" && journal != "memory" { // in memory there is no other
-			warnings = append(warnings, fmt.Sprintf("journal_mode is %s: those who read and those who write wait for each other; execute PRAGMA journal_mode = wal", journal))
+			warnings = append(warnings, fmt.Sprintf(
+				"journal_mode is %s: those who read and those who write wait for each other; execute PRAGMA "+
+					"journal_mode = wal", journal))
 		}
 		if synchronous == 0 && journal != "memory" {
-			warnings = append(warnings, "synchronous is off: a crash of the machine may destroy the file; set it to normal")
+			warnings = append(warnings, "synchronous is off: a crash of the machine may destroy the file; set it to "+
+				"normal")
 		}
 		if kind := s.RemoteKind(path); kind != "" {
-			warnings = append(warnings, fmt.Sprintf("the file is on %s, a file system over a network or shared with another kernel: locks do not work there, and two may hold one slot; "+
-				"put it on a disk of this machine", kind))
+			warnings = append(warnings, fmt.Sprintf(
+				"the file is on %s, a file system over a network or shared with another kernel: locks do not work "+
+					"there, and two may hold one slot; "+
+					"put it on a disk of this machine", kind))
 		}
 		return warnings, nil
 	})

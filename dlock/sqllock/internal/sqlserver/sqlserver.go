@@ -80,7 +80,8 @@ func grantsOf(text string) (string, error) {
 	}
 	rows := make([][5]any, len(list))
 	for i, g := range list {
-		rows[i] = [5]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token)), g.Succeeded}
+		rows[i] = [5]any{g.Index, hex.EncodeToString([]byte(g.Resource)), g.Slot, hex.EncodeToString([]byte(g.Token)),
+			g.Succeeded}
 	}
 	out, err := json.Marshal(rows)
 	return string(out), err
@@ -96,7 +97,8 @@ func (m *DB) List(ctx context.Context, resource string) (held string, err error)
 func (m *DB) Update(ctx context.Context, c dialect.Update) error {
 	wait, done := dialect.LockWait(ctx), 0
 	return m.QueryRow(ctx, m.file("update", wait), []any{
-		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), wait,
+		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited),
+		dialect.OrNull(c.Trigger), wait,
 	}, &done)
 }
 
@@ -134,7 +136,8 @@ func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64,
 // Cleanup implements dialect.Database.
 func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
 	var last []byte
-	err = m.QueryRow(ctx, m.file("cleanup", min(dialect.LockWait(ctx), dialect.LongestWait)), []any{[]byte(after.Resource), after.Slot, limit, retention}, &p.Seen, &p.Deleted, &last, &p.Last.Slot)
+	err = m.QueryRow(ctx, m.file("cleanup", min(dialect.LockWait(ctx), dialect.LongestWait)),
+		[]any{[]byte(after.Resource), after.Slot, limit, retention}, &p.Seen, &p.Deleted, &last, &p.Last.Slot)
 	p.Last.Resource = string(last)
 	return p, err
 }
@@ -145,16 +148,20 @@ func (m *DB) Schema() []string { return []string{m.file("schema", 0)} }
 // Migrate lets one host after the other create the table.
 func (m *DB) Migrate(ctx context.Context) error {
 	return m.Exec(ctx, "SET XACT_ABORT ON;\nBEGIN TRANSACTION;\n"+
-		"EXEC sp_getapplock @Resource = N'tickslot schema', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = "+
+		"EXEC sp_getapplock @Resource = N'tickslot schema', @LockMode = 'Exclusive', @LockOwner = 'Transaction', "+
+		"@LockTimeout = "+
 		strconv.FormatInt(dialect.LockWait(ctx), 10)+";\n"+m.file("schema", 0)+";\nCOMMIT TRANSACTION;")
 }
 
 var wantedColumns = []dialect.Column{
 	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
 	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
-	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"}, {"revoked", "nvarchar(4000)"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"}, {"succeeded_at", "datetime2(6)"},
-	{"overrides_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_origin", "nvarchar(4000)"}, {"slot_limit", "int"}, {"limit_origin", "nvarchar(4000)"},
+	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"},
+	{"revoked", "nvarchar(4000)"},
+	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"},
+	{"succeeded_at", "datetime2(6)"},
+	{"overrides_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_origin", "nvarchar(4000)"},
+	{"slot_limit", "int"}, {"limit_origin", "nvarchar(4000)"},
 	{"triggered_at", "bigint"}, {"trigger_origin", "nvarchar(4000)"},
 }
 
@@ -178,7 +185,8 @@ func (m *DB) Verify(ctx context.Context) error {
 	}
 	errs := dialect.CheckColumns(m.names["table"], has, wantedColumns)
 	if key != "resource_name,slot" {
-		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", m.names["table"], key))
+		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)",
+			m.names["table"], key))
 	}
 	if indexes != 2 {
 		errs = append(errs, errors.New("an index is missing"))
@@ -191,12 +199,14 @@ func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	var clock int64
 	var delayed int
 	sent := now()
-	if err := m.QueryRow(ctx, "SELECT DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()), delayed_durability FROM sys.databases WHERE database_id = DB_ID()", nil, &clock, &delayed); err != nil {
+	if err := m.QueryRow(ctx, "SELECT DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()), delayed_durability "+
+		"FROM sys.databases WHERE database_id = DB_ID()", nil, &clock, &delayed); err != nil {
 		return nil, err
 	}
 	warnings = dialect.ClockWarnings(sent, now(), clock)
 	if delayed == 2 {
-		warnings = append(warnings, "DELAYED_DURABILITY is FORCED: leases may be lost when the server crashes, and then be granted twice; set it to ALLOWED or DISABLED")
+		warnings = append(warnings, "DELAYED_DURABILITY is FORCED: leases may be lost when the server crashes, and "+
+			"then be granted twice; set it to ALLOWED or DISABLED")
 	}
 	return warnings, nil
 }
