@@ -67,7 +67,7 @@ func TestSessionKilled(t *testing.T) {
 // A server that is killed and comes back knows of no lock. Calls fail while it is away and succeed
 // when it is back.
 func TestServerKilled(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	onOwn(t, func(t *testing.T, s subject) {
 		n := s.open(t, nativelock.Options{})
 		held := mustGet(t, n, request("x", 0, time.Minute))
@@ -155,7 +155,7 @@ func TestI7NoAnswer(t *testing.T) {
 				}
 				cancel()
 			}
-			waitFor(t, 8*time.Second, "another connection", func() bool {
+			testkit.Within(t, 8*time.Second, "another connection", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				g, err := n.TryAcquire(ctx, request("y", 0, time.Minute))
@@ -198,7 +198,7 @@ func (n numbered) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 // Fails when calls wait for their turn without looking at their context.
 func TestI1I2I7Frozen(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	onOwn(t, func(t *testing.T, s subject) {
 		open, last := s.hosts(t), new(atomic.Int64)
 		c := crowd.Gather(t, crowdOptions, numbered{open(), last}, numbered{open(), last})
@@ -258,7 +258,7 @@ func TestTimers(t *testing.T) {
 			hosts = append(hosts, timers)
 			go func() { ended <- timers.Run(ctx) }()
 		}
-		waitFor(t, 20*time.Second, "40 runs, three at once", func() bool {
+		testkit.Within(t, 20*time.Second, "40 runs, three at once", func() bool {
 			return runs.Load() >= 40 && most.Load() >= 3
 		})
 		for _, host := range hosts {

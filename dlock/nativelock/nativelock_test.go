@@ -2,15 +2,9 @@ package nativelock_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"database/sql"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,180 +18,6 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
-
-// A subject is one kind of native locks, in a database of its own on a server.
-type subject struct {
-	driver   string
-	dsn      string
-	make     func(*sql.DB, nativelock.Options) *nativelock.Store
-	server   *sqltest.Server
-	database string
-	sessions string                                      // a statement that lists the sessions of the hosts
-	end      string                                      // one that ends a session, whose number comes behind it
-	held     func(t testing.TB, keys ...string) []string // those of the keys that some session has locked
-	key      func(resource [sha256.Size]byte) (k string) // what a lock is called in the server
-}
-
-// subjects are those that can be run here.
-var subjects = []struct {
-	name string
-	open func(testing.TB) subject
-}{{"Postgres", postgres}, {"MySQL", mysql}}
-
-// onEach runs a test on each of them.
-func onEach(t *testing.T, test func(t *testing.T, s subject)) {
-	for _, s := range subjects {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			test(t, s.open(t))
-		})
-	}
-}
-
-func postgres(t testing.TB) subject {
-	t.Helper()
-	return postgresOn(t, sqltest.SharedPostgres(t))
-}
-
-func postgresOn(t testing.TB, server *sqltest.Server) subject {
-	t.Helper()
-	database := server.NewDatabase(t)
-	s := subject{driver: "pgx", dsn: server.DSN("", "", database), make: nativelock.PostgresAdvisory, server: server,
-		database: database}
-	s.sessions = "SELECT pid FROM pg_stat_activity WHERE datname = '" + database +
-		"' AND application_name <> 'psql' ORDER BY pid"
-	s.end = "SELECT pg_terminate_backend(%s, 10000)"
-	s.key = func(resource [sha256.Size]byte) string {
-		return strconv.FormatInt(int64(binary.BigEndian.Uint64(resource[:8])), 10)
-	}
-	s.held = func(t testing.TB, keys ...string) []string {
-		return strings.Fields(s.exec(t, "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks "+
-			"WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname "+
-			"= current_database()) ORDER BY 1"))
-	}
-	return s
-}
-
-func mysql(t testing.TB) subject {
-	t.Helper()
-	return mysqlOn(t, sqltest.SharedMariaDB(t))
-}
-
-func mysqlOn(t testing.TB, server *sqltest.Server) subject {
-	t.Helper()
-	database := server.NewDatabase(t)
-	s := subject{driver: "mysql", dsn: server.DSN("", "", database), make: nativelock.MySQLGetLock, server: server,
-		database: database}
-	s.sessions = "SELECT id FROM information_schema.processlist WHERE db = '" + database +
-		"' AND host LIKE '127.%' ORDER BY id"
-	s.end = "KILL %s"
-	s.key = func(resource [sha256.Size]byte) string { return "tickslot:" + hex.EncodeToString(resource[:20]) }
-	s.held = func(t testing.TB, keys ...string) (held []string) {
-		for _, key := range keys {
-			if s.exec(t, "SELECT IS_USED_LOCK('"+key+"') IS NOT NULL") == "1" {
-				held = append(held, key)
-			}
-		}
-		return held
-	}
-	return s
-}
-
-func (s subject) exec(t testing.TB, statement string) string {
-	t.Helper()
-	out, err := s.server.Exec(s.database, statement)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// lock is the key of a lock. Hosts of two versions must agree on it.
-func (s subject) lock(prefix, kind string, slot int, name string) string {
-	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, prefix, name))))
-}
-
-// kill ends all sessions in the database.
-func (s subject) kill(t testing.TB) {
-	t.Helper()
-	for _, id := range strings.Fields(s.exec(t, s.sessions)) {
-		s.exec(t, fmt.Sprintf(s.end, id))
-	}
-}
-
-// pool returns a *sql.DB that is closed after the test, after the stores on it.
-func (s subject) pool(t testing.TB) *sql.DB {
-	t.Helper()
-	db, err := sql.Open(s.driver, s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	return db
-}
-
-// open returns the store of one more host.
-func (s subject) open(t testing.TB, opts nativelock.Options) *nativelock.Store {
-	t.Helper()
-	n := s.make(s.pool(t), opts)
-	t.Cleanup(func() { n.Close() })
-	return n
-}
-
-func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
-	prefix := unique("p")
-	return func() dlock.DistributedLock { return s.open(t, nativelock.Options{Prefix: prefix}) }
-}
-
-// A crew is several hosts that look like one store: each attempt, with all that follows from it, is
-// made by one of them. The suite asks of any store that a token is as good anywhere as where it was
-// granted, which is true of a Store in its own process only; and it is there that a Session uses
-// it.
-type crew []dlock.DistributedLock
-
-func (c crew) of(token string) int {
-	h := fnv.New32a()
-	h.Write([]byte(token))
-	return int(h.Sum32() % uint32(len(c)))
-}
-
-func (c crew) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	return c[c.of(req.Token)].TryAcquire(ctx, req)
-}
-
-func (c crew) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return c.each(grants, func(s dlock.DistributedLock, part []dlock.Grant) ([]dlock.Result, error) {
-		return s.Extend(ctx, ttl, part...)
-	})
-}
-
-func (c crew) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return c.each(grants, func(s dlock.DistributedLock, part []dlock.Grant) ([]dlock.Result, error) {
-		return s.Release(ctx, part...)
-	})
-}
-
-func (c crew) each(grants []dlock.Grant, call func(dlock.DistributedLock, []dlock.Grant) ([]dlock.Result,
-	error)) ([]dlock.Result, error) {
-	results := make([]dlock.Result, len(grants))
-	for who, store := range c {
-		var part []dlock.Grant
-		var where []int
-		for i, g := range grants {
-			if c.of(g.Token) == who {
-				part, where = append(part, g), append(where, i)
-			}
-		}
-		got, err := call(store, part)
-		if err != nil {
-			return nil, err
-		}
-		for i, r := range got {
-			results[where[i]] = r
-		}
-	}
-	return results, nil
-}
 
 // The suite, in which nothing is stated, runs on one host, and on several that share the work.
 func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) {
@@ -220,13 +40,13 @@ func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) 
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	onEach(t, func(t *testing.T, s subject) { conform(t, s.hosts) })
 }
 
 // Fails when a session tries again what it has locked.
 func TestContention(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	onEach(t, func(t *testing.T, s subject) {
 		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140},
 			{16, 16, 140}, {50, 16, 140}} {
@@ -236,7 +56,7 @@ func TestContention(t *testing.T) {
 }
 
 func request(name string, slots int, ttl time.Duration) dlock.Request {
-	return dlock.Request{Name: name, Slots: slots, Token: strings.TrimSuffix(unique("token"), ":"), TTL: ttl}
+	return dlock.Request{Name: name, Slots: slots, Token: strings.TrimSuffix(sqltest.Unique("token"), ":"), TTL: ttl}
 }
 
 func mustGet(t testing.TB, store dlock.DistributedLock, req dlock.Request) dlock.Grant {
@@ -362,12 +182,12 @@ func TestLeftToExpire(t *testing.T) {
 		}
 		before := s.exec(t, s.sessions)
 		for _, name := range []string{"x", "y"} {
-			waitFor(t, 3*time.Second, "the lock to be freed", func() bool {
+			testkit.Within(t, 3*time.Second, "the lock to be freed", func() bool {
 				_, err := b.TryAcquire(t.Context(), request(name, 0, time.Minute))
 				return err == nil
 			})
 		}
-		long(t)
+		sqltest.SkipShort(t)
 		time.Sleep(2500 * time.Millisecond) // longer than the server would have waited
 		after := s.exec(t, s.sessions)
 		for _, id := range strings.Fields(before) {
@@ -376,15 +196,6 @@ func TestLeftToExpire(t *testing.T) {
 			}
 		}
 	})
-}
-
-func waitFor(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", limit, what)
-		}
-	}
 }
 
 // Close frees everything before it returns, leaves the pool to its owner, and what comes after it

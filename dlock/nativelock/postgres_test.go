@@ -349,7 +349,7 @@ func sqlStateOf(err error) string {
 //
 // Fails when clear has only its first way: it reads pg_locks, for which there is no room either.
 func TestLockTableFullAdvisory(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	t.Parallel()
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10",
 		"max_connections=20"}}))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/nativelock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // nativeChildEnv has the driver and the data source name for a test binary that is to be a process
@@ -100,7 +101,7 @@ func TestI6Processes(t *testing.T) {
 			at := time.Now()
 			var g dlock.Grant
 			limit := nativeChildTTL + 5*time.Second
-			waitFor(t, limit, "the lock of the process", func() (ok bool) {
+			testkit.Within(t, limit, "the lock of the process", func() (ok bool) {
 				var err error
 				g, err = n.TryAcquire(t.Context(), request("x", 0, time.Minute))
 				return err == nil

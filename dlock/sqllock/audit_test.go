@@ -40,7 +40,7 @@ func role(t *testing.T, server *sqltest.Server, database string) (name string, e
 	t.Helper()
 	exec = execOn(server, database)
 	subject{open: viaPgx(t, server.DSN("", "", database)), exec: exec}.migrated(t)
-	name = strings.ReplaceAll(unique("role"), ":", "") + database
+	name = strings.ReplaceAll(sqltest.Unique("role"), ":", "") + database
 	exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE "+name+" LOGIN PASSWORD '"+servertest.Canary+"'; GRANT USAGE ON SCHEMA public TO "+name+";"+
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO "+name)
 	t.Cleanup(func() { exec(t, "DROP OWNED BY "+name+"; DROP ROLE "+name) })

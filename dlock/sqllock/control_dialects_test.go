@@ -39,7 +39,7 @@ func TestMissingOverrideColumns(t *testing.T) {
 
 // Fails when a grant within a limit does not count the leases of all slots.
 func TestLimitsWhileGrantingMySQL(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
 	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 4, 60))
@@ -47,7 +47,7 @@ func TestLimitsWhileGrantingMySQL(t *testing.T) {
 
 // Fails when the second look, which the transaction makes, is left out.
 func TestLimitsWhileGrantingSQLite(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	brisk(t)
 	t.Parallel()
 	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 60))

@@ -184,7 +184,7 @@ func (c *limitCheck) gives(token string) {
 // Fails when leases beyond a limit that was lowered are not counted, and when an order locks rows
 // in another order than an extension does.
 func TestLimitsWhileGrantingPostgres(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	t.Parallel()
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
 	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 6, 150))

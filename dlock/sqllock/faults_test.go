@@ -101,7 +101,7 @@ func TestI2I7FrozenPostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			long(t)
+			sqltest.SkipShort(t)
 			server := sqltest.Postgres(t)
 			frozen(t, server, postgresOn(t, server, way).migrated(t), testkit.Rounds(t, 1, 3))
 		})
@@ -114,7 +114,7 @@ func TestI1I4KilledPostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			long(t)
+			sqltest.SkipShort(t)
 			server := sqltest.Postgres(t)
 			killed(t, server, postgresOn(t, server, way).migrated(t), testkit.Rounds(t, 1, 5))
 		})
@@ -173,7 +173,7 @@ func TestI7CutOffPostgres(t *testing.T) {
 	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 3, 30), "database/sql": 3, "PgBouncer": 3} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			long(t)
+			sqltest.SkipShort(t)
 			server := sqltest.Postgres(t)
 			cutOff(t, postgresOn(t, server, way).migrated(t),
 				"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "+

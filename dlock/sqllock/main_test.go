@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
 func TestMain(m *testing.M) {
@@ -86,7 +85,7 @@ func all(s *sqllock.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	tick := &dlock.Tick{At: time.Now(), Max: 1}
-	g, err := s.TryAcquire(ctx, dlock.Request{Name: unique("all"), Slots: 2, Token: "all", TTL: time.Minute,
+	g, err := s.TryAcquire(ctx, dlock.Request{Name: sqltest.Unique("all"), Slots: 2, Token: "all", TTL: time.Minute,
 		Tick: tick})
 	if err != nil {
 		return err
@@ -140,21 +139,8 @@ func (s subject) migrated(t testing.TB) subject {
 // hosts returns an Open for the dlocktest suite and the like: every call is one more host in the
 // same namespace.
 func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
-	prefix := unique("p")
+	prefix := sqltest.Unique("p")
 	return func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }
-}
-
-var prefixes atomic.Int64
-
-// unique makes a prefix that no other test has, nor the same test in another round of -count.
-func unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
-
-// long skips what waits for real, in the short tests.
-func long(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("waits for real")
-	}
 }
 
 // suiteTTL is the length of the leases for which the conformance suite waits: long enough for a

@@ -209,7 +209,7 @@ func (s stranger) database() (name string) {
 // Fails when error 1205 is not known.
 func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	store, other, _ := sceneMySQL(t, oneTrip)
 	g, err := store.TryAcquire(t.Context(), request("a", 0))
 	if err != nil {

@@ -33,7 +33,7 @@ func TestTableNamesMySQL(t *testing.T) {
 	}
 	t.Run("in lower case", func(t *testing.T) {
 		t.Parallel()
-		long(t)
+		sqltest.SkipShort(t)
 		s := mysqlOn(t, quickMariaDB(t, "lower-case-table-names=1"), oneTrip)
 		quotedTables(t, s)
 		everything(t, s.migrated(t).open(t, sqllock.Options{TableName: "DISTRIBUTED_Locks"}))

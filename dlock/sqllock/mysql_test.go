@@ -109,7 +109,7 @@ func quickMariaDB(t testing.TB, settings ...string) *sqltest.Server {
 
 func TestConformanceMySQL(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	server := quickMariaDB(t)
 	for way, params := range mysqlWays(t, server) {
 		t.Run(way, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestTimersMySQL(t *testing.T) {
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			long(t)
+			sqltest.SkipShort(t)
 			if way == "prepared" {
 				testkit.Long(t) // it is the same store, reached in another way
 			}
@@ -137,7 +137,7 @@ func TestTimersMySQL(t *testing.T) {
 }
 
 func TestContentionMySQL(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
 	for _, c := range contentions { // half of them: a grant takes longer than in Postgres
@@ -155,7 +155,7 @@ func TestContentionMySQL(t *testing.T) {
 // for it.
 func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	server := quickMariaDB(t)
 	for _, way := range []string{"read committed", "strange"} {
 		t.Run(way, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 // COMMITTED.
 func TestReplicasMySQL(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	for i, format := range []string{"STATEMENT", "MIXED", "ROW"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,7 @@ func (c *countingConn) Read(b []byte) (int, error) {
 // counted returns a DSN of which every round trip is counted.
 func counted(dsn string) (string, *atomic.Int64) {
 	trips := new(atomic.Int64)
-	network := strings.Trim(unique("counted"), ":")
+	network := strings.Trim(sqltest.Unique("counted"), ":")
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 		return &countingConn{Conn: conn, trips: trips}, err
@@ -256,7 +256,7 @@ func TestAdviceMySQL(t *testing.T) {
 	server := sqltest.SharedMariaDB(t)
 	s := mysqlOn(t, server, oneTrip).migrated(t)
 	database := strings.TrimSpace(s.exec(t, "SELECT DATABASE()"))
-	user := "u" + strconv.Itoa(int(prefixes.Add(1))) + database[:12]
+	user := strings.Trim(sqltest.Unique("u"), ":") + database[:12]
 	s.exec(t, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"' WITH MAX_USER_CONNECTIONS 1; GRANT ALL ON "+database+".* TO "+user)
 	t.Cleanup(func() { s.exec(t, "DROP USER "+user) })
 	one := openMySQL(t, server.DSN(user, "", database))

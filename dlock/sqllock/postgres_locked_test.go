@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
 // lockRow locks a row in a transaction that stays open, as a client with autocommit off does, until
@@ -287,7 +288,7 @@ func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 // would go on in the server.
 func TestLockedTablePostgres(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	s, pool := postgresWithPool(t)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {

@@ -254,7 +254,7 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 // Fails when a dial may take as long as usual: its place in the pool is taken for two minutes.
 func TestSilentLossPostgres(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	server := sqltest.SharedPostgres(t)
 	proxy := servertest.NewProxyFor(t, server.Addr())
 	dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1)

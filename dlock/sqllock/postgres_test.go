@@ -129,7 +129,7 @@ var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, 
 // conform runs the conformance suite, each test of it in a namespace of its own on one table.
 func conform(t *testing.T, s subject) {
 	dlocktest.Run(t, dlocktest.Harness{Features: features, TTL: suiteTTL, New: func(t testing.TB) dlocktest.Namespace {
-		prefix := unique("p")
+		prefix := sqltest.Unique("p")
 		return dlocktest.Namespace{
 			Open:     func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) },
 			LoseData: func() { s.exec(t, "DELETE FROM "+s.table+" WHERE resource_name LIKE '"+prefix+"%'") },
@@ -142,7 +142,7 @@ func TestConformancePostgres(t *testing.T) {
 	for _, way := range postgresWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			long(t)
+			sqltest.SkipShort(t)
 			if way.name != "pgx" {
 				testkit.Long(t) // they are the same store, reached in another way
 			}
@@ -191,7 +191,7 @@ func againIfPgBouncerCrashed(t *testing.T) {
 }
 
 func TestContentionPostgres(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	t.Parallel()
 	// What is not on disk is lost by a crash only, of which there is none here.
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)

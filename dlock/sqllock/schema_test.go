@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // strangeTables are names of tables that have to be quoted.
@@ -27,14 +28,16 @@ var strangeTables = []string{
 // Fails when the statements are not under one lock: some are told that something exists already.
 func manyMigrate(t *testing.T, s subject) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
 	var all sync.WaitGroup
 	for range 10 {
 		store := s.open(t, sqllock.Options{})
 		all.Go(func() {
-			if err := store.Migrate(context.Background()); err != nil {
+			if err := store.Migrate(ctx); err != nil {
 				t.Error(err)
 			}
-			if _, err := store.TryAcquire(context.Background(),
+			if _, err := store.TryAcquire(ctx,
 				dlock.Request{Name: "a", Slots: 10, Token: "t", TTL: time.Minute}); err != nil {
 				t.Error(err)
 			}
@@ -69,7 +72,7 @@ func everything(t testing.TB, store *sqllock.Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	name := unique("everything")
+	name := sqltest.Unique("everything")
 	tick := &dlock.Tick{At: time.Now().Add(-time.Second), Max: 1}
 	g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "first", TTL: time.Minute, Tick: tick})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 )
@@ -57,7 +58,7 @@ func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 func TestI1I4ProcessesSQLite(t *testing.T) {
 	t.Parallel()
 	brisk(t)
-	long(t)
+	sqltest.SkipShort(t)
 	for _, slots := range []int{1, 5, 16} {
 		t.Run(fmt.Sprint("N=", slots), func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
@@ -45,7 +46,7 @@ var sqliteWays = map[string]func(t testing.TB) subject{
 	"file":   func(t testing.TB) subject { return sqliteOn(sqlitePath(t)) },
 	"memory": func(t testing.TB) subject { return sqliteShared(openSQLite(t, ":memory:")) },
 	"shared memory": func(t testing.TB) subject {
-		return sqliteShared(openSQLite(t, "file:"+unique("m")+"?mode=memory&cache=shared"))
+		return sqliteShared(openSQLite(t, "file:"+sqltest.Unique("m")+"?mode=memory&cache=shared"))
 	},
 }
 
@@ -143,7 +144,7 @@ func TestConformanceSQLite(t *testing.T) {
 
 // Fails when the second look, which the transaction makes, is left out.
 func TestContentionSQLite(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	brisk(t)
 	t.Parallel()
 	for _, c := range contentions {
@@ -155,7 +156,7 @@ func TestContentionSQLite(t *testing.T) {
 // Timers on several hosts keep I1 to I12. For the outages of I7 somebody else keeps the file
 // locked.
 func TestTimersSQLite(t *testing.T) {
-	long(t)
+	sqltest.SkipShort(t)
 	brisk(t)
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{

@@ -42,14 +42,14 @@ func init() {
 // Fails as timertest.Stopped says.
 func TestOverridesWhileStoppedPostgres(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	s := postgres(t, "database/sql").migrated(t).app(t)
 	overridesWhileStopped(t, s, "pgx", sqltest.SharedPostgres(t).DSN("app", "", s.database))
 }
 
 func TestOverridesWhileStoppedMySQL(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	server := sqltest.SharedMariaDB(t)
 	s := mysqlOn(t, server, oneTrip).migrated(t).app(t)
 	overridesWhileStopped(t, s, "mysql", server.DSN("app", "", s.database)+oneTrip)
@@ -57,7 +57,7 @@ func TestOverridesWhileStoppedMySQL(t *testing.T) {
 
 func TestOverridesWhileStoppedSQLite(t *testing.T) {
 	t.Parallel()
-	long(t)
+	sqltest.SkipShort(t)
 	brisk(t)
 	path := sqlitePath(t)
 	overridesWhileStopped(t, sqliteOn(path).migrated(t), "sqlite", sqliteDSN(path))
@@ -71,7 +71,7 @@ func overridesWhileStopped(t *testing.T, s subject, driver, dsn string) {
 	}
 	timertest.Stopped(t, timertest.StoppedHarness{Embedded: driver == "sqlite",
 		New: func(t testing.TB) (timertest.Store, *exec.Cmd) {
-			prefix := unique("stopped")
+			prefix := sqltest.Unique("stopped")
 			cmd := exec.Command(exe)
 			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, driver, prefix, dsn))
 			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {

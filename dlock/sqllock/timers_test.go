@@ -6,6 +6,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 )
@@ -22,7 +23,7 @@ func keepsTimers(t *testing.T, fresh func(t testing.TB) subject) {
 		Period: timersPeriod,
 		New: func(t testing.TB) timertest.Store {
 			s := fresh(t)
-			prefix := unique("timers")
+			prefix := sqltest.Unique("timers")
 			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
 				return s.open(t, sqllock.Options{Prefix: prefix})
 			}}
@@ -42,7 +43,7 @@ func TestTimersPostgres(t *testing.T) {
 	for _, way := range postgresWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			long(t)
+			sqltest.SkipShort(t)
 			if way.name != "pgx" {
 				testkit.Long(t) // they are the same store, reached in another way
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tickslot/tickslot/internal/servertest"
@@ -101,4 +102,18 @@ func (s *Server) NewDatabase(t testing.TB, clauses ...string) string {
 		}
 	})
 	return name
+}
+
+var prefixes atomic.Int64
+
+// Unique returns the prefix with a number and a colon: no other test has it, nor the same test in
+// another round of -count.
+func Unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
+
+// SkipShort skips a test that waits for real when -short asks for short tests.
+func SkipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("waits for real")
+	}
 }
