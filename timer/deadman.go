@@ -128,8 +128,12 @@ func (s *Scheduler) TimersSucceed() error {
 		if fault := e.clock.scheduleFault(); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
 		}
+		var holder dlock.Holder
+		if s.store != nil {
+			holder = s.store.views.lastHolder(e)
+		}
 		s.ledger.read(&e.state.record, func(r *record) {
-			if err := r.deadman.says(e.timer, Outcome(verdicts[r.last.verdict]), e.state.view.holder); err != nil {
+			if err := r.deadman.says(e.timer, Outcome(verdicts[r.last.verdict]), holder); err != nil {
 				errs = append(errs, err)
 			}
 		})

@@ -65,14 +65,14 @@ func hashed(a, b string) uint64 {
 // standBack has a tick wait a little if this host ran one of the latest, and reports whether it
 // does. Called with mu held.
 func (s *Scheduler) standBack(e *entry, t dueTick) bool {
-	if !e.timer.LeastRecentFirst || t.stood || !s.shared(e) || s.before(e).open {
+	if !e.timer.LeastRecentFirst || t.stood || !e.shared() || s.store.isOpen(e) {
 		return false
 	}
 	since, ran := s.ledger.sinceRun(&e.state.record)
 	if !ran {
 		return false
 	}
-	hosts := max(1, s.hosts)
+	hosts := max(1, s.store.hostsSeen())
 	rank := hosts - int(min(since, uint64(hosts))) // 0: it has been this host's turn for long
 	if rank <= 0 {
 		return false

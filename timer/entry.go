@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tickslot/tickslot/dlock"
 )
 
 // An entry is one registered timer.
@@ -17,6 +15,7 @@ type entry struct {
 	places   int         // that are taken; the registry's, as state.places
 	gone     atomic.Bool // it was removed; set by the registry
 	open     bool        // the code leaves MaxPerHost open
+	local    bool        // its limits are not in the store
 	id       int64       // of the schedule
 	state    *state
 
@@ -31,27 +30,13 @@ type entry struct {
 type state struct {
 	record record // the ledger's
 	runs   []*Run // each at its place on this host; nil: nobody has it
-	view   storeView
+	view   view   // of views
 
-	storeFault string // what the store last found wrong with the timer; "": nothing
-
-	places    int32 // attempts and runs on this host of all timers that had the name since it was last without any
-	degraded  int32 // runs that go on without the store
-	storeDown bool  // the store did not answer this timer, and nobody since
+	places int32 // attempts and runs on this host of all timers that had the name since it was last without any
 }
 
-// storeView is what the store told of a timer.
-type storeView struct {
-	declared  int          // slots that other hosts declare, if not ours
-	heardOf   time.Time    // when they last did
-	holder    dlock.Holder // who was last said to hold a slot
-	overlong  dlock.Holder // who was last said to hold a slot for too long
-	full      fullAnswer
-	overrides overrides
-}
-
-func newEntry(t Timer) *entry {
-	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, state: &state{}}
+func newEntry(t Timer, hasStore bool) *entry {
+	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, local: t.LocalOnly || !hasStore, state: &state{}}
 	e.id = scheduleID(e.timer.Schedule)
 	return e
 }

@@ -191,7 +191,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		}
 	}
 	several := found != nil && found.through() != found.tick
-	w := wording{next: next, said: said(found), due: due, window: e.catchUpWindow(), shared: s.shared(e), timer: e.timer, perHost: e.hostLimit()}
+	w := wording{next: next, said: said(found), due: due, window: e.catchUpWindow(), shared: e.shared(), timer: e.timer, perHost: e.hostLimit()}
 	s.unlock()
 	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without the lock
 		w.isTick = isTick(e.timer.Schedule, x.Tick)

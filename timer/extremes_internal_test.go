@@ -71,13 +71,12 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 			}
 			e := s.registry.get("a")
 			for _, since := range []time.Duration{0, time.Minute, min(timeOf(most), longest/3*2)} {
-				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
+				s.store.views.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
 			}
 			if most == time.Hour {
-				s.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
+				s.store.views.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
 			}
-			s.lock()
-			s.unlock()
+			s.log.flush()
 			if told := strings.Contains(log.String(), "held for longer"); told != (most == time.Hour) {
 				t.Errorf("MaxRunTime %v: %s", most, log.String())
 			}

@@ -24,14 +24,27 @@ type fullAnswer struct {
 // will hardly have ended at the next tick, a short one will. A slot may become free earlier all the
 // same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with
 // mu held.
-func (s *Scheduler) remember(e *entry, no *dlock.NotAcquiredError) {
+func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
 	if interval := e.clock.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency && no.HeldFor >= interval {
 		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered))}
 	}
 }
 
-// stillFull reports whether the store has just said that every slot is held. Called with mu held.
-func (s *Scheduler) stillFull(e *entry) bool {
+// stillFull returns the answer of a store that has just said that every slot is held; nil: it has
+// not.
+func (v *views) stillFull(e *entry) *dlock.NotAcquiredError {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	full := &e.state.view.full
-	return full.no != nil && time.Now().Before(full.until)
+	if full.no == nil || !time.Now().Before(full.until) {
+		return nil
+	}
+	return full.no
+}
+
+// slotFree forgets that every slot was held.
+func (v *views) slotFree(e *entry) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	e.state.view.full = fullAnswer{}
 }

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // The gate is what this host asks itself before it asks the store: whether a tick, or a Trigger,
@@ -17,14 +19,18 @@ func (s *Scheduler) gate(e *entry, scheduled bool) (Reason, error) {
 		return ReasonNotRunning, nil
 	case !s.registry.starting():
 		return ReasonDraining, nil
-	case s.pausedHere(e):
-		return ReasonPaused, e.state.view.overrides.refusal(e)
+	case s.pausedHere(e) != nil:
+		return ReasonPaused, s.pausedHere(e)
 	case s.registry.held(e) >= e.hostLimit():
 		return ReasonHostFull, nil
 	case s.rejoining(e):
 		return ReasonRejoining, nil
-	case scheduled && s.stillFull(e):
-		return ReasonFull, e.state.view.full.no
+	}
+	if !scheduled || s.store == nil {
+		return "", nil
+	}
+	if full := s.store.views.stillFull(e); full != nil {
+		return ReasonFull, full
 	}
 	return "", nil
 }
@@ -83,9 +89,9 @@ func (s *Scheduler) try(e *entry, t dueTick) {
 		return
 	}
 	switch {
-	case !s.shared(e):
+	case !e.shared():
 		s.starts = append(s.starts, start{e: e, tick: t.at})
-	case s.before(e).open:
+	case s.store.isOpen(e):
 		s.withoutStore(e, t)
 	case s.attempts < maxAttempts:
 		s.ask(e, t)
@@ -104,7 +110,7 @@ func (s *Scheduler) turnAway(e *entry, t dueTick, why Reason, err error) {
 			s.ledger.discount(&e.state.record)
 		}
 	case ReasonFull:
-		if e.mayEndInTime(d.view.full.no) {
+		if no, ok := err.(*dlock.NotAcquiredError); ok && e.mayEndInTime(no) {
 			s.ledger.discount(&e.state.record)
 		} else {
 			s.ledger.putOff(&e.state.record)
@@ -126,4 +132,13 @@ func (s *Scheduler) blackedOut(e *entry, blackout error) {
 			"timer", e.timer.Name, "err", blackout)
 	}
 	e.blackoutFailed = failed
+}
+
+// pausedHere says why nothing of a timer starts that is paused and about which the store is not
+// asked; nil: it is not.
+func (s *Scheduler) pausedHere(e *entry) error {
+	if e.local || e.shared() {
+		return nil
+	}
+	return s.store.views.paused(e)
 }

@@ -10,10 +10,10 @@ import (
 // A MaxPerHost that the code leaves open follows it. MaxPerTick never does: who lets more runs
 // overlap on a slow day does not mean to have each mail sent twice.
 
-// limit is MaxConcurrency as it is in force. Called with mu held, as all of these.
+// limit is MaxConcurrency as it is in force.
 func (e *entry) limit() int {
-	if limit := e.state.view.overrides.limit; limit > 0 {
-		return limit
+	if limit := e.state.view.limit.Load(); limit > 0 {
+		return int(limit)
 	}
 	return e.timer.MaxConcurrency
 }
@@ -39,8 +39,8 @@ func (e *entry) hostLimit() int {
 }
 
 // shared reports whether a timer's limits are kept in the store.
-func (s *Scheduler) shared(e *entry) bool {
-	return s.session != nil && !e.timer.LocalOnly && !(e.timer.limitsNothing() && e.limit() == unlimited)
+func (e *entry) shared() bool {
+	return !e.local && !(e.timer.limitsNothing() && e.limit() == unlimited)
 }
 
 // slots is how many the timer has in the store.

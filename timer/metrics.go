@@ -124,16 +124,18 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	s := m.scheduler
 	var written series
-	s.lock()
-	if s.breaker.called {
-		written.gauge(m.up, oneIf(s.breaker.why() == nil && s.ownFault == nil), s.store.label)
-		written.gauge(m.breaker, oneIf(s.breaker.open), s.store.label)
+	hosts := 1
+	if s.store != nil {
+		hosts = s.store.hostsSeen()
+		if called, up, open := s.store.gauges(); called {
+			written.gauge(m.up, oneIf(up), s.store.label)
+			written.gauge(m.breaker, oneIf(open), s.store.label)
+		}
 	}
-	if s.hosts > 0 {
-		written.gauge(m.hosts, float64(s.hosts))
+	if hosts > 0 {
+		written.gauge(m.hosts, float64(hosts))
 	}
 	entries := s.registry.all()
-	s.unlock()
 	written.send(ch)
 	for _, e := range entries { // one by one, so that the ticks need not wait for all
 		s.lock()
@@ -151,6 +153,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
 	d := e.state
+	var st TimerStatus // what the store told
+	if s.store != nil {
+		s.store.views.fill(e, &st)
+	}
 	s.ledger.read(&d.record, func(r *record) {
 		if r.tally != nil {
 			w.born = r.tally.createdAt
@@ -159,12 +165,12 @@ func (m *metrics) write(w *series, e *entry) {
 	})
 	w.gauge(m.bound, boundValue(s.bound(e)), name)
 	w.gauge(m.slotsLimit, float64(min(e.limit(), dlock.MaxSlots)), name)
-	w.gauge(m.slotsElsewhere, float64(e.state.view.declared), name)
+	w.gauge(m.slotsElsewhere, float64(st.LimitElsewhere), name)
 	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
 	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
-	w.gauge(m.fallbackActive, oneIf(e.fallback()), name)
+	w.gauge(m.fallbackActive, oneIf(st.Degraded), name)
 	w.gauge(m.scheduleFailed, oneIf(e.clock.scheduleFault() != ""), name)
-	w.gauge(m.paused, oneIf(e.state.view.overrides.paused), name)
+	w.gauge(m.paused, oneIf(st.Paused != nil), name)
 }
 
 // writeRecord writes down what is counted. Called with the ledger's mutex held.

@@ -20,7 +20,6 @@ import (
 // overrides are those of a timer, as this host knows them.
 type overrides struct {
 	version   int64 // of what the store last told
-	limit     int   // MaxConcurrency instead of what the code says; 0: none
 	paused    bool
 	until     time.Time // of the pause; zero: open
 	by        dlock.Origin
@@ -36,16 +35,17 @@ func (o *overrides) refusal(e *entry) error {
 	return no
 }
 
-// pausedHere reports whether a timer is paused that the store is not asked about. Called with mu
-// held.
-func (s *Scheduler) pausedHere(e *entry) bool {
-	return s.session != nil && !e.timer.LocalOnly && e.state.view.overrides.inForce() && !s.shared(e)
+// paused says why a timer does not run that the store said is paused; nil: it said so not, or the
+// pause has ended by itself. It matters when the store does not answer: who pauses a timer because
+// the database is being moved must not find it running when the database is gone.
+func (v *views) paused(e *entry) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if o := &e.state.view.overrides; o.inForce() {
+		return o.refusal(e)
+	}
+	return nil
 }
-
-// pauseKnown reports whether the store said that a timer is paused, and that has not ended by
-// itself. It matters when the store does not answer: who pauses a timer because the database is
-// being moved must not find it running when the database is gone. Called with mu held.
-func (e *entry) pauseKnown() bool { return e.state.view.overrides.inForce() }
 
 // inForce reports whether a pause has not ended by itself.
 func (o *overrides) inForce() bool {
@@ -63,21 +63,21 @@ func (o *overrides) outdated(version int64) bool {
 }
 
 // applyOverrides takes in what an answer of the store tells of overrides. Called with mu held.
-func (s *Scheduler) applyOverrides(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
+func (v *views) applyOverrides(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
 	if e.state.view.overrides.outdated(info.Version) {
 		return
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
-		s.setPause(e, &no.PausedBy, no.ExpiresIn)
+		v.setPause(e, &no.PausedBy, no.ExpiresIn)
 	} else {
-		s.setPause(e, nil, 0)
+		v.setPause(e, nil, 0)
 	}
-	s.setLimit(e, info.SlotLimit)
+	v.setLimit(e, info.SlotLimit)
 }
 
 // setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called
 // with mu held.
-func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
+func (v *views) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	o := &e.state.view.overrides
 	was := o.paused
 	o.paused, o.until = by != nil, time.Time{}
@@ -90,84 +90,98 @@ func (s *Scheduler) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	if o.paused == was {
 		return
 	}
-	s.pauses = s.pauses || o.paused
+	v.pauses = v.pauses || o.paused
 	if !o.paused {
-		s.log.later(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
+		v.log.later(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
 		return
 	}
 	until := "resumed"
 	if !o.until.IsZero() {
 		until = o.until.UTC().Format(time.RFC3339)
 	}
-	s.log.later(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
+	v.log.later(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
 }
 
 // endPauses notes which pauses have ended by themselves: of timers that are not due the store says
-// nothing. Called with mu held.
-func (s *Scheduler) endPauses() {
-	if !s.pauses {
+// nothing.
+func (v *views) endPauses() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.pauses {
 		return // there may be a hundred thousand timers, and hardly ever a pause
 	}
-	s.pauses = false
-	for _, e := range s.registry.registered() {
+	v.pauses = false
+	for _, e := range v.registry.registered() {
 		switch {
 		case !e.state.view.overrides.paused:
 		case e.state.view.overrides.inForce():
-			s.pauses = true
+			v.pauses = true
 		default:
-			s.setPause(e, nil, 0)
+			v.setPause(e, nil, 0)
 		}
 	}
 }
 
 // setLimit is called with mu held.
-func (s *Scheduler) setLimit(e *entry, limit int) {
-	o := &e.state.view.overrides
-	if o.limit == limit {
+func (v *views) setLimit(e *entry, limit int) {
+	w := &e.state.view
+	if int(w.limit.Load()) == limit {
 		return
 	}
 	if limit > 0 {
-		s.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet", "timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
+		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet", "timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
 	} else {
-		s.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
+		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
-	o.limit = limit
-	e.state.view.full = fullAnswer{}
+	w.limit.Store(int32(limit))
+	w.full = fullAnswer{}
 }
 
-// hearUpdate notes that overrides changed, and has the prober find out what. Called with mu held.
-func (s *Scheduler) hearUpdate(version int64) {
-	if version > s.heardVersion {
-		s.heardVersion = version
-		s.prod()
-	}
+// heardOfUpdate notes that overrides changed, and reports whether this host knew of that.
+func (v *views) heardOfUpdate(version int64) (isNew bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	isNew = version > v.heardVersion
+	v.heardVersion = max(v.heardVersion, version)
+	return isNew
 }
 
-// learnOverrides reads the overrides of the timers of this host, if there is something new. It is
-// the prober's, and stops when until is closed.
-func (s *Scheduler) learnOverrides(until <-chan struct{}) {
-	ctl := s.store.caps.Controller
-	s.lock()
-	version := s.heardVersion
-	if ctl == nil || version <= s.learntVersion {
-		s.unlock()
+// unread is the version of the overrides that this host has heard of and has yet to read. ok is
+// false if there is none.
+func (v *views) unread() (version int64, ok bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.heardVersion, v.heardVersion > v.learntVersion
+}
+
+func (v *views) read(version int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.learntVersion = version
+}
+
+// learnOverrides reads the overrides of the timers of this host, if there is something new. It
+// stops when until is closed.
+func (p *prober) learnOverrides(until <-chan struct{}) {
+	w := p.watch
+	version, ok := w.views.unread()
+	if w.caps.Controller == nil || !ok {
 		return
 	}
 	servers := make(map[string][]*entry) // one, or those of a store of several, of which none waits for another
-	for _, e := range s.registry.registered() {
+	for _, e := range w.registry.registered() {
 		if !e.timer.LocalOnly {
-			shard := s.store.shardOf(e.lockName)
+			shard := w.names.of(e.lockName)
 			servers[shard] = append(servers[shard], e)
 		}
 	}
-	s.unlock()
 	const batch = 500
 	var missed atomic.Bool
 	var all sync.WaitGroup
 	for _, entries := range servers {
 		all.Go(func() {
 			for some := range slices.Chunk(entries, batch) {
-				if s.learn(until, ctl, some) != nil {
+				if p.learn(until, some) != nil {
 					missed.Store(true) // the next probe asks again
 					return
 				}
@@ -175,17 +189,15 @@ func (s *Scheduler) learnOverrides(until <-chan struct{}) {
 		})
 	}
 	all.Wait()
-	if missed.Load() {
-		return
+	if !missed.Load() {
+		w.views.read(version)
 	}
-	s.lock()
-	defer s.unlock()
-	s.learntVersion = max(s.learntVersion, version)
 }
 
 // learn reads the overrides of some timers, with one call. What the store finds wrong with a few of
 // them is logged; if they are many it is the store.
-func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries []*entry) error {
+func (p *prober) learn(until <-chan struct{}, entries []*entry) error {
+	w := p.watch
 	select {
 	case <-until:
 		return context.Canceled
@@ -195,9 +207,9 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 	for i, e := range entries {
 		names[i] = e.lockName
 	}
-	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()
-	list, err := readOverrides(ctx, ctl, names)
+	list, err := readOverrides(ctx, w.caps.Controller, names)
 	if err != nil && !(errors.Is(err, dlock.ErrFault) && len(names) == 1) {
 		return err
 	}
@@ -209,10 +221,14 @@ func (s *Scheduler) learn(until <-chan struct{}, ctl dlock.Controller, entries [
 	for i, o := range list {
 		switch {
 		case o.Err == nil:
-			s.takeOverrides(entries[i], o)
+			t := w.views.take(entries[i], o)
+			if t != nil && w.registry.join() {
+				go p.trigger(entries[i], *t)
+			}
+			w.log.flush()
 		case errors.Is(o.Err, dlock.ErrFault) && faults < 10:
 			faults++
-			s.log.Warn("timer: the overrides of a timer cannot be read", "timer", entries[i].timer.Name, "err", o.Err)
+			w.log.Warn("timer: the overrides of a timer cannot be read", "timer", entries[i].timer.Name, "err", o.Err)
 		default:
 			failure = o.Err
 		}
@@ -232,12 +248,13 @@ func readOverrides(ctx context.Context, ctl dlock.Controller, names []string) (l
 // staleTrigger is how old a trigger may be that a host still obeys which comes to know of it late.
 const staleTrigger = time.Minute
 
-// takeOverrides takes in the overrides of a timer.
-func (s *Scheduler) takeOverrides(e *entry, now dlock.ControlState) {
-	s.lock()
-	defer s.unlock()
+// take takes in the overrides of a timer, and returns the trigger that this host is to obey; nil:
+// there is none.
+func (v *views) take(e *entry, now dlock.ControlState) *dlock.Trigger {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if e.gone.Load() || e.state.view.overrides.outdated(now.Version) {
-		return
+		return nil
 	}
 	limit := 0
 	if now.Limit != nil {
@@ -245,55 +262,25 @@ func (s *Scheduler) takeOverrides(e *entry, now dlock.ControlState) {
 	}
 	switch {
 	case now.Pause != nil:
-		s.setPause(e, &now.Pause.Origin, now.Pause.For)
+		v.setPause(e, &now.Pause.Origin, now.Pause.For)
 	case now.Limit != nil && limit == 0:
-		s.setPause(e, &now.Limit.Origin, 0)
+		v.setPause(e, &now.Limit.Origin, 0)
 	default:
-		s.setPause(e, nil, 0)
+		v.setPause(e, nil, 0)
 	}
-	s.setLimit(e, limit)
+	v.setLimit(e, limit)
 	o, t := &e.state.view.overrides, now.Trigger
 	if t == nil || !t.At.After(o.triggered) {
-		return
+		return nil
 	}
 	o.triggered = t.At
 	switch {
 	case t.Ago >= staleTrigger:
-	case s.registry.held(e) >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
-		s.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may", "timer", e.timer.Name, "by", t.By, "note", t.Note)
-	case s.registry.join():
-		go s.runTriggered(e, *t)
+		return nil
+	case v.registry.held(e) >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
+		v.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may",
+			"timer", e.timer.Name, "by", t.By, "note", t.Note)
+		return nil
 	}
-}
-
-// triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
-const triggerLock = "tickslot:trigger:"
-
-// triggerSlots is more than one, so that a claim whose host died, or could not give it back, does
-// not keep others from the next trigger until it ends.
-const triggerSlots = 100
-
-// runTriggered runs a timer that somebody triggered in the fleet, if no other host is to do it.
-func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
-	defer s.registry.done()
-	name := e.timer.Name
-	if !s.awaitTurn(s.base, e) {
-		return // another host may
-	}
-	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
-	s.lock()
-	s.nextInLine()
-	s.unlock()
-	if err != nil {
-		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // else another host has it
-			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)
-		}
-		return
-	}
-	defer func() { _ = claim.Release(s.base) }() // what the store does not answer ends with its TTL
-	if err := s.Trigger(s.base, name); err != nil {
-		s.log.Warn("timer: a run that was triggered did not start", "timer", name, "by", t.By, "note", t.Note, "err", err)
-		return
-	}
-	s.log.Info("timer: triggered", "timer", name, "by", t.By, "note", t.Note)
+	return t
 }

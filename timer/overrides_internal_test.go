@@ -28,15 +28,16 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 		}
 	}
 	answer := func(info dlock.Info) {
-		s.lock()
-		defer s.unlock()
-		s.applyOverrides(e, info, nil)
+		v := s.store.views
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.applyOverrides(e, info, nil)
 	}
-	s.takeOverrides(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Limit: &dlock.Limit{Origin: ann, Slots: 7}})
+	s.store.views.take(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Limit: &dlock.Limit{Origin: ann, Slots: 7}})
 	is("read", true, 7)
 	answer(dlock.Info{Version: 4, SlotLimit: 3})
 	is("an answer from before the update", true, 7)
-	s.takeOverrides(e, dlock.ControlState{Version: 3})
+	s.store.views.take(e, dlock.ControlState{Version: 3})
 	is("overrides from before the update", true, 7)
 	answer(dlock.Info{Version: 6, SlotLimit: 2})
 	is("a later answer", false, 2)

@@ -2,9 +2,7 @@ package timer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -34,32 +32,31 @@ const (
 // well, to find out when it is not although nothing is due; after pauses that grow while it is
 // down. Its fields belong to its goroutine.
 type prober struct {
-	s       *Scheduler
+	watch   *storeWatch
+	session *dlock.Session
 	host    *dlock.Lease // our slot of hostsLock
 	pause   *backoff.ExponentialBackOff
 	counted time.Time
-	counts  int        // since the start, or since the store last failed
-	first   chan error // gets, once, that the store serves (nil) or that it is not set up right, whichever it says first
+	counts  int // since the start, or since the store last failed
+	// reacquire gets slots for runs that have none, trigger starts a run that somebody ordered for
+	// the fleet; both are the acquirer's.
+	reacquire func(until <-chan struct{})
+	trigger   func(*entry, dlock.Trigger)
+	first     chan error // gets, once, that the store serves (nil) or that it is not set up right, whichever it says first
 }
 
-func newProber(s *Scheduler) *prober {
+func newProber(w *storeWatch, session *dlock.Session) *prober {
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval = s.config.StoreTimeout / 4
-	pause.MaxInterval = s.config.TTL / 3 // so that a store which is back is found within a TTL
+	pause.InitialInterval = w.timeout / 4
+	pause.MaxInterval = w.ttl / 3 // so that a store which is back is found within a TTL
 	pause.Reset()
-	return &prober{s: s, pause: pause, first: make(chan error, 1)}
+	return &prober{watch: w, session: session, pause: pause, first: make(chan error, 1)}
 }
 
-// startProbing starts the prober. What it returns ends it, and that returns what gives its slot of
-// hostsLock back; and tells of the store's first answer.
-func (s *Scheduler) startProbing() (stop func() (leave func()), first <-chan error) {
-	if s.session == nil {
-		answered := make(chan error)
-		close(answered)
-		return func() func() { return func() {} }, answered
-	}
-	p, until, done := newProber(s), make(chan struct{}), make(chan struct{})
-	first = p.first
+// start starts the prober. What it returns ends it, and that returns what gives its slot of
+// hostsLock back.
+func (p *prober) start() (stop func() (leave func())) {
+	until, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		p.run(until)
@@ -69,28 +66,29 @@ func (s *Scheduler) startProbing() (stop func() (leave func()), first <-chan err
 		<-done // an acquire and a release, or one call that reads overrides, at most; each bounded by StoreTimeout
 		return func() {
 			if p.host != nil {
-				_ = p.host.Release(s.base) // what the store does not answer, ends with its TTL
+				_ = p.host.Release(p.watch.base) // what the store does not answer, ends with its TTL
 			}
 		}
-	}, first
+	}
 }
 
 // greet waits for the store's first answer, for a while. It returns an error if that is that it is
 // not set up right.
-func (s *Scheduler) greet(ctx context.Context, first <-chan error) error {
-	grace := time.NewTimer(min(s.config.TTL, startGrace))
+func (p *prober) greet(ctx context.Context) error {
+	w := p.watch
+	grace := time.NewTimer(min(w.ttl, startGrace))
 	defer grace.Stop()
 	var err error
 	select {
-	case err = <-first:
+	case err = <-p.first:
 	case <-grace.C:
 	case <-ctx.Done():
 	}
-	s.lock()
-	defer s.unlock()
-	s.greeting = false
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.greeting = false
 	if err != nil {
-		return fmt.Errorf("timer: nothing was started, because the store (%s) can serve no timer: %w", s.store.label, err)
+		return fmt.Errorf("timer: nothing was started, because the store (%s) can serve no timer: %w", w.label, err)
 	}
 	return nil
 }
@@ -98,7 +96,7 @@ func (s *Scheduler) greet(ctx context.Context, first <-chan error) error {
 // run probes until the channel is closed. The host's slot is kept: it is released when the host has
 // drained.
 func (p *prober) run(until <-chan struct{}) {
-	timer := time.NewTimer(p.s.config.TTL)
+	timer := time.NewTimer(p.watch.ttl)
 	defer timer.Stop()
 	for {
 		p.probe(until)
@@ -107,50 +105,40 @@ func (p *prober) run(until <-chan struct{}) {
 		case <-until:
 			return
 		case <-timer.C:
-		case <-p.s.prodded:
+		case <-p.watch.prodded:
 		}
-	}
-}
-
-// prod has the prober look at once. Called with mu held.
-func (s *Scheduler) prod() {
-	select {
-	case s.prodded <- struct{}{}:
-	default:
 	}
 }
 
 func (p *prober) probe(until <-chan struct{}) {
 	name, err := p.ask()
-	s := p.s
-	s.lock()
-	if s.greeting && reasonOf(err) == ReasonStoreSetup {
-		s.unlock()
+	w := p.watch
+	defer w.log.flush()
+	if p.tellsSetup(err) {
 		p.tellFirst(err) // Run returns it, so that nobody need log it
 		return
 	}
-	s.probed = true
-	s.endPauses()
-	_ = s.store.heard(name, err)
-	s.foundWrong(err)
+	w.views.endPauses()
+	_ = w.asked(name, err)
 	if why := reasonOf(err); err != nil && (why == ReasonStoreDown || why == ReasonStoreSetup) {
-		s.unlock()
+		w.log.flush()
 		p.askElsewhere(until, name)
-		s.lock()
 	}
-	well := s.breaker.well()
-	if s.breaker.err != nil {
+	w.mu.Lock()
+	well := w.breakers.whole.well()
+	if w.breakers.whole.err != nil {
 		p.counts = 0
 	}
-	many := s.hosts > manyHosts
-	s.unlock()
+	many := w.hosts > manyHosts
+	w.mu.Unlock()
+	w.log.flush()
 	if !well {
 		return
 	}
 	p.tellFirst(nil)
 	p.askTroubled(until)
-	s.rejoin(until)
-	s.learnOverrides(until)
+	p.reacquire(until)
+	p.learnOverrides(until)
 	select {
 	case <-until:
 	default:
@@ -161,6 +149,20 @@ func (p *prober) probe(until <-chan struct{}) {
 	}
 }
 
+// tellsSetup reports whether the store's first answer is that it is not set up right. Otherwise it
+// notes that the store has been asked, and what it found wrong with the hosts' own locks.
+func (p *prober) tellsSetup(err error) bool {
+	w := p.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.greeting && reasonOf(err) == ReasonStoreSetup {
+		return true
+	}
+	w.probed = true
+	w.foundWrong(err)
+	return false
+}
+
 func (p *prober) tellFirst(err error) {
 	select {
 	case p.first <- err:
@@ -168,66 +170,48 @@ func (p *prober) tellFirst(err error) {
 	}
 }
 
-// foundWrong notes what the store finds wrong with the hosts' own locks: no timer suffers, but the
-// hosts are not counted, and it may be the first sign of more. Called with mu held.
-func (s *Scheduler) foundWrong(err error) {
-	_, failed := errors.AsType[*dlock.StoreError](err)
-	switch {
-	case !failed:
-		s.ownFault = nil
-	case reasonOf(err) == ReasonStoreFault:
-		if s.ownFault == nil {
-			s.log.later(slog.LevelWarn, "timer: the store found something wrong with what hosts keep there for themselves; timers go on", "store", s.store.label, "err", err)
-		}
-		s.ownFault = err
-	}
-}
-
 // ask takes this host's slot of hostsLock, or, once it has that, takes and releases a lock of its
 // own.
 func (p *prober) ask() (name string, err error) {
-	session := p.s.session
 	if p.host == nil || !p.host.Valid() {
-		host, err := session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.s.base)
+		host, err := p.session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.watch.base)
 		if err != nil {
 			return hostsLock, err
 		}
 		p.host = host
-		p.s.lock()
-		p.s.hearUpdate(host.Info().Version)
-		p.s.unlock()
+		p.watch.hearUpdate(host.Info().Version)
 		return hostsLock, nil
 	}
 	name = fmt.Sprintf(probeLock, p.host.Slot())
-	lease, err := session.Mutex(name).TryAcquire(p.s.base)
+	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
 	if err != nil {
 		return name, err
 	}
-	_ = lease.Release(p.s.base) // what it does not answer, the session settles
+	_ = lease.Release(p.watch.base) // what it does not answer, the session settles
 	return name, nil
 }
 
 // count counts the hosts that hold a slot of hostsLock.
 func (p *prober) count() {
-	s := p.s
-	lister := s.store.caps.Lister
+	w := p.watch
+	lister := w.caps.Lister
 	if lister == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()
 	var held []dlock.LeaseInfo
 	err := guard(func() (err error) { held, err = lister.List(ctx, hostsLock, dlock.MaxSlots); return err })
 	if err != nil {
 		return // nothing depends on it; the next acquire tells how the store is
 	}
-	s.lock()
-	defer s.unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	hosts := max(1, len(held))
 	if p.counts == 0 { // who is back first finds himself alone
-		hosts = max(hosts, s.hosts)
+		hosts = max(hosts, w.hosts)
 	}
-	s.hosts = hosts
+	w.hosts = hosts
 	p.counted = time.Now()
 	p.counts++
 }
@@ -235,20 +219,22 @@ func (p *prober) count() {
 // wait returns how long to wait for the next probe, with jitter: hosts that lost the store together
 // must not come back together.
 func (p *prober) wait() time.Duration {
-	s := p.s
-	s.lock()
-	defer s.unlock()
-	switch b := &s.breaker; {
+	w := p.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch b := &w.breakers.whole; {
 	case b.err != nil:
 		return p.pause.NextBackOff()
 	case b.open: // it answers: a few more answers, and ticks may ask again
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
-	case s.degraded > 0 || len(s.troubled()) > 0: // they found no slot, or a server of several failed: ask again, as often as a heartbeat does
-		return s.config.TTL/3 - rand.N(s.config.TTL/12)
+	case w.views.degradedRuns() > 0 || len(w.breakers.troubled()) > 0:
+		// They found no slot, or a server of several failed: ask again, as often as a heartbeat
+		// does.
+		return w.ttl/3 - rand.N(w.ttl/12)
 	default:
 		if time.Since(b.since) >= quiet { // a store that comes and goes is asked less and less often
 			p.pause.Reset()
 		}
-		return s.config.TTL - rand.N(s.config.TTL/4)
+		return w.ttl - rand.N(w.ttl/4)
 	}
 }

@@ -163,7 +163,7 @@ func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
 // held.
 func (s *Scheduler) nextInLine() {
 	s.attempts--
-	if s.breaker.open {
+	if s.store.allOpen() {
 		for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
 			s.withoutStore(e, t)
 		}
@@ -176,7 +176,7 @@ func (s *Scheduler) nextInLine() {
 			return
 		case e == nil:
 			return
-		case s.before(e).open: // one of several servers
+		case s.store.isOpen(e): // one of several servers
 			s.withoutStore(e, t)
 		default:
 			s.ask(e, t)

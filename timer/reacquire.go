@@ -17,14 +17,15 @@ import (
 // they may get one. One that is past its MaxRunTime gets none, and is not waited for, just as
 // nobody waits for one whose slot has run out. Called with mu held.
 func (s *Scheduler) rejoining(e *entry) bool {
-	return s.shared(e) && s.before(e).well() && s.orphan(e) != nil
+	if !e.shared() || s.orphan(e) == nil {
+		return false
+	}
+	_, _, well := s.store.breakerOf(e)
+	return well
 }
 
 // orphan returns a run that could use a slot, the oldest. Called with mu held.
 func (s *Scheduler) orphan(e *entry) (oldest *Run) {
-	if e.state.degraded == 0 {
-		return nil
-	}
 	for _, r := range e.state.runs {
 		if r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil && (oldest == nil || r.started.Before(oldest.started)) {
 			oldest = r
@@ -50,9 +51,9 @@ func (s *Scheduler) handOver(e *entry, lease *dlock.Lease) bool {
 func (s *Scheduler) adopt(e *entry, r *Run, lease *dlock.Lease) {
 	s.hold(e, r, lease)
 	r.degraded.Store(false) // only now: Valid asks this first
-	e.state.storeDown = false
-	s.goesOnNoMore(e)
-	s.log.laterFew(&s.remarked.adopted, slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+	s.store.views.upAgain(e)
+	s.store.views.endDegraded(e)
+	s.log.laterFew(&s.adoptions, slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }
 
 // hold ties a run to a lease. Called with mu held.
@@ -65,9 +66,9 @@ func (s *Scheduler) hold(e *entry, r *Run, lease *dlock.Lease) {
 	r.unwatch = context.AfterFunc(lease.Context(), func() { s.lost(r.entry, r, lease) }) // of which timer it was, if e has taken its place
 }
 
-// rejoin asks for a slot, without a tick, for each run that has none. It stops when the store does
-// not answer, or until is closed.
-func (s *Scheduler) rejoin(until <-chan struct{}) {
+// reacquire asks for a slot, without a tick, for each run that has none. It stops when the store
+// does not answer, or until is closed.
+func (s *Scheduler) reacquire(until <-chan struct{}) {
 	for _, e := range s.orphaned() {
 		for {
 			select {
@@ -82,10 +83,10 @@ func (s *Scheduler) rejoin(until <-chan struct{}) {
 				break
 			}
 			lease, err := s.acquire(s.base, e, dueTick{})
-			s.lock()
 			if lease != nil || errors.Is(err, dlock.ErrNotAcquired) {
-				s.heard(e, lease, err, dueTick{})
+				s.store.answer(e, dueTick{}, lease, err)
 			}
+			s.lock()
 			given := s.handOver(e, lease)
 			s.unlock()
 			if lease != nil && !given { // the run has ended meanwhile
@@ -103,7 +104,7 @@ func (s *Scheduler) orphaned() []*entry {
 	s.lock()
 	defer s.unlock()
 	var list []*entry
-	if !s.breaker.well() || s.degraded == 0 {
+	if !s.store.isWell() || s.store.views.degradedRuns() == 0 {
 		return nil
 	}
 	for _, e := range s.registry.all() {

@@ -34,7 +34,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		e := newEntry(t)
+		e := newEntry(t, s.config.Lock != nil)
 		first, err := s.planner.first(e, now, time.Time{})
 		first.missed = s.planner.lastMissed(e, now)
 		if err != nil {
@@ -55,7 +55,9 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 	}
 	for _, e := range heirs {
 		s.ledger.startOver(&e.state.record)
-		e.state.view.full, e.state.view.declared = fullAnswer{}, 0
+		if s.store != nil {
+			s.store.views.startOver(e)
+		}
 	}
 	s.planner.add(entries, firsts)
 	return entries, nil

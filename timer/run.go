@@ -204,12 +204,11 @@ func (s *Scheduler) begin(e *entry, r *Run, lease *dlock.Lease) {
 	case lease != nil:
 		s.hold(e, r, lease)
 	case !r.local:
-		s.goOnWithout(e, r)
+		r.degraded.Store(true)
+		s.store.views.beginDegraded(e)
+		s.store.ranWithout()
 	}
 	s.ledger.began(&e.state.record, r)
-	if r.Degraded() {
-		s.without++
-	}
 }
 
 // finish takes the run out of the books, after its slot has been given back.
@@ -225,7 +224,7 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	}
 	r.clock.Stop()
 	if r.Degraded() {
-		s.goesOnNoMore(e)
+		s.store.views.endDegraded(e)
 	}
 	lease := r.lease.Load()
 	if told || lease != nil {
@@ -243,7 +242,9 @@ func (s *Scheduler) finish(e *entry, r *Run, outcome Outcome, err error) {
 	}
 	d.runs[r.place] = nil
 	s.ledger.ended(&d.record, r, outcome, took, r.late, err)
-	d.view.full = fullAnswer{} // a slot is free
+	if s.store != nil {
+		s.store.views.slotFree(e)
+	}
 	s.letGo(e, r)
 	s.registry.leave(e)
 	s.unlock()
@@ -257,7 +258,7 @@ func (s *Scheduler) tellEnd(e *entry, r *Run, outcome Outcome, took time.Duratio
 		s.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
 	case OutcomeLeaseLost: // told when it happened, or of too many to tell
 		s.lock()
-		s.log.laterFew(&s.remarked.ended, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+		s.log.laterFew(&s.endings, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 		s.unlock()
 	case OutcomeTimedOut, OutcomeCanceled: // told when it happened
 		s.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
@@ -302,19 +303,6 @@ func (r *Run) any() bool     { return true }
 func (r *Run) overdue() bool { return r.late && !r.over }
 func (r *Run) holds() bool   { return r.holding }
 
-// goOnWithout counts a run that goes on without the store. Called with mu held.
-func (s *Scheduler) goOnWithout(e *entry, r *Run) {
-	r.degraded.Store(true)
-	e.state.degraded++
-	s.degraded++
-}
-
-// goesOnNoMore counts one run less that goes on without the store. Called with mu held.
-func (s *Scheduler) goesOnNoMore(e *entry) {
-	e.state.degraded--
-	s.degraded--
-}
-
 // lost is called when the lease of a run ends before the run does.
 func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	err := lease.Err()
@@ -328,19 +316,20 @@ func (s *Scheduler) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	s.lock()
 	defer s.unlock()
-	if goOn && s.before(e).setup != nil { // it fell silent after it had said that it is not set up right
+	if goOn && s.store.notSetUp(e) { // it fell silent after it had said that it is not set up right
 		goOn = false
 		r.cancel(err)
 	}
 	if goOn && !r.over && !r.Degraded() {
-		e.state.storeDown = true
-		s.goOnWithout(e, r)
+		s.store.views.wentDown(e)
+		r.degraded.Store(true)
+		s.store.views.beginDegraded(e)
 	}
 	s.letGo(e, r)
 	s.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
 	tell := &few{} // one that is lost by itself is told in any case
 	if lost.Silent {
-		tell = &s.remarked.lost
+		tell = &s.losses
 	}
 	s.log.laterFew(tell, slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
 }

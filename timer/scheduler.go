@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -26,29 +25,14 @@ type Scheduler struct {
 	metrics  *metrics       // nil: none
 	ledger   ledger
 
-	prodded chan struct{} // the store is back: the prober should look at once
+	losses, endings, adoptions few
 
-	mu            sync.Mutex
-	base          context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
-	attempts      int             // under way
-	starts        []start         // of the batch at hand
-	queue         queue           // who waits for an attempt to end
-	remarked      struct{ faults, lost, ended, adopted few }
-	without       int  // runs that started without the store since it last answered
-	given         bool // Run has given up on the runs that are left
-	breaker       breaker
-	servers       map[string]*breaker // of a store of several servers, by what dlock.Sharder says; see shards.go
-	quarantine    time.Time           // until when the store grants nothing, as it said
-	ownFault      error               // what the store finds wrong with what the hosts keep there for themselves
-	auditing      bool
-	warned        map[string]time.Time // when each warning of an audit was last logged
-	greeting      bool                 // Run waits for the store's first answer
-	degraded      int                  // runs that go on without the store
-	hosts         int                  // that were last seen to share the store, this one included; 0: not known
-	probed        bool                 // the store has been asked once, whatever it said
-	heardVersion  int64                // version of the overrides that this host has heard of
-	learntVersion int64                // version that it has read
-	pauses        bool                 // a timer may be paused
+	mu       sync.Mutex
+	base     context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
+	attempts int             // under way
+	starts   []start         // of the batch at hand
+	queue    queue           // who waits for an attempt to end
+	given    bool            // Run has given up on the runs that are left
 
 }
 
@@ -63,16 +47,12 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		config:   config,
 		log:      newLineLog(config.Logger.Handler()),
 		registry: newRegistry(),
-		prodded:  make(chan struct{}, 1),
-	}
-	if config.Lock == nil {
-		s.hosts = 1
 	}
 	var leaseErr error
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
 	} else {
-		s.store = newStoreWatch(s, config.Lock)
+		s.store = newStoreWatch(config, s.log, s.registry, &s.ledger)
 		options := config.lease()
 		options.Hooks.Called = s.store.called
 		s.session, leaseErr = dlock.NewSession(config.Lock, options)

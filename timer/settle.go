@@ -24,8 +24,8 @@ func (s *Scheduler) settle(e *entry, t dueTick, lease *dlock.Lease, err error, d
 	switch {
 	case s.handOver(e, lease):
 		return settlement{why: ReasonRejoining}
-	case degraded && e.pauseKnown(): // the store said so before it fell silent
-		return settlement{why: ReasonPaused, err: e.state.view.overrides.refusal(e)}
+	case degraded && s.store.views.paused(e) != nil: // the store said so before it fell silent
+		return settlement{why: ReasonPaused, err: s.store.views.paused(e)}
 	case lease == nil && (!degraded || t.missed != 0): // nobody knows whether a missed tick was run
 		if s.postpone(e, t, err) {
 			return settlement{postponed: true}
@@ -40,8 +40,8 @@ func (s *Scheduler) settle(e *entry, t dueTick, lease *dlock.Lease, err error, d
 // withoutStore does at once with a tick that has a place what its timer does while the store is
 // down. Called with mu held.
 func (s *Scheduler) withoutStore(e *entry, t dueTick) {
-	why := s.before(e).why()
-	x := s.settle(e, t, nil, why, s.down(e, why))
+	_, why, _ := s.store.breakerOf(e)
+	x := s.settle(e, t, nil, why, s.store.views.down(e, why))
 	if x.start {
 		go s.run(e, t.at, nil, true)
 		return

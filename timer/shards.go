@@ -7,117 +7,72 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // A store may be several servers, as a Redis Cluster is, of which each has some of the names
 // (dlock.Sharder). What one of them does costs the timers that live on it: each server has a
 // breaker of its own, and the store as a whole is down when none of them answers.
 
-// shardOf tells on which server a name lives; "": the store is one.
-func (w *storeWatch) shardOf(name string) (shard string) {
-	if w.caps.Sharder == nil {
+// shardNames tell on which server a name lives.
+type shardNames struct {
+	sharder dlock.Sharder // nil: the store is one server, as far as anybody can tell
+}
+
+// of tells on which server a name lives; "": the store is one.
+func (n shardNames) of(name string) (shard string) {
+	if n.sharder == nil {
 		return ""
 	}
 	defer func() { _ = recover() }() // a store that panics is one
-	return w.caps.Sharder.Shard(name)
-}
-
-// breakerOf returns the breaker between a name and the store. Called with mu held.
-func (s *Scheduler) breakerOf(name string) *breaker { return s.breakerAt(s.store.shardOf(name)) }
-
-func (s *Scheduler) breakerAt(shard string) *breaker {
-	if shard == "" {
-		return &s.breaker
-	}
-	b := s.servers[shard]
-	if b == nil {
-		if s.servers == nil {
-			s.servers = make(map[string]*breaker)
-		}
-		b = new(breaker)
-		s.servers[shard] = b
-	}
-	return b
-}
-
-// before is the breaker between a timer and the store. Called with mu held.
-func (s *Scheduler) before(e *entry) *breaker {
-	if s.store.caps.Sharder == nil {
-		return &s.breaker
-	}
-	return s.breakerOf(e.lockName)
-}
-
-// sawServer takes in whether a server answered, and reports whether that tells of the whole store.
-// Called with mu held.
-func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
-	s := w.scheduler
-	b := s.breakerAt(shard)
-	c := b.saw(failure, renewal)
-	if c.mended = c.answered && !b.open && !c.closed && s.without > 0; c.mended {
-		c.tell = b.mayTell(&b.told, time.Now())
-		b.telling = false
-	}
-	switch {
-	case !c.tell:
-	case c.setup:
-		s.log.later(slog.LevelWarn, "timer: a server of the store is not set up right: until somebody mends it, timers that live on it skip their ticks, whatever their OnStoreDown",
-			"store", w.label, "server", shard, "err", failure)
-	case c.opened:
-		s.log.later(slog.LevelWarn, "timer: a server of the store fails or does not answer; timers that live on it go on as their OnStoreDown says",
-			"store", w.label, "server", shard, "err", failure)
-	case c.closed:
-		s.log.later(slog.LevelInfo, "timer: a server of the store answers again", "store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
-	case c.mended:
-		s.log.later(slog.LevelWarn, "timer: a server of the store did not answer for a moment, and runs started without it", "store", w.label, "server", shard, "runs_without_it", s.without)
-	}
-	if c.answered && !b.open || c.closed {
-		s.storeIsBack(shard)
-		if len(s.serversDown()) == 0 {
-			s.without = 0
-		}
-	}
-	if failure == nil {
-		return true
-	}
-	asked := 0
-	for _, b := range s.servers {
-		if time.Since(b.heard) > 2*s.config.TTL { // it may no longer be one of them
-			continue
-		}
-		if b.well() {
-			return false
-		}
-		asked++
-	}
-	if asked > 1 || w.elsewhere(shard, 0) == "" {
-		return true
-	}
-	s.prod() // the prober asks another
-	return false
+	return n.sharder.Shard(name)
 }
 
 // elsewhere returns a name for a probe of another server than that; "": there is none.
-func (w *storeWatch) elsewhere(shard string, slot int) string {
-	return w.probeName(slot, func(other string) bool { return other != shard })
+func (n shardNames) elsewhere(shard string, slot int) string {
+	return n.probe(slot, func(other string) bool { return other != shard })
 }
 
-// probeName returns a name for a probe, of a server for which there is a use; "": there is none.
-func (w *storeWatch) probeName(slot int, use func(shard string) bool) string {
+// probe returns a name for a probe, of a server for which there is a use; "": there is none.
+func (n shardNames) probe(slot int, use func(shard string) bool) string {
 	for i := range 1000 { // the hash of a name decides where it lives
 		name := fmt.Sprintf(probeLock+":%d", slot, i)
-		if shard := w.shardOf(name); shard != "" && use(shard) {
+		if shard := n.of(name); shard != "" && use(shard) {
 			return name
 		}
 	}
 	return ""
 }
 
-// serversDown lists the servers that failed several times in a row. Called with mu held.
-func (s *Scheduler) serversDown() []string {
+// breakers are those of the store as a whole and of its servers. They have no mutex: that of the
+// storeWatch guards them.
+type breakers struct {
+	whole   breaker
+	servers map[string]*breaker // by what dlock.Sharder says
+}
+
+// at returns the breaker of a server; "": of the store.
+func (b *breakers) at(shard string) *breaker {
+	if shard == "" {
+		return &b.whole
+	}
+	server := b.servers[shard]
+	if server == nil {
+		if b.servers == nil {
+			b.servers = make(map[string]*breaker)
+		}
+		server = new(breaker)
+		b.servers[shard] = server
+	}
+	return server
+}
+
+// down lists the servers that failed several times in a row.
+func (b *breakers) down() []string {
 	var down []string
-	for _, shard := range slices.Sorted(maps.Keys(s.servers)) {
-		if s.servers[shard].open {
+	for _, shard := range slices.Sorted(maps.Keys(b.servers)) {
+		if b.servers[shard].open {
 			down = append(down, shard)
 		}
 	}
@@ -125,15 +80,63 @@ func (s *Scheduler) serversDown() []string {
 }
 
 // troubled lists the servers that failed when they were last asked, and those that have not
-// answered often enough since. Called with mu held.
-func (s *Scheduler) troubled() []string {
+// answered often enough since.
+func (b *breakers) troubled() []string {
 	var list []string
-	for shard, b := range s.servers {
-		if b.err != nil || b.open {
+	for shard, server := range b.servers {
+		if server.err != nil || server.open {
 			list = append(list, shard)
 		}
 	}
 	return list
+}
+
+// sawServer takes in whether a server answered, and reports whether that tells of the whole store.
+// Called with mu held.
+func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
+	b := w.breakers.at(shard)
+	c := b.saw(failure, renewal)
+	if c.mended = c.answered && !b.open && !c.closed && w.without > 0; c.mended {
+		c.tell = b.mayTell(&b.told, time.Now())
+		b.telling = false
+	}
+	switch {
+	case !c.tell:
+	case c.setup:
+		w.log.later(slog.LevelWarn, "timer: a server of the store is not set up right: until somebody mends it, timers that live on it skip their ticks, whatever their OnStoreDown",
+			"store", w.label, "server", shard, "err", failure)
+	case c.opened:
+		w.log.later(slog.LevelWarn, "timer: a server of the store fails or does not answer; timers that live on it go on as their OnStoreDown says",
+			"store", w.label, "server", shard, "err", failure)
+	case c.closed:
+		w.log.later(slog.LevelInfo, "timer: a server of the store answers again", "store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
+	case c.mended:
+		w.log.later(slog.LevelWarn, "timer: a server of the store did not answer for a moment, and runs started without it", "store", w.label, "server", shard, "runs_without_it", w.without)
+	}
+	if c.answered && !b.open || c.closed {
+		w.storeIsBack(shard)
+		if len(w.breakers.down()) == 0 {
+			w.without = 0
+		}
+	}
+	if failure == nil {
+		return true
+	}
+	asked := 0
+	for _, b := range w.breakers.servers {
+		if time.Since(b.heard) > 2*w.ttl { // it may no longer be one of them
+			continue
+		}
+		if b.well() {
+			return false
+		}
+		asked++
+	}
+	if asked > 1 || w.names.elsewhere(shard, 0) == "" {
+		return true
+	}
+	w.prod() // the prober asks another
+	return false
 }
 
 // slot is the number that makes the names of this host's probes its own.
@@ -147,19 +150,19 @@ func (p *prober) slot() int {
 // askTroubled asks the servers that failed, side by side: no tick asks a server whose breaker is
 // open, and perhaps no timer that is ever due lives there.
 func (p *prober) askTroubled(until <-chan struct{}) {
-	s := p.s
-	s.lock()
-	troubled := s.troubled()
-	s.unlock()
+	w := p.watch
+	w.mu.Lock()
+	troubled := w.breakers.troubled()
+	w.mu.Unlock()
 	var asking sync.WaitGroup
 	for _, shard := range troubled {
-		name := s.store.probeName(p.slot(), func(other string) bool { return other == shard })
+		name := w.names.probe(p.slot(), func(other string) bool { return other == shard })
 		if name == "" {
-			s.lock()
-			if time.Since(s.servers[shard].heard) > 2*s.config.TTL { // it has left the store
-				delete(s.servers, shard)
+			w.mu.Lock()
+			if time.Since(w.breakers.servers[shard].heard) > 2*w.ttl { // it has left the store
+				delete(w.breakers.servers, shard)
 			}
-			s.unlock()
+			w.mu.Unlock()
 			continue
 		}
 		asking.Go(func() {
@@ -181,12 +184,11 @@ func (p *prober) askTroubled(until <-chan struct{}) {
 // askFor takes and releases a lock, and notes how the store was. It returns an error if it did not
 // grant.
 func (p *prober) askFor(name string) error {
-	lease, err := p.s.session.Mutex(name).TryAcquire(p.s.base)
-	p.s.lock()
-	_ = p.s.store.heard(name, err)
-	p.s.unlock()
+	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
+	_ = p.watch.asked(name, err)
+	p.watch.log.flush()
 	if lease != nil {
-		_ = lease.Release(p.s.base) // what it does not answer, the session settles
+		_ = lease.Release(p.watch.base) // what it does not answer, the session settles
 	}
 	return err
 }
@@ -199,11 +201,11 @@ func (p *prober) askElsewhere(until <-chan struct{}, name string) {
 		return
 	default:
 	}
-	shard := p.s.store.shardOf(name)
+	shard := p.watch.names.of(name)
 	if shard == "" {
 		return
 	}
-	if name = p.s.store.elsewhere(shard, p.slot()); name != "" {
+	if name = p.watch.names.elsewhere(shard, p.slot()); name != "" {
 		_ = p.askFor(name)
 	}
 }

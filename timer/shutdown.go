@@ -29,8 +29,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if s.metrics != nil {
 		defer s.config.Registerer.Unregister(s.metrics) // which another Scheduler may want to use now
 	}
-	stopProbing, first := s.startProbing()
-	err := s.greet(ctx, first)
+	stopProbing := func() func() { return func() {} }
+	var err error
+	if s.store != nil {
+		p := newProber(s.store, s.session)
+		p.reacquire, p.trigger = s.reacquire, s.runTriggered
+		stopProbing = p.start()
+		err = p.greet(ctx)
+	}
 	if err == nil {
 		s.planner.loop(ctx.Done())
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
@@ -70,8 +76,10 @@ func (s *Scheduler) start(base context.Context) error {
 		s.unlock()
 		return err
 	}
-	s.greeting = s.session != nil
 	s.base = base
+	if s.store != nil {
+		s.store.base, s.store.greeting = base, true
+	}
 	entries := s.registry.registered()
 	s.unlock()
 	s.planner.begin(entries)

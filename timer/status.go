@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,22 +97,16 @@ const statusBatch = 256
 
 // Status returns a snapshot. Each timer is seen at one moment, but not all at the same.
 func (s *Scheduler) Status() Status {
-	s.lock()
-	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: s.hosts}
+	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: 1}
 	if s.store != nil {
-		st.Store = s.breaker.status(s.store.label)
-		st.Store.Down = s.serversDown()
-		if s.ownFault != nil {
-			st.Store.Up, st.Store.Err = false, fmt.Sprint(s.ownFault)
-		}
+		st.Store, st.Hosts = s.store.status(), s.store.hostsSeen()
 	}
 	entries := s.registry.all()
-	s.unlock()
 	for batch := range slices.Chunk(entries, statusBatch) {
 		s.lock()
 		for _, e := range batch {
 			if s.registry.named(e.timer.Name) == e { // still
-				t := e.status()
+				t := s.statusOf(e)
 				s.ledger.fill(&e.state.record, &t)
 				t.EffectiveLimit = shown(s.bound(e))
 				st.Timers = append(st.Timers, t)
@@ -125,19 +118,16 @@ func (s *Scheduler) Status() Status {
 	return st
 }
 
-func (e *entry) status() TimerStatus {
+func (s *Scheduler) statusOf(e *entry) TimerStatus {
 	t := TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
 		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
 	if next, _ := e.clock.read(); next != 0 {
 		t.Next = time.UnixMicro(next)
 	}
 	d := e.state
-	t.LimitElsewhere, t.ScheduleError, t.StoreFault = e.state.view.declared, e.clock.scheduleFault(), e.state.storeFault
-	t.Degraded = e.fallback()
-	overrides := &e.state.view.overrides
-	t.LimitOverride = overrides.limit
-	if overrides.inForce() {
-		t.Paused = &PauseStatus{Origin: overrides.by, Until: overrides.until}
+	t.ScheduleError = e.clock.scheduleFault()
+	if s.store != nil {
+		s.store.views.fill(e, &t)
 	}
 	for _, r := range d.runs {
 		if r == nil {
@@ -152,22 +142,19 @@ func (e *entry) status() TimerStatus {
 	return t
 }
 
-func (e *entry) fallback() bool {
-	d := e.state
-	return e.timer.OnStoreDown == StoreDownRunLocal && (d.storeDown || d.degraded > 0)
-}
+func (s *Scheduler) fallback(e *entry) bool { return s.store != nil && s.store.views.fallback(e) }
 
 // bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the
 // store every host keeps to MaxPerHost, and nobody to more. Called with mu held.
 func (s *Scheduler) bound(e *entry) int {
 	limit := e.hostLimit()
 	switch {
-	case s.session == nil || !e.fallback() && !e.timer.LocalOnly:
+	case s.session == nil || !s.fallback(e) && !e.timer.LocalOnly:
 		return e.limit()
 	case limit == unlimited:
 		return unlimited
 	default:
-		return s.hosts * limit // 0: not known
+		return s.store.hostsSeen() * limit // 0: not known
 	}
 }
 
@@ -183,27 +170,23 @@ func (s *Scheduler) Live() error {
 // Ready returns an error unless Run goes on and its context has not ended. A store that is down
 // does not make a host unready: all hosts would be so at once.
 func (s *Scheduler) Ready() error {
-	s.lock()
-	defer s.unlock()
-	switch s.registry.current() {
+	switch p := s.registry.current(); p {
 	case running:
 		return nil
 	case created:
 		return errors.New("the timers are not running yet")
 	default:
-		return fmt.Errorf("the timers are %s", map[phase]string{leaving: "draining", draining: "draining", stopped: "stopped"}[s.registry.current()])
+		return fmt.Errorf("the timers are %s", map[phase]string{leaving: "draining", draining: "draining", stopped: "stopped"}[p])
 	}
 }
 
 // Started returns an error until Run has begun and the store has been asked once, whatever it
 // answered. A store that is down keeps no host from starting.
 func (s *Scheduler) Started() error {
-	s.lock()
-	defer s.unlock()
 	switch {
 	case s.registry.current() == created:
 		return errors.New("the timers are not running yet")
-	case s.session != nil && !s.probed:
+	case s.store != nil && !s.store.wasProbed():
 		return errors.New("the store has not been asked yet")
 	default:
 		return nil
@@ -216,28 +199,11 @@ func (s *Scheduler) Started() error {
 // of a store that fails also when nothing is due. What the store finds wrong at these locks
 // themselves (dlock.ErrFault) is an error, too, though timers go on.
 func (s *Scheduler) StoreReachable() error {
-	s.lock()
-	defer s.unlock()
-	return s.storeReachable()
+	if s.store == nil {
+		return nil
+	}
+	return s.store.reachable()
 }
-
-func (s *Scheduler) storeReachable() error {
-	if s.store != nil && s.breaker.open && s.breaker.setup != nil {
-		return fmt.Errorf("the store (%s) can serve no timer since %s: %w", s.store.label, s.breaker.since.UTC().Format(time.RFC3339), s.breaker.setup)
-	}
-	if s.ownFault != nil {
-		return fmt.Errorf("the store (%s) found something wrong with what hosts keep there for themselves: %w", s.store.label, s.ownFault)
-	}
-	if s.store != nil && s.breaker.open {
-		return fmt.Errorf("the store (%s) does not answer since %s: %w", s.store.label, s.breaker.since.UTC().Format(time.RFC3339), cmp.Or(s.breaker.err, errOnlyJust))
-	}
-	if left := time.Until(s.quarantine); left > 0 {
-		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v", left.Round(time.Second))
-	}
-	return nil
-}
-
-var errOnlyJust = errors.New("it has only just answered again")
 
 // LeasesRenewed returns an error if the renewal of a slot is late: its run will lose it if that
 // goes on.
@@ -254,11 +220,12 @@ func (s *Scheduler) LeasesRenewed() error {
 // LimitsAgree returns an error if other hosts declare another MaxConcurrency for a timer than this
 // one.
 func (s *Scheduler) LimitsAgree() error {
-	s.lock()
-	defer s.unlock()
+	if s.store == nil {
+		return nil
+	}
 	var errs []error
 	for _, e := range s.registry.registered() {
-		if declared := e.state.view.declared; declared != 0 {
+		if declared := s.store.views.elsewhere(e); declared != 0 {
 			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", e.timer.Name, e.timer.slots(), declared))
 		}
 	}
@@ -284,20 +251,21 @@ func (s *Scheduler) Checks() map[string]func() error {
 
 // storeServes returns what the store does not do for this host.
 func (s *Scheduler) storeServes() error {
-	s.lock()
-	defer s.unlock()
+	if s.store == nil {
+		return nil
+	}
 	var errs []error
 	for _, e := range s.registry.all() {
 		name := e.timer.Name
-		if e.fallback() {
+		if s.fallback(e) {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
 		}
-		if fault := e.state.storeFault; fault != "" {
+		if fault := s.store.views.fault(e); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q does not run: %s", name, fault))
 		}
 	}
-	for _, server := range s.serversDown() {
+	for _, server := range s.store.serversDown() {
 		errs = append(errs, fmt.Errorf("a server of the store (%s) does not answer: %s", s.store.label, server))
 	}
-	return errors.Join(s.storeReachable(), sorted(errs))
+	return errors.Join(s.store.reachable(), sorted(errs))
 }

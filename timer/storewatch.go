@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,18 +17,47 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// storeWatch notices how the store is: metrics, health, one log line per change.
+// A storeWatch notices how the store is. It stands beside the way of a tick: every part may ask it,
+// and it asks none of them. What the store's answers tell of single timers goes to views.
 type storeWatch struct {
-	scheduler *Scheduler
-	label     string
-	caps      dlock.Capabilities
+	label    string
+	timeout  time.Duration // of one call
+	ttl      time.Duration
+	caps     dlock.Capabilities
+	names    shardNames
+	log      *lineLog
+	registry *registry
+	ledger   *ledger
+	views    *views
+	base     context.Context // of all calls; set when Run begins, before anything starts
+	prodded  chan struct{}   // the store is back, or something is new: the prober should look at once
 
 	acquireTime prometheus.Observer // nil: there are no metrics
 	ops         map[dlock.StoreOp]opMetrics
+
+	// mu guards the rest. While it is held, only the mutexes of views, registry, ledger and log are
+	// taken.
+	mu         sync.Mutex
+	breakers   breakers
+	quarantine time.Time // until when the store grants nothing, as it said
+	ownFault   error     // what the store finds wrong with what the hosts keep there for themselves
+	auditing   bool
+	warned     map[string]time.Time // when each warning of an audit was last logged
+	greeting   bool                 // Run waits for the store's first answer
+	probed     bool                 // the store has been asked once, whatever it said
+	hosts      int                  // that were last seen to share the store, this one included; 0: not known
+	without    int                  // runs that started without the store since it last answered
 }
 
-func newStoreWatch(s *Scheduler, store dlock.DistributedLock) *storeWatch {
-	return &storeWatch{scheduler: s, label: storeLabel(store), caps: dlock.CapabilitiesOf(store)}
+func newStoreWatch(config Config, log *lineLog, g *registry, l *ledger) *storeWatch {
+	w := &storeWatch{
+		label: storeLabel(config.Lock), timeout: config.StoreTimeout, ttl: config.TTL,
+		caps: dlock.CapabilitiesOf(config.Lock), log: log, registry: g, ledger: l,
+		prodded: make(chan struct{}, 1),
+	}
+	w.names = shardNames{w.caps.Sharder}
+	w.views = &views{log: log, ledger: l, registry: g}
+	return w
 }
 
 func storeLabel(store dlock.DistributedLock) string {
@@ -34,6 +65,14 @@ func storeLabel(store dlock.DistributedLock) string {
 		return fmt.Sprintf("%v", s) // fmt survives a String that panics
 	}
 	return "custom"
+}
+
+// prod has the prober look at once.
+func (w *storeWatch) prod() {
+	select {
+	case w.prodded <- struct{}{}:
+	default:
+	}
 }
 
 // called is the session's hook.
@@ -51,9 +90,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	if c.Op != dlock.OpExtend { // an acquire is judged as a whole, when it has been asked twice
 		return
 	}
-	s := w.scheduler
-	s.lock()
-	defer s.unlock()
+	defer w.log.flush()
 	w.heartbeats(c)
 	if c.Canceled { // that says nothing of the store
 		return
@@ -61,69 +98,99 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	if matches(failure, dlock.ErrFault) {
 		failure = nil
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.saw(c.Name, failure, true)
 }
 
-// heartbeats counts the leases that were renewed, or not, and hears of overrides. Called with mu
-// held.
+// heartbeats counts the leases that were renewed, or not, and hears of overrides.
 func (w *storeWatch) heartbeats(c dlock.StoreCall) {
-	s := w.scheduler
 	for i, g := range c.Grants {
 		outcome := dlock.GrantUnknown
 		if c.Err == nil {
 			outcome = c.Results[i].Outcome
 		}
 		if outcome == dlock.GrantOK && g.Name == hostsLock {
-			s.hearUpdate(c.Results[i].Info.Version)
+			w.hearUpdate(c.Results[i].Info.Version)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
-		if e := s.registry.named(name); ours && e != nil {
-			s.ledger.count(&e.state.record, func(t *tally) { t.ofStore().beats[min(outcome, dlock.GrantLost)]++ })
+		if e := w.registry.named(name); ours && e != nil {
+			w.ledger.count(&e.state.record, func(t *tally) { t.ofStore().beats[min(outcome, dlock.GrantLost)]++ })
 		}
 	}
+}
+
+// hearUpdate notes that overrides may have changed, and has the prober find out what.
+func (w *storeWatch) hearUpdate(version int64) {
+	if w.views.heardOfUpdate(version) {
+		w.prod()
+	}
+}
+
+// answer takes in what the store answered when a timer's slot was asked for, and reports whether
+// the timer goes on without the store.
+func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
+	_, failed := errors.AsType[*dlock.StoreError](err)
+	switch no, refused := errors.AsType[*dlock.NotAcquiredError](err); {
+	case failed:
+		return w.views.down(e, err)
+	case lease != nil:
+		w.views.granted(e, lease.Info())
+		if lease.PreviousExpired() {
+			w.ledger.count(&e.state.record, func(t *tally) { t.leasesExpired++ })
+		}
+		w.grants()
+	case refused:
+		w.views.refused(e, t, no)
+		if no.Reason == dlock.ReasonQuarantine {
+			w.quarantined(no.ExpiresIn)
+		}
+	}
+	return false
 }
 
 // saw takes in whether the store answered for a name. Called with mu held.
 func (w *storeWatch) saw(name string, failure error, renewal bool) {
-	s := w.scheduler
-	shard := w.shardOf(name)
+	shard := w.names.of(name)
 	if shard != "" && !w.sawServer(shard, failure, renewal) {
 		return
 	}
-	c := s.breaker.saw(failure, renewal)
-	if c.mended = c.answered && !s.breaker.open && !c.closed && s.without > 0; c.mended {
-		c.tell = s.breaker.mayTell(&s.breaker.told, time.Now())
-		s.breaker.telling = false
+	b := &w.breakers.whole
+	c := b.saw(failure, renewal)
+	if c.mended = c.answered && !b.open && !c.closed && w.without > 0; c.mended {
+		c.tell = b.mayTell(&b.told, time.Now())
+		b.telling = false
 	}
 	switch {
 	case !c.tell:
 	case c.setup:
-		s.log.later(slog.LevelWarn, "timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown", "store", w.label, "err", failure)
+		w.log.later(slog.LevelWarn, "timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown", "store", w.label, "err", failure)
 	case c.opened:
-		local, skip := s.policies()
-		s.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label,
+		local, skip := w.policies()
+		w.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label,
 			"timers_run_local", local, "timers_skip", skip, "err", failure)
 	case c.closed:
-		s.log.later(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", s.without)
+		w.log.later(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
 	case c.mended:
-		s.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it", "store", w.label, "runs_without_it", s.without)
+		w.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it", "store", w.label, "runs_without_it", w.without)
 	}
-	if c.answered && !s.breaker.open || c.closed {
-		s.without = 0
+	if c.answered && !b.open || c.closed {
+		w.without = 0
 		if shard == "" {
-			s.storeIsBack(shard)
+			w.storeIsBack(shard)
 		}
-		s.audit()
-		if s.degraded > 0 {
-			s.prod()
+		w.audit()
+		if w.views.degradedRuns() > 0 {
+			w.prod()
 		}
 	}
 }
 
-// heard takes in what an acquire of a name told of the store itself. It returns the error, or, of a
-// store that was not set up right when it last said anything, one that says so, too. Called with mu
-// held.
-func (w *storeWatch) heard(name string, err error) error {
+// asked takes in what an acquire of a name told of the store itself. It returns the error, or, of a
+// store that was not set up right when it last said anything, one that says so, too.
+func (w *storeWatch) asked(name string, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
@@ -138,19 +205,18 @@ func (w *storeWatch) heard(name string, err error) error {
 		w.saw(name, failed.Err, false)
 	default:
 		w.saw(name, failed.Err, false)
-		if setup := w.scheduler.breakerOf(name).setup; setup != nil {
+		if setup := w.breakers.at(w.names.of(name)).setup; setup != nil {
 			return fmt.Errorf("%w; before it fell silent it said: %w", err, setup)
 		}
 	}
 	return err
 }
 
-// policies counts the timers that share the store by what they do while it is down. Called with mu
-// held.
-func (s *Scheduler) policies() (local, skip int) {
-	for _, e := range s.registry.registered() {
+// policies counts the timers that share the store by what they do while it is down.
+func (w *storeWatch) policies() (local, skip int) {
+	for _, e := range w.registry.registered() {
 		switch {
-		case !s.shared(e):
+		case !e.shared():
 		case e.timer.OnStoreDown == StoreDownRunLocal:
 			local++
 		default:
@@ -160,31 +226,111 @@ func (s *Scheduler) policies() (local, skip int) {
 	return local, skip
 }
 
+// breakerOf is how the breaker between a timer and the store stands: whether it is open, what is
+// wrong with the store (nil: nothing is known), and whether the last call was answered and ticks
+// may ask.
+func (w *storeWatch) breakerOf(e *entry) (open bool, why error, well bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.breakers.at(w.names.of(e.lockName))
+	return b.open, b.why(), b.well()
+}
+
+// isOpen reports whether ticks of a timer do not ask the store.
+func (w *storeWatch) isOpen(e *entry) bool {
+	open, _, _ := w.breakerOf(e)
+	return open
+}
+
+// allOpen reports whether no tick asks the store, whatever its timer.
+func (w *storeWatch) allOpen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breakers.whole.open
+}
+
+// notSetUp reports whether the store said, when it last said anything, that it is not set up right.
+func (w *storeWatch) notSetUp(e *entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breakers.at(w.names.of(e.lockName)).setup != nil
+}
+
+// isWell reports whether the store's last call was answered and ticks may ask.
+func (w *storeWatch) isWell() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breakers.whole.well()
+}
+
+// ranWithout counts a run that started without the store.
+func (w *storeWatch) ranWithout() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.without++
+}
+
+// hostsSeen is how many hosts were last seen to share the store, this one included; 0: not known.
+func (w *storeWatch) hostsSeen() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hosts
+}
+
+// unknownQuarantine is when a store is asked again that does not say when its quarantine ends.
+const unknownQuarantine = time.Second
+
+// quarantined says once that a store which restarted grants nothing for a while.
+func (w *storeWatch) quarantined(ends time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	ends = max(ends, unknownQuarantine)
+	if !now.Before(w.quarantine) {
+		w.log.later(slog.LevelWarn, "timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must have ended",
+			"store", w.label, "for", ends)
+	}
+	if until := now.Add(ends); until.After(w.quarantine) {
+		w.quarantine = until
+	}
+}
+
+// grants says once that the store's quarantine is over.
+func (w *storeWatch) grants() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.quarantine.IsZero() && !time.Now().Before(w.quarantine) {
+		w.quarantine = time.Time{}
+		w.log.later(slog.LevelInfo, "timer: the store grants again", "store", w.label)
+	}
+}
+
 // audit has the store look at its server, when it first answers and when it answers again: that may
 // be another server. Called with mu held.
-func (s *Scheduler) audit() {
-	auditor := s.store.caps.Auditor
-	if auditor == nil || s.auditing || !s.registry.join() {
+func (w *storeWatch) audit() {
+	auditor := w.caps.Auditor
+	if auditor == nil || w.auditing || !w.registry.join() {
 		return
 	}
-	s.auditing = true
+	w.auditing = true
 	go func() {
-		ctx, cancel := context.WithTimeout(s.base, s.config.StoreTimeout)
+		defer w.registry.done()
+		defer w.log.flush()
+		ctx, cancel := context.WithTimeout(w.base, w.timeout)
 		defer cancel()
 		var warnings []string
 		err := guard(func() (err error) { warnings, err = auditor.Audit(ctx); return err })
-		s.lock()
-		defer s.unlock()
-		for _, w := range warnings {
-			if s.newWarning(w) {
-				s.log.later(slog.LevelWarn, "timer: the store is not set up for leases", "store", s.store.label, "warning", w)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, text := range warnings {
+			if w.newWarning(text) {
+				w.log.later(slog.LevelWarn, "timer: the store is not set up for leases", "store", w.label, "warning", text)
 			}
 		}
-		if err != nil && s.newWarning("could not be looked at") {
-			s.log.later(slog.LevelInfo, "timer: the store could not be looked at", "store", s.store.label, "err", err)
+		if err != nil && w.newWarning("could not be looked at") {
+			w.log.later(slog.LevelInfo, "timer: the store could not be looked at", "store", w.label, "err", err)
 		}
-		s.auditing = false
-		s.registry.done()
+		w.auditing = false
 	}()
 }
 
@@ -197,17 +343,17 @@ var measured = regexp.MustCompile(`\b([0-9.]+(ns|µs|ms|s|m|h))+\b|\b[0-9]+ (byt
 
 // newWarning reports whether a warning was not logged for a while, and notes that it is now. Called
 // with mu held.
-func (s *Scheduler) newWarning(text string) bool {
+func (w *storeWatch) newWarning(text string) bool {
 	text = measured.ReplaceAllString(text, "")
 	now := time.Now()
-	maps.DeleteFunc(s.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= warnEvery })
-	if _, told := s.warned[text]; told {
+	maps.DeleteFunc(w.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= warnEvery })
+	if _, told := w.warned[text]; told {
 		return false
 	}
-	if s.warned == nil {
-		s.warned = make(map[string]time.Time)
+	if w.warned == nil {
+		w.warned = make(map[string]time.Time)
 	}
-	s.warned[text] = now
+	w.warned[text] = now
 	return true
 }
 
@@ -223,10 +369,81 @@ func guard(call func() error) (err error) {
 
 // storeIsBack ends the fallback of timers that have not asked the store, or that server of it,
 // since. Called with mu held.
-func (s *Scheduler) storeIsBack(shard string) {
-	for _, e := range s.registry.all() {
-		if shard == "" || s.store.shardOf(e.lockName) == shard {
-			e.state.storeDown = false
+func (w *storeWatch) storeIsBack(shard string) {
+	for _, e := range w.registry.all() {
+		if shard == "" || w.names.of(e.lockName) == shard {
+			w.views.upAgain(e)
 		}
 	}
 }
+
+// foundWrong notes what the store finds wrong with the hosts' own locks: no timer suffers, but the
+// hosts are not counted, and it may be the first sign of more. Called with mu held.
+func (w *storeWatch) foundWrong(err error) {
+	_, failed := errors.AsType[*dlock.StoreError](err)
+	switch {
+	case !failed:
+		w.ownFault = nil
+	case reasonOf(err) == ReasonStoreFault:
+		if w.ownFault == nil {
+			w.log.later(slog.LevelWarn, "timer: the store found something wrong with what hosts keep there for themselves; timers go on", "store", w.label, "err", err)
+		}
+		w.ownFault = err
+	}
+}
+
+// wasProbed reports whether the store has been asked once, whatever it said.
+func (w *storeWatch) wasProbed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.probed
+}
+
+// serversDown lists the servers that failed several times in a row.
+func (w *storeWatch) serversDown() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breakers.down()
+}
+
+// gauges is what the metrics tell of the store.
+func (w *storeWatch) gauges() (called, up, open bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := &w.breakers.whole
+	return b.called, b.why() == nil && w.ownFault == nil, b.open
+}
+
+// status is what Status tells of the store.
+func (w *storeWatch) status() StoreStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st := w.breakers.whole.status(w.label)
+	st.Down = w.breakers.down()
+	if w.ownFault != nil {
+		st.Up, st.Err = false, fmt.Sprint(w.ownFault)
+	}
+	return st
+}
+
+// reachable returns what keeps the store from serving, or nil.
+func (w *storeWatch) reachable() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := &w.breakers.whole
+	since := b.since.UTC().Format(time.RFC3339)
+	switch {
+	case b.open && b.setup != nil:
+		return fmt.Errorf("the store (%s) can serve no timer since %s: %w", w.label, since, b.setup)
+	case w.ownFault != nil:
+		return fmt.Errorf("the store (%s) found something wrong with what hosts keep there for themselves: %w", w.label, w.ownFault)
+	case b.open:
+		return fmt.Errorf("the store (%s) does not answer since %s: %w", w.label, since, cmp.Or(b.err, errOnlyJust))
+	}
+	if left := time.Until(w.quarantine); left > 0 {
+		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v", left.Round(time.Second))
+	}
+	return nil
+}
+
+var errOnlyJust = errors.New("it has only just answered again")

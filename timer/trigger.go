@@ -34,7 +34,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		s.unlock()
 		return refuse(why, nil)
 	}
-	if !s.shared(e) {
+	if !e.shared() {
 		r := s.begun(e, 0, nil, false)
 		s.unlock()
 		go s.carryOut(r)
@@ -51,7 +51,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	var x settlement
 	if turn {
 		s.nextInLine()
-		x = s.settle(e, dueTick{}, lease, err, s.heard(e, lease, err, dueTick{}))
+		x = s.settle(e, dueTick{}, lease, err, s.store.answer(e, dueTick{}, lease, err))
 	}
 	if x.start {
 		r := s.begun(e, 0, lease, x.degraded)
@@ -75,4 +75,36 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		return err
 	}
 	return refuse(x.why, x.err)
+}
+
+// triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
+const triggerLock = "tickslot:trigger:"
+
+// triggerSlots is more than one, so that a claim whose host died, or could not give it back, does
+// not keep others from the next trigger until it ends.
+const triggerSlots = 100
+
+// runTriggered runs a timer that somebody triggered in the fleet, if no other host is to do it.
+func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
+	defer s.registry.done()
+	name := e.timer.Name
+	if !s.awaitTurn(s.base, e) {
+		return // another host may
+	}
+	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
+	s.lock()
+	s.nextInLine()
+	s.unlock()
+	if err != nil {
+		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // else another host has it
+			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)
+		}
+		return
+	}
+	defer func() { _ = claim.Release(s.base) }() // what the store does not answer ends with its TTL
+	if err := s.Trigger(s.base, name); err != nil {
+		s.log.Warn("timer: a run that was triggered did not start", "timer", name, "by", t.By, "note", t.Note, "err", err)
+		return
+	}
+	s.log.Info("timer: triggered", "timer", name, "by", t.By, "note", t.Note)
 }

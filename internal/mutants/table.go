@@ -144,14 +144,14 @@ var mutants = []mutant{
 	{
 		name: "a fault taken for an answer",
 		edits: []edit{{"timer/storewatch.go",
-			"\tc := s.breaker.saw(failure, renewal)\n",
-			"\tif matches(failure, dlock.ErrSetup) {\n\t\tfailure = nil\n\t}\n\tc := s.breaker.saw(failure, renewal)\n"}},
+			"\tc := b.saw(failure, renewal)\n",
+			"\tif matches(failure, dlock.ErrSetup) {\n\t\tfailure = nil\n\t}\n\tc := b.saw(failure, renewal)\n"}},
 		layer: timers("^TestI11RightRevokedLater$"),
 		says:  "StoreReachable: <nil>",
 	},
 	{
 		name: "a fault taken for silence",
-		edits: []edit{{"timer/acquire.go",
+		edits: []edit{{"timer/views.go",
 			"switch reasonOf(err) {\n\tcase ReasonStoreSetup:",
 			"switch Reason(\"\") {\n\tcase ReasonStoreSetup:"}},
 		layer: timers("^TestI11FaultIsNoReasonToRunEverywhere$"),
