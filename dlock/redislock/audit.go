@@ -17,9 +17,9 @@ func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
-	a := rediskit.Audit{Now: s.hostClock, Embedded: s.quarantine == 0, Blind: s.blind,
+	a := rediskit.Audit{Now: s.hostClock, Embedded: s.quarantine == 0, Blind: s.noQuarantine,
 		Forgetful: fmt.Sprintf("a restart forgets every lease and every tick, nothing is granted for %v then, and a tick that was started may start again", s.quarantine)}
-	if s.blind {
+	if s.noQuarantine {
 		a.Forgetful = "a restart forgets every lease and every tick, and what others hold is granted at once (NoQuarantine)"
 	}
 	var err error

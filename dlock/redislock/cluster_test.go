@@ -142,7 +142,7 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 //
 // make cluster-proof has it with 10,000 leases and the default TTL for half a minute.
 //
-// Fails when runAll makes one pipeline for all nodes, and when the Session has one line of turns
+// Fails when runAll makes one pipeline for all nodes, and when the Session has one renewQueue
 // for all.
 func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	t.Parallel()

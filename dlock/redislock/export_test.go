@@ -9,8 +9,8 @@ import (
 // SetHostClock makes Audit take another clock for this host's.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
 
-// Lanes is how many round trips are under way at once.
-const Lanes = lanes
+// MaxInFlight is how many round trips are under way at once.
+const MaxInFlight = maxInFlight
 
 // ScriptItems is how many leases one run of a script is for.
 const ScriptItems = scriptItems
@@ -23,13 +23,13 @@ var OwnPool = rediskit.OwnPool
 
 // Waiting is how many calls wait for a lane.
 func (s *Store) Waiting() int {
-	s.trips.mu.Lock()
-	defer s.trips.mu.Unlock()
-	return len(s.trips.waiting)
+	s.batcher.mu.Lock()
+	defer s.batcher.mu.Unlock()
+	return len(s.batcher.waiting)
 }
 
 // Note is the key at which it is noted when the server began.
-func (s *Store) Note() string { return s.note() }
+func (s *Store) Note() string { return s.serverKey() }
 
 // Key is the key of a mutex.
 func (s *Store) Key(name string) string { return s.keys(name, true).base }

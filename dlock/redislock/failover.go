@@ -66,7 +66,7 @@ func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
 	shared.SharedPool = true // the client is the store's own
 	s := New(client, shared)
 	s.own, s.masters = true, f
-	s.trips = newTrips(s.client, size, !s.tagged)
+	s.batcher = newBatcher(s.client, size, !s.tagged)
 	s.fault = errors.Join(fault, s.fault)
 	return s
 }

@@ -413,7 +413,7 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 	c := newCrossing(t, false)
 	client := redistest.Shared(t).Client()
 	for _, name := range []string{"new0", "new1", "old", "first0", "first1", "first2",
-		"first3"} { // the latter take the lanes
+		"first3"} { // the latter take the round trips
 		g, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: name, Token: "before", TTL: time.Second})
 		if err != nil {
 			t.Fatal(err)

@@ -26,7 +26,8 @@ type keys struct {
 	other string // state in the other form
 }
 
-// dlock.CheckName refuses ":slot:" in names, so no key of one name can be a key of another.
+// keys returns the keys of a name. None is a key of another name, because dlock.CheckName refuses
+// ":slot:" in names.
 func (s *Store) keys(name string, mutex bool) keys {
 	plain := s.prefix + name
 	tagged := "{" + plain + "}"
@@ -46,7 +47,7 @@ const (
 	semaphoreState = ":slot:state"
 )
 
-// state is the key of the state, from which the scripts derive the others.
+// state returns the key of the state, from which the scripts derive the others.
 func (s *Store) state(name string, mutex bool) string {
 	suffix := semaphoreState
 	if mutex {
@@ -58,16 +59,16 @@ func (s *Store) state(name string, mutex bool) string {
 	return s.prefix + name + suffix
 }
 
-// note is the key that holds when the server began, or "" if each state holds it: see acquire.lua.
-// It is no key of a name, because no name is empty.
-func (s *Store) note() string {
+// serverKey returns the key that records which run of the server this is, or "" if each state has
+// that: see acquire.lua. It is no key of a name, because no name is empty.
+func (s *Store) serverKey() string {
 	if s.tagged {
 		return ""
 	}
 	return s.prefix + ":slot:server"
 }
 
-// form is the name of the form in the scripts.
+// form returns the name of the form in the scripts.
 func (s *Store) form() string {
 	if s.tagged {
 		return "tagged"
@@ -82,7 +83,8 @@ func (s *Store) checkKey(name string) error {
 			s.prefix, name)
 	}
 	if s.tagged && strings.HasPrefix(s.prefix+name, "}") {
-		return fmt.Errorf("redislock: the name %q begins with a brace, which would spread its keys over the Cluster: set a Prefix", name)
+		return fmt.Errorf("redislock: the name %q begins with a brace, which would spread its keys over the Cluster: "+
+			"set a Prefix", name)
 	}
 	return nil
 }

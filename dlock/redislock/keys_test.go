@@ -114,7 +114,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 			results := make([]dlock.Result, 3)
 			released := call{keys: make([]string, 3), answer: a}
-			if released.cut(); released.failure == nil {
+			if released.splitHead(); released.failure == nil {
 				released.failure = parseRelease(released.answer, []int{0, 1, 2}, results)
 			}
 			if released.failure == nil && len(a) != 4 {

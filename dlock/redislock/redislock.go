@@ -22,12 +22,12 @@ import (
 const DefaultQuarantineTTL = 30 * time.Second
 
 const (
-	// idle: an unused name with ticks or overrides is remembered for 40 days. Longer than a month,
-	// so that a monthly timer that missed a tick is known to have had one before.
-	idle = 40 * 24 * time.Hour
-	// brief is how long any other unused name is remembered, or up to a quarter less, because not
-	// every grant extends it. See Store.brief.
-	brief = time.Hour
+	// longRetention is how long an unused name that had ticks or overrides is remembered: longer
+	// than a month, so that a monthly timer that missed a tick is known to have had one before.
+	longRetention = 40 * 24 * time.Hour
+	// shortRetention is how long any other unused name is remembered, or up to a quarter less,
+	// because not every grant extends it. See Store.retention.
+	shortRetention = time.Hour
 )
 
 // Options are the settings of a Store. They must be the same on every host. The zero value is
@@ -62,17 +62,18 @@ type Options struct {
 // Store implements dlock.DistributedLock on Redis.
 type Store struct {
 	client     redis.UniversalClient
-	trips      *trips
+	batcher    *batcher
 	own        bool     // client is our pool; Close closes it
 	masters    *masters // nil without Sentinel
 	prefix     string
 	tagged     bool
 	quarantine time.Duration
-	blind      bool // restarts are not detected
-	fault      error
-	acquires   atomic.Pointer[acquireArgs]
-	reloaded   atomic.Int64     // when failed last reloaded the Cluster's map, ns
-	hostClock  func() time.Time // nil: time.Now
+	fault      error // of the options
+
+	noQuarantine bool // restarts are not detected
+	acquires     atomic.Pointer[acquireArgs]
+	reloaded     atomic.Int64     // when failed last reloaded the Cluster's map, ns
+	hostClock    func() time.Time // nil: time.Now
 }
 
 // New returns a store on the server, or servers, of client. The caller keeps and closes the client.
@@ -98,11 +99,13 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	}
 	if s.tagged && strings.HasPrefix(opts.Prefix, "}") {
 		faults = append(faults,
-			fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the Cluster: choose another", opts.Prefix))
+			fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the Cluster: "+
+				"choose another", opts.Prefix))
 	}
 	if cluster && opts.Keys == KeysPlain {
 		faults = append(faults,
-			errors.New("redislock: Keys Plain on a Redis Cluster: its scripts need the keys of a name on one node, use Auto"))
+			errors.New("redislock: Keys Plain on a Redis Cluster: its scripts need the keys of a name on one node, "+
+				"use Auto"))
 	}
 	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > dlock.MaxTTL {
 		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q,
@@ -118,7 +121,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	if opts.Embedded {
 		s.quarantine = 0
 	}
-	s.blind = opts.NoQuarantine
+	s.noQuarantine = opts.NoQuarantine
 	size := 0
 	if s.fault == nil && !opts.SharedPool {
 		size = cmp.Or(opts.PoolSize, rediskit.DefaultPoolSize)
@@ -126,7 +129,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 			s.client, s.own = pool, true
 		}
 	}
-	s.trips = newTrips(s.client, size, !s.tagged)
+	s.batcher = newBatcher(s.client, size, !s.tagged)
 	return s
 }
 
@@ -146,14 +149,17 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 		}
 	case nil:
 	case *redis.Ring:
-		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are free: pass a *redis.Client, or one each to redlock.New")
+		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are free: " +
+			"pass a *redis.Client, or one each to redlock.New")
 	case *redis.AutoPipeliner:
-		return errors.New("redislock: a *redis.AutoPipeliner does not end a call at its deadline: pass the client that it was made from")
+		return errors.New("redislock: a *redis.AutoPipeliner does not end a call at its deadline: " +
+			"pass the client that it was made from")
 	default:
 		if shared {
 			return nil
 		}
-		return fmt.Errorf("redislock: a %T does not tell its settings, so the store cannot open connections of its own: pass a *redis.Client or *redis.ClusterClient, or set SharedPool", c)
+		return fmt.Errorf("redislock: a %T does not tell its settings, so the store cannot open connections of its own: "+
+			"pass a *redis.Client or *redis.ClusterClient, or set SharedPool", c)
 	}
 	return errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient")
 }
@@ -192,16 +198,16 @@ func (s *Store) Shard(name string) string {
 	if !ok {
 		return ""
 	}
-	node, err := cluster.MasterForKey(noTime, s.state(name,
-		true)) // the part in braces decides, and is the same for a semaphore
+	key := s.state(name, true) // the part in braces decides, and is the same for a semaphore
+	node, err := cluster.MasterForKey(endedContext, key)
 	if err != nil {
 		return "" // no map yet
 	}
 	return node.Options().Addr
 }
 
-// noTime is a context that has ended: with it, a lookup that would call a server fails at once.
-var noTime = func() context.Context {
+// endedContext makes a lookup that would call a server fail at once.
+var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -229,7 +235,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	c := &call{script: acquireScript, common: s.acquireArgs(req), keys: []string{s.state(req.Name, req.Slots == 0)},
 		items: []any{req.Token, strconv.Itoa(req.Slots), claim}}
-	if err := s.trips.do(ctx, c); err != nil {
+	if err := s.batcher.do(ctx, c); err != nil {
 		return dlock.Grant{}, s.failed(ctx, err)
 	}
 	grant, err := parseAcquire(req, number(c.head), c.answer[0])
@@ -285,9 +291,9 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	return classify(err, direct, s.tagged)
 }
 
-// brief is how long a name without ticks and overrides is remembered. It outlasts every lease, even
-// one that is not renewed.
-func (s *Store) brief() time.Duration { return max(brief, 4*s.MaxTTL()) }
+// retention returns how long a name without ticks and overrides is remembered. It outlasts every
+// lease, even one that is not renewed.
+func (s *Store) retention() time.Duration { return max(shortRetention, 4*s.MaxTTL()) }
 
 // acquireArgs are the arguments that all attempts of a session share.
 type acquireArgs struct {
@@ -307,11 +313,11 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 			quarantine += masterTrusted
 		}
 	}
-	if s.blind {
+	if s.noQuarantine {
 		quarantine = 0
 	}
-	args := []any{rediskit.Millis(quarantine), rediskit.Millis(idle), rediskit.Millis(s.brief()),
-		dlock.MaxTickAhead.Microseconds(), s.form(), s.note(), rediskit.Millis(req.TTL), holderJSON(req.Holder), epoch}
+	args := []any{rediskit.Millis(quarantine), rediskit.Millis(longRetention), rediskit.Millis(s.retention()),
+		dlock.MaxTickAhead.Microseconds(), s.form(), s.serverKey(), rediskit.Millis(req.TTL), holderJSON(req.Holder), epoch}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }

@@ -105,10 +105,10 @@ var mutants = []mutant{
 	},
 	{
 		name: "pipelines shared across nodes",
-		edits: []edit{{"dlock/redislock/trips.go",
+		edits: []edit{{"dlock/redislock/batch.go",
 			"nodes[node] = append(nodes[node], c)",
 			"nodes[nil] = append(nodes[nil], c)"},
-			{"dlock/redislock/trips.go",
+			{"dlock/redislock/batch.go",
 				"node, err := cluster.MasterForKey(ctx, c.keys[0])",
 				"_, err := cluster.MasterForKey(ctx, c.keys[0])"}},
 		layer: redis("^TestHungNodeCostsOnlyItsOwnNames$"),

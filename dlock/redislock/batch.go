@@ -17,45 +17,46 @@ import (
 )
 
 const (
-	// lanes is how many round trips for acquires and releases a process has in flight at once,
-	// unless it is a Cluster. Further calls share them.
-	lanes = 4
+	// maxInFlight is how many round trips for acquires and releases a process has in flight at
+	// once, except on a Cluster. Further calls wait, and are then sent together.
+	maxInFlight = 4
 	// scriptItems is how many attempts or leases one run of a script handles: a run blocks the
 	// server, at this size for a millisecond or two. The rest goes into further runs in the same
-	// pipeline. docs/scale.md shows what others notice of it.
+	// pipeline. docs/scale.md shows what other clients notice of it.
 	scriptItems = 100
 )
 
-// trips lets calls that a process makes at the same time share round trips. While a lane is free, a
-// call is sent at once and alone, so a lone caller loses nothing. Calls that come while all lanes
-// are taken are sent together when one is back. A call then waits for part of a round trip, as it
-// would for a connection, and saves the server and the process most of the cost of one. Acquires
-// that are sent together are one run of the script, which identifies the server once.
+// A batcher lets concurrent calls of a process share round trips. While fewer than maxInFlight are
+// in flight, a call is sent at once and alone, so a lone caller loses nothing. Calls that come in
+// the meantime wait for one to return, and are then sent in one pipeline. They wait for part of a
+// round trip, as they would for a connection, and save the server and the process most of the cost
+// of their own. Acquires in one pipeline are one run of the script, which identifies the server
+// only once.
 //
 // A call waits at most until its own deadline. If it gives up, its outcome is unknown, as after any
 // lost reply.
-type trips struct {
+type batcher struct {
 	client redis.UniversalClient
-	lanes  int
+	limit  int  // of round trips in flight
 	merge  bool // the keys of different names may be in one run of a script
 
 	timers sync.Pool // of *time.Timer, for waiting calls
 
-	mu      sync.Mutex
-	taken   int     // lanes in use
-	waiting []*call // calls for the next lane
+	mu       sync.Mutex
+	inFlight int
+	waiting  []*call
 }
 
-// newTrips gives a Cluster unlimited lanes: every call is sent alone, because a pipeline returns
-// only when the last of its nodes has answered, and one of them may be dead.
-func newTrips(client redis.UniversalClient, pool int, merge bool) *trips {
-	t := &trips{client: client, lanes: lanes, merge: merge}
+// newBatcher sets no limit on a Cluster: every call is sent alone, because a pipeline returns only
+// when the last of its nodes has answered, and one of them may be dead.
+func newBatcher(client redis.UniversalClient, pool int, merge bool) *batcher {
+	b := &batcher{client: client, limit: maxInFlight, merge: merge}
 	if _, ok := client.(*redis.ClusterClient); ok {
-		t.lanes = math.MaxInt
+		b.limit = math.MaxInt
 	} else if pool > 0 {
-		t.lanes = min(lanes, pool)
+		b.limit = min(maxInFlight, pool)
 	}
-	return t
+	return b
 }
 
 // A call runs a script for some items.
@@ -67,10 +68,10 @@ type call struct {
 	items  []any    // their arguments
 
 	head    any   // first value of the answer
-	answer  []any // one value per item; before cut, everything that the script returned
+	answer  []any // one value per item; before splitHead, all that the script returned
 	failure error // why there is no answer
 
-	ctx  context.Context // of the caller that waits for a lane
+	ctx  context.Context // of a caller that waits
 	done chan struct{}   // closed when there is an answer, or a failure
 }
 
@@ -78,8 +79,8 @@ func (c *call) args() []any { return slices.Concat(c.common, c.items) }
 
 func (c *call) declared() []string { return slices.Concat(c.keys, c.also) }
 
-// cut splits the head from an answer that must have one value per item.
-func (c *call) cut() {
+// splitHead splits the head from an answer, which must have one more value per item.
+func (c *call) splitHead() {
 	if c.failure == nil && len(c.answer) != 1+len(c.keys) {
 		c.failure = fmt.Errorf("%w: %d values for %d", errAnswer, len(c.answer), len(c.keys))
 	}
@@ -88,41 +89,41 @@ func (c *call) cut() {
 	}
 }
 
-// goesWith reports whether two calls can share a run of their script.
-func (c *call) goesWith(other *call) bool {
+// mergesWith reports whether two calls can share a run of their script.
+func (c *call) mergesWith(other *call) bool {
 	return c.script == other.script && len(c.keys)+len(other.keys) <= scriptItems &&
 		slices.Equal(c.common, other.common)
 }
 
-// do makes one call and returns when it has its answer or ctx ends.
-func (t *trips) do(ctx context.Context, c *call) error {
-	t.mu.Lock()
-	if t.taken >= t.lanes {
+// do makes one call and returns when it has its answer, or when ctx ends.
+func (b *batcher) do(ctx context.Context, c *call) error {
+	b.mu.Lock()
+	if b.inFlight >= b.limit {
 		c.ctx, c.done = ctx, make(chan struct{})
-		t.waiting = append(t.waiting, c)
-		t.mu.Unlock()
-		if err := t.wait(ctx, c.done); err != nil {
+		b.waiting = append(b.waiting, c)
+		b.mu.Unlock()
+		if err := b.wait(ctx, c.done); err != nil {
 			return err
 		}
 		return c.failure
 	}
-	t.taken++
-	t.mu.Unlock()
+	b.inFlight++
+	b.mu.Unlock()
 	defer func() {
-		if next := t.next(); next != nil {
-			go t.drive(next)
+		if calls := b.takeWaiting(); calls != nil {
+			go b.flush(calls)
 		}
 	}()
-	c.answer, c.failure = c.script.Run(ctx, t.client, c.keys, c.args()...).Slice()
-	c.cut()
+	c.answer, c.failure = c.script.Run(ctx, b.client, c.keys, c.args()...).Slice()
+	c.splitHead()
 	return c.failure
 }
 
-// wait returns nil when done is closed, or why ctx ended before. The context of a Session's call
-// tells what will end it: to wait for that takes a timer which is used again, in place of a channel
-// and a timer of its own.
-func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
-	bounded, ok := ctx.(interface {
+// wait returns nil when done is closed, or why ctx ended before. A Session's context says what will
+// end it (dlock's lazyDeadline): waiting for that takes a pooled timer, where waiting for its Done
+// would allocate a channel and a timer per call.
+func (b *batcher) wait(ctx context.Context, done <-chan struct{}) error {
+	lazy, ok := ctx.(interface {
 		Ends() (context.Context, time.Time)
 	})
 	if !ok {
@@ -133,8 +134,8 @@ func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
 			return ctx.Err()
 		}
 	}
-	parent, at := bounded.Ends()
-	timer, ok := t.timers.Get().(*time.Timer)
+	parent, at := lazy.Ends()
+	timer, ok := b.timers.Get().(*time.Timer)
 	if ok {
 		timer.Reset(time.Until(at))
 	} else {
@@ -142,7 +143,7 @@ func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 	defer func() {
 		timer.Stop()
-		t.timers.Put(timer)
+		b.timers.Put(timer)
 	}()
 	select {
 	case <-done:
@@ -154,23 +155,24 @@ func (t *trips) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// next passes a lane on to the waiting calls, or frees it.
-func (t *trips) next() []*call {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	calls := t.waiting
-	t.waiting = nil
+// takeWaiting takes the calls that wait, for the round trip that has just returned to make next. If
+// there are none, that round trip is no longer in flight.
+func (b *batcher) takeWaiting() []*call {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	calls := b.waiting
+	b.waiting = nil
 	if calls == nil {
-		t.taken--
+		b.inFlight--
 	}
 	return calls
 }
 
-// drive uses a lane for as long as calls wait.
-func (t *trips) drive(calls []*call) {
-	for ; calls != nil; calls = t.next() {
+// flush sends calls, and then those that have come to wait meanwhile, until none wait.
+func (b *batcher) flush(calls []*call) {
+	for ; calls != nil; calls = b.takeWaiting() {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.ctx.Err() != nil })
-		t.together(calls)
+		b.send(calls)
 		for _, c := range calls {
 			close(c.done)
 		}
@@ -178,9 +180,9 @@ func (t *trips) drive(calls []*call) {
 	}
 }
 
-// together makes the calls in one pipeline. Its deadline is the latest of theirs, and its context
-// has the values of the first one.
-func (t *trips) together(calls []*call) {
+// send makes the calls in one pipeline, whose deadline is the latest of theirs. Its context has the
+// values of the first one.
+func (b *batcher) send(calls []*call) {
 	if len(calls) == 0 {
 		return
 	}
@@ -196,8 +198,8 @@ func (t *trips) together(calls []*call) {
 			last = end
 		}
 		i := -1
-		if t.merge {
-			i = slices.IndexFunc(runs, c.goesWith)
+		if b.merge {
+			i = slices.IndexFunc(runs, c.mergesWith)
 		}
 		if i < 0 {
 			runs = append(runs, &call{script: c.script, common: c.common, also: c.also,
@@ -211,9 +213,9 @@ func (t *trips) together(calls []*call) {
 	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(calls[0].ctx), last)
 	defer cancel()
-	runAll(ctx, t.client, runs)
+	runAll(ctx, b.client, runs)
 	for i, run := range runs {
-		run.cut()
+		run.splitHead()
 		rest := run.answer
 		for _, c := range members[i] {
 			if c.failure = run.failure; c.failure == nil {

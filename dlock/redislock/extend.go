@@ -15,10 +15,10 @@ import (
 // Extend and Release handle many leases at once, whose names may be on different nodes of a
 // Cluster.
 
-// A batch is a call and the indexes of its leases.
+// A batch is a call for some of the grants, which it has by their indexes.
 type batch struct {
 	call
-	of []int
+	indexes []int
 }
 
 // Extend implements dlock.DistributedLock. It does not wait to share a round trip.
@@ -26,14 +26,14 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
-	batches, err := s.batches(grants, extendScript, []any{rediskit.Millis(ttl), rediskit.Millis(idle),
-		rediskit.Millis(s.brief())}, func(run []int) []any {
+	batches, err := s.batches(grants, extendScript, []any{rediskit.Millis(ttl), rediskit.Millis(longRetention),
+		rediskit.Millis(s.retention())}, func(run []int) []any {
 		var words strings.Builder
 		words.Grow(32 * len(run)) // tokens of a Session have 26 bytes
-		for _, of := range run {
-			words.WriteString(slotArg(&grants[of]))
+		for _, i := range run {
+			words.WriteString(slotArg(&grants[i]))
 			words.WriteByte(' ')
-			words.WriteString(grants[of].Token)
+			words.WriteString(grants[i].Token)
 			words.WriteByte(' ')
 		}
 		return []any{words.String()}
@@ -47,10 +47,10 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	batches, err := s.batches(grants, releaseScript, []any{rediskit.Millis(s.brief())}, func(run []int) []any {
+	batches, err := s.batches(grants, releaseScript, []any{rediskit.Millis(s.retention())}, func(run []int) []any {
 		items := make([]any, 0, 3*len(run))
-		for _, of := range run {
-			g, succeeded := &grants[of], 0
+		for _, i := range run {
+			g, succeeded := &grants[i], 0
 			if g.Succeeded {
 				succeeded = 1
 			}
@@ -64,19 +64,19 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	if len(batches) == 1 {
 		b := batches[0]
 		c := b.call // a copy, because do may still write to it after ctx ended
-		if b.failure = s.trips.do(ctx, &c); b.failure == nil {
+		if b.failure = s.batcher.do(ctx, &c); b.failure == nil {
 			b.answer = c.answer
 		}
 	} else {
 		s.runBatches(ctx, batches)
 		for _, b := range batches {
-			b.cut()
+			b.splitHead()
 		}
 	}
 	return s.results(ctx, batches, len(grants), parseRelease)
 }
 
-// slotArg is the number of a slot, or "" for a mutex.
+// slotArg returns the number of a slot as an argument; "" for a mutex.
 func slotArg(g *dlock.Grant) string {
 	if g.Slots == 0 {
 		return ""
@@ -120,8 +120,8 @@ func (s *Store) batches(grants []dlock.Grant, script *script, common []any, item
 // states returns the keys of the states of a run's names.
 func (s *Store) states(grants []dlock.Grant, run []int) []string {
 	keys := make([]string, len(run))
-	for i, of := range run {
-		keys[i] = s.state(grants[of].Name, grants[of].Slots == 0)
+	for k, i := range run {
+		keys[k] = s.state(grants[i].Name, grants[i].Slots == 0)
 	}
 	return keys
 }
@@ -132,8 +132,8 @@ func (s *Store) states(grants []dlock.Grant, run []int) []string {
 func (s *Store) leases(grants []dlock.Grant, run []int) []string {
 	k := s.keys(grants[run[0]].Name, grants[run[0]].Slots == 0)
 	keys := make([]string, 0, len(run)+1)
-	for _, of := range run {
-		if g := &grants[of]; g.Slot != dlock.AnySlot || g.Slots == 0 {
+	for _, i := range run {
+		if g := &grants[i]; g.Slot != dlock.AnySlot || g.Slots == 0 {
 			keys = append(keys, k.base+slotArg(g))
 		} else {
 			keys = append(keys, k.base+"tokens")
@@ -147,31 +147,31 @@ func (s *Store) leases(grants []dlock.Grant, run []int) []string {
 
 func (s *Store) runBatches(ctx context.Context, batches []*batch) {
 	calls := make([]*call, len(batches))
-	for i, sh := range batches {
-		calls[i] = &sh.call
+	for i, b := range batches {
+		calls[i] = &b.call
 	}
 	runAll(ctx, s.client, calls)
 }
 
 // results parses the answers and returns the results in the order of the grants.
 func (s *Store) results(ctx context.Context, batches []*batch, grants int,
-	parse func(answer []any, of []int, results []dlock.Result) error) ([]dlock.Result, error) {
+	parse func(answer []any, indexes []int, results []dlock.Result) error) ([]dlock.Result, error) {
 	results := make([]dlock.Result, grants)
 	failures := 0
 	var failure error
-	for _, sh := range batches {
-		err := sh.failure
+	for _, b := range batches {
+		err := b.failure
 		if err == nil {
-			err = parse(sh.answer, sh.of, results)
+			err = parse(b.answer, b.indexes, results)
 		}
-		for _, of := range sh.of {
+		for _, i := range b.indexes {
 			if err != nil {
-				results[of] = dlock.Result{Err: err}
+				results[i] = dlock.Result{Err: err}
 			}
-			if results[of].Err != nil {
+			if results[i].Err != nil {
 				failures++
-				failure = s.failed(ctx, results[of].Err)
-				results[of].Err = failure
+				failure = s.failed(ctx, results[i].Err)
+				results[i].Err = failure
 			}
 		}
 	}

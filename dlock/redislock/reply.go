@@ -50,8 +50,8 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	if err != nil {
 		return dlock.Grant{}, err
 	}
-	verdict := w.next()
-	reason := dlock.Reason(verdict)
+	status := w.next()
+	reason := dlock.Reason(status)
 	info := dlock.Info{DeclaredSlots: int(w.number())}
 	if success := w.number(); success > 0 && success < maxMicros {
 		info.SinceSuccess = max(time.Microsecond, microseconds(now-success))
@@ -61,17 +61,17 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 		info.Version = 0 // no version is that large
 	}
 	if info.DeclaredSlots < 0 || info.Version < 0 || info.SlotLimit < 0 || info.SlotLimit > dlock.MaxSlots {
-		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
+		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 	}
-	if verdict == "ok" {
+	if status == "ok" {
 		// An attempt that is repeated after the limit was lowered may have a slot beyond it.
 		mutex := req.Slots == 0
-		slot, fence, abandoned := w.number(), w.number(), w.number()
+		slot, fence, expired := w.number(), w.number(), w.number()
 		if slot < 0 || slot >= dlock.MaxSlots || mutex && slot > 0 || fence <= 0 || w != "" {
-			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
+			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 		}
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token,
-			Fence: dlock.Fence(fence), Info: info, PreviousExpired: abandoned == 1}, nil
+			Fence: dlock.Fence(fence), Info: info, PreviousExpired: expired == 1}, nil
 	}
 	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	switch reason {
@@ -89,15 +89,15 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 			no.Holder, no.HeldFor = held.holder(), microseconds(now-held.Since*1000)
 		}
 	default:
-		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, outline(verdict))
+		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 	}
 	return dlock.Grant{}, no
 }
 
 // parseExtend parses the answer of extend.lua.
-func parseExtend(a []any, share []int, results []dlock.Result) error {
+func parseExtend(a []any, indexes []int, results []dlock.Result) error {
 	if len(a) == 0 {
-		return fmt.Errorf("%w: %s", errAnswer, outline(a))
+		return fmt.Errorf("%w: %s", errAnswer, excerpt(a))
 	}
 	said, _ := a[0].(string)
 	w, more := words(said), a[1:]
@@ -109,7 +109,7 @@ func parseExtend(a []any, share []int, results []dlock.Result) error {
 		more = more[1:]
 		return text, nil
 	}
-	for _, of := range share {
+	for _, index := range indexes {
 		r := dlock.Result{Outcome: dlock.GrantLost}
 		switch outcome := w.next(); outcome {
 		case "1":
@@ -133,20 +133,20 @@ func parseExtend(a []any, share []int, results []dlock.Result) error {
 			}
 			r = dlock.Result{Err: errors.New(why)}
 		default:
-			return fmt.Errorf("%w: an outcome is %s", errAnswer, outline(outcome))
+			return fmt.Errorf("%w: an outcome is %s", errAnswer, excerpt(outcome))
 		}
 		r.Info = dlock.Info{DeclaredSlots: int(max(0, w.number())), Version: max(0, w.number())}
-		results[of] = r
+		results[index] = r
 	}
 	if w != "" {
-		return fmt.Errorf("%w: more than %d leases", errAnswer, len(share))
+		return fmt.Errorf("%w: more than %d leases", errAnswer, len(indexes))
 	}
 	return nil
 }
 
 // parseRelease parses the answers of release.lua for each lease.
-func parseRelease(a []any, share []int, results []dlock.Result) error {
-	for i, of := range share {
+func parseRelease(a []any, indexes []int, results []dlock.Result) error {
+	for i, index := range indexes {
 		w, _, err := parseAnswer(a[i])
 		r := dlock.Result{Err: err}
 		if err == nil {
@@ -156,11 +156,11 @@ func parseRelease(a []any, share []int, results []dlock.Result) error {
 			case "0":
 				r.Outcome = dlock.GrantLost
 			default:
-				return fmt.Errorf("%w: an outcome is %s", errAnswer, outline(outcome))
+				return fmt.Errorf("%w: an outcome is %s", errAnswer, excerpt(outcome))
 			}
 			r.Info.DeclaredSlots = int(max(0, w.number()))
 		}
-		results[of] = r
+		results[index] = r
 	}
 	return nil
 }
@@ -260,8 +260,8 @@ func parseValue(value string) (v stored, err error) {
 	return v, err
 }
 
-// outline is the beginning of an answer. The whole may contain a token.
-func outline(v any) string { return fmt.Sprintf("%.20q", fmt.Sprint(v)) }
+// excerpt returns the beginning of an answer. The whole may contain a token.
+func excerpt(v any) string { return fmt.Sprintf("%.20q", fmt.Sprint(v)) }
 
 // number converts an integer or a string from a script; anything else is 0.
 func number(v any) int64 {

@@ -81,13 +81,13 @@ func newCrossing(t *testing.T, panics bool) *crossing {
 	c := &crossing{t: t, gate: &gate{opened: make(chan struct{}), panics: panics}, direct: direct}
 	client.AddHook(c.gate)
 	c.store = open(t, client, redislock.Options{Prefix: prefix, SharedPool: true})
-	for i := range redislock.Lanes {
+	for i := range redislock.MaxInFlight {
 		c.acquire(t.Context(), fmt.Sprint("first", i), nil)
 	}
-	c.until("all lanes are taken", func() bool {
+	c.until("as many as may be are in flight", func() bool {
 		c.gate.mu.Lock()
 		defer c.gate.mu.Unlock()
-		return c.gate.single == redislock.Lanes
+		return c.gate.single == redislock.MaxInFlight
 	})
 	return c
 }
@@ -119,11 +119,11 @@ func (c *crossing) waiting(n int) {
 	c.until(fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
 }
 
-// Calls that come while all lanes are taken share one round trip, in which all acquires are one run
+// Calls that come while maxInFlight are in flight share one round trip, in which all acquires are one run
 // of their script and all releases another; each caller gets its own answer. A heartbeat does not
 // wait.
 //
-// Fails when every call is sent alone, when together merges nothing, when it mixes up the answers,
+// Fails when every call is sent alone, when send merges nothing, when it mixes up the answers,
 // and when Extend waits for a lane.
 func TestCallsShareRoundTrips(t *testing.T) {
 	t.Parallel()
@@ -160,8 +160,8 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	close(c.gate.opened)
 	c.calls.Wait()
 	if got := fmt.Sprint(c.gate.pipelines); got != fmt.Sprintf("[[%d] [%d %d]]", n, n, n) ||
-		c.gate.single != redislock.Lanes {
-		t.Errorf("%d calls by themselves, and runs of scripts for %v; want %d, a heartbeat of %d, and two for %d together", c.gate.single, got, redislock.Lanes, n, n)
+		c.gate.single != redislock.MaxInFlight {
+		t.Errorf("%d calls by themselves, and runs of scripts for %v; want %d, a heartbeat of %d, and two for %d together", c.gate.single, got, redislock.MaxInFlight, n, n)
 	}
 	for i := range n {
 		held, err := c.direct.List(ctx, fmt.Sprint("held", i), 3)
@@ -173,7 +173,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 
 // A call waits for a lane no longer than its context, and is then not sent any more.
 //
-// Fails when do ignores ctx, and when drive sends calls whose callers have given up.
+// Fails when do ignores ctx, and when flush sends calls whose callers have given up.
 func TestNobodyWaitsForALane(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -265,7 +265,7 @@ func TestFaultOfOneNameIsItsOwn(t *testing.T) {
 
 // A client whose hook panics fails the calls that are sent together, and not the process.
 //
-// Fails when together does not recover.
+// Fails when send does not recover.
 func TestHookThatPanics(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, true)
