@@ -47,11 +47,13 @@ func TestGuaranteesNameTestsThatExist(t *testing.T) {
 		switch len(parts) {
 		case 2: // what must hold besides
 		case 4:
-			if limits := parts[1]; !strings.Contains(limits, "kept") && !strings.Contains(limits, "never") && !strings.Contains(limits, "as an outage") && !strings.Contains(limits, "**") {
+			if limits := parts[1]; !strings.Contains(limits, "kept") && !strings.Contains(limits, "never") &&
+				!strings.Contains(limits, "as an outage") && !strings.Contains(limits, "**") {
 				t.Errorf("row %d: says neither that limits are kept nor, in bold, how they are not: %s", rows, limits)
 			}
 		default:
-			t.Errorf("row %d: %d cells after the number, want what happens, limits, what tickslot does, shown by", rows, len(parts))
+			t.Errorf("row %d: %d cells after the number, want what happens, limits, what tickslot does, shown by", rows,
+				len(parts))
 		}
 		tests := named.FindAllStringSubmatch(shown, -1)
 		if declared := strings.Contains(shown, "declared, not tested"); declared {

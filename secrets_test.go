@@ -67,7 +67,8 @@ var secretStores = map[string]func(t *testing.T) (server string, open opener){
 	"redis": func(t *testing.T) (string, opener) {
 		server := redistest.New(t)
 		return server.Addr(), func(addr, password string, tls bool) dlock.DistributedLock {
-			options, err := redis.ParseURL(map[bool]string{true: "rediss", false: "redis"}[tls] + "://:" + password + "@" + addr)
+			options, err := redis.ParseURL(map[bool]string{true: "rediss", false: "redis"}[tls] + "://:" + password +
+				"@" + addr)
 			if err != nil {
 				t.Fatal("the URL is wrong")
 			}
@@ -106,7 +107,8 @@ var secretStores = map[string]func(t *testing.T) (server string, open opener){
 	},
 }
 
-func secretSQL(t *testing.T, server *sqltest.Server, driver, settings string, store func(*sql.DB, sqllock.Options) *sqllock.Store) (string, opener) {
+func secretSQL(t *testing.T, server *sqltest.Server, driver, settings string,
+	store func(*sql.DB, sqllock.Options) *sqllock.Store) (string, opener) {
 	database := server.NewDatabase(t)
 	open := func(addr, password string, tls bool) dlock.DistributedLock {
 		dsn := strings.Replace(server.DSN("", password, database), server.Addr(), addr, 1) + settings
@@ -161,7 +163,9 @@ func TestSecretsAreNotTold(t *testing.T) {
 					tell(t, said, open(c.addr, c.password, c.tls), nil)
 					secretless(t, what, said.String())
 				}
-				for what, fault := range map[string]func(){"silent": func() { proxy.BlackHole(true) }, "cut": proxy.Cut} {
+				for what, fault := range map[string]func(){"silent": func() {
+					proxy.BlackHole(true)
+				}, "cut": proxy.Cut} {
 					said := &told{}
 					tell(t, said, open(proxy.Addr(), servertest.Canary, false), fault)
 					proxy.BlackHole(false)
@@ -190,7 +194,8 @@ func secretless(t *testing.T, what, text string) {
 			t.Errorf("%s: %q is in: …%s…", what, secret, text[max(0, at-200):min(len(text), at+200)])
 		}
 	}
-	if what != "the drivers" && (!strings.Contains(text, "tickslot_") || !strings.Contains(text, "readyz") || len(text) < 5000) {
+	if what != "the drivers" && (!strings.Contains(text, "tickslot_") || !strings.Contains(text, "readyz") ||
+		len(text) < 5000) {
 		t.Errorf("%s: too little is told for a test: %s", what, text)
 	}
 }
@@ -219,20 +224,24 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	registry := prometheus.NewRegistry()
 	stuck, ran := make(chan struct{}), make(chan struct{}, 100)
 	s, err := timer.New(timer.Config{
-		Lock: store, Registerer: registry, TTL: 1500 * time.Millisecond, StoreTimeout: 300 * time.Millisecond, DrainTimeout: 50 * time.Millisecond,
-		Logger: slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Lock: store, Registerer: registry, TTL: 1500 * time.Millisecond, StoreTimeout: 300 * time.Millisecond,
+		DrainTimeout: 50 * time.Millisecond,
+		Logger:       slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	},
-		timer.Timer{Name: "ok", Schedule: schedule.Every(200 * time.Millisecond), MaxConcurrency: 2, Run: func(ctx context.Context) error {
-			run, _ := timer.RunFromContext(ctx)
-			show(run.Fence(), ctx.Err())
-			ran <- struct{}{}
-			return errors.New("a handler's error")
-		}},
-		timer.Timer{Name: "stuck", Schedule: schedule.Every(200 * time.Millisecond), MaxRunTime: 300 * time.Millisecond, Run: func(context.Context) error {
-			<-stuck
-			return nil
-		}},
-		timer.Timer{Name: "skips", Schedule: schedule.Every(200 * time.Millisecond), OnStoreDown: timer.StoreDownSkip, Run: func(context.Context) error { panic("a handler's panic") }},
+		timer.Timer{Name: "ok", Schedule: schedule.Every(200 * time.Millisecond), MaxConcurrency: 2,
+			Run: func(ctx context.Context) error {
+				run, _ := timer.RunFromContext(ctx)
+				show(run.Fence(), ctx.Err())
+				ran <- struct{}{}
+				return errors.New("a handler's error")
+			}},
+		timer.Timer{Name: "stuck", Schedule: schedule.Every(200 * time.Millisecond), MaxRunTime: 300 * time.Millisecond,
+			Run: func(context.Context) error {
+				<-stuck
+				return nil
+			}},
+		timer.Timer{Name: "skips", Schedule: schedule.Every(200 * time.Millisecond), OnStoreDown: timer.StoreDownSkip,
+			Run: func(context.Context) error { panic("a handler's panic") }},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +252,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	pages.Handle("/", health.New(s))
 	pages.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	look := func() {
-		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers", "/readyz/store", "/metrics"} {
+		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers",
+			"/readyz/store", "/metrics"} {
 			for _, accept := range []string{"", "application/health+json"} {
 				req := httptest.NewRequest(http.MethodGet, path, nil)
 				req.RemoteAddr = "127.0.0.1:1" // who may see more
@@ -253,7 +263,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 				fmt.Fprintln(said, path, w.Code, w.Body)
 			}
 		}
-		show(s.Status(), s.Ready(), s.Live(), s.StoreReachable(), s.TimersSucceed(), s.Trigger(ctx, "ok"), s.Trigger(ctx, "skips"))
+		show(s.Status(), s.Ready(), s.Live(), s.StoreReachable(), s.TimersSucceed(), s.Trigger(ctx, "ok"),
+			s.Trigger(ctx, "skips"))
 	}
 	look() // at the metrics, too, which leave the registry when Run ends
 	go func() { ended <- s.Run(ctx) }()
@@ -284,7 +295,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 			warnings, err := a.Audit(call)
 			show(warnings, err)
 		}
-		session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 1500 * time.Millisecond, StoreTimeout: 300 * time.Millisecond})
+		session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 1500 * time.Millisecond,
+			StoreTimeout: 300 * time.Millisecond})
 		if err != nil {
 			t.Error(err)
 			return
@@ -319,7 +331,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	if !hang {
 		close(stuck)
 	} else {
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { // until it is seen, bounded
+		deadline := time.Now().Add(10 * time.Second)
+		for ; time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { // until it is seen
 			if one, _ := s.Status().Timer("stuck"); len(one.Running) > 0 {
 				break
 			}

@@ -72,7 +72,8 @@ type tickslotHeart struct {
 
 func tickslotBeats(s spec) (player, error) {
 	client := newClient(s.Redis)
-	store := &counted{Store: redislock.New(client, redislock.Options{QuarantineTTL: 3 * s.Every, PoolSize: peerPool}), answered: make(chan struct{}, 1)}
+	store := &counted{Store: redislock.New(client, redislock.Options{QuarantineTTL: 3 * s.Every, PoolSize: peerPool}),
+		answered: make(chan struct{}, 1)}
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 3 * s.Every, StoreTimeout: s.Every})
 	if err != nil {
 		return nil, err
@@ -130,7 +131,8 @@ func (h *tickslotHeart) play(window time.Duration) (sample, error) {
 }
 
 func beatSample(used time.Duration, did float64, goroutines int) sample {
-	return sample{Value: used.Seconds() * 1e3 / did * 10_000, Did: did, Extra: map[string]float64{"goroutines": float64(goroutines)}}
+	return sample{Value: used.Seconds() * 1e3 / did * 10_000, Did: did,
+		Extra: map[string]float64{"goroutines": float64(goroutines)}}
 }
 
 // perLease has a goroutine per lease, that waits for its turn, as is usual: each renews its lease

@@ -36,8 +36,10 @@ func (b burst) play(window time.Duration) (sample, error) {
 		return sample{}, err
 	}
 	attempts := len(took) * b.workers
-	if grown, owed := after-before, (b.proof.attempt+b.proof.grant)*float64(attempts); owed <= 0 || grown < proofNoise*owed {
-		return sample{}, fmt.Errorf("it says %d grants, but the server knows of %.0f instead of %.0f", attempts, grown, owed)
+	if grown, owed := after-before, (b.proof.attempt+b.proof.grant)*float64(attempts); owed <= 0 ||
+		grown < proofNoise*owed {
+		return sample{}, fmt.Errorf("it says %d grants, but the server knows of %.0f instead of %.0f", attempts, grown,
+			owed)
 	}
 	return sample{Value: median(took), Did: float64(attempts)}, nil
 }

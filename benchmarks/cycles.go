@@ -118,7 +118,8 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	case owed <= 0:
 		return sample{}, errors.New("nothing proves what it did")
 	case grown < proofNoise*owed:
-		return sample{}, fmt.Errorf("it says %d attempts and %d grants, but the server knows of %.0f instead of %.0f", attempts, granted, grown, owed)
+		return sample{}, fmt.Errorf("it says %d attempts and %d grants, but the server knows of %.0f instead of %.0f",
+			attempts, granted, grown, owed)
 	case c.full && granted > 0:
 		return sample{}, fmt.Errorf("%d were granted though every slot is held", granted)
 	case !c.full && granted == 0:
@@ -128,7 +129,8 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	p50 := float64(took[attempts/2].Nanoseconds()) / 1e3
 	s := sample{Value: float64(granted) / elapsed, Did: float64(attempts), Extra: map[string]float64{
 		"client CPU µs": (clientNow - client).Seconds() * 1e6 / float64(attempts),
-		"p50 µs":        p50, "p99 µs": float64(took[attempts*99/100].Nanoseconds()) / 1e3, "granted %": 100 * float64(granted) / float64(attempts),
+		"p50 µs":        p50, "p99 µs": float64(took[attempts*99/100].Nanoseconds()) / 1e3,
+		"granted %": 100 * float64(granted) / float64(attempts),
 	}}
 	if c.proof.used != nil {
 		s.Extra["server CPU µs"] = (serverNow - server) * 1e6 / float64(attempts)

@@ -35,10 +35,14 @@ type sample struct {
 type sharing uint8
 
 const (
-	inTurns  sharing = iota // opened once; one after the other in each round
-	afresh                  // opened, measured and closed in each round, for those that load the machine just by being there
-	together                // opened once; all at the same time in each round, each in a process of its own
-	inARow                  // opened, measured in all rounds, and closed, before the next, where there is no time for afresh
+	inTurns sharing = iota // opened once; one after the other in each round
+	// opened, measured and closed in each round, for those that load the machine just by being
+	// there
+	afresh
+	together // opened once; all at the same time in each round, each in a process of its own
+	// opened, measured in all rounds, and closed, before the next, where there is no time for
+	// afresh
+	inARow
 )
 
 // A Group compares cases. The first is tickslot, unless a claim says otherwise.
@@ -168,7 +172,8 @@ func (g Group) run(rounds int, full bool) (Result, error) {
 func (g Group) failed(err error) Result {
 	r := Result{Group: g, Err: err}
 	for _, c := range g.Claims {
-		r.Verdicts = append(r.Verdicts, Verdict{Case: cmp.Or(c.Name, g.Name), Peer: cmp.Or(c.Peer, "bound"), PeerValue: c.Bound, Unit: cmp.Or(c.Unit, g.Unit), Target: c.Target,
+		r.Verdicts = append(r.Verdicts, Verdict{Case: cmp.Or(c.Name, g.Name), Peer: cmp.Or(c.Peer, "bound"),
+			PeerValue: c.Bound, Unit: cmp.Or(c.Unit, g.Unit), Target: c.Target,
 			Is: c.is(), Note: "failed: " + err.Error()})
 	}
 	return r
@@ -213,7 +218,10 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 			}
 		}
 	case together:
-		if err := atOnce(cases, func(i int) (err error) { players[i], err = cases[i].Open(); return named(cases[i], err) }); err != nil {
+		if err := atOnce(cases, func(i int) (err error) {
+			players[i], err = cases[i].Open()
+			return named(cases[i], err)
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -221,7 +229,10 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 		order := rotated(len(cases), round)
 		if g.Sharing == together {
 			got := make([]sample, len(cases))
-			if err := atOnce(cases, func(i int) (err error) { got[i], err = g.once(cases[i], players[i]); return err }); err != nil {
+			if err := atOnce(cases, func(i int) (err error) {
+				got[i], err = g.once(cases[i], players[i])
+				return err
+			}); err != nil {
 				return nil, err
 			}
 			for i := range cases {
@@ -318,7 +329,8 @@ func (f Figure) of(key string) ([]float64, error) {
 }
 
 func (r Result) judge(c Claim) (Verdict, error) {
-	c.Ours, c.Unit, c.Name = cmp.Or(c.Ours, r.Figures[0].Case), cmp.Or(c.Unit, r.Group.Unit), cmp.Or(c.Name, r.Group.Name)
+	c.Ours, c.Unit, c.Name = cmp.Or(c.Ours, r.Figures[0].Case), cmp.Or(c.Unit, r.Group.Unit),
+		cmp.Or(c.Name, r.Group.Name)
 	f, err := r.figure(c.Ours)
 	if err != nil {
 		return Verdict{}, err
@@ -327,7 +339,8 @@ func (r Result) judge(c Claim) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	v := Verdict{Case: c.Name, Tickslot: median(ours), Peer: c.Peer, Unit: c.Unit, Target: c.Target, Is: c.is(), Control: r.Control.Median}
+	v := Verdict{Case: c.Name, Tickslot: median(ours), Peer: c.Peer, Unit: c.Unit, Target: c.Target, Is: c.is(),
+		Control: r.Control.Median}
 	var all []float64
 	if c.Peer == "" {
 		v.Peer, v.PeerValue = "bound", c.Bound

@@ -79,7 +79,8 @@ func TestRotation(t *testing.T) {
 // Fails when the ratio is that of the medians (here 3) instead of the median of the ratios within a
 // round: a machine that is slow for a round is slow for both.
 func TestRatioIsWithinARound(t *testing.T) {
-	g := Group{Cases: []Case{scripted("ours", 100, 20, 30), scripted("theirs", 50, 10, 10)}, Claims: []Claim{{Peer: "theirs", Target: 2}}}
+	g := Group{Cases: []Case{scripted("ours", 100, 20, 30), scripted("theirs", 50, 10, 10)},
+		Claims: []Claim{{Peer: "theirs", Target: 2}}}
 	r, err := g.run(3, true)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,8 @@ func TestVerdicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if note := alone.Verdicts[0].Note; note != "" { // fails when a control that was not measured is taken for one that was off
+	// fails when a control that was not measured is taken for one that was off
+	if note := alone.Verdicts[0].Note; note != "" {
 		t.Error(note)
 	}
 	for _, claim := range []Claim{{Peer: "nobody", Target: 1}, {Key: "nothing", Bound: 1, Target: 1}} {
@@ -142,7 +144,9 @@ func TestNothingIsNoWin(t *testing.T) {
 		"measured NaN":    {values: []float64{math.NaN()}, did: 1},
 		"a real failure ": {values: []float64{1}, did: 1, err: errors.New("a real failure ")},
 	} {
-		g := Group{Name: "g", Cases: []Case{{Name: "ours", Open: func() (player, error) { return f, nil }}, scripted("theirs", 1)}, Claims: []Claim{{Peer: "theirs", Target: 1}}}
+		g := Group{Name: "g", Cases: []Case{{Name: "ours", Open: func() (player, error) {
+			return f, nil
+		}}, scripted("theirs", 1)}, Claims: []Claim{{Peer: "theirs", Target: 1}}}
 		_, err := g.run(2, true)
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "ours") {
 			t.Errorf("%s: got %v", name, err)
@@ -252,7 +256,8 @@ func TestBurst(t *testing.T) {
 			t.Errorf("%v ms, %v attempts, want %d ms, %d attempts", s.Value, s.Did, workers, 5*workers)
 		}
 		nobody := proof{count: func() (float64, error) { return 0, nil }, attempt: 1, grant: 1}
-		if _, err := (burst{&cycles{workers: workers, take: take, proof: nobody}}).play(time.Second); err == nil || !strings.Contains(err.Error(), "knows of 0") {
+		if _, err := (burst{&cycles{workers: workers, take: take, proof: nobody}}).play(time.Second); err == nil ||
+			!strings.Contains(err.Error(), "knows of 0") {
 			t.Errorf("without the server: %v", err)
 		}
 		busy := func(w int) (func() error, error) {
@@ -261,7 +266,8 @@ func TestBurst(t *testing.T) {
 			}
 			return take(w)
 		}
-		if _, err := (burst{&cycles{workers: workers, take: busy, proof: known}}).play(time.Second); err == nil || !strings.Contains(err.Error(), "3 of 4 were granted") {
+		if _, err := (burst{&cycles{workers: workers, take: busy, proof: known}}).play(time.Second); err == nil ||
+			!strings.Contains(err.Error(), "3 of 4 were granted") {
 			t.Errorf("one was refused: %v", err)
 		}
 	})
@@ -294,7 +300,8 @@ func TestSharing(t *testing.T) {
 				return closing{f, &open}, nil
 			}}
 		}
-		if _, err := (Group{Sharing: c.sharing, Alone: true, Cases: []Case{one("a"), one("b")}}).run(rounds, true); err != nil {
+		if _, err := (Group{Sharing: c.sharing, Alone: true, Cases: []Case{one("a"), one("b")}}).run(rounds,
+			true); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := strings.Join(log, ""), strings.ReplaceAll(c.order, " ", ""); got != want {
@@ -339,7 +346,8 @@ func TestHistogram(t *testing.T) {
 
 // Fails when a field of the line of JSON has another name, or is too long to read.
 func TestLineOfJSON(t *testing.T) {
-	line, err := json.Marshal(Verdict{Case: "c", Tickslot: 12345.678, Peer: "p", PeerValue: 0.012345678, Unit: "u", Ratio: 1.23456789, Target: 1, Met: true, Is: "at least"}.rounded())
+	line, err := json.Marshal(Verdict{Case: "c", Tickslot: 12345.678, Peer: "p", PeerValue: 0.012345678, Unit: "u",
+		Ratio: 1.23456789, Target: 1, Met: true, Is: "at least"}.rounded())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,9 @@ func (f *fires) close() error { return nil }
 func (f *fires) play(window time.Duration) (sample, error) {
 	if f.Fired && f.loaded == 0 {
 		f.loaded = f.perTimer()
-		time.Sleep(2 * time.Second) // it takes a while and the whole machine, and what has come due meanwhile is late because of us
+		// it takes a while and the whole machine, and what has come due meanwhile is late because
+		// of us
+		time.Sleep(2 * time.Second)
 	}
 	f.late.reset()
 	count, used, began := f.count.Load(), cpu(), time.Now()
@@ -141,7 +143,8 @@ func tickslotFires(s spec) (player, error) {
 		}
 		return nil
 	}
-	instant := time.Duration(os.Getpid()*17%60) * time.Second // processes that are measured together are not to be in each other's way
+	// processes that are measured together are not to be in each other's way
+	instant := time.Duration(os.Getpid()*17%60) * time.Second
 	timers := make([]timer.Timer, s.N)
 	for i := range timers {
 		every := schedule.Every(list[i])
@@ -150,7 +153,8 @@ func tickslotFires(s spec) (player, error) {
 		}
 		timers[i] = timer.Timer{Name: names[i], Schedule: every, Run: run}
 	}
-	config := timer.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	config := timer.Config{Logger: slog.New(slog.NewTextHandler(io.Discard,
+		&slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if s.Metrics {
 		config.Registerer = prometheus.NewRegistry()
 	}

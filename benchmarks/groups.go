@@ -67,7 +67,8 @@ const many = 64
 
 func (l *lab) mutex(c int) Group {
 	g := Group{
-		Name: fmt.Sprintf("mutex, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: fmt.Sprintf("mutex, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond,
+			300*time.Millisecond), Begin: l.redis.flush,
 		Cases: []Case{
 			on("tickslot Mutex", func() (*cycles, error) { return ours{names: each("mutex")}.on(l.redis, c) }),
 			on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) }),
@@ -90,12 +91,15 @@ func (l *lab) mutex(c int) Group {
 
 // slotCycle has a slot, a tick, a fence and a holder.
 func (l *lab) slotCycle(c int) Case {
-	return on("tickslot slot and tick", func() (*cycles, error) { return ours{slots: 5, tick: true, names: each("slot")}.on(l.redis, c) })
+	return on("tickslot slot and tick", func() (*cycles, error) {
+		return ours{slots: 5, tick: true, names: each("slot")}.on(l.redis, c)
+	})
 }
 
 func (l *lab) slot(c int) Group {
 	g := Group{
-		Name: fmt.Sprintf("slot, tick, fence, holder, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: fmt.Sprintf("slot, tick, fence, holder, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond,
+			300*time.Millisecond), Begin: l.redis.flush,
 		Cases:  []Case{l.slotCycle(c), on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) })},
 		Claims: []Claim{{Peer: "redsync", Target: 0.75}},
 	}
@@ -107,7 +111,8 @@ func (l *lab) slot(c int) Group {
 
 func (l *lab) floor() Group {
 	return Group{
-		Name: "slot beside the floor, c=1", Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: "slot beside the floor, c=1", Unit: perSecond, Window: l.window(30*time.Millisecond,
+			300*time.Millisecond), Begin: l.redis.flush,
 		Cases:  []Case{l.slotCycle(1), on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, 1) })},
 		Claims: []Claim{{Peer: "two PINGs", Target: 0.75}},
 	}
@@ -117,9 +122,12 @@ func (l *lab) floor() Group {
 func (l *lab) asynq(c int) Group {
 	const slots = 10
 	return Group{
-		Name: fmt.Sprintf("semaphore, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: fmt.Sprintf("semaphore, c=%d", c), Unit: perSecond, Window: l.window(30*time.Millisecond,
+			300*time.Millisecond), Begin: l.redis.flush,
 		Cases: []Case{
-			on("tickslot Semaphore", func() (*cycles, error) { return ours{slots: slots, names: shared("semaphore")}.on(l.redis, c) }),
+			on("tickslot Semaphore", func() (*cycles, error) {
+				return ours{slots: slots, names: shared("semaphore")}.on(l.redis, c)
+			}),
 			on("asynq x/rate", func() (*cycles, error) { return asynqOn(l.redis, c, slots) }),
 			on("its script, go-redis v9", func() (*cycles, error) { return sortedSet(l.redis, c, slots) }),
 		},
@@ -156,7 +164,8 @@ func (l *lab) holdOnce(name string, slots, held int) error {
 func (l *lab) oneOfFifty() Group {
 	const slots, held = 50, 45
 	return Group{
-		Name: "1 of 50, 90 % held, c=1", Unit: perSecond, Window: l.window(60*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: "1 of 50, 90 % held, c=1", Unit: perSecond, Window: l.window(60*time.Millisecond, 300*time.Millisecond),
+		Begin: l.redis.flush,
 		Cases: []Case{
 			on("tickslot Semaphore", func() (*cycles, error) {
 				return l.partly(ours{slots: slots, names: shared("fifty")}, 1, held, false)
@@ -169,8 +178,10 @@ func (l *lab) oneOfFifty() Group {
 
 func (l *lab) byN(percent int) Group {
 	g := Group{
-		Name: fmt.Sprintf("p50 by N, %d %% held", percent), Unit: p50, Less: true, Window: l.window(25*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush, Plot: "n",
-		Claims: []Claim{{Name: fmt.Sprintf("p50 at N=10000 vs N=5, %d %% held", percent), Peer: "N=5", Target: 1.3, AtMost: true}},
+		Name: fmt.Sprintf("p50 by N, %d %% held", percent), Unit: p50, Less: true, Window: l.window(25*time.Millisecond,
+			300*time.Millisecond), Begin: l.redis.flush, Plot: "n",
+		Claims: []Claim{{Name: fmt.Sprintf("p50 at N=10000 vs N=5, %d %% held", percent), Peer: "N=5", Target: 1.3,
+			AtMost: true}},
 	}
 	for _, n := range []int{10_000, 5, 50, 500} {
 		c := on(fmt.Sprintf("N=%d", n), func() (*cycles, error) {
@@ -188,7 +199,8 @@ func (l *lab) byN(percent int) Group {
 func (l *lab) naiveByN(n int) Group {
 	name := fmt.Sprintf("N=%d", n)
 	return Group{
-		Name: fmt.Sprintf("p50 of the naive loop, N=%d, 90 %% held", n), Unit: p50, Less: true, Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "n-naive",
+		Name: fmt.Sprintf("p50 of the naive loop, N=%d, 90 %% held", n), Unit: p50, Less: true,
+		Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "n-naive",
 		Cases: []Case{
 			on(name, func() (*cycles, error) {
 				return l.partly(ours{slots: n, names: shared("n")}, 1, n*90/100, true)
@@ -227,7 +239,8 @@ func (l *lab) burst() Group {
 		}}
 	}
 	return Group{
-		Name: "64 due timers, N=50, 90 % held", Unit: "ms until all are answered", Less: true, Window: l.window(80*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: "64 due timers, N=50, 90 % held", Unit: "ms until all are answered", Less: true,
+		Window: l.window(80*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
 		Cases: []Case{
 			atOnce("tickslot slot and tick", l.dueOurs),
 			atOnce("naive loop", l.dueNaive),
@@ -241,7 +254,8 @@ func (l *lab) burst() Group {
 // back.
 func (l *lab) steady() Group {
 	return Group{
-		Name: "64 timers again and again, N=50, 90 % held", Unit: perSecond, Window: l.window(60*time.Millisecond, 300*time.Millisecond), Begin: l.redis.flush,
+		Name: "64 timers again and again, N=50, 90 % held", Unit: perSecond, Window: l.window(60*time.Millisecond,
+			300*time.Millisecond), Begin: l.redis.flush,
 		Cases: []Case{
 			on("tickslot slot and tick", l.dueOurs),
 			on("naive loop", l.dueNaive),
@@ -258,7 +272,8 @@ func (l *lab) heartbeat() Group {
 		return Case{Name: name, Open: inChild(spec{Kind: kind, N: leases, Redis: l.redis.Addr(), Every: beat})}
 	}
 	g := Group{
-		Name: "heartbeats of 10,000 leases", Unit: "ms CPU per 10,000", Less: true, Sharing: together, Window: beat, Begin: l.redis.aged(3 * beat),
+		Name: "heartbeats of 10,000 leases", Unit: "ms CPU per 10,000", Less: true, Sharing: together, Window: beat,
+		Begin: l.redis.aged(3 * beat),
 		Cases: []Case{
 			hearts("tickslot", "heartbeat-tickslot"),
 			hearts("bsm/redislock, a goroutine each", "heartbeat-bsm"),
@@ -266,7 +281,8 @@ func (l *lab) heartbeat() Group {
 		},
 		Claims: []Claim{
 			{Peer: "bsm/redislock, a goroutine each", Target: 30},
-			{Name: "goroutines of 10,000 heartbeats", Key: "goroutines", Unit: "goroutines", Bound: 1, Target: 1, AtMost: true},
+			{Name: "goroutines of 10,000 heartbeats", Key: "goroutines", Unit: "goroutines", Bound: 1, Target: 1,
+				AtMost: true},
 		},
 	}
 	return g
@@ -282,8 +298,10 @@ func (l *lab) perFire(n int) Group {
 		return Case{Name: name, Open: inChild(spec{Kind: kind, N: n, Metrics: true, Warm: l.warm(), Value: "µs/fire"})}
 	}
 	g := Group{
-		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: inARow, Window: l.window(120*time.Millisecond, 2*time.Second), Plot: "timers",
-		Cases: []Case{fires("tickslot, metrics on", "tickslot"), fires("robfig/cron", "robfig"), fires("gocron", "gocron")},
+		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: inARow,
+		Window: l.window(120*time.Millisecond, 2*time.Second), Plot: "timers",
+		Cases: []Case{fires("tickslot, metrics on", "tickslot"), fires("robfig/cron", "robfig"),
+			fires("gocron", "gocron")},
 	}
 	if n == 100_000 && l.full {
 		g.Sharing = afresh
@@ -292,7 +310,8 @@ func (l *lab) perFire(n int) Group {
 		g.Claims = []Claim{
 			{Peer: "robfig/cron", Target: 8, OnTime: true},
 			{Peer: "gocron", Target: 4, OnTime: true},
-			{Name: "p99 lateness, 100,000 timers", Key: "p99 ms", Unit: "ms", Bound: 3, Target: 1, AtMost: true, OnTime: true},
+			{Name: "p99 lateness, 100,000 timers", Key: "p99 ms", Unit: "ms", Bound: 3, Target: 1, AtMost: true,
+				OnTime: true},
 		}
 	}
 	return g
@@ -301,11 +320,13 @@ func (l *lab) perFire(n int) Group {
 func (l *lab) million() Group {
 	s := spec{Kind: "tickslot", N: 1_000_000, Bytes: true, Fired: l.full, Warm: l.warm(), Value: "p99 ms"}
 	g := Group{
-		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: inARow, Alone: !l.full, Window: l.window(120*time.Millisecond, 3*time.Second), Plot: "million",
+		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: inARow, Alone: !l.full,
+		Window: l.window(120*time.Millisecond, 3*time.Second), Plot: "million",
 		Cases: []Case{{Name: "tickslot, metrics off", Open: inChild(s)}},
 		Claims: []Claim{
 			{Name: "p99 lateness, 1,000,000 timers", Bound: 10, Target: 1, AtMost: true, OnTime: true},
-			{Name: "bytes per timer, 1,000,000 timers", Key: "bytes waiting", Unit: "B", Bound: 1000, Target: 1, AtMost: true},
+			{Name: "bytes per timer, 1,000,000 timers", Key: "bytes waiting", Unit: "B", Bound: 1000, Target: 1,
+				AtMost: true},
 		},
 	}
 	return g
@@ -314,7 +335,8 @@ func (l *lab) million() Group {
 func (l *lab) rows() Group {
 	const slots, held, workers = 50, 45, 16
 	return Group{
-		Name: "Postgres, N=50, 90 % held, 16 workers", Unit: perSecond, Window: l.window(100*time.Millisecond, 500*time.Millisecond),
+		Name: "Postgres, N=50, 90 % held, 16 workers", Unit: perSecond, Window: l.window(100*time.Millisecond,
+			500*time.Millisecond),
 		Begin: func() error { return l.postgres.prepare(slots, held) },
 		Cases: []Case{
 			{Name: "tickslot Semaphore", Open: func() (player, error) { return l.postgres.oursOn(slots, workers) }},
@@ -341,7 +363,8 @@ func (l *lab) idleCases(s spec) []Case {
 func idleClaims(how string) []Claim {
 	return []Claim{
 		{Name: "idle with 1,000 timers of 1 min, " + how + ", on Redis", Bound: 0.1, Target: 1, AtMost: true},
-		{Name: "idle with 1,000 timers of 1 min, " + how + ", without a store", Ours: local, Bound: 0.1, Target: 1, AtMost: true},
+		{Name: "idle with 1,000 timers of 1 min, " + how + ", without a store", Ours: local, Bound: 0.1, Target: 1,
+			AtMost: true},
 	}
 }
 
@@ -353,7 +376,8 @@ func (l *lab) idle() Group {
 	pinging := bare
 	pinging.Redis = l.redis.Addr()
 	return Group{
-		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together, Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged(beatTTL),
+		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together,
+		Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged(beatTTL),
 		Cases: append(l.idleCases(idleTimers),
 			beside(Case{Name: "one time.Timer that wakes as often, and two PINGs", Open: inChild(pinging)}),
 			beside(Case{Name: "one time.Timer that wakes as often", Open: inChild(bare)})),
@@ -367,7 +391,8 @@ func (l *lab) idleAtOnce() Group {
 	s := idleTimers
 	s.AtOnce = true
 	return Group{
-		Name: "1,000 timers of 1 min, all at once", Unit: "% of a core", Less: true, Sharing: together, Window: time.Minute, Rounds: 3, Begin: l.redis.aged(beatTTL),
+		Name: "1,000 timers of 1 min, all at once", Unit: "% of a core", Less: true, Sharing: together,
+		Window: time.Minute, Rounds: 3, Begin: l.redis.aged(beatTTL),
 		Cases:  l.idleCases(s),
 		Claims: idleClaims("all at once"),
 	}

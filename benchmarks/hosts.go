@@ -14,7 +14,8 @@ import (
 func (l *lab) hosts(n int) Group {
 	const slots = 5
 	return Group{
-		Name: fmt.Sprintf("%d hosts, one timer, N=5", n), Unit: "µs CPU of Redis per attempt", Less: true, Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "hosts",
+		Name: fmt.Sprintf("%d hosts, one timer, N=5", n), Unit: "µs CPU of Redis per attempt", Less: true,
+		Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "hosts",
 		Cases: []Case{
 			{Name: "tickslot", Open: func() (player, error) { return l.oursOnHosts(n, slots) }},
 			{Name: "naive loop", Open: func() (player, error) {

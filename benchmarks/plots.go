@@ -57,8 +57,10 @@ func plot(folder string, all []Result) ([]plotted, error) {
 		lines lines
 	}{
 		{plotted{"An attempt by the number of slots", "n.svg"}, "slots of the timer (N)", "µs (p50), c=1", byN},
-		{plotted{"An attempt by the number of hosts", "hosts.svg"}, "hosts that try each tick of one timer, N=5", "µs CPU of Redis per attempt", byHosts},
-		{plotted{"A fire by the number of timers", "timers.svg"}, "timers of one process, periods 1 to 10 s", "µs CPU per fire", byTimers},
+		{plotted{"An attempt by the number of hosts", "hosts.svg"}, "hosts that try each tick of one timer, N=5",
+			"µs CPU of Redis per attempt", byHosts},
+		{plotted{"A fire by the number of timers", "timers.svg"}, "timers of one process, periods 1 to 10 s",
+			"µs CPU per fire", byTimers},
 	} {
 		if len(p.lines) == 0 {
 			continue

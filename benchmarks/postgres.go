@@ -22,7 +22,8 @@ func (p *postgresServer) prepare(slots, held int) error {
 		return err
 	}
 	for slot := range held {
-		if _, err := p.admin.Exec(ctx, "INSERT INTO naive VALUES ('timer:pg', $1, 'held', now() + interval '2 hours', 1)", slot); err != nil {
+		if _, err := p.admin.Exec(ctx, "INSERT INTO naive VALUES ('timer:pg', $1, 'held', now() + interval '2 "+
+			"hours', 1)", slot); err != nil {
 			return err
 		}
 	}
@@ -88,7 +89,8 @@ func naiveRows(pool *pgxpool.Pool, slots int) taker {
 				return nil, err
 			}
 			return func() error {
-				tag, err := pool.Exec(ctx, "UPDATE naive SET expires_at = 'epoch' WHERE name = 'timer:pg' AND slot = $1 AND token = $2", slot, token)
+				tag, err := pool.Exec(ctx, "UPDATE naive SET expires_at = 'epoch' WHERE name = 'timer:pg' AND slot = "+
+					"$1 AND token = $2", slot, token)
 				if err == nil && tag.RowsAffected() != 1 {
 					err = fmt.Errorf("slot %d was lost", slot)
 				}

@@ -26,7 +26,8 @@ func TestConnectionsToPostgresAreEqual(t *testing.T) {
 	if err := p.prepare(slots, held); err != nil {
 		t.Fatal(err)
 	}
-	for table, open := range map[string]func(int, int) (player, error){"distributed_locks": p.oursOn, "naive": p.naiveOn} {
+	for table, open := range map[string]func(int, int) (player, error){"distributed_locks": p.oursOn,
+		"naive": p.naiveOn} {
 		side, err := open(slots, pgConnections)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +46,8 @@ func TestConnectionsToPostgresAreEqual(t *testing.T) {
 		}()
 		err = servertest.Poll(2*time.Second, "workers of "+table, func(ctx context.Context) error {
 			var waiting int
-			err := p.admin.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND NOT granted", table).Scan(&waiting)
+			err := p.admin.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND "+
+				"NOT granted", table).Scan(&waiting)
 			if err == nil && waiting != pgConnections {
 				err = fmt.Errorf("%d of %d are at the server", waiting, pgConnections)
 			}

@@ -49,7 +49,8 @@ func (r Result) table() string {
 	if r.Err != nil {
 		return fmt.Sprintf("\n### %s\n\nIt failed: %v\n", r.Group.Name, r.Err)
 	}
-	fmt.Fprintf(&b, "\n### %s\n\n%s; the median of %d rounds (least..greatest).\n\n", r.Group.Name, r.Group.Unit, r.Rounds)
+	fmt.Fprintf(&b, "\n### %s\n\n%s; the median of %d rounds (least..greatest).\n\n", r.Group.Name, r.Group.Unit,
+		r.Rounds)
 	columns := map[string]bool{}
 	for _, f := range r.Figures {
 		for key := range f.Extra {
@@ -96,7 +97,8 @@ func (v Verdict) row() string {
 		met += ": " + v.Note
 	}
 	v = v.rounded()
-	return fmt.Sprintf("| %s | %s %s | %s: %s | %s (%s..%s) | %s %s | %s | %s |\n", v.Case, short(v.Tickslot), v.Unit, v.Peer, short(v.PeerValue),
+	return fmt.Sprintf("| %s | %s %s | %s: %s | %s (%s..%s) | %s %s | %s | %s |\n", v.Case, short(v.Tickslot), v.Unit,
+		v.Peer, short(v.PeerValue),
 		short(v.Ratio), short(v.Min), short(v.Max), sign, short(v.Target), met, short(v.Control))
 }
 
@@ -128,12 +130,15 @@ round trips are cheaper here than over a network, and what saves them is underst
 
 func write(folder string, all []Result, l *lab, began time.Time) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Results\n\nWritten by `make bench` on %s, in %v. Ratios count; absolute figures are of this machine.\n", began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(began).Round(time.Second))
+	fmt.Fprintf(&b, "# Results\n\nWritten by `make bench` on %s, in %v. Ratios count; absolute figures are of this "+
+		"machine.\n", began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(began).Round(time.Second))
 	if l.load > float64(runtime.NumCPU())/2 {
-		fmt.Fprintf(&b, "\n**The machine was busy with something else: its load average was %.1f at the start. Take no figure from here; run it again.**\n", l.load)
+		fmt.Fprintf(&b, "\n**The machine was busy with something else: its load average was %.1f at the start. Take "+
+			"no figure from here; run it again.**\n", l.load)
 	}
 	b.WriteString(about)
-	b.WriteString("\n## Targets\n\n| what | tickslot | peer | ratio | target | met | control |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Targets\n\n| what | tickslot | peer | ratio | target | met | control |\n" +
+		"|---|---|---|---|---|---|---|\n")
 	for _, r := range all {
 		for _, v := range r.Verdicts {
 			b.WriteString(v.row())
@@ -162,12 +167,16 @@ func write(folder string, all []Result, l *lab, began time.Time) error {
 }
 
 // rivals are the modules whose versions matter.
-var rivals = []string{"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis", "github.com/hibiken/asynq",
-	"github.com/hibiken/asynq/x", "github.com/go-redis/redis/v8", "github.com/go-co-op/gocron/v2", "github.com/robfig/cron/v3", "go.etcd.io/etcd/server/v3", "github.com/jackc/pgx/v5"}
+var rivals = []string{"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock",
+	"github.com/redis/rueidis", "github.com/hibiken/asynq",
+	"github.com/hibiken/asynq/x", "github.com/go-redis/redis/v8", "github.com/go-co-op/gocron/v2",
+	"github.com/robfig/cron/v3", "go.etcd.io/etcd/server/v3", "github.com/jackc/pgx/v5"}
 
 func machine(l *lab) []string {
 	list := []string{
-		fmt.Sprintf("%d × %s, %s, load average %.1f at the start", runtime.NumCPU(), cmp.Or(field("/proc/cpuinfo", "model name"), runtime.GOARCH), cmp.Or(field("/proc/meminfo", "MemTotal"), "?"), l.load),
+		fmt.Sprintf("%d × %s, %s, load average %.1f at the start", runtime.NumCPU(),
+			cmp.Or(field("/proc/cpuinfo", "model name"), runtime.GOARCH), cmp.Or(field("/proc/meminfo", "MemTotal"),
+				"?"), l.load),
 		fmt.Sprintf("%s/%s, %s, GOMAXPROCS %d", runtime.GOOS, runtime.GOARCH, runtime.Version(), runtime.GOMAXPROCS(0)),
 	}
 	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {

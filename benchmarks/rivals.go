@@ -89,7 +89,10 @@ func rueidisOn(r *redisServer, workers int) (*cycles, error) {
 		}
 		return func() error { cancel(); return nil }, nil // it waits until the key is gone
 	}
-	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{func() error { locker.Close(); return nil }}}, nil
+	return &cycles{workers: workers, take: take, proof: r.commands(), stop: []func() error{func() error {
+		locker.Close()
+		return nil
+	}}}, nil
 }
 
 // etcdOn: one session, one mutex per worker.
@@ -199,7 +202,8 @@ func (n naiveLoop) on(r *redisServer, workers int) (*cycles, error) {
 		}
 		return nil, errBusy
 	}
-	return &cycles{workers: workers, take: take, proof: r.commands(), full: n.held == n.slots, stop: []func() error{client.Close}}, nil
+	return &cycles{workers: workers, take: take, proof: r.commands(), full: n.held == n.slots,
+		stop: []func() error{client.Close}}, nil
 }
 
 // asynqV8 is the kind of client that the newest published version of x/rate insists on.
@@ -220,7 +224,8 @@ func asynqOn(r *redisServer, workers, slots int) (*cycles, error) {
 			return nil, err
 		}
 	}
-	server := asynq.NewServer(option, asynq.Config{Concurrency: workers, LogLevel: asynq.FatalLevel, ShutdownTimeout: 100 * time.Millisecond})
+	server := asynq.NewServer(option, asynq.Config{Concurrency: workers, LogLevel: asynq.FatalLevel,
+		ShutdownTimeout: 100 * time.Millisecond})
 	contexts, done := make(chan context.Context, workers), make(chan struct{})
 	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		contexts <- ctx
@@ -268,7 +273,8 @@ func sortedSet(r *redisServer, workers, slots int) (*cycles, error) {
 	client := r.client()
 	take := func(w int) (func() error, error) {
 		token, now := fmt.Sprint("task-", w), time.Now()
-		ok, err := countTokens.Run(ctx, client, []string{"tokens"}, slots, now.Unix(), now.Add(time.Hour).Unix(), token).Int()
+		ok, err := countTokens.Run(ctx, client, []string{"tokens"}, slots, now.Unix(), now.Add(time.Hour).Unix(),
+			token).Int()
 		if err != nil {
 			return nil, err
 		}

@@ -88,7 +88,9 @@ func (r *redisServer) figure(section, name string) (float64, error) {
 
 // commands proves what was done: each attempt and each release is one command at least.
 func (r *redisServer) commands() proof {
-	return proof{count: func() (float64, error) { return r.figure("stats", "total_commands_processed") }, attempt: 1, grant: 1, used: r.cpu}
+	return proof{count: func() (float64, error) {
+		return r.figure("stats", "total_commands_processed")
+	}, attempt: 1, grant: 1, used: r.cpu}
 }
 
 // cpu is what the server has used, in seconds.
@@ -145,7 +147,8 @@ func hold(store dlock.DistributedLock, name string, slots, held int) error {
 	for w := range workers {
 		all.Go(func() {
 			for i := w; i < held && errs[w] == nil; i += workers {
-				_, errs[w] = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: fmt.Sprint("held", i), TTL: longest})
+				_, errs[w] = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: fmt.Sprint("held", i),
+					TTL: longest})
 			}
 		})
 	}
@@ -216,7 +219,8 @@ func startEtcd() (*etcdServer, error) {
 	case <-time.After(30 * time.Second):
 		return nil, errors.Join(errors.New("etcd is not ready after 30 s"), e.stop())
 	}
-	e.client, err = clientv3.New(clientv3.Config{Endpoints: []string{e.Clients[0].Addr().String()}, DialTimeout: 5 * time.Second})
+	e.client, err = clientv3.New(clientv3.Config{Endpoints: []string{e.Clients[0].Addr().String()},
+		DialTimeout: 5 * time.Second})
 	if err != nil {
 		return nil, errors.Join(err, e.stop())
 	}

@@ -56,7 +56,8 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		limit := func(slots int) {
-			if err := store.Update(bg, "job", dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"}, Slots: slots}}); err != nil {
+			if err := store.Update(bg, "job", dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"},
+				Slots: slots}}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -173,7 +174,8 @@ func TestThreeOutcomes(t *testing.T) {
 
 		err := try()
 		held, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || !errors.Is(err, dlock.ErrNotAcquired) || held.Reason != dlock.ReasonFull || held.Holder != b.Holder() || held.HeldFor != time.Second {
+		if !ok || !errors.Is(err, dlock.ErrNotAcquired) || held.Reason != dlock.ReasonFull ||
+			held.Holder != b.Holder() || held.HeldFor != time.Second {
 			t.Errorf("full: got %#v", err)
 		}
 		if _, failed := errors.AsType[*dlock.StoreError](err); failed {
@@ -183,7 +185,8 @@ func TestThreeOutcomes(t *testing.T) {
 			t.Errorf("full: %d calls, want 1", n)
 		}
 
-		for _, fault := range []dlocktest.Fault{down, dlocktest.Hang, dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Panic, dlocktest.Slow(time.Minute)} {
+		for _, fault := range []dlocktest.Fault{down, dlocktest.Hang, dlocktest.LostReply, dlocktest.SilentReply,
+			dlocktest.Panic, dlocktest.Slow(time.Minute)} {
 			a.faulty.Inject(fault, dlocktest.OpAcquire)
 			wantStoreError(t, try(), "acquire")
 		}
@@ -236,7 +239,8 @@ func TestCallerGivesUp(t *testing.T) {
 	reason := errors.New("shutting down")
 	neither := func(t *testing.T, err error) {
 		t.Helper()
-		if _, failed := errors.AsType[*dlock.StoreError](err); failed || errors.Is(err, dlock.ErrNotAcquired) || !errors.Is(err, reason) {
+		if _, failed := errors.AsType[*dlock.StoreError](err); failed || errors.Is(err, dlock.ErrNotAcquired) ||
+			!errors.Is(err, reason) {
 			t.Errorf("got %v (%T), want the cause of the context and nothing else", err, err)
 		}
 	}
@@ -287,7 +291,8 @@ func TestCallerGivesUp(t *testing.T) {
 func TestNonsenseFromAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
-		for _, no := range []error{dlock.ErrNotAcquired, fmt.Errorf("wrapped: %w", &dlock.NotAcquiredError{Name: "job"})} {
+		for _, no := range []error{dlock.ErrNotAcquired,
+			fmt.Errorf("wrapped: %w", &dlock.NotAcquiredError{Name: "job"})} {
 			h.faulty.Inject(dlocktest.Error(no), dlocktest.OpAcquire)
 			_, err := h.Semaphore("job", 1).TryAcquire(bg)
 			if got, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || got.Name != "job" {
@@ -316,7 +321,9 @@ func TestRefusedRequests(t *testing.T) {
 			"10,001 slots":  func() (*dlock.Lease, error) { return h.Semaphore("job", dlock.MaxSlots+1).Acquire(bg) },
 			"no name":       func() (*dlock.Lease, error) { return h.Mutex("").Acquire(bg) },
 			"a slot's name": func() (*dlock.Lease, error) { return h.Mutex("job:slot:1").TryAcquire(bg) },
-			"an empty tick": func() (*dlock.Lease, error) { return h.Semaphore("job", 1).TryAcquireTick(bg, dlock.Tick{}) },
+			"an empty tick": func() (*dlock.Lease, error) {
+				return h.Semaphore("job", 1).TryAcquireTick(bg, dlock.Tick{})
+			},
 		} {
 			lease, err := try()
 			if lease != nil || err == nil {
@@ -361,7 +368,8 @@ func TestAcquireWaits(t *testing.T) {
 //
 // Fails if wait returns a StoreError.
 func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
-	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang, "panics": dlocktest.Panic, "loses replies": dlocktest.LostReply} {
+	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang,
+		"panics": dlocktest.Panic, "loses replies": dlocktest.LostReply} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memlock.New()
@@ -391,7 +399,9 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 		ctx  func() (context.Context, context.CancelFunc)
 		want error
 	}{
-		"deadline": {func() (context.Context, context.CancelFunc) { return context.WithTimeout(bg, 2500*time.Millisecond) }, context.DeadlineExceeded},
+		"deadline": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(bg, 2500*time.Millisecond)
+		}, context.DeadlineExceeded},
 		"cause": {func() (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(bg, 2500*time.Millisecond, cause)
 		}, cause},
@@ -438,7 +448,8 @@ func TestNonsenseGrantsAreErrors(t *testing.T) {
 			func(g *dlock.Grant) { g.Name = "bank" },
 			func(g *dlock.Grant) { g.Slots = 0 },
 		} {
-			session, err := dlock.NewSession(&spoiling{DistributedLock: memlock.New(), spoil: spoil}, dlock.SessionOptions{})
+			session, err := dlock.NewSession(&spoiling{DistributedLock: memlock.New(), spoil: spoil},
+				dlock.SessionOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -450,7 +461,8 @@ func TestNonsenseGrantsAreErrors(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		nothing, err := dlock.NewSession(&spoiling{DistributedLock: memlock.New(), refuse: true}, dlock.SessionOptions{})
+		nothing, err := dlock.NewSession(&spoiling{DistributedLock: memlock.New(), refuse: true},
+			dlock.SessionOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,8 @@ func TestHeartbeatCostsPerCall(t *testing.T) {
 		advance(60 * beat)
 		closer := int64(60*beat/(trusted-beat)) + 1 // it comes when the oldest window would have closed without renewal
 		if n := looks.Load() - before; n > 2*60+closer {
-			t.Errorf("%d readings of the clocks in 60 heartbeats, want 2 each and at most %d of the expiry timer", n, closer)
+			t.Errorf("%d readings of the clocks in 60 heartbeats, want 2 each and at most %d of the expiry timer", n,
+				closer)
 		}
 	})
 	allocs := func(leases int) float64 {

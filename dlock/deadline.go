@@ -36,8 +36,10 @@ func (c *lazyDeadline) Done() <-chan struct{} {
 // instead of Done, which would start a timer for each call.
 func (c *lazyDeadline) Ends() (parent context.Context, at time.Time) { return c.parent, c.at }
 
-func (c *lazyDeadline) Err() error        { return c.current().Err() }
-func (c *lazyDeadline) Value(key any) any { return c.current().Value(key) } // package context looks for the inner one by a key of its own
+func (c *lazyDeadline) Err() error { return c.current().Err() }
+
+// Value also finds the inner context, which package context looks for by a key of its own.
+func (c *lazyDeadline) Value(key any) any { return c.current().Value(key) }
 
 // current returns the parent, or the inner context if somebody waits for the end or it has come.
 func (c *lazyDeadline) current() context.Context {

@@ -23,12 +23,14 @@ func TestContextOfACall(t *testing.T) {
 	type key struct{}
 	cause := errors.New("enough")
 	ends := map[string]func(parent context.CancelCauseFunc, end func()){
-		"parent":               func(parent context.CancelCauseFunc, end func()) { parent(cause) },
-		"deadline":             func(parent context.CancelCauseFunc, end func()) { advance(time.Second) },
-		"over":                 func(parent context.CancelCauseFunc, end func()) { end() },
-		"deadline, then over":  func(parent context.CancelCauseFunc, end func()) { advance(time.Second); end() },
-		"nothing":              func(parent context.CancelCauseFunc, end func()) {},
-		"nothing until almost": func(parent context.CancelCauseFunc, end func()) { advance(time.Second - time.Nanosecond) },
+		"parent":              func(parent context.CancelCauseFunc, end func()) { parent(cause) },
+		"deadline":            func(parent context.CancelCauseFunc, end func()) { advance(time.Second) },
+		"over":                func(parent context.CancelCauseFunc, end func()) { end() },
+		"deadline, then over": func(parent context.CancelCauseFunc, end func()) { advance(time.Second); end() },
+		"nothing":             func(parent context.CancelCauseFunc, end func()) {},
+		"nothing until almost": func(parent context.CancelCauseFunc, end func()) {
+			advance(time.Second - time.Nanosecond)
+		},
 	}
 	uses := map[string]func(ctx context.Context) any{
 		"not used": func(ctx context.Context) any { return nil },
@@ -53,7 +55,8 @@ func TestContextOfACall(t *testing.T) {
 			before = fmt.Sprint(child.Err(), context.Cause(child))
 		}
 		at, ok := ctx.Deadline()
-		return first + fmt.Sprint(before, " ", ctx.Err(), " ", context.Cause(ctx), " ", closed, " ", time.Until(at), ok, " ", ctx.Value(key{}))
+		return first + fmt.Sprint(before, " ", ctx.Err(), " ", context.Cause(ctx), " ", closed, " ", time.Until(at), ok,
+			" ", ctx.Value(key{}))
 	}
 	for how, end := range ends {
 		for use, before := range uses {

@@ -18,20 +18,33 @@ func TestErrors(t *testing.T) {
 		match error
 		text  string
 	}{
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull, Slots: 3, Holder: holder, HeldFor: 1500 * time.Microsecond, ExpiresIn: time.Second},
-			dlock.ErrNotAcquired, "job: not acquired: all 3 slots held, first to end: h/7/x, for 2ms, ends in 1s unless extended"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull, Holder: holder, HeldFor: time.Second, ExpiresIn: time.Second},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull, Slots: 3, Holder: holder,
+			HeldFor: 1500 * time.Microsecond, ExpiresIn: time.Second},
+			dlock.ErrNotAcquired, "job: not acquired: all 3 slots held, first to end: h/7/x, for 2ms, ends in 1s " +
+				"unless extended"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull, Holder: holder, HeldFor: time.Second,
+			ExpiresIn: time.Second},
 			dlock.ErrNotAcquired, "job: not acquired: held by h/7/x for 1s, ends in 1s unless extended"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull}, dlock.ErrNotAcquired, "job: not acquired: held"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickTaken}, dlock.ErrNotAcquired, "job: not acquired: the tick has had all its starts"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickLate}, dlock.ErrNotAcquired, "job: not acquired: a later tick has been claimed already"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickAhead}, dlock.ErrNotAcquired, "job: not acquired: the tick is more than 5s ahead of the store's clock: check the clock of this host"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonQuarantine, ExpiresIn: time.Second}, dlock.ErrNotAcquired, "job: not acquired: the store restarted and may have lost its leases; it grants again in 1s"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonPaused}, dlock.ErrNotAcquired, "job: not acquired: paused"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull}, dlock.ErrNotAcquired,
+			"job: not acquired: held"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickTaken}, dlock.ErrNotAcquired,
+			"job: not acquired: the tick has had all its starts"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickLate}, dlock.ErrNotAcquired,
+			"job: not acquired: a later tick has been claimed already"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickAhead}, dlock.ErrNotAcquired,
+			"job: not acquired: the tick is more than 5s ahead of the store's clock: check the clock of this host"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonQuarantine, ExpiresIn: time.Second},
+			dlock.ErrNotAcquired, "job: not acquired: the store restarted and may have lost its leases; it grants " +
+				"again in 1s"},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonPaused}, dlock.ErrNotAcquired,
+			"job: not acquired: paused"},
 		{&dlock.NotAcquiredError{Name: "job"}, dlock.ErrNotAcquired, "job: not acquired: the store gave no reason"},
-		{&dlock.StoreError{Op: "acquire", Name: "job", Err: errDown}, errDown, "job: acquire: the store failed: the store is down"},
-		{&dlock.LostError{Name: "job", Slot: 2}, dlock.ErrLost, "job: slot 2: lease lost: it ended before it was renewed"},
-		{&dlock.LostError{Name: "job", Slot: 2, Silent: true, Err: errDown}, errDown, "job: slot 2: lease lost: the store did not answer the heartbeat in time: the store is down"},
+		{&dlock.StoreError{Op: "acquire", Name: "job", Err: errDown}, errDown,
+			"job: acquire: the store failed: the store is down"},
+		{&dlock.LostError{Name: "job", Slot: 2}, dlock.ErrLost,
+			"job: slot 2: lease lost: it ended before it was renewed"},
+		{&dlock.LostError{Name: "job", Slot: 2, Silent: true, Err: errDown}, errDown,
+			"job: slot 2: lease lost: the store did not answer the heartbeat in time: the store is down"},
 	} {
 		if !errors.Is(c.err, c.match) {
 			t.Errorf("%v does not match %v", c.err, c.match)

@@ -14,7 +14,8 @@ import (
 // At most two of the fleet resize images at once.
 func ExampleSession_Semaphore() {
 	ctx := context.Background()
-	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{Holder: dlock.Holder{Host: "web-1", PID: 42, ID: "abcd"}})
+	session, err := dlock.NewSession(memlock.New(),
+		dlock.SessionOptions{Holder: dlock.Holder{Host: "web-1", PID: 42, ID: "abcd"}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -151,7 +152,8 @@ func ExampleSemaphore_TryAcquireTick() {
 func ExampleLease_Context() {
 	ctx := context.Background()
 	store := dlocktest.NewFaulty(memlock.New())
-	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond, StoreTimeout: 50 * time.Millisecond})
+	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond,
+		StoreTimeout: 50 * time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -196,7 +196,8 @@ func (r *rival) check(t *testing.T) {
 		t.Error("two at work: the lease was valid when the store granted the slot to another")
 	}
 	if !errors.Is(r.cause, dlock.ErrLost) {
-		t.Errorf("two at work: the cause of the lease's context was %v when the store granted the slot to another", r.cause)
+		t.Errorf("two at work: the cause of the lease's context was %v when the store granted the slot to another",
+			r.cause)
 	}
 }
 

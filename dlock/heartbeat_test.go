@@ -96,7 +96,8 @@ func TestHeartbeatIsSpread(t *testing.T) {
 					if call.at.After(warm) {
 						calls++
 						even := beat / time.Duration(c.calls)
-						if gap := call.at.Sub(last); last.After(warm) && (gap < even-time.Microsecond || gap > even+time.Microsecond) {
+						if gap := call.at.Sub(last); last.After(warm) && (gap < even-time.Microsecond ||
+							gap > even+time.Microsecond) {
 							t.Errorf("a call %v after the last, want %v", gap, even)
 						}
 					}
@@ -186,93 +187,6 @@ func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 			t.Errorf("%d releases, want 3", n)
 		}
 	})
-}
-
-// Rule 5: an unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window
-// closes; answered again, the beat falls back to TTL/3. One failure never ends it.
-//
-// Fails if beat does not shorten the wait after a failure, if retryWait is TTL/2 and, for "panics",
-// if callExtend does not recover.
-func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
-	for name, c := range map[string]struct {
-		fault dlocktest.Fault
-		takes time.Duration
-	}{
-		"fails":             {down, 0},
-		"hangs":             {dlocktest.Hang, timeout},
-		"panics":            {dlocktest.Panic, 0},
-		"loses the reply":   {dlocktest.LostReply, 0},
-		"answers too short": {dlocktest.Short, 0},
-		"knows nothing":     {dlocktest.Fault{}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const ttl, beat = 300 * time.Second, 100 * time.Second // with time for two pauses before the last third of the window
-				h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout})
-				if name == "knows nothing" { // the answer is complete, and says Unknown
-					calls := 0
-					h.spy.onExtend = func(results []dlock.Result, err error) ([]dlock.Result, error) {
-						if calls++; calls <= 2 {
-							results[0] = dlock.Result{Outcome: dlock.GrantUnknown}
-						}
-						return results, err
-					}
-				}
-				lease := h.take(t, "job", 1)
-				h.faulty.InjectN(2, c.fault, dlocktest.OpExtend)
-				advance(20 * time.Minute)
-				wantHeld(t, lease)
-				calls := h.spy.extended()
-				for i := 1; i < len(calls); i++ {
-					gap := calls[i].at.Sub(calls[i-1].at)
-					if i <= 2 {
-						if gap -= c.takes; gap < ttl/10 || gap > ttl/10+ttl/20 {
-							t.Errorf("repeated after %v, want %v to %v", gap, ttl/10, ttl/10+ttl/20)
-						}
-					} else if gap != beat {
-						t.Errorf("beat %d came after %v, want %v", i, gap, beat)
-					}
-				}
-			})
-		})
-	}
-}
-
-// A store that is back shortly before the window closes is found in time: in the last third of the
-// window it is asked every half of StoreTimeout, each time for so long, and not more often, however
-// fast it fails.
-//
-// Fails if renew pauses as before, or waits for all of StoreTimeout.
-func TestLastThirdOfTheWindow(t *testing.T) {
-	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang} {
-		t.Run(name, func(t *testing.T) {
-			for range 20 { // the pauses are random
-				synctest.Test(t, func(t *testing.T) {
-					h := newHost(t, memlock.New(), dlock.SessionOptions{})
-					lease := h.take(t, "job", 1)
-					start := time.Now()
-					h.faulty.Inject(fault, dlocktest.OpExtend)
-					time.Sleep(trusted - timeout/2 - time.Millisecond)
-					h.faulty.Heal()
-					advance(2 * ttl)
-					wantHeld(t, lease)
-					late := 0
-					calls := h.spy.extended()
-					for i, c := range calls {
-						if at := c.at.Sub(start); at >= trusted*2/3 && at < trusted && i > 0 {
-							late++
-							if gap := c.at.Sub(calls[i-1].at); gap < timeout/2 {
-								t.Errorf("asked again after %v", gap)
-							}
-						}
-					}
-					if late < 2 {
-						t.Errorf("%d calls in the last third of the window", late)
-					}
-				})
-			}
-		})
-	}
 }
 
 // A heartbeat that hangs does not end the leases of another batch, nor does one that panics.
@@ -374,34 +288,6 @@ func TestWrongNumberOfResults(t *testing.T) {
 	}
 }
 
-// Rule 3: StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL
-// of its last renewal. The others are renewed.
-//
-// Fails if StopRenewing does not take the turn.
-func TestStopRenewing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
-		h := newHost(t, store, dlock.SessionOptions{})
-		start := time.Now()
-		lease, other := h.take(t, "job", 1), h.take(t, "other", 1)
-		rival := newRival(t, store, lease)
-		advance(beat + time.Second)
-		lease.StopRenewing()
-		lease.StopRenewing()
-		advance(trusted - time.Second - time.Nanosecond)
-		wantHeld(t, lease)
-		advance(time.Nanosecond)
-		if how := wantLost(t, lease); how.Silent || how.Err != nil {
-			t.Errorf("%+v: want the end that was asked for", how)
-		}
-		rival.check(t)
-		if took := rival.at.Sub(start); took != beat+ttl {
-			t.Errorf("the slot was free after %v, want %v", took, beat+ttl)
-		}
-		wantHeld(t, other)
-	})
-}
-
 // What another host told the store about the name arrives with the heartbeat.
 //
 // Fails if renewed does not keep the info, or newLease those of the grant.
@@ -421,63 +307,6 @@ func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 		if got := lease.Info().DeclaredSlots; got != 5 {
 			t.Errorf("Info.DeclaredSlots %d after a heartbeat, want the 5 of the other host", got)
 		}
-	})
-}
-
-// What is unsettled is given back in batches too, is no longer worth a call after one TTL, when it
-// has ended by itself, and is bounded: a store that was down for long does not find a flood of old
-// releases at its return.
-//
-// Fails if beat keeps what has ended (all 120 are released), releasePending sends all at once, or
-// releaseLater has no bound.
-func TestUnsettledIsBounded(t *testing.T) {
-	given := func(h host, since int) (n, largest int) {
-		for _, c := range h.spy.released()[since:] {
-			n += len(c.grants)
-			largest = max(largest, len(c.grants))
-		}
-		return n, largest
-	}
-	t.Run("in time", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHost(t, memlock.New(), dlock.SessionOptions{})
-			fail := func(seconds int) {
-				h.faulty.Inject(down)
-				for range seconds {
-					h.Mutex("job").TryAcquire(bg)
-					advance(time.Second)
-				}
-			}
-			fail(120)
-			before := len(h.spy.released())
-			h.faulty.Heal()
-			advance(ttl)
-			if n, _ := given(h, before); n < 4 || n > 7 {
-				t.Errorf("%d given back when the store returned, want those of the last TTL: 4 to 7", n)
-			}
-			if !h.Idle() {
-				t.Error("the session still tries")
-			}
-
-			fail(1)
-			advance(ttl + ttl/10 + ttl/20)
-			if !h.Idle() {
-				t.Error("the session still tries to give back what has ended by itself")
-			}
-		})
-	})
-	t.Run("in number", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHost(t, memlock.New(), dlock.SessionOptions{})
-			h.faulty.Inject(down, dlocktest.OpAcquire)
-			for range dlock.MaxPending + 50 {
-				h.Mutex("job").TryAcquire(bg)
-			}
-			advance(ttl)
-			if n, largest := given(h, 0); n != dlock.MaxPending || largest != dlock.BeatBatch {
-				t.Errorf("%d given back, at most %d at once, want %d and %d", n, largest, dlock.MaxPending, dlock.BeatBatch)
-			}
-		})
 	})
 }
 
@@ -548,76 +377,6 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 		advance(2 * time.Second)
 		if calls := h.spy.extended(); len(calls) == 0 || !calls[0].at.Equal(start.Add(time.Second)) {
 			t.Errorf("calls at %v, want the first after 1s", calls)
-		}
-	})
-}
-
-// What failed waits for its retry; it does not take the turns of those that are not due yet.
-//
-// Fails if nextRenewal does not look at failing (it is asked again after beat/2, before it may be).
-func TestRetryIsNotHurried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, memlock.New(), dlock.SessionOptions{})
-		for _, name := range names("job", 10*dlock.BeatBatch) {
-			h.take(t, name, 1)
-		}
-		h.faulty.Inject(down, dlocktest.OpExtend)
-		advance(beat - time.Millisecond) // none is due by itself
-		tried := map[string]time.Time{}
-		for _, c := range h.spy.extended() {
-			name := c.grants[0].Name
-			if before, ok := tried[name]; ok && c.at.Sub(before) < ttl/10 {
-				t.Errorf("asked again after %v, want %v at least", c.at.Sub(before), ttl/10)
-			}
-			tried[name] = c.at
-		}
-		if len(h.spy.extended()) < 2 {
-			t.Error("the test is wrong: nothing was asked again")
-		}
-	})
-}
-
-// A lease whose renewing is stopped while it is being renewed is not renewed again, and does not
-// end by the store's silence.
-//
-// Fails if renew gives a turn to what was renewed without looking, or takes unanswered what is not
-// to be renewed.
-func TestStopRenewingDuringAHeartbeat(t *testing.T) {
-	for name, fault := range map[string]error{"renewed": nil, "fails": errDown} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHost(t, memlock.New(), dlock.SessionOptions{})
-				var lease *dlock.Lease
-				h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
-					lease.StopRenewing()
-					return r, fault
-				}
-				lease = h.take(t, "job", 1)
-				<-lease.Done()
-				if how := wantLost(t, lease); how.Silent {
-					t.Errorf("%v: it was meant to end", how)
-				}
-				if n := len(h.spy.extended()); n != 1 || !h.Idle() {
-					t.Errorf("%d heartbeats, idle %v", n, h.Idle())
-				}
-			})
-		})
-	}
-}
-
-// When something is to be given back because the store did not answer, leases are renewed as well,
-// before their time: so it is soon known how the store is.
-//
-// Fails if beat gives back only.
-func TestGivingBackAlsoRenews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t, memlock.New(), dlock.SessionOptions{})
-		h.take(t, "job", 1)
-		h.faulty.InjectN(2, dlocktest.LostReply, dlocktest.OpAcquire)
-		h.Mutex("another").TryAcquire(bg)
-		advance(ttl/10 + ttl/20)
-		if n, m := len(h.spy.extended()), len(h.spy.released()); n != 1 || m != 1 {
-			t.Errorf("%d heartbeats and %d releases, want 1 and 1", n, m)
 		}
 	})
 }

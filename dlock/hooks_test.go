@@ -55,15 +55,18 @@ func TestHooksAreToldOfEveryCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told.of(dlock.OpAcquire); len(got) != 1 || got[0].Name != "a" || got[0].Err != nil || got[0].Refused() {
+		if got := told.of(dlock.OpAcquire); len(got) != 1 || got[0].Name != "a" || got[0].Err != nil ||
+			got[0].Refused() {
 			t.Errorf("an acquire: %+v", got)
 		}
 		_, err = session.Mutex("a").TryAcquire(t.Context())
-		if got := told.of(dlock.OpAcquire); !errors.Is(err, dlock.ErrNotAcquired) || len(got) != 1 || !got[0].Refused() {
+		if got := told.of(dlock.OpAcquire); !errors.Is(err, dlock.ErrNotAcquired) || len(got) != 1 ||
+			!got[0].Refused() {
 			t.Errorf("one that is refused: %+v, %v", got, err)
 		}
 		time.Sleep(dlock.DefaultTTL/3 + time.Second)
-		if got := told.of(dlock.OpExtend); len(got) != 1 || len(got[0].Grants) != 1 || len(got[0].Results) != 1 || got[0].Results[0].Outcome != dlock.GrantOK {
+		if got := told.of(dlock.OpExtend); len(got) != 1 || len(got[0].Grants) != 1 || len(got[0].Results) != 1 ||
+			got[0].Results[0].Outcome != dlock.GrantOK {
 			t.Errorf("a heartbeat: %+v", got)
 		}
 		store.answer(func() ([]dlock.Result, error) { panic("oh") })

@@ -30,7 +30,8 @@ func TestTokensAreNotPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lease.Release(context.Background()) // or its window would close during another test
-	_, refused := memlock.New().TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: -1, Token: token, TTL: time.Second})
+	_, refused := memlock.New().TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: -1, Token: token,
+		TTL: time.Second})
 	grant := dlock.Grant{Name: "a", Token: token}
 	request := dlock.Request{Name: "a", Token: token, Tick: &dlock.Tick{}}
 	var out bytes.Buffer

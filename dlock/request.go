@@ -32,7 +32,8 @@ func CheckName(name string) error {
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Errorf("the name %q has a control character: take it out", name)
 	case strings.Contains(name, slotMark), strings.HasPrefix(name, slotMark[1:]): // a prefix may end with a colon
-		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use another word",
+		return fmt.Errorf("the name %q has %q in it, which separates a name from the number of its slot: use "+
+			"another word",
 			name, strings.Trim(slotMark, ":")+":")
 	}
 	return nil
@@ -62,7 +63,8 @@ func (r Request) Validate() error {
 			errs = append(errs, fmt.Errorf("a tick with Max %d: must be at least 1", r.Tick.Max))
 		}
 		if !r.Tick.Missed.IsZero() && r.Tick.Missed.Before(r.Tick.At) {
-			errs = append(errs, errors.New("a tick that was missed before its instant: set Tick.Missed to when it came due"))
+			errs = append(errs, errors.New("a tick that was missed before its instant: set Tick.Missed to when it "+
+				"came due"))
 		}
 	}
 	if len(errs) > 0 {

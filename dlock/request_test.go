@@ -14,7 +14,8 @@ import (
 // Fails if any case of CheckName is taken out.
 func TestCheckName(t *testing.T) {
 	for _, name := range []string{
-		"x", "timer:process-orders", "a b", "{tag}", `"quoted'`, `back\slash`, "*?[a]", "émoji 🎉", "日本語", "a:slot", "slots:1", ":slot", "a: slot:1",
+		"x", "timer:process-orders", "a b", "{tag}", `"quoted'`, `back\slash`, "*?[a]", "émoji 🎉", "日本語", "a:slot",
+		"slots:1", ":slot", "a: slot:1",
 		"'; DROP TABLE leases; --", "%s%d", strings.Repeat("x", dlock.MaxNameLen),
 	} {
 		if err := dlock.CheckName(name); err != nil {
@@ -79,7 +80,8 @@ func TestRequestValidate(t *testing.T) {
 		}
 	}
 	err := dlock.Request{Slots: -1, Tick: &dlock.Tick{Max: -1}}.Validate()
-	for _, want := range []string{"dlock: invalid request", "the name is empty", "-1 slots", "a token of 0", "a TTL of 0s", "zero time", "Max -1"} {
+	for _, want := range []string{"dlock: invalid request", "the name is empty", "-1 slots", "a token of 0",
+		"a TTL of 0s", "zero time", "Max -1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
@@ -90,7 +92,8 @@ func TestRequestValidate(t *testing.T) {
 //
 // Fails if one has another's text.
 func TestOutcomeString(t *testing.T) {
-	for o, want := range map[dlock.GrantOutcome]string{dlock.GrantOK: "ok", dlock.GrantLost: "lost", dlock.GrantUnknown: "unknown", 99: "unknown"} {
+	for o, want := range map[dlock.GrantOutcome]string{dlock.GrantOK: "ok", dlock.GrantLost: "lost",
+		dlock.GrantUnknown: "unknown", 99: "unknown"} {
 		if got := o.String(); got != want {
 			t.Errorf("%d: %q, want %q", o, got, want)
 		}

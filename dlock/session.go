@@ -275,7 +275,8 @@ func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent
 	if again && req.Slots > 0 && g.Info.Version > 0 {
 		slots = MaxSlots // a limit may have been lowered since the first request
 	}
-	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 || g.Slot >= slots) {
+	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 ||
+		g.Slot >= slots) {
 		err = fmt.Errorf("the store granted something else than was asked for: slot %d of %d of %q",
 			g.Slot, g.Slots, g.Name)
 	}

@@ -34,18 +34,24 @@ func TestNewSessionReportsAllFaults(t *testing.T) {
 		opts  dlock.SessionOptions
 		want  []string // none: no fault
 	}{
-		"zero options":         {store, dlock.SessionOptions{}, nil},
-		"shortest TTL":         {store, dlock.SessionOptions{TTL: 3 * time.Second}, nil},
-		"no store":             {nil, dlock.SessionOptions{}, []string{"no store"}},
-		"TTL too short":        {store, dlock.SessionOptions{TTL: 3*time.Second - 3}, []string{"TTL 2.999999997s", "use 3s or more"}},
-		"TTL negative":         {store, dlock.SessionOptions{TTL: -time.Second}, []string{"TTL -1s"}},
-		"timeout too long":     {store, dlock.SessionOptions{StoreTimeout: 6 * time.Second}, []string{"StoreTimeout (6s)", "use 18s or more"}},
-		"timeout too short":    {store, dlock.SessionOptions{StoreTimeout: time.Microsecond}, []string{"StoreTimeout 1µs"}},
-		"both negative":        {store, dlock.SessionOptions{TTL: -5 * time.Second, StoreTimeout: -time.Second}, []string{"StoreTimeout -1s", "TTL -5s", "use 3ms or more"}},
-		"TTL fits the store":   {choosy{store, nil, 15 * time.Second}, dlock.SessionOptions{}, nil},
-		"TTL over the store's": {choosy{store, nil, 14 * time.Second}, dlock.SessionOptions{}, []string{"TTL 15s", "at most 14s", "raise QuarantineTTL"}},
-		"store's settings":     {choosy{store, errDown, time.Hour}, dlock.SessionOptions{}, []string{errDown.Error()}},
-		"everything": {choosy{store, errDown, time.Second}, dlock.SessionOptions{TTL: 2 * time.Second, StoreTimeout: time.Microsecond},
+		"zero options": {store, dlock.SessionOptions{}, nil},
+		"shortest TTL": {store, dlock.SessionOptions{TTL: 3 * time.Second}, nil},
+		"no store":     {nil, dlock.SessionOptions{}, []string{"no store"}},
+		"TTL too short": {store, dlock.SessionOptions{TTL: 3*time.Second - 3},
+			[]string{"TTL 2.999999997s", "use 3s or more"}},
+		"TTL negative": {store, dlock.SessionOptions{TTL: -time.Second}, []string{"TTL -1s"}},
+		"timeout too long": {store, dlock.SessionOptions{StoreTimeout: 6 * time.Second},
+			[]string{"StoreTimeout (6s)", "use 18s or more"}},
+		"timeout too short": {store, dlock.SessionOptions{StoreTimeout: time.Microsecond},
+			[]string{"StoreTimeout 1µs"}},
+		"both negative": {store, dlock.SessionOptions{TTL: -5 * time.Second, StoreTimeout: -time.Second},
+			[]string{"StoreTimeout -1s", "TTL -5s", "use 3ms or more"}},
+		"TTL fits the store": {choosy{store, nil, 15 * time.Second}, dlock.SessionOptions{}, nil},
+		"TTL over the store's": {choosy{store, nil, 14 * time.Second}, dlock.SessionOptions{},
+			[]string{"TTL 15s", "at most 14s", "raise QuarantineTTL"}},
+		"store's settings": {choosy{store, errDown, time.Hour}, dlock.SessionOptions{}, []string{errDown.Error()}},
+		"everything": {choosy{store, errDown, time.Second}, dlock.SessionOptions{TTL: 2 * time.Second,
+			StoreTimeout: time.Microsecond},
 			[]string{"StoreTimeout 1µs", "at most 1s", errDown.Error()}},
 		"everything but the store": {nil, dlock.SessionOptions{TTL: time.Second}, []string{"TTL 1s", "no store"}},
 	} {
@@ -134,8 +140,9 @@ func TestI6_AbandonedSlot(t *testing.T) {
 // StoreTimeout.
 func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
-		"hangs": dlocktest.Hang, "is slow": dlocktest.Slow(10 * time.Second), "gets it late": dlocktest.Late(10 * time.Second),
-		"is silent": dlocktest.SilentReply, "is nearly in time": dlocktest.Slow(timeout * 3 / 4),
+		"hangs": dlocktest.Hang, "is slow": dlocktest.Slow(10 * time.Second),
+		"gets it late": dlocktest.Late(10 * time.Second),
+		"is silent":    dlocktest.SilentReply, "is nearly in time": dlocktest.Slow(timeout * 3 / 4),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -382,7 +389,9 @@ func TestNewSessionStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		advance(time.Hour)
-		if !h.Idle() || h.faulty.Calls(dlocktest.OpAcquire)+h.faulty.Calls(dlocktest.OpExtend)+h.faulty.Calls(dlocktest.OpRelease) != 0 {
+		calls := h.faulty.Calls(dlocktest.OpAcquire) + h.faulty.Calls(dlocktest.OpExtend) +
+			h.faulty.Calls(dlocktest.OpRelease)
+		if !h.Idle() || calls != 0 {
 			t.Error("something was started")
 		}
 	})

@@ -28,7 +28,8 @@ type cluster struct {
 }
 
 func newCluster() *cluster {
-	return &cluster{DistributedLock: memlock.New(), moved: map[string]string{}, hung: map[string]bool{}, going: map[string]int{}}
+	return &cluster{DistributedLock: memlock.New(), moved: map[string]string{}, hung: map[string]bool{},
+		going: map[string]int{}}
 }
 
 func (c *cluster) Shard(name string) string {

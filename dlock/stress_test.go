@@ -37,7 +37,8 @@ func TestStress(t *testing.T) {
 		for range rounds {
 			switch r.IntN(8) {
 			case 0:
-				fault := []dlocktest.Fault{down, dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Hang, dlocktest.Panic, dlocktest.Short,
+				fault := []dlocktest.Fault{down, dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Hang,
+					dlocktest.Panic, dlocktest.Short,
 					dlocktest.Late(5 * time.Millisecond), dlocktest.Slow(5 * time.Millisecond)}[r.IntN(8)]
 				h.faulty.InjectN(1+r.IntN(2), fault)
 			case 1:

@@ -221,7 +221,8 @@ var secrets = []struct {
 	mask    string
 }{
 	{regexp.MustCompile(`(\w+://)?[^\s"'/]*:[^\s"']*@`), "${1}***@"},
-	{regexp.MustCompile(`(?i)(password|passwd|pwd|secret|token|api_?key)(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s"'&;,]+)`), "$1$2***"},
+	{regexp.MustCompile(`(?i)(password|passwd|pwd|secret|token|api_?key)` +
+		`(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s"'&;,]+)`), "$1$2***"},
 }
 
 // masked hides what looks like a password in an error. It prefers to hide too much.

@@ -29,7 +29,8 @@ func TestAPanicIsAFailure(t *testing.T) {
 	for range 2 {
 		expect(t, get(h, "/readyz?verbose"), 200, "degraded", "ok\n[+]live ok\n[+]started ok\n[+]ready ok\n"+
 			"[-]panics failed: the check panicked: oh\n"+
-			"[-]panics in Error failed: the check panicked: runtime error: invalid memory address or nil pointer dereference\n"+
+			"[-]panics in Error failed: the check panicked: runtime error: invalid memory address or nil pointer "+
+			"dereference\n"+
 			"[-]exits failed: the check ended its goroutine\n"+
 			"[-]panics calmly failed: the check panicked: oh\n[+]is well ok\n")
 	}

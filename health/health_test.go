@@ -127,8 +127,10 @@ func TestExcludeAndSingleChecks(t *testing.T) {
 		{Name: "twice"}, {Name: "twice", Func: bad},
 		{Func: bad},
 	}...)
-	const rest = "[+]live ok\n[+]started ok\n[+]ready ok\n[-]a/b c failed: it is bad\n[+]twice ok\n[-]twice failed: it is bad\n[-]unnamed failed: it is bad\n"
-	const all = "[+]live ok\n[+]started ok\n[+]ready ok\n[-]store failed: it is bad\n[-]a/b c failed: it is bad\n[+]twice ok\n[-]twice failed: it is bad\n[-]unnamed failed: it is bad\n"
+	const rest = "[+]live ok\n[+]started ok\n[+]ready ok\n[-]a/b c failed: it is bad\n[+]twice ok\n[-]twice failed: " +
+		"it is bad\n[-]unnamed failed: it is bad\n"
+	const all = "[+]live ok\n[+]started ok\n[+]ready ok\n[-]store failed: it is bad\n[-]a/b c failed: it is " +
+		"bad\n[+]twice ok\n[-]twice failed: it is bad\n[-]unnamed failed: it is bad\n"
 	for _, c := range []struct {
 		path   string
 		status int

@@ -66,7 +66,8 @@ func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 			nights++
 			for _, e := range of {
 				var end time.Time // of the minutes that lie ahead
-				for at := change.Add(80 * time.Hour); !at.Before(change.Add(-40 * time.Hour)); at = at.Add(-time.Minute) {
+				first := change.Add(-40 * time.Hour)
+				for at := change.Add(80 * time.Hour); !at.Before(first); at = at.Add(-time.Minute) {
 					in := e.in(at.In(loc))
 					until := e.b.Until(at)
 					if in == until.IsZero() {
@@ -145,9 +146,11 @@ func TestBlackoutsRefuse(t *testing.T) {
 		{DailyWindow("22", "06:00", ""), "DailyWindow \"22\": " + two + "\n\t22\n\t  ^"},
 		{DailyWindow("22:00", "30:00", ""), "DailyWindow \"30:00\": the hour is 00 to 23\n\t30:00\n\t^"},
 		{DailyWindow("22:00", "22:00:00", ""),
-			"DailyWindow \"22:00 to 22:00:00\": it ends when it begins, which is either the whole day or nothing: change one of the times, or remove it\n\t22:00 to 22:00:00\n\t         ^"},
+			"DailyWindow \"22:00 to 22:00:00\": it ends when it begins, which is either the whole day or nothing: " +
+				"change one of the times, or remove it\n\t22:00 to 22:00:00\n\t         ^"},
 		{Weekdays(""), "Weekdays: it has no day: give it one, or leave it out"},
-		{Weekdays("", 7), "Weekdays: 7 is not a day of the week: use time.Sunday to time.Saturday\nWeekdays: it has no day: give it one, or leave it out"},
+		{Weekdays("", 7), "Weekdays: 7 is not a day of the week: use time.Sunday to time.Saturday\n" +
+			"Weekdays: it has no day: give it one, or leave it out"},
 		{Weekdays("", 0, 1, 2, 3, 4, 5, 6),
 			"Weekdays: it has every day of the week, so nothing would ever run: take one out"},
 		{Dates(""), "Dates: it has no day: give it one, or leave it out"},
@@ -156,10 +159,12 @@ func TestBlackoutsRefuse(t *testing.T) {
 			"Dates \"2026-2-3\": write the day as \"2026-12-25\"\n\t2026-2-3\n\t      ^"},
 		{Dates("", "2026-12"), "Dates \"2026-12\": write the day as \"2026-12-25\"\n\t2026-12\n\t       ^"},
 		{Dates("", "2026-12-25T00:00"),
-			"Dates \"2026-12-25T00:00\": something follows the day: write it as \"2026-12-25\"\n\t2026-12-25T00:00\n\t          ^"},
+			"Dates \"2026-12-25T00:00\": something follows the day: write it as \"2026-12-25\"\n" +
+				"\t2026-12-25T00:00\n\t          ^"},
 		{Dates("", "2026-13-01"), "Dates \"2026-13-01\": the month is 01 to 12\n\t2026-13-01\n\t     ^"},
 		{Dates("", "2026-02-29"), "Dates \"2026-02-29\": this month has no such day\n\t2026-02-29\n\t        ^"},
-		{Between(now, now), "between 2027-05-03T09:00:00Z and 2027-05-03T09:00:00Z: it ends before it has begun: swap the two"},
+		{Between(now, now), "between 2027-05-03T09:00:00Z and 2027-05-03T09:00:00Z: it ends before it has begun: " +
+			"swap the two"},
 		{Between(now, time.Time{}),
 			"between 2027-05-03T09:00:00Z and 0001-01-01T00:00:00Z: one of its instants is the zero time: set both"},
 		{BlackoutFunc(nil), "BlackoutFunc: it is nil: give it a function"},
@@ -196,7 +201,8 @@ func TestBlackedOut(t *testing.T) {
 		{[]Blackout{short, BlackoutFunc(func(time.Time) bool { panic("no") })}, time.Time{}, nil,
 			"blackout when a func says so: its Until panicked: no"},
 		{[]Blackout{stuckBlackout{}}, time.Time{}, nil,
-			"blackout schedule.stuckBlackout: its Until(2027-05-03T09:00:00Z) returned 2027-05-03T09:00:00Z, which is not later"},
+			"blackout schedule.stuckBlackout: its Until(2027-05-03T09:00:00Z) returned 2027-05-03T09:00:00Z, which " +
+				"is not later"},
 	} {
 		until, by, err := BlackedOut(c.bs, now)
 		if !until.Equal(c.want) || by != c.by || err == nil && c.err != "" || err != nil && err.Error() != c.err {

@@ -119,7 +119,8 @@ func TestCalendarsRefuse(t *testing.T) {
 		{Daily("02:3", ""), "Daily \"02:3\": " + two + "\n\t02:3\n\t    ^"},
 		{Daily("02:30:", ""), "Daily \"02:30:\": " + two + "\n\t02:30:\n\t      ^"},
 		{Daily("02:30:15.5", ""),
-			"Daily \"02:30:15.5\": something follows the time: write it as \"02:30\" or \"02:30:15\"\n\t02:30:15.5\n\t        ^"},
+			"Daily \"02:30:15.5\": something follows the time: write it as \"02:30\" or \"02:30:15\"\n" +
+				"\t02:30:15.5\n\t        ^"},
 		{Daily("24:00", ""), "Daily \"24:00\": the hour is 00 to 23\n\t24:00\n\t^"},
 		{Daily("02:60", ""), "Daily \"02:60\": the minute is 00 to 59\n\t02:60\n\t   ^"},
 		{Daily("02:30:60", ""), "Daily \"02:30:60\": the second is 00 to 59\n\t02:30:60\n\t      ^"},
@@ -130,7 +131,8 @@ func TestCalendarsRefuse(t *testing.T) {
 		{Every(time.Hour).From(time.Time{}),
 			"every 1h0m0s from 0001-01-01T00:00:00Z: the grid must begin between the years 1800 and 2200"},
 		{Every(0).From(time.Time{}),
-			"Every(0s): the period must be at least 1ms\nevery 0s from 0001-01-01T00:00:00Z: the grid must begin between the years 1800 and 2200"},
+			"Every(0s): the period must be at least 1ms\n" +
+				"every 0s from 0001-01-01T00:00:00Z: the grid must begin between the years 1800 and 2200"},
 	} {
 		if err := c.s.(Checker).Check(); err == nil || err.Error() != c.want {
 			t.Errorf("%v\nwant\n%s", err, c.want)
@@ -195,7 +197,8 @@ func TestSchedulesDescribeThemselves(t *testing.T) {
 		{Except(Daily("08:00", ""), Weekdays("", time.Saturday, time.Sunday, time.Sunday),
 			Dates("", "2027-12-24", "2027-12-25"), DailyWindow("22:00", "06:00", "Europe/Berlin"),
 			Between(monday, monday.Add(time.Hour)), BlackoutFunc(func(time.Time) bool { return false })),
-			"daily at 08:00 in UTC, except Saturday, Sunday in UTC, 2027-12-24, 2027-12-25 in UTC, daily 22:00 to 06:00 in Europe/Berlin, " +
+			"daily at 08:00 in UTC, except Saturday, Sunday in UTC, 2027-12-24, 2027-12-25 in UTC, daily 22:00 to " +
+				"06:00 in Europe/Berlin, " +
 				"between 2027-05-03T09:00:00Z and 2027-05-03T10:00:00Z, when a func says so"},
 		{Except(generic{Every(time.Hour)}, Dates("", "2027-01-01", "2027-01-02", "2027-01-03", "2027-01-04")),
 			"schedule.generic, except 2027-01-01, 2027-01-02, 2027-01-03 and 1 more in UTC"},

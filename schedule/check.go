@@ -26,7 +26,8 @@ func Check(s Schedule) []error {
 	case err != nil:
 		return []error{fmt.Errorf("%v: %w: fix the schedule", Describe(s), err)}
 	case next.IsZero():
-		return []error{fmt.Errorf("%v never fires: its Next(now) is the zero time; use a schedule that does, or none for what is only triggered", Describe(s))}
+		return []error{fmt.Errorf("%v never fires: its Next(now) is the zero time; use a schedule that does, or none "+
+			"for what is only triggered", Describe(s))}
 	}
 	return nil
 }
@@ -50,7 +51,8 @@ func CheckShared(s Schedule) error {
 	if err != nil || again.Equal(next) {
 		return nil
 	}
-	return fmt.Errorf("%v: its next tick is another when it is asked %v later (%v, and %v), so every host would have ticks of its own and run them all: "+
+	return fmt.Errorf("%v: its next tick is another when it is asked %v later (%v, and %v), so every host would have "+
+		"ticks of its own and run them all: "+
 		"use schedule.Every or schedule.Cron, whose ticks are the same on all hosts",
 		Describe(s), asked.Sub(from).Round(time.Millisecond), next.UTC().Format(time.RFC3339Nano),
 		again.UTC().Format(time.RFC3339Nano))

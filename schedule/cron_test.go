@@ -11,53 +11,77 @@ import (
 // Fails when the library alone decides: it reads *-5 as *, 61-2 as 1-2 and 100-5 as nothing, does
 // not notice a missing value in a list, and counts Sunday twice in a step over the end of a week.
 func TestCronRefuses(t *testing.T) {
-	const fiveOrSix = "use five fields (minute, hour, day of month, month, day of week), or six with the second in front"
+	const fiveOrSix = "use five fields (minute, hour, day of month, month, day of week), or six with the second " +
+		"in front"
 	for _, c := range []struct{ spec, want string }{
-		{"", "cron \"\": it is empty: use five fields (minute, hour, day of month, month, day of week), as in \"30 2 * * *\"\n\t\n\t^"},
-		{" \t", "cron \" \\t\": it is empty: use five fields (minute, hour, day of month, month, day of week), as in \"30 2 * * *\"\n\t  \n\t^"},
+		{"", "cron \"\": it is empty: use five fields (minute, hour, day of month, month, day of week), as in \"30 2 " +
+			"* * *\"\n\t\n\t^"},
+		{" \t", "cron \" \\t\": it is empty: use five fields (minute, hour, day of month, month, day of week), as in " +
+			"\"30 2 * * *\"\n\t  \n\t^"},
 		{"* * * *", "cron \"* * * *\": it ends after 4 of 5 fields: " + fiveOrSix + "\n\t* * * *\n\t       ^"},
 		{"0 0 2 * * * 2027", "cron \"0 0 2 * * * 2027\": it has 7 fields: " + fiveOrSix +
 			"\n\t0 0 2 * * * 2027\n\t            ^"},
 		{"61 2 * * *", "cron \"61 2 * * *\": minute: \"61\" is not one of its values: use 0 to 59\n\t61 2 * * *\n\t^"},
-		{"60 0 2 * * *", "cron \"60 0 2 * * *\": second: \"60\" is not one of its values: use 0 to 59\n\t60 0 2 * * *\n\t^"},
+		{"60 0 2 * * *", "cron \"60 0 2 * * *\": second: \"60\" is not one of its values: use 0 to 59\n" +
+			"\t60 0 2 * * *\n\t^"},
 		{"0 24 * * *", "cron \"0 24 * * *\": hour: \"24\" is not one of its values: use 0 to 23\n\t0 24 * * *\n\t  ^"},
-		{"0 2 0 * *", "cron \"0 2 0 * *\": day of month: \"0\" is not one of its values: use 1 to 31, L, L-2, 15W or LW\n\t0 2 0 * *\n\t    ^"},
-		{"0 2 * foo *", "cron \"0 2 * foo *\": month: \"foo\" is not one of its values: use 1 to 12 or jan to dec\n\t0 2 * foo *\n\t      ^"},
+		{"0 2 0 * *", "cron \"0 2 0 * *\": day of month: \"0\" is not one of its values: use 1 to 31, L, L-2, 15W or " +
+			"LW\n\t0 2 0 * *\n\t    ^"},
+		{"0 2 * foo *", "cron \"0 2 * foo *\": month: \"foo\" is not one of its values: use 1 to 12 or jan to dec\n" +
+			"\t0 2 * foo *\n\t      ^"},
 		{"0 2 * * mon,fri#6",
-			"cron \"0 2 * * mon,fri#6\": day of week: \"fri#6\" is not one of its values: use 0 to 7 (both are Sunday), sun to sat, fri#2 or fri#L\n\t0 2 * * mon,fri#6\n\t            ^"},
-		{"0 2 * * 5L", "cron \"0 2 * * 5L\": day of week: \"5L\" is not one of its values: use 0 to 7 (both are Sunday), sun to sat, fri#2 or fri#L\n\t0 2 * * 5L\n\t        ^"},
+			"cron \"0 2 * * mon,fri#6\": day of week: \"fri#6\" is not one of its values: use 0 to 7 (both are " +
+				"Sunday), sun to sat, fri#2 or fri#L\n\t0 2 * * mon,fri#6\n\t            ^"},
+		{"0 2 * * 5L", "cron \"0 2 * * 5L\": day of week: \"5L\" is not one of its values: use 0 to 7 (both are " +
+			"Sunday), sun to sat, fri#2 or fri#L\n\t0 2 * * 5L\n\t        ^"},
 		{"*-5 * * * *", "cron \"*-5 * * * *\": minute: * is not allowed in a range\n\t*-5 * * * *\n\t^"},
-		{"61-2 * * * *", "cron \"61-2 * * * *\": minute: \"61\" is not one of its values: use 0 to 59\n\t61-2 * * * *\n\t^"},
-		{"0 9-100 * * *", "cron \"0 9-100 * * *\": hour: \"100\" is not one of its values: use 0 to 23\n\t0 9-100 * * *\n\t    ^"},
-		{"0 100-5 * * *", "cron \"0 100-5 * * *\": hour: \"100\" is not one of its values: use 0 to 23\n\t0 100-5 * * *\n\t  ^"},
-		{"1-2-3 * * * *", "cron \"1-2-3 * * * *\": minute: \"1-2-3\" is not a range: write one as 1-5\n\t1-2-3 * * * *\n\t    ^"},
+		{"61-2 * * * *", "cron \"61-2 * * * *\": minute: \"61\" is not one of its values: use 0 to 59\n" +
+			"\t61-2 * * * *\n\t^"},
+		{"0 9-100 * * *", "cron \"0 9-100 * * *\": hour: \"100\" is not one of its values: use 0 to 23\n" +
+			"\t0 9-100 * * *\n\t    ^"},
+		{"0 100-5 * * *", "cron \"0 100-5 * * *\": hour: \"100\" is not one of its values: use 0 to 23\n" +
+			"\t0 100-5 * * *\n\t  ^"},
+		{"1-2-3 * * * *", "cron \"1-2-3 * * * *\": minute: \"1-2-3\" is not a range: write one as 1-5\n" +
+			"\t1-2-3 * * * *\n\t    ^"},
 		{"5- * * * *", "cron \"5- * * * *\": minute: a value is missing: use 0 to 59\n\t5- * * * *\n\t  ^"},
 		{"-5 * * * *", "cron \"-5 * * * *\": minute: a value is missing: use 0 to 59\n\t-5 * * * *\n\t^"},
 		{"1,,2 * * * *", "cron \"1,,2 * * * *\": minute: a value is missing in the list\n\t1,,2 * * * *\n\t  ^"},
 		{"0 , * * *", "cron \"0 , * * *\": hour: a value is missing in the list\n\t0 , * * *\n\t  ^"},
-		{"*/60 * * * *", "cron \"*/60 * * * *\": minute: \"60\" is not a step here: use a number from 1 that is less than the number of values in the range\n\t*/60 * * * *\n\t  ^"},
-		{"*/0 * * * *", "cron \"*/0 * * * *\": minute: \"0\" is not a step here: use a number from 1 that is less than the number of values in the range\n\t*/0 * * * *\n\t  ^"},
-		{"*/ * * * *", "cron \"*/ * * * *\": minute: \"\" is not a step here: use a number from 1 that is less than the number of values in the range\n\t*/ * * * *\n\t  ^"},
+		{"*/60 * * * *", "cron \"*/60 * * * *\": minute: \"60\" is not a step here: use a number from 1 that is less " +
+			"than the number of values in the range\n\t*/60 * * * *\n\t  ^"},
+		{"*/0 * * * *", "cron \"*/0 * * * *\": minute: \"0\" is not a step here: use a number from 1 that is less " +
+			"than the number of values in the range\n\t*/0 * * * *\n\t  ^"},
+		{"*/ * * * *", "cron \"*/ * * * *\": minute: \"\" is not a step here: use a number from 1 that is less than " +
+			"the number of values in the range\n\t*/ * * * *\n\t  ^"},
 		{"*/5/2 * * * *", "cron \"*/5/2 * * * *\": minute: there is more than one step\n\t*/5/2 * * * *\n\t   ^"},
 		{"0 2 * * fri-mon/2",
-			"cron \"0 2 * * fri-mon/2\": day of week: steps over the end of a week are not supported: list the days\n\t0 2 * * fri-mon/2\n\t        ^"},
-		{"0 2 * * 7-3/2", "cron \"0 2 * * 7-3/2\": day of week: steps over the end of a week are not supported: list the days\n\t0 2 * * 7-3/2\n\t        ^"},
-		{"0 2 L-31 * *", "cron \"0 2 L-31 * *\": day of month: \"L-31\" is not a range: write one as 1-5\n\t0 2 L-31 * *\n\t      ^"},
+			"cron \"0 2 * * fri-mon/2\": day of week: steps over the end of a week are not supported: list the days\n" +
+				"\t0 2 * * fri-mon/2\n\t        ^"},
+		{"0 2 * * 7-3/2", "cron \"0 2 * * 7-3/2\": day of week: steps over the end of a week are not supported: list " +
+			"the days\n\t0 2 * * 7-3/2\n\t        ^"},
+		{"0 2 L-31 * *", "cron \"0 2 L-31 * *\": day of month: \"L-31\" is not a range: write one as 1-5\n" +
+			"\t0 2 L-31 * *\n\t      ^"},
 		{"+5 * * * *", "cron \"+5 * * * *\": a cron expression has no such character\n\t+5 * * * *\n\t^"},
 		{"0 2 * * *;", "cron \"0 2 * * *;\": a cron expression has no such character\n\t0 2 * * *;\n\t         ^"},
 		{"0\u00a02 * * *", "cron \"0\\u00a02 * * *\": a cron expression has no such character\n\t0 2 * * *\n\t ^"},
 		{"0 2 \xff * *", "cron \"0 2 \\xff * *\": a cron expression has no such character\n\t0 2 ? * *\n\t    ^"},
 		{"H * * * *", "cron \"H * * * *\": minute: \"H\" is not one of its values: use 0 to 59\n\tH * * * *\n\t^"},
-		{"0 2 30 2 *", "cron \"0 2 30 2 *\": it never fires, because there is no such date: change the day of month or the month\n\t0 2 30 2 *\n\t    ^"},
+		{"0 2 30 2 *", "cron \"0 2 30 2 *\": it never fires, because there is no such date: change the day of month " +
+			"or the month\n\t0 2 30 2 *\n\t    ^"},
 		{"0 0 2 31 4,6,9,nov *",
-			"cron \"0 0 2 31 4,6,9,nov *\": it never fires, because there is no such date: change the day of month or the month\n\t0 0 2 31 4,6,9,nov *\n\t      ^"},
+			"cron \"0 0 2 31 4,6,9,nov *\": it never fires, because there is no such date: change the day of month " +
+				"or the month\n\t0 0 2 31 4,6,9,nov *\n\t      ^"},
 		{"TZ=Europe/Berlin 0 2 * * *",
-			"cron \"TZ=Europe/Berlin 0 2 * * *\": the time zone is the second argument of Cron: take it out here\n\tTZ=Europe/Berlin 0 2 * * *\n\t^"},
-		{" CRON_TZ=UTC", "cron \" CRON_TZ=UTC\": the time zone is the second argument of Cron: take it out here\n\t CRON_TZ=UTC\n\t ^"},
+			"cron \"TZ=Europe/Berlin 0 2 * * *\": the time zone is the second argument of Cron: take it out here\n" +
+				"\tTZ=Europe/Berlin 0 2 * * *\n\t^"},
+		{" CRON_TZ=UTC", "cron \" CRON_TZ=UTC\": the time zone is the second argument of Cron: take it out here\n" +
+			"\t CRON_TZ=UTC\n\t ^"},
 		{"TZ=0", "cron \"TZ=0\": the time zone is the second argument of Cron: take it out here\n\tTZ=0\n\t^"},
 		{"@every 5m", "cron \"@every 5m\": an interval is not cron: use schedule.Every\n\t@every 5m\n\t^"},
-		{"@reboot", "cron \"@reboot\": a fleet has no start that all hosts agree on: call Trigger, or do it before Run\n\t@reboot\n\t^"},
-		{"@manual", "cron \"@manual\": there is no such macro: use one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly\n\t@manual\n\t^"},
+		{"@reboot", "cron \"@reboot\": a fleet has no start that all hosts agree on: call Trigger, or do it before " +
+			"Run\n\t@reboot\n\t^"},
+		{"@manual", "cron \"@manual\": there is no such macro: use one of @yearly, @annually, @monthly, @weekly, " +
+			"@daily, @midnight, @hourly\n\t@manual\n\t^"},
 		{"@daily 5", "cron \"@daily 5\": @daily takes no further field\n\t@daily 5\n\t       ^"},
 		{strings.Repeat("0,", 400) + "0 x * * *", "cron \"" + strings.Repeat("0,", 30) +
 			"\"…: hour: \"x\" is not one of its values: use 0 to 23\n\t…" +

@@ -135,7 +135,8 @@ func TestExceptIsSpreadByName(t *testing.T) {
 // Fails when Next does not know a brokenPart.
 func TestExceptSaysWhatBroke(t *testing.T) {
 	_, err := Next(Except(Every(time.Hour), stuckBlackout{}), time.Date(2027, 5, 3, 9, 30, 0, 0, time.UTC))
-	if err == nil || err.Error() != "blackout schedule.stuckBlackout: its Until(2027-05-03T10:00:00Z) returned 2027-05-03T10:00:00Z, which is not later" {
+	if err == nil || err.Error() != "blackout schedule.stuckBlackout: its Until(2027-05-03T10:00:00Z) returned "+
+		"2027-05-03T10:00:00Z, which is not later" {
 		t.Error(err)
 	}
 }

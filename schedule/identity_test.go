@@ -42,7 +42,8 @@ func TestScheduleIdentity(t *testing.T) {
 		{"at 1777636800.000000000", []Schedule{At(noon)}},
 		{"except daily 08:00 in UTC\nweekdays [6 0] in UTC\nbetween 1777636800.000000000 1777640400.000000000",
 			[]Schedule{
-				Except(Daily("08:00", ""), Weekdays("", time.Saturday, time.Sunday), Between(noon, noon.Add(time.Hour))),
+				Except(Daily("08:00", ""), Weekdays("", time.Saturday, time.Sunday),
+					Between(noon, noon.Add(time.Hour))),
 				Except(Daily("08:00", ""), Weekdays("", time.Saturday, time.Sunday),
 					Between(noon.In(zone), noon.Add(time.Hour))),
 			}},

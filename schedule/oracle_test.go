@@ -84,7 +84,8 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 			watch(t, "by rule of "+name, byRule(t, name), 2028)
 		}
 	})
-	fmt.Printf("dst: %d expressions, %d zones, %d years, %d changes of the clock, %d minutes watched, %d ticks, %d further questions: no difference unless said above, in %.1f s\n",
+	fmt.Printf("dst: %d expressions, %d zones, %d years, %d changes of the clock, %d minutes watched, %d ticks, %d "+
+		"further questions: no difference unless said above, in %.1f s\n",
 		len(dstSpecs), len(zones), years, changes.Load(), minutes.Load(), ticks.Load(), asked.Load(),
 		time.Since(start).Seconds())
 }

@@ -68,14 +68,16 @@ func thousand(c *check) {
 				want = dlock.GrantOK
 			}
 			if results[i].Outcome != want {
-				c.errorf("%s of a thousand: result %d, of %q slot %d, is %q: must be %q", what, i, m.grant.Name, m.grant.Slot, results[i].Outcome, want)
+				c.errorf("%s of a thousand: result %d, of %q slot %d, is %q: must be %q", what, i, m.grant.Name,
+					m.grant.Slot, results[i].Outcome, want)
 			}
 		}
 	}
 	is("extend", h.extend(c.long, grants...), true)
 	for _, m := range all {
 		if m.held && m.grant.Name[0] == 'm' {
-			if no := h.mustRefuse(c.request(m.grant.Name, 0), dlock.ReasonFull); c.h.Features.Holders && no.ExpiresIn <= c.long/2 {
+			if no := h.mustRefuse(c.request(m.grant.Name, 0), dlock.ReasonFull); c.h.Features.Holders &&
+				no.ExpiresIn <= c.long/2 {
 				c.errorf("%q ends in %v, though it was extended for %v", m.grant.Name, no.ExpiresIn, c.long)
 			}
 		}

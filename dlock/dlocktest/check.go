@@ -171,7 +171,8 @@ func (h *host) try(req dlock.Request) attempt {
 	}
 	switch info := a.info(); {
 	case !h.c.h.Features.LastSuccess && info.SinceSuccess != 0:
-		h.c.errorf("a success %v ago, though the store does not state that it remembers any: must be 0", info.SinceSuccess)
+		h.c.errorf("a success %v ago, though the store does not state that it remembers any: must be 0",
+			info.SinceSuccess)
 	case info.SinceSuccess < 0:
 		h.c.errorf("a success %v ago: must be 0, or at least 1µs", info.SinceSuccess)
 	}
@@ -181,7 +182,8 @@ func (h *host) try(req dlock.Request) attempt {
 // plausible checks what is true of every grant.
 func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 	if g.Name != req.Name || g.Slots != req.Slots || g.Token != req.Token {
-		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots, req.Token, g.Name, g.Slots, g.Token)
+		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots,
+			req.Token, g.Name, g.Slots, g.Token)
 	}
 	if g.Slot < 0 || g.Slot >= max(1, req.Slots, g.Info.SlotLimit) {
 		c.errorf("asked for one of %d slots of %q, was granted slot %d", req.Slots, req.Name, g.Slot)
@@ -211,12 +213,14 @@ func (h *host) mustAcquire(req dlock.Request) attempt {
 func (h *host) mustRefuse(req dlock.Request, want dlock.Reason) *dlock.NotAcquiredError {
 	a := h.try(req)
 	if a.err == nil {
-		h.c.note(2, "%q of %d slots was granted slot %d: must be refused with reason %q", req.Name, req.Slots, a.grant.Slot, want)
+		h.c.note(2, "%q of %d slots was granted slot %d: must be refused with reason %q", req.Name, req.Slots,
+			a.grant.Slot, want)
 		panic(giveUp{})
 	}
 	no, ok := errors.AsType[*dlock.NotAcquiredError](a.err)
 	if !ok || no.Reason != want {
-		h.c.note(2, "%q of %d slots: error %q: must be a *NotAcquiredError with reason %q", req.Name, req.Slots, a.err, want)
+		h.c.note(2, "%q of %d slots: error %q: must be a *NotAcquiredError with reason %q", req.Name, req.Slots, a.err,
+			want)
 		panic(giveUp{})
 	}
 	if no.Name != req.Name || no.Slots != req.Slots {
@@ -255,7 +259,8 @@ func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, er
 	}
 	for i, r := range results {
 		if r.Outcome == dlock.GrantUnknown {
-			c.note(3, "%s: the outcome of grant %d is unknown, error %v: must be known when the store is well", op, i, r.Err)
+			c.note(3, "%s: the outcome of grant %d is unknown, error %v: must be known when the store is well", op, i,
+				r.Err)
 		}
 	}
 	return results

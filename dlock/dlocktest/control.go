@@ -44,7 +44,8 @@ func controlStated(c *check) {
 }
 
 // ann is who makes updates. What people write must come back as it is, and never be more than text.
-var ann = dlock.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`, Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
+var ann = dlock.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
+	Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
 
 func (h *host) controller() dlock.Controller {
 	ctl := h.caps().Controller
@@ -262,8 +263,10 @@ func updatesTold(c *check) {
 func updatesRead(c *check) {
 	a, b := c.host(), c.host()
 	bob := dlock.Origin{By: "bob"}
-	longest := dlock.Origin{By: strings.Repeat("é", dlock.MaxOriginLen/2), Note: strings.Repeat("n", dlock.MaxOriginLen)}
-	a.update("all", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Limit: &dlock.Limit{Origin: bob, Slots: 7}, Trigger: &longest})
+	longest := dlock.Origin{By: strings.Repeat("é", dlock.MaxOriginLen/2),
+		Note: strings.Repeat("n", dlock.MaxOriginLen)}
+	a.update("all", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour},
+		Limit: &dlock.Limit{Origin: bob, Slots: 7}, Trigger: &longest})
 	a.update("part", dlock.Update{Limit: &dlock.Limit{Origin: longest, Slots: 0}})
 	list := b.inspect("all", "none", "part", "all")
 	for _, i := range []int{0, 3} {
@@ -281,7 +284,8 @@ func updatesRead(c *check) {
 	if o := list[1]; o != (dlock.ControlState{Name: "none"}) {
 		c.errorf("overrides of a name that has none: %+v", o)
 	}
-	if o := list[2]; o.Pause != nil || o.Trigger != nil || o.Limit == nil || *o.Limit != (dlock.Limit{Origin: longest}) {
+	if o := list[2]; o.Pause != nil || o.Trigger != nil || o.Limit == nil ||
+		*o.Limit != (dlock.Limit{Origin: longest}) {
 		c.errorf("overrides %+v: must be a limit of 0 and nothing else", o)
 	}
 	// Each part is changed by itself.

@@ -16,7 +16,8 @@ import (
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T) {
 		dlocktest.Run(t, dlocktest.Harness{
-			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true, PreviousExpired: true, Control: true, Listing: true},
+			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
+				PreviousExpired: true, Control: true, Listing: true},
 			New: func(testing.TB) dlocktest.Namespace {
 				store := memlock.New() // yours: connect here, and close in a t.Cleanup
 				return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}

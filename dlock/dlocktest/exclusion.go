@@ -144,7 +144,8 @@ func namesFirstToEnd(c *check) {
 	}
 	no := h.mustRefuse(c.request("s", 3), dlock.ReasonFull)
 	if no.Holder != first.Holder || no.ExpiresIn > first.TTL {
-		c.errorf("the refusal names %v, who ends in %v: must name %v, whose lease of %v ends first", no.Holder, no.ExpiresIn, first.Holder, first.TTL)
+		c.errorf("the refusal names %v, who ends in %v: must name %v, whose lease of %v ends first", no.Holder,
+			no.ExpiresIn, first.Holder, first.TTL)
 	}
 }
 

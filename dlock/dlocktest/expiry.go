@@ -148,7 +148,8 @@ func (h *host) waitForEnd(held attempt) attempt {
 		probe := h.try(c.request(held.req.Name, held.req.Slots))
 		switch {
 		case probe.err == nil && probe.got.Before(held.heldUntil()):
-			c.fatalf("a lease of %v was granted to another %v after it was asked for", held.req.TTL, probe.got.Sub(held.sent))
+			c.fatalf("a lease of %v was granted to another %v after it was asked for", held.req.TTL,
+				probe.got.Sub(held.sent))
 		case probe.err == nil:
 			return probe
 		case reason(probe.err) != dlock.ReasonFull:
@@ -176,7 +177,8 @@ func crashedFleet(c *check) {
 			free++
 			for _, h := range held {
 				if h.grant.Slot == probe.grant.Slot && probe.got.Before(h.heldUntil()) {
-					c.errorf("slot %d was granted again %v after it was asked for with a TTL of %v", h.grant.Slot, probe.got.Sub(h.sent), h.req.TTL)
+					c.errorf("slot %d was granted again %v after it was asked for with a TTL of %v", h.grant.Slot,
+						probe.got.Sub(h.sent), h.req.TTL)
 				}
 			}
 			continue

@@ -209,7 +209,8 @@ func (f *Faulty) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Re
 	})
 }
 
-func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant, send func(context.Context, []dlock.Grant) ([]dlock.Result, error)) ([]dlock.Result, error) {
+func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant,
+	send func(context.Context, []dlock.Grant) ([]dlock.Result, error)) ([]dlock.Result, error) {
 	grants = slices.Clone(grants) // a late request must not see what the caller does with its slice afterwards
 	apply := func(ctx context.Context) ([]dlock.Result, error) { return send(ctx, grants) }
 	cut := func(results []dlock.Result) []dlock.Result { return results[:max(0, len(results)-1)] }
@@ -267,13 +268,16 @@ func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.
 	return err
 }
 
-func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.Controller) ([]dlock.ControlState, error)) ([]dlock.ControlState, error) {
+func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.Controller) ([]dlock.ControlState,
+	error)) ([]dlock.ControlState, error) {
 	c := f.caps.Controller
 	if c == nil {
 		return nil, fmt.Errorf("control: %w", errors.ErrUnsupported)
 	}
 	cut := func(list []dlock.ControlState) []dlock.ControlState { return list[:max(0, len(list)-1)] }
-	return call(ctx, f, OpControl, func(ctx context.Context) ([]dlock.ControlState, error) { return apply(ctx, c) }, cut, nil)
+	return call(ctx, f, OpControl, func(ctx context.Context) ([]dlock.ControlState, error) {
+		return apply(ctx, c)
+	}, cut, nil)
 }
 
 // MaxTTL implements dlock.TTLBounder; without one beneath it there is no bound.
@@ -370,7 +374,8 @@ func (f *Faulty) next(op Op) (Fault, <-chan struct{}) {
 func (f *Faulty) deliver(ctx context.Context, d time.Duration, healed <-chan struct{}, apply func(context.Context)) {
 	request := new(lateRequest)
 	request.arrive = sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // the caller may be gone; the packet is not
+		// the caller may be gone; the packet is not
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		apply(ctx)
 		f.mu.Lock()

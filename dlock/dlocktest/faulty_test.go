@@ -50,12 +50,15 @@ func TestFaults(t *testing.T) {
 		{name: "none", applied: true},
 		{name: "error", fault: dlocktest.Error(io.EOF), err: io.EOF},
 		{name: "lost reply", fault: dlocktest.LostReply, err: dlocktest.ErrInjected, applied: true},
-		{name: "silent reply", fault: dlocktest.SilentReply, err: context.DeadlineExceeded, took: time.Second, applied: true},
+		{name: "silent reply", fault: dlocktest.SilentReply, err: context.DeadlineExceeded, took: time.Second,
+			applied: true},
 		{name: "hang", fault: dlocktest.Hang, err: context.DeadlineExceeded, took: time.Second},
 		{name: "late", fault: dlocktest.Late(time.Minute), err: context.DeadlineExceeded, took: time.Second},
-		{name: "late, while the caller is there", fault: dlocktest.Late(time.Millisecond), err: context.DeadlineExceeded, took: time.Second, applied: true},
+		{name: "late, while the caller is there", fault: dlocktest.Late(time.Millisecond),
+			err: context.DeadlineExceeded, took: time.Second, applied: true},
 		{name: "slow", fault: dlocktest.Slow(900 * time.Millisecond), took: 900 * time.Millisecond, applied: true},
-		{name: "too slow", fault: dlocktest.Slow(1100 * time.Millisecond), err: dlocktest.ErrInjected, took: time.Second, applied: true},
+		{name: "too slow", fault: dlocktest.Slow(1100 * time.Millisecond), err: dlocktest.ErrInjected,
+			took: time.Second, applied: true},
 		{name: "short", fault: dlocktest.Short, applied: true},
 		{name: "patchy", fault: dlocktest.Patchy(io.EOF), applied: true},
 	} {
@@ -148,7 +151,8 @@ func TestHeal(t *testing.T) {
 		if err := <-returned; !errors.Is(err, dlocktest.ErrInjected) {
 			t.Errorf("a call that hung came back with %v", err)
 		}
-		if results, err := f.Extend(t.Context(), time.Hour, dlock.Grant{Name: "m", Token: "a"}); err != nil || results[0].Outcome != dlock.GrantOK {
+		if results, err := f.Extend(t.Context(), time.Hour, dlock.Grant{Name: "m", Token: "a"}); err != nil ||
+			results[0].Outcome != dlock.GrantOK {
 			t.Errorf("after Heal: %v, %v", results, err)
 		}
 	})
@@ -172,7 +176,8 @@ func TestInjectN(t *testing.T) {
 		if _, err := f.Release(t.Context()); err != nil {
 			t.Errorf("release: %v, want no fault", err)
 		}
-		for op, want := range map[dlocktest.Op]int{dlocktest.OpAcquire: 5, dlocktest.OpExtend: 1, dlocktest.OpRelease: 1} {
+		for op, want := range map[dlocktest.Op]int{dlocktest.OpAcquire: 5, dlocktest.OpExtend: 1,
+			dlocktest.OpRelease: 1} {
 			if got := f.Calls(op); got != want {
 				t.Errorf("%d calls of %v: want %d", got, op, want)
 			}
@@ -185,12 +190,15 @@ func TestBatchFaults(t *testing.T) {
 		grant, _, _ := ask(f, "a")
 		stranger := dlock.Grant{Name: "m", Token: "stranger"}
 		f.InjectN(1, dlocktest.Short)
-		if results, err := f.Extend(t.Context(), time.Hour, stranger, grant); err != nil || len(results) != 1 || results[0].Outcome != dlock.GrantLost {
+		if results, err := f.Extend(t.Context(), time.Hour, stranger, grant); err != nil || len(results) != 1 ||
+			results[0].Outcome != dlock.GrantLost {
 			t.Errorf("short: %v, %v", results, err)
 		}
 		f.Inject(dlocktest.Patchy(io.EOF))
 		results, err := f.Release(t.Context(), stranger, grant, stranger)
-		if err != nil || len(results) != 3 || results[0].Outcome != dlock.GrantLost || results[1].Outcome != dlock.GrantUnknown || results[1].Err != io.EOF || results[2].Outcome != dlock.GrantLost {
+		if err != nil || len(results) != 3 || results[0].Outcome != dlock.GrantLost ||
+			results[1].Outcome != dlock.GrantUnknown || results[1].Err != io.EOF ||
+			results[2].Outcome != dlock.GrantLost {
 			t.Errorf("patchy: %v, %v", results, err)
 		}
 		if !isHeld(t, f) {
@@ -239,7 +247,8 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 		t.Errorf("List without a Lister: %v", err)
 	}
 	_, err = f.Inspect(t.Context(), "s")
-	for _, err := range []error{err, f.Update(t.Context(), "s", dlock.Update{}), f.Revoke(t.Context(), "s", 0, 1, ann)} {
+	for _, err := range []error{err, f.Update(t.Context(), "s", dlock.Update{}),
+		f.Revoke(t.Context(), "s", 0, 1, ann)} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("without a Controller: %v", err)
 		}
@@ -258,7 +267,8 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 // A store that stops answering costs the lease, and is said to be silent.
 func ExampleFaulty() {
 	store := dlocktest.NewFaulty(memlock.New())
-	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond, StoreTimeout: 50 * time.Millisecond})
+	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond,
+		StoreTimeout: 50 * time.Millisecond})
 	lease, _ := session.Mutex("report").TryAcquire(context.Background())
 
 	store.Inject(dlocktest.Hang, dlocktest.OpExtend)

@@ -37,12 +37,15 @@ func lists(c *check) {
 		}
 		slices.SortFunc(want, func(a, b attempt) int { return cmp.Compare(a.grant.Slot, b.grant.Slot) })
 		if len(list) != len(want) {
-			c.fatalf("list of %q with %d slots shows %d leases: must be %d: %+v", name, slots, len(list), len(want), list)
+			c.fatalf("list of %q with %d slots shows %d leases: must be %d: %+v", name, slots, len(list), len(want),
+				list)
 		}
 		for i, w := range want {
 			got := list[i]
-			if got.Name != name || got.Slot != w.grant.Slot || got.Fence != w.grant.Fence || got.Holder != w.req.Holder {
-				c.errorf("list of %q: %+v: must be slot %d with fence %d of %v", name, got, w.grant.Slot, w.grant.Fence, w.req.Holder)
+			if got.Name != name || got.Slot != w.grant.Slot || got.Fence != w.grant.Fence ||
+				got.Holder != w.req.Holder {
+				c.errorf("list of %q: %+v: must be slot %d with fence %d of %v", name, got, w.grant.Slot, w.grant.Fence,
+					w.req.Holder)
 			}
 			c.age("list of "+name, got.HeldFor, asked.Sub(w.got), answered.Sub(w.sent))
 			least, most := w.heldUntil().Sub(answered)-c.h.Slack, w.got.Add(w.req.TTL).Sub(asked)+c.h.Slack
@@ -55,7 +58,8 @@ func lists(c *check) {
 	is("never used", 3)
 
 	mutex := h.mustAcquire(c.request("x", 0))
-	one, two, three := h.mustAcquire(c.request("x", 3)), h.mustAcquire(c.request("x", 3)), h.mustAcquire(c.request("x", 3))
+	one, two, three := h.mustAcquire(c.request("x", 3)), h.mustAcquire(c.request("x", 3)),
+		h.mustAcquire(c.request("x", 3))
 	other := h.mustAcquire(c.request("xx", 3))
 	time.Sleep(c.h.TTL / 10) // so that Since has something to tell
 	is("x", 0, mutex)
@@ -68,7 +72,8 @@ func lists(c *check) {
 	is("x", 3, one, three)
 
 	short := h.mustAcquire(c.brief("x", 3))
-	if list, err := lister.List(c.t.Context(), "x", 3); err != nil || len(list) != 3 && time.Now().Before(short.heldUntil()) {
+	if list, err := lister.List(c.t.Context(), "x", 3); err != nil || len(list) != 3 &&
+		time.Now().Before(short.heldUntil()) {
 		c.errorf("list with a short lease: %+v, %v", list, err)
 	}
 	until(short.endedBy(c))

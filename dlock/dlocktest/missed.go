@@ -73,7 +73,8 @@ func missedBySchedule(c *check) {
 		last := of(is, c.tick(name, 3, time.Now(), 3))
 		run(b, last)
 		if no := a.try(of(was, c.missed(name, last.Tick.At))); reason(no.err) != dlock.ReasonTickTaken {
-			c.errorf("a tick that was started for another schedule: %v: must be refused as %q", no.err, dlock.ReasonTickTaken)
+			c.errorf("a tick that was started for another schedule: %v: must be refused as %q", no.err,
+				dlock.ReasonTickTaken)
 		}
 		due := c.later()
 		if was != is {

@@ -148,13 +148,15 @@ func (m *model) granted(lock *modelLock, a *modelAttempt, ans attempt) string {
 	g := ans.grant
 	same := a.known && g.Slot == a.grant.Slot && g.Fence == a.grant.Fence
 	if a.sure(ans.got) && !same && !(a.wild && g.Slot == a.grant.Slot && g.Fence > a.grant.Fence) {
-		return fmt.Sprintf("asked again for slot %d fence %d, was granted slot %d fence %d", a.grant.Slot, a.grant.Fence, g.Slot, g.Fence)
+		return fmt.Sprintf("asked again for slot %d fence %d, was granted slot %d fence %d", a.grant.Slot,
+			a.grant.Fence, g.Slot, g.Fence)
 	}
 	if same && !a.possible(ans.sent) {
 		return fmt.Sprintf("granted once more with fence %d, though the lease had ended", g.Fence)
 	}
 	for _, other := range m.attempts {
-		if other != a && keyOf(other.req) == keyOf(a.req) && other.known && other.grant.Slot == g.Slot && other.sure(ans.got) {
+		if other != a && keyOf(other.req) == keyOf(a.req) && other.known && other.grant.Slot == g.Slot &&
+			other.sure(ans.got) {
 			return fmt.Sprintf("slot %d was granted, though it is held by %s", g.Slot, other.req.Token)
 		}
 	}
@@ -213,7 +215,8 @@ func (m *model) refused(lock *modelLock, a *modelAttempt, why dlock.Reason, ans 
 		switch {
 		case why == dlock.ReasonTickLate && lock.maybeTick > at:
 			return ""
-		case why == dlock.ReasonTickTaken && lock.maybeTick >= at && lock.sureTick <= at && tick.sure+tick.maybe >= a.req.Tick.Max:
+		case why == dlock.ReasonTickTaken && lock.maybeTick >= at && lock.sureTick <= at &&
+			tick.sure+tick.maybe >= a.req.Tick.Max:
 			return ""
 		}
 	}

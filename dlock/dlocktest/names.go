@@ -17,20 +17,25 @@ var names = []promise{
 func trickyNames() []string {
 	list := []string{
 		// Look like other keys.
-		"a", "a:", ":a", "a:0", "a:1", "a:slot", "a:slots", "a:tick", "a:fence", "a:mark", "a:token", "timer:a", "timer:timer:a",
-		"aa", "ab", "a b", "a/b", "a//b", "a.b", "a|b", "a,b", "a;b", "0", "00", "-1", "1e3", "NULL", "null", "nil", "true",
+		"a", "a:", ":a", "a:0", "a:1", "a:slot", "a:slots", "a:tick", "a:fence", "a:mark", "a:token", "timer:a",
+		"timer:timer:a",
+		"aa", "ab", "a b", "a/b", "a//b", "a.b", "a|b", "a,b", "a;b", "0", "00", "-1", "1e3", "NULL", "null", "nil",
+		"true",
 		// Hash tags of Redis Cluster.
 		"{", "}", "{}", "}{", "{a}", "{a}b", "a{b}", "{{a}}", "{}a", "a{}", "{a", "a}",
 		// Patterns and formats.
 		"*", "?", "a*", "a?", "[a]", "[a-z]", "^a", "%", "%%", "%s", "a%", "a_", "_", "$1", "$$", "?1", ":x", "@x", "#",
 		// Quotes and comments.
-		"'", "''", `"`, "`", `\`, `\\`, `\'`, `a\`, "a'b", `a"b`, "'; DROP TABLE leases; --", "-- a", "/* a */", "]]", "[[a]]", `\n`,
+		"'", "''", `"`, "`", `\`, `\\`, `\'`, `a\`, "a'b", `a"b`, "'; DROP TABLE leases; --", "-- a", "/* a */", "]]",
+		"[[a]]", `\n`,
 		// Spaces.
 		" ", "  ", " a", "a ", "a  ", " a ", "a\u00a0", "\u00a0a", "a\u3000",
 		// What collations take for the same.
-		"A", "Aa", "aA", "á", "a\u0301", "à", "ä", "ß", "ss", "SS", "æ", "ae", "ı", "i", "I", "İ", "ａ", "ª", "①", "1", "½", "ﬁ", "fi",
+		"A", "Aa", "aA", "á", "a\u0301", "à", "ä", "ß", "ss", "SS", "æ", "ae", "ı", "i", "I", "İ", "ａ", "ª", "①", "1",
+		"½", "ﬁ", "fi",
 		// Runes of every length, and some that are not seen.
-		"é", "世界", "😀", "😀😀", "👩\u200d🚀", "👩🚀", "\u200b", "a\u200b", "\ufeffa", "\u2028", "\U0010ffff", "а", /* Cyrillic */
+		"é", "世界", "😀", "😀😀", "👩\u200d🚀", "👩🚀", "\u200b", "a\u200b", "\ufeffa", "\u2028", "\U0010ffff",
+		"а", // Cyrillic
 	}
 	long := strings.Repeat("n", dlock.MaxNameLen-1)
 	wide := strings.Repeat("😀", dlock.MaxNameLen/4-1)

@@ -30,7 +30,8 @@ func expiredTold(c *check) {
 	kinds := []int{0, 1}
 	var old, late [2]attempt // all wait for their end together
 	for i, slots := range kinds {
-		old[i], late[i] = a.mustAcquire(c.brief(nameOf("x", slots), slots)), a.mustAcquire(c.brief(nameOf("late", slots), slots))
+		old[i], late[i] = a.mustAcquire(c.brief(nameOf("x", slots), slots)),
+			a.mustAcquire(c.brief(nameOf("late", slots), slots))
 		c.abandoned("the first grant of a slot", old[i], false)
 	}
 	for i, slots := range kinds {

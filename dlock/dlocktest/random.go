@@ -55,7 +55,8 @@ type walk struct {
 }
 
 func newWalk(c *check, seed uint64, faults bool) *walk {
-	w := &walk{c: c, seed: seed, rand: mrand.New(mrand.NewPCG(seed, 1)), faults: faults, model: newModel(c.h.Slack), start: time.Now()}
+	w := &walk{c: c, seed: seed, rand: mrand.New(mrand.NewPCG(seed, 1)), faults: faults, model: newModel(c.h.Slack),
+		start: time.Now()}
 	for range 3 {
 		w.hosts = append(w.hosts, NewFaulty(c.host().store))
 	}
@@ -83,7 +84,8 @@ func (w *walk) run(operations int) {
 			w.heal()
 		}
 		if wrong != "" {
-			w.c.fatalf("operation %d: %s\n(to repeat it: Harness.Seed %d); the last ones were:%s", i, wrong, w.seed, w.log)
+			w.c.fatalf("operation %d: %s\n(to repeat it: Harness.Seed %d); the last ones were:%s", i, wrong, w.seed,
+				w.log)
 		}
 		w.model.forget(time.Now())
 	}

@@ -121,6 +121,7 @@ func releaseAnySlot(c *check) {
 		}
 	}
 	for _, slots := range []int{0, 3} {
-		c.want("release of a name that was never used", a.release(byToken(c.request("never used", slots))), dlock.GrantLost)
+		c.want("release of a name that was never used", a.release(byToken(c.request("never used", slots))),
+			dlock.GrantLost)
 	}
 }

@@ -82,7 +82,8 @@ func boundedTTL(c *check) {
 	held := h.mustAcquire(req)
 	ctx, cancel := callContext()
 	defer cancel()
-	if results, err := h.store.Extend(ctx, most+time.Millisecond, held.grant); err == nil && results[0].Outcome == dlock.GrantOK {
+	if results, err := h.store.Extend(ctx, most+time.Millisecond, held.grant); err == nil &&
+		results[0].Outcome == dlock.GrantOK {
 		c.errorf("extended for %v, above the bound of %v", most+time.Millisecond, most)
 	}
 }
@@ -101,7 +102,8 @@ func endedContext(c *check) {
 		for _, name := range []string{"free", "held"} {
 			_, err := h.store.TryAcquire(ctx, c.request(name, 0))
 			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
-				c.errorf("acquire of a lock that is %s, with a context that is %s: %v: must be an error, and not a refusal", name, what, err)
+				c.errorf("acquire of a lock that is %s, with a context that is %s: %v: must be an error, and not "+
+					"a refusal", name, what, err)
 			}
 		}
 		if _, err := h.store.Extend(ctx, c.long, held.grant); err == nil {

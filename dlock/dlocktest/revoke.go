@@ -84,7 +84,8 @@ func (c *check) revokeEnds(name string, again bool) {
 		case !repeated.got.Before(g.heldUntil()):
 			c.skip("the lease had ended before it could be asked for again")
 		case repeated.err == nil && repeated.grant.Fence != g.grant.Fence:
-			c.errorf("asked again for a revoked lease: granted another, fence %d after %d", repeated.grant.Fence, g.grant.Fence)
+			c.errorf("asked again for a revoked lease: granted another, fence %d after %d", repeated.grant.Fence,
+				g.grant.Fence)
 		case repeated.err == nil:
 			g = repeated
 		}
@@ -92,7 +93,8 @@ func (c *check) revokeEnds(name string, again bool) {
 	for time.Now().Before(g.heldUntil()) {
 		a.extend(c.long, g.grant)
 		if probe := b.try(c.request(name, 1)); probe.err == nil && probe.got.Before(g.heldUntil()) {
-			c.fatalf("granted to another %v after a revoked lease was granted for %v (asked for again: %t)", probe.got.Sub(g.sent), c.h.TTL, again)
+			c.fatalf("granted to another %v after a revoked lease was granted for %v (asked for again: %t)",
+				probe.got.Sub(g.sent), c.h.TTL, again)
 		} else if probe.err == nil {
 			b.release(probe.grant)
 		}

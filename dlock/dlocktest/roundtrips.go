@@ -43,7 +43,9 @@ func oneRoundTrip(c *check) {
 	if c.h.Features.AtomicTick {
 		at := thisSecond()
 		one("acquire with a tick", func() { grants = append(grants, h.mustAcquire(c.tick("t", 500, at, 1)).grant) })
-		one("acquire with a tick that is taken", func() { h.mustRefuse(c.tick("t", 500, at, 1), dlock.ReasonTickTaken) })
+		one("acquire with a tick that is taken", func() {
+			h.mustRefuse(c.tick("t", 500, at, 1), dlock.ReasonTickTaken)
+		})
 	}
 	for len(grants) < 500 {
 		grants = append(grants, h.mustAcquire(c.request("many", 500)).grant)

@@ -77,7 +77,8 @@ func shrinkAndGrow(c *check) {
 	three := fill(5, 2) // slots 2 and 3; 4 is still held
 	seven := fill(7, 2)
 	c.want("extend after the number has changed", h.extend(c.long, last, two[0], three[0], seven[1]), dlock.GrantOK)
-	c.want("release after the number has changed", h.release(append(append(append(two, three...), seven...), last)...), dlock.GrantOK)
+	c.want("release after the number has changed", h.release(append(append(append(two, three...), seven...), last)...),
+		dlock.GrantOK)
 	fill(3, 3)
 	fill(1, 0)
 	fill(7, 4)

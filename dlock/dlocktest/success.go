@@ -54,7 +54,8 @@ func (a attempt) info() dlock.Info {
 // since checks what the answer to a request, whether granted or refused, says of the last success.
 func (c *check) since(what string, a attempt, success span) {
 	got := a.info().SinceSuccess
-	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack), max(time.Microsecond, a.got.Sub(success.sent)+c.h.Slack)
+	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack),
+		max(time.Microsecond, a.got.Sub(success.sent)+c.h.Slack)
 	if got < least || got > most {
 		c.note(2, "%s: the last success was %v ago: must be %v to %v", what, got, least, most)
 	}
@@ -250,7 +251,8 @@ func successBatch(c *check) {
 	c.pause()
 	well.Succeeded, other.Succeeded, mutex.Succeeded, lost.Succeeded = true, true, true, true
 	done := span{sent: time.Now()}
-	c.want("release", a.release(one, failed, mutex, lost, other, well), dlock.GrantOK, dlock.GrantOK, dlock.GrantOK, dlock.GrantLost, dlock.GrantOK, dlock.GrantOK)
+	c.want("release", a.release(one, failed, mutex, lost, other, well), dlock.GrantOK, dlock.GrantOK, dlock.GrantOK,
+		dlock.GrantLost, dlock.GrantOK, dlock.GrantOK)
 	done.got = time.Now()
 	c.pause()
 	c.since("the one that succeeded", b.mustAcquire(c.request("well", 2)), done)

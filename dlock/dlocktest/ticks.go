@@ -58,7 +58,8 @@ func startsPerTick(c *check) {
 					h.mustRefuse(c.tick(name, slots, due, most), dlock.ReasonTickTaken)
 				}
 				// The same instant, written in another zone, is the same tick.
-				hosts[0].mustRefuse(c.tick(name, slots, due.In(time.FixedZone("", 5*3600)), most), dlock.ReasonTickTaken)
+				hosts[0].mustRefuse(c.tick(name, slots, due.In(time.FixedZone("", 5*3600)), most),
+					dlock.ReasonTickTaken)
 			}
 		}
 	}
@@ -98,7 +99,8 @@ func lateTick(c *check) {
 	h := c.host()
 	at := thisSecond()
 	h.mustAcquire(c.tick("t", 9, at, 3))
-	for _, before := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Hour, 10 * 365 * 24 * time.Hour} {
+	for _, before := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Hour,
+		10 * 365 * 24 * time.Hour} {
 		h.mustRefuse(c.tick("t", 9, at.Add(-before), 3), dlock.ReasonTickLate)
 	}
 	h.mustAcquire(c.tick("t", 9, at, 3)) // the refusals have not changed what is current, or its count
@@ -121,7 +123,8 @@ func tickAhead(c *check) {
 		c.want("release", h.release(a.grant), dlock.GrantOK)
 		ahead := 3 * time.Second // a clock that is a little fast is no clock error
 		if c.h.Virtual {
-			h.mustRefuse(c.tick(name, slots, time.Now().Add(dlock.MaxTickAhead+time.Microsecond), 1), dlock.ReasonTickAhead)
+			h.mustRefuse(c.tick(name, slots, time.Now().Add(dlock.MaxTickAhead+time.Microsecond), 1),
+				dlock.ReasonTickAhead)
 			ahead = dlock.MaxTickAhead
 		}
 		h.mustAcquire(c.tick(name, slots, time.Now().Add(ahead), 1))

@@ -35,7 +35,8 @@ func askedAgain(c *check) {
 		if slots > 1 {
 			rest := a.fill("x", slots)
 			if len(rest) != slots-1 {
-				c.errorf("one token was granted and asked again: %d of the other %d slots were free", len(rest), slots-1)
+				c.errorf("one token was granted and asked again: %d of the other %d slots were free", len(rest),
+					slots-1)
 			}
 			c.want("release of the rest", a.release(rest...), dlock.GrantOK)
 		}
@@ -98,7 +99,8 @@ func lostReplies(c *check) {
 		if slots == 0 {
 			open.mustRefuse(c.request(name, 0), dlock.ReasonFull)
 		} else if rest := open.fill(name, slots); len(rest) != slots-1 {
-			c.errorf("a reply was lost and the token asked again: %d of the other %d slots were free", len(rest), slots-1)
+			c.errorf("a reply was lost and the token asked again: %d of the other %d slots were free", len(rest),
+				slots-1)
 		}
 		c.want("extend", h.extend(c.long, got.grant), dlock.GrantOK)
 
@@ -156,7 +158,8 @@ func arrivesLate(c *check) {
 	next := open.waitForEnd(arrived)
 	ended := next.grant
 	ended.Token = req.Token
-	c.want("extend of the late request's grant, and of the next", open.extend(c.long, ended, next.grant), dlock.GrantLost, dlock.GrantOK)
+	c.want("extend of the late request's grant, and of the next", open.extend(c.long, ended, next.grant),
+		dlock.GrantLost, dlock.GrantOK)
 }
 
 // freshToken catches a store that tells attempts apart by their holder.

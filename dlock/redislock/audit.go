@@ -17,11 +17,13 @@ func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
-	a := rediskit.Audit{Now: s.hostClock, Embedded: s.quarantine == 0, Blind: s.noQuarantine,
-		Forgetful: fmt.Sprintf("a restart forgets every lease and every tick, nothing is granted for %v then, and a tick that was started may start again", s.quarantine)}
+	forgetful := fmt.Sprintf("a restart forgets every lease and every tick, nothing is granted for %v then, "+
+		"and a tick that was started may start again", s.quarantine)
 	if s.noQuarantine {
-		a.Forgetful = "a restart forgets every lease and every tick, and what others hold is granted at once (NoQuarantine)"
+		forgetful = "a restart forgets every lease and every tick, " +
+			"and what others hold is granted at once (NoQuarantine)"
 	}
+	a := rediskit.Audit{Now: s.hostClock, Embedded: s.quarantine == 0, Blind: s.noQuarantine, Forgetful: forgetful}
 	var err error
 	if c, ok := s.client.(*redis.ClusterClient); ok {
 		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {

@@ -169,7 +169,8 @@ func TestAuditOfTheClock(t *testing.T) {
 			t.Errorf("%v: %q, %v", offset, warnings, err)
 			continue
 		}
-		told := regexp.MustCompile(`the clock of this host is (\S+) (ahead of|behind) the server's`).FindStringSubmatch(warnings[0])
+		skew := regexp.MustCompile(`the clock of this host is (\S+) (ahead of|behind) the server's`)
+		told := skew.FindStringSubmatch(warnings[0])
 		if told == nil || told[2] != side {
 			t.Errorf("%v: %q: want %q", offset, warnings[0], side)
 			continue

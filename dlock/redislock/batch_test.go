@@ -161,7 +161,8 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	c.calls.Wait()
 	if got := fmt.Sprint(c.gate.pipelines); got != fmt.Sprintf("[[%d] [%d %d]]", n, n, n) ||
 		c.gate.single != redislock.MaxInFlight {
-		t.Errorf("%d calls by themselves, and runs of scripts for %v; want %d, a heartbeat of %d, and two for %d together", c.gate.single, got, redislock.MaxInFlight, n, n)
+		t.Errorf("%d calls by themselves, and runs of scripts for %v; want %d, a heartbeat of %d, and two for %d "+
+			"together", c.gate.single, got, redislock.MaxInFlight, n, n)
 	}
 	for i := range n {
 		held, err := c.direct.List(ctx, fmt.Sprint("held", i), 3)

@@ -240,7 +240,8 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	p99 := func(took []time.Duration) time.Duration { return took[len(took)*99/100] }
-	t.Logf("%d leases lost and %d kept on the nodes that are well, %d lived on the one that hung for %v; p99 of an acquire: %v before, %v meanwhile",
+	t.Logf("%d leases lost and %d kept on the nodes that are well, %d lived on the one that hung for %v; p99 of an "+
+		"acquire: %v before, %v meanwhile",
 		lost, kept, hit, hangs, p99(before), p99(meanwhile))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*ttl+10*time.Second)
 	defer cancel()

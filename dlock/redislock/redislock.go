@@ -99,8 +99,8 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	}
 	if s.tagged && strings.HasPrefix(opts.Prefix, "}") {
 		faults = append(faults,
-			fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the Cluster: "+
-				"choose another", opts.Prefix))
+			fmt.Errorf("redislock: Prefix %q begins with a brace, which would spread the keys of a name over the "+
+				"Cluster: choose another", opts.Prefix))
 	}
 	if cluster && opts.Keys == KeysPlain {
 		faults = append(faults,
@@ -149,8 +149,8 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 		}
 	case nil:
 	case *redis.Ring:
-		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are free: " +
-			"pass a *redis.Client, or one each to redlock.New")
+		return errors.New("redislock: a *redis.Ring moves keys to another server when one is down, where they are " +
+			"free: pass a *redis.Client, or one each to redlock.New")
 	case *redis.AutoPipeliner:
 		return errors.New("redislock: a *redis.AutoPipeliner does not end a call at its deadline: " +
 			"pass the client that it was made from")
@@ -158,8 +158,8 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 		if shared {
 			return nil
 		}
-		return fmt.Errorf("redislock: a %T does not tell its settings, so the store cannot open connections of its own: "+
-			"pass a *redis.Client or *redis.ClusterClient, or set SharedPool", c)
+		return fmt.Errorf("redislock: a %T does not tell its settings, so the store cannot open connections of "+
+			"its own: pass a *redis.Client or *redis.ClusterClient, or set SharedPool", c)
 	}
 	return errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient")
 }
@@ -317,7 +317,8 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 		quarantine = 0
 	}
 	args := []any{rediskit.Millis(quarantine), rediskit.Millis(longRetention), rediskit.Millis(s.retention()),
-		dlock.MaxTickAhead.Microseconds(), s.form(), s.serverKey(), rediskit.Millis(req.TTL), holderJSON(req.Holder), epoch}
+		dlock.MaxTickAhead.Microseconds(), s.form(), s.serverKey(), rediskit.Millis(req.TTL),
+		holderJSON(req.Holder), epoch}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }

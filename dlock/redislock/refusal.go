@@ -57,7 +57,8 @@ func classify(err error, direct, tagged bool) error {
 
 var (
 	// moving matches a node's errors for a key that it has given away, or has not been given yet.
-	moving = regexp.MustCompile(`^(ERR )?(TRYAGAIN|ASK |MOVED |CLUSTERDOWN|(Lua )?[Ss]cript attempted to access a non local key)`)
+	moving = regexp.MustCompile(`^(ERR )?(TRYAGAIN|ASK |MOVED |CLUSTERDOWN|` +
+		`(Lua )?[Ss]cript attempted to access a non local key)`)
 	// tail is what servers append to an error of a script.
 	tail = regexp.MustCompile(`(?s)\.?( script: [0-9a-f]{40}|\n| stack traceback:).*`)
 )

@@ -39,7 +39,9 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	for _, c := range []*redis.ClusterClient{random, nearest} {
 		for _, shared := range []bool{false, true} {
 			if shared && c == nearest && raceDetector {
-				continue // go-redis 9.23 has a race there: a new node's latency is measured while the node is still being set up
+				// go-redis 9.23 has a race there: a new node's latency is measured while the node
+				// is still being set up
+				continue
 			}
 			store := open(t, c, redislock.Options{SharedPool: shared, QuarantineTTL: time.Second})
 			awake(t, store)

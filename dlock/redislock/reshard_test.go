@@ -113,14 +113,16 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 		do(from, "MIGRATE", "127.0.0.1", to.Port(), "", 0, 1000, "AUTH", canary, "KEYS", key)
 		check("after " + key)
 		if i == 0 {
-			time.Sleep(quarantineTTL / 4) // its heartbeat comes between two of its keys, perhaps, and is told to try again
+			// its heartbeat comes between two of its keys, perhaps, and is told to try again
+			time.Sleep(quarantineTTL / 4)
 		}
 	}
 	do(to, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	do(from, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	unlock()
 	halfway := time.Since(began)
-	for deadline := time.Now().Add(2 * quarantineTTL); time.Now().Before(deadline); time.Sleep(quarantineTTL / 10) { // a pace
+	// a pace
+	for deadline := time.Now().Add(2 * quarantineTTL); time.Now().Before(deadline); time.Sleep(quarantineTTL / 10) {
 		check("all has moved")
 	}
 	if !lease.Valid() {
@@ -134,7 +136,8 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	if err := lease.Release(ctx); err != nil {
 		t.Errorf("%s, %s first: %v", kind, first, err)
 	}
-	for deadline := time.Now().Add(3 * quarantineTTL); ; time.Sleep(20 * time.Millisecond) { // the new node waits until what it does not know of has ended
+	// the new node waits until what it does not know of has ended
+	for deadline := time.Now().Add(3 * quarantineTTL); ; time.Sleep(20 * time.Millisecond) {
 		_, err := acquire(other)
 		if err == nil {
 			return

@@ -118,7 +118,8 @@ func TestRightsForADatabaseAndAName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := regexp.MustCompile("`DB` other than 0\\s+needs `(.*?)`, too, and one with a `ClientName` `(.*?)`").FindStringSubmatch(string(doc))
+	needs := regexp.MustCompile("`DB` other than 0\\s+needs `(.*?)`, too, and one with a `ClientName` `(.*?)`")
+	said := needs.FindStringSubmatch(string(doc))
 	if said == nil {
 		t.Fatal("docs/redis.md does not say which rights a DB and a ClientName need")
 	}

@@ -48,7 +48,8 @@ func TestTwoVersionsOfUs(t *testing.T) {
 				_, err := acquire(token)
 				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "format 2") ||
 					!strings.Contains(err.Error(), "update") {
-					t.Errorf("%s, %s: %v: must be refused as a fault of this name, and say that this host is to be updated", name, token, err)
+					t.Errorf("%s, %s: %v: must be refused as a fault of this name, and say that this host is to "+
+						"be updated", name, token, err)
 				}
 			}
 			if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {

@@ -74,7 +74,7 @@ type attempt struct {
 	store    *Store
 	req      dlock.Request
 	ctx      context.Context // the caller's
-	work     context.Context // ends with the caller's deadline but not its cancellation, so that votes can be taken back
+	work     context.Context // ends with ctx's deadline but not its cancellation: votes may have to be taken back
 	ends     time.Time
 	patience time.Duration // wait for each server, per step; see nodes
 	slots    []string      // keys

@@ -70,10 +70,12 @@ func checkServers(clients []redis.UniversalClient) error {
 	var faults []error
 	if n := len(clients); n < 3 {
 		faults = append(faults,
-			fmt.Errorf("redlock: a quorum of %d: needs three servers or more, so that one can fail; for a single server use redislock", n))
+			fmt.Errorf("redlock: a quorum of %d: needs three servers or more, so that one can fail; for a single "+
+				"server use redislock", n))
 	} else if n%2 == 0 {
 		faults = append(faults,
-			fmt.Errorf("redlock: a quorum of %d: needs an odd number; the last one makes the majority larger and lets no further server fail", n))
+			fmt.Errorf("redlock: a quorum of %d: needs an odd number; the last one makes the majority larger and "+
+				"lets no further server fail", n))
 	}
 	seen := make(map[string]int)
 	for i, client := range clients {
@@ -88,17 +90,20 @@ func checkServers(clients []redis.UniversalClient) error {
 			addr := c.Options().Addr
 			if addr == rediskit.FailoverAddr {
 				faults = append(faults,
-					fmt.Errorf("redlock: client %d of the quorum is one of Sentinel, whose votes may be lost in a failover: pass a *redis.Client of one server each", i))
+					fmt.Errorf("redlock: client %d of the quorum is one of Sentinel, whose votes may be lost in a "+
+						"failover: pass a *redis.Client of one server each", i))
 				continue
 			}
 			if first, twice := seen[addr]; twice {
 				faults = append(faults,
-					fmt.Errorf("redlock: clients %d and %d of the quorum are the same server, %s: its two votes would be lost together", first, i, addr))
+					fmt.Errorf("redlock: clients %d and %d of the quorum are the same server, %s: its two votes "+
+						"would be lost together", first, i, addr))
 			}
 			seen[addr] = i
 		case *redis.ClusterClient, *redis.Ring:
 			faults = append(faults,
-				fmt.Errorf("redlock: client %d of the quorum is a %T: needs servers that are independent of each other, a *redis.Client each", i, c))
+				fmt.Errorf("redlock: client %d of the quorum is a %T: needs servers that are independent of each "+
+					"other, a *redis.Client each", i, c))
 		}
 	}
 	return errors.Join(faults...)

@@ -102,7 +102,8 @@ func TestMasterStandsStill(t *testing.T) {
 		return l.at.Before(stopped) ||
 			l.host == ""
 	}))
-	fmt.Printf("over limit: %d, most valid runs at once: %v; failed over after %.1fs, back at work after %.1fs; %d lines since the master stood still\n",
+	fmt.Printf("over limit: %d, most valid runs at once: %v; failed over after %.1fs, back at work after %.1fs; %d "+
+		"lines since the master stood still\n",
 		over, most, failedOver.Sub(stopped).Seconds(), back.Sub(stopped).Seconds(), printed)
 	if over > 0 {
 		t.Errorf("%d times over the limit", over)

@@ -39,7 +39,8 @@ func openStore(ctx context.Context, url string) (*demo.Store, error) {
 	scheme, _, _ := strings.Cut(url, ":")
 	kind, ok := kinds[scheme]
 	if !ok {
-		return nil, errors.New("-store: use sqlite:FILE, or a URL that begins with redis://, rediss://, postgres:// or mysql://")
+		return nil, errors.New("-store: use sqlite:FILE, or a URL that begins with redis://, rediss://, postgres:// " +
+			"or mysql://")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -48,7 +49,8 @@ func openStore(ctx context.Context, url string) (*demo.Store, error) {
 	case errors.Is(err, errURL):
 		return nil, errors.New("-store: not a URL like " + kind.like)
 	case errors.Is(err, errSilent):
-		return nil, errors.New("-store: it does not answer: is it running, and are address, user, password and database right?")
+		return nil, errors.New("-store: it does not answer: is it running, and are address, user, password and " +
+			"database right?")
 	}
 	return s, err
 }
@@ -140,7 +142,8 @@ func sqliteStore(ctx context.Context, url string) (*demo.Store, error) {
 	}
 	s, err := databaseStore(ctx, "sqlite", file, sqllock.SQLite)
 	if errors.Is(err, errSilent) {
-		return nil, errors.New("-store: the file cannot be opened, or created: is there such a directory, and may this user write there?")
+		return nil, errors.New("-store: the file cannot be opened, or created: is there such a directory, and may " +
+			"this user write there?")
 	}
 	return s, err
 }

@@ -225,7 +225,8 @@ func (m mutant) patch(file, text string) (string, error) {
 			continue
 		}
 		if n := strings.Count(text, e.old); n != 1 {
-			return "", fmt.Errorf("%s has %d times what the mutant is to replace, want once: mend internal/mutants/table.go: %q", file, n, e.old)
+			return "", fmt.Errorf("%s has %d times what the mutant is to replace, want once: "+
+				"mend internal/mutants/table.go: %q", file, n, e.old)
 		}
 		text = strings.Replace(text, e.old, e.new, 1)
 	}

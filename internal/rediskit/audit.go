@@ -63,10 +63,12 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 	case declined(err) && a.Embedded: // an embedded server need not support INFO
 		return nil
 	case declined(err) && a.Blind:
-		warn("this user may not execute INFO, which shows eviction, persistence and replicas: make sure that maxmemory-policy is noeviction (%v)", err)
+		warn("this user may not execute INFO, which shows eviction, persistence and replicas: make sure that "+
+			"maxmemory-policy is noeviction (%v)", err)
 		return nil
 	case declined(err):
-		warn("this user may not execute INFO, which every acquire needs to detect a restart, and which shows eviction, persistence and replicas: grant +info (%v)", err)
+		warn("this user may not execute INFO, which every acquire needs to detect a restart, and which shows "+
+			"eviction, persistence and replicas: grant +info (%v)", err)
 		return nil
 	case err != nil:
 		return err
@@ -84,7 +86,8 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 	if !a.Embedded && infoField(info, "aof_enabled") == "0" {
 		switch config, err := server.ConfigGet(ctx, "save").Result(); {
 		case declined(err):
-			warn("the append-only file is off, and this user may not check whether snapshots are on (CONFIG GET save): make sure that they are, because without either %s; or set appendonly yes", a.Forgetful)
+			warn("the append-only file is off, and this user may not check whether snapshots are on (CONFIG GET "+
+				"save): make sure that they are, because without either %s; or set appendonly yes", a.Forgetful)
 		case err != nil:
 			return err
 		case config["save"] == "":
@@ -93,7 +96,8 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 	}
 	replicas, _ := strconv.Atoi(infoField(info, "connected_slaves"))
 	if replicas > 0 && infoField(info, "min_slaves_good_slaves") == "" { // present only if a minimum is set
-		warn("there are replicas, and min-replicas-to-write is 0: a master that is cut off from them goes on granting what its successor also grants; set min-replicas-to-write 1 and min-replicas-max-lag 1")
+		warn("there are replicas, and min-replicas-to-write is 0: a master that is cut off from them goes on " +
+			"granting what its successor also grants; set min-replicas-to-write 1 and min-replicas-max-lag 1")
 	}
 	written, _ := strconv.ParseInt(infoField(info, "master_repl_offset"), 10, 64)
 	for i := range replicas {
@@ -156,6 +160,7 @@ func clockWarning(sent, got, server time.Time) string {
 	if ahead < 0 {
 		which, then = "behind", "starts its ticks too late"
 	}
-	return fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases are not affected, but this host %s; synchronize both with NTP",
+	return fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases are not affected, but "+
+		"this host %s; synchronize both with NTP",
 		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)
 }

@@ -41,17 +41,20 @@ func Refusal(said string, direct, tagged bool) string {
 		return "the server refuses: it is in protected mode"
 	case begins("unknown command", "Unknown Redis command", "unknown subcommand",
 		"This Redis command is not allowed from script", "command is not allowed"):
-		return "this server or service lacks a command, or does not let scripts call it: see docs/redis.md for the services that can be used"
+		return "this server or service lacks a command, or does not let scripts call it: see docs/redis.md for the " +
+			"services that can be used"
 	case begins("DB index is out of range", "invalid DB index", "SELECT is not allowed"):
 		return "there is no such database on this server: change the client's DB"
 	case begins("script tried accessing undeclared key", "bad lua script for redis cluster",
 		"Script keys must be declared"):
-		return "this server wants every key of a script declared, which is not possible: allow undeclared keys (docs/redis.md says how)"
+		return "this server wants every key of a script declared, which is not possible: allow undeclared keys " +
+			"(docs/redis.md says how)"
 	case begins("This instance has cluster support disabled"):
 		return "this server is no node of a Redis Cluster: pass a *redis.Client"
 	case direct && begins("MOVED", "CROSSSLOT"), !tagged &&
 		begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
-		return "the keys of a name are on different nodes of a Redis Cluster: pass a *redis.ClusterClient, or through a proxy set Options.Keys: Tagged"
+		return "the keys of a name are on different nodes of a Redis Cluster: pass a *redis.ClusterClient, or " +
+			"through a proxy set Options.Keys: Tagged"
 	}
 	return ""
 }

@@ -31,13 +31,20 @@ type kind struct {
 
 func newKinds() []*kind {
 	return []*kind{
-		{name: "busy", every: 10 * time.Minute, limitNow: 2, perTick: 2, perHost: 1, down: timer.StoreDownSkip, maxRun: time.Hour, shortest: 10 * time.Minute, longest: 30 * time.Minute},
-		{name: "hourly", every: time.Hour, limitNow: 5, perTick: timer.NoLimit, perHost: 2, down: timer.StoreDownSkip, maxRun: 2 * time.Hour, shortest: time.Minute, longest: 10 * time.Minute},
-		{name: "mutex", every: 10 * time.Minute, limitNow: 1, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal, maxRun: time.Hour, shortest: time.Second, longest: time.Minute},
-		{name: "once", every: 30 * time.Minute, limitNow: 2, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal, maxRun: time.Hour, shortest: time.Minute, longest: 15 * time.Minute},
-		{name: "resized", every: 20 * time.Minute, limitNow: 2, perTick: timer.NoLimit, perHost: 2, down: timer.StoreDownSkip, maxRun: time.Hour, shortest: time.Minute, longest: 8 * time.Minute},
-		{name: "naughty", every: 30 * time.Minute, limitNow: 2, perTick: 2, perHost: 2, down: timer.StoreDownSkip, maxRun: 3 * time.Minute, shortest: 30 * time.Second, longest: 4 * time.Minute, naughty: true},
-		{name: "rare", every: 6 * time.Hour, limitNow: 1, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal, maxRun: time.Hour, shortest: 5 * time.Minute, longest: 20 * time.Minute},
+		{name: "busy", every: 10 * time.Minute, limitNow: 2, perTick: 2, perHost: 1, down: timer.StoreDownSkip,
+			maxRun: time.Hour, shortest: 10 * time.Minute, longest: 30 * time.Minute},
+		{name: "hourly", every: time.Hour, limitNow: 5, perTick: timer.NoLimit, perHost: 2, down: timer.StoreDownSkip,
+			maxRun: 2 * time.Hour, shortest: time.Minute, longest: 10 * time.Minute},
+		{name: "mutex", every: 10 * time.Minute, limitNow: 1, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal,
+			maxRun: time.Hour, shortest: time.Second, longest: time.Minute},
+		{name: "once", every: 30 * time.Minute, limitNow: 2, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal,
+			maxRun: time.Hour, shortest: time.Minute, longest: 15 * time.Minute},
+		{name: "resized", every: 20 * time.Minute, limitNow: 2, perTick: timer.NoLimit, perHost: 2,
+			down: timer.StoreDownSkip, maxRun: time.Hour, shortest: time.Minute, longest: 8 * time.Minute},
+		{name: "naughty", every: 30 * time.Minute, limitNow: 2, perTick: 2, perHost: 2, down: timer.StoreDownSkip,
+			maxRun: 3 * time.Minute, shortest: 30 * time.Second, longest: 4 * time.Minute, naughty: true},
+		{name: "rare", every: 6 * time.Hour, limitNow: 1, perTick: 1, perHost: 1, down: timer.StoreDownRunLocal,
+			maxRun: time.Hour, shortest: 5 * time.Minute, longest: 20 * time.Minute},
 	}
 }
 
@@ -67,8 +74,11 @@ func (w *world) newHost(name string, seed, number uint64) (*host, error) {
 	for _, b := range w.timers {
 		limit := b.limitNow
 		timers = append(timers, timer.Timer{
-			Name: b.name, Schedule: schedule.Every(b.every), MaxConcurrency: limit, MaxPerTick: b.perTick, MaxPerHost: min(b.perHost, limit),
-			MaxRunTime: b.maxRun, OnStoreDown: b.down, Run: func(ctx context.Context) error { return h.handle(ctx, b, limit) },
+			Name: b.name, Schedule: schedule.Every(b.every), MaxConcurrency: limit, MaxPerTick: b.perTick,
+			MaxPerHost: min(b.perHost, limit),
+			MaxRunTime: b.maxRun, OnStoreDown: b.down, Run: func(ctx context.Context) error {
+				return h.handle(ctx, b, limit)
+			},
 		})
 	}
 	w.mu.Unlock()
@@ -126,7 +136,8 @@ func (h *host) handle(ctx context.Context, b *books, limit int) error {
 	}
 	if m != fine {
 		h.w.mu.Lock()
-		h.w.report.Faults.count([...]string{"", "handler_fails", "handler_panics", "handler_overstays", "handler_deaf"}[m])
+		h.w.report.Faults.count([...]string{"", "handler_fails", "handler_panics", "handler_overstays",
+			"handler_deaf"}[m])
 		h.w.mu.Unlock()
 	}
 
@@ -196,14 +207,16 @@ func (h *host) live(orders <-chan order) {
 		}
 		r.Ticks += int(st.Ticks)
 		if st.Ticks != st.Started+skipped {
-			h.w.broken(&r.Unaccounted, "%s: %s: %d ticks, %d started, %v skipped", h.name, st.Name, st.Ticks, st.Started, st.Skipped)
+			h.w.broken(&r.Unaccounted, "%s: %s: %d ticks, %d started, %v skipped", h.name, st.Name, st.Ticks,
+				st.Started, st.Skipped)
 		}
 		due := 0
 		if first := h.firsts[st.Name]; !first.After(ended) {
 			due = int(ended.Sub(first)/h.w.timers[st.Name].every) + 1
 		}
 		if int(st.Ticks) != due {
-			h.w.broken(&r.Unaccounted, "%s: %s: %d ticks, %d were due from %v to %v", h.name, st.Name, st.Ticks, due, began, ended)
+			h.w.broken(&r.Unaccounted, "%s: %s: %d ticks, %d were due from %v to %v", h.name, st.Name, st.Ticks, due,
+				began, ended)
 		}
 	}
 }

@@ -107,7 +107,9 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 	}
 	w.mu.Unlock()
 	if f == none && down == up && timerName(lock) == "" {
-		return do() // what hosts do all the time, besides timers, gets no delay: it would cost most of the machine's time
+		// what hosts do all the time, besides timers, gets no delay: it would cost most of the
+		// machine's time
+		return do()
 	}
 	silence := func() (A, error) {
 		<-ctx.Done()

@@ -14,7 +14,8 @@ type nemesis struct {
 	random *rand.Rand
 }
 
-var fleetFaults = []string{"outage_refuses", "outage_hangs", "data_lost", "hosts_killed", "hosts_restarted", "limit_changed"}
+var fleetFaults = []string{"outage_refuses", "outage_hangs", "data_lost", "hosts_killed", "hosts_restarted",
+	"limit_changed"}
 
 func allFaults() []string {
 	all := append(slices.Clone(fleetFaults), "handler_fails", "handler_panics", "handler_overstays", "handler_deaf")

@@ -65,7 +65,8 @@ func (f fleet) load() (l load) {
 	H, ttl := float64(f.hosts), f.ttl.Seconds()
 	running := 0.0
 	for _, k := range f.kinds {
-		T, I, N, M, P, R := float64(k.number), k.every.Seconds(), float64(k.slots), float64(k.perTick), float64(k.perHost), k.work.Seconds()
+		T, I, N, M, P, R := float64(k.number), k.every.Seconds(), float64(k.slots), float64(k.perTick),
+			float64(k.perHost), k.work.Seconds()
 		if k.perTick == timer.NoLimit {
 			M = math.Inf(1)
 		}
@@ -161,7 +162,8 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 	for i, k := range f.kinds {
 		for n := range k.number {
 			all = append(all, timer.Timer{
-				Name: fmt.Sprintf("kind-%d-%d", i, n), Schedule: schedule.Every(k.every), MaxConcurrency: k.slots, MaxPerTick: k.perTick, MaxPerHost: k.perHost,
+				Name: fmt.Sprintf("kind-%d-%d", i, n), Schedule: schedule.Every(k.every), MaxConcurrency: k.slots,
+				MaxPerTick: k.perTick, MaxPerHost: k.perHost,
 				LeastRecentFirst: k.leastRecent, Run: func(ctx context.Context) error { wait(ctx, k.work); return nil },
 			})
 		}
@@ -191,14 +193,17 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 	if testing.Verbose() {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		t.Logf("%d hosts × %d timers: %d MB of heap, %d goroutines", f.hosts, len(all), m.HeapAlloc>>20, runtime.NumGoroutine())
+		t.Logf("%d hosts × %d timers: %d MB of heap, %d goroutines", f.hosts, len(all), m.HeapAlloc>>20,
+			runtime.NumGoroutine())
 	}
 	stop()
 	hosts.Wait()
 	return load{
-		asked: after.asked - before.asked, granted: after.granted - before.granted, refused: after.refused - before.refused,
-		released: after.released - before.released, beats: after.beats - before.beats, renewals: after.renewals - before.renewals,
-		probes: after.probes - before.probes, lists: after.lists - before.lists,
+		asked: after.asked - before.asked, granted: after.granted - before.granted,
+		refused:  after.refused - before.refused,
+		released: after.released - before.released, beats: after.beats - before.beats,
+		renewals: after.renewals - before.renewals,
+		probes:   after.probes - before.probes, lists: after.lists - before.lists,
 	}, others
 }
 
@@ -274,7 +279,8 @@ func TestScaleOfManyLeases(t *testing.T) {
 			{number: number, every: time.Minute, slots: 1, perTick: 1, perHost: 1, work: 30 * time.Minute},
 		}}
 		synctest.Test(t, func(t *testing.T) {
-			calls, _ := f.measure(t, 2*time.Minute-f.ttl/12, 2*time.Minute) // with two calls a beat, measure would begin at one
+			// with two calls a beat, measure would begin at one
+			calls, _ := f.measure(t, 2*time.Minute-f.ttl/12, 2*time.Minute)
 			if want := f.load().beats * 120; calls.beats != 24*each || math.Round(want) != 24*each {
 				t.Errorf("%.0f calls for %d leases in 24 beats, the formula says %.0f", calls.beats, number+1, want)
 			}
@@ -329,7 +335,8 @@ func TestScaleOfPeaks(t *testing.T) {
 				var all []timer.Timer
 				for n := range number {
 					all = append(all, timer.Timer{
-						Name: fmt.Sprint("cron-", n), Schedule: schedule.Cron("30 * * * *", "UTC"), CatchUp: timer.CatchUp{Policy: timer.CatchUpSkip}, OnStoreDown: timer.StoreDownSkip,
+						Name: fmt.Sprint("cron-", n), Schedule: schedule.Cron("30 * * * *", "UTC"),
+						CatchUp: timer.CatchUp{Policy: timer.CatchUpSkip}, OnStoreDown: timer.StoreDownSkip,
 						Run: func(context.Context) error { return nil },
 					})
 				}
@@ -338,7 +345,8 @@ func TestScaleOfPeaks(t *testing.T) {
 				var running sync.WaitGroup
 				var schedulers []*timer.Scheduler
 				for i := range hosts {
-					s, err := timer.New(timer.Config{Lock: store, Logger: slog.New(slog.DiscardHandler), Holder: dlock.Holder{Host: fmt.Sprint("host-", i)}}, all...)
+					s, err := timer.New(timer.Config{Lock: store, Logger: slog.New(slog.DiscardHandler),
+						Holder: dlock.Holder{Host: fmt.Sprint("host-", i)}}, all...)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -349,12 +357,14 @@ func TestScaleOfPeaks(t *testing.T) {
 				var ticks, started, down uint64
 				for _, s := range schedulers {
 					for _, st := range s.Status().Timers {
-						ticks, started, down = ticks+st.Ticks, started+st.Started, down+st.Skipped[timer.ReasonStoreDown]
+						ticks, started, down = ticks+st.Ticks, started+st.Started,
+							down+st.Skipped[timer.ReasonStoreDown]
 					}
 				}
 				stop()
 				running.Wait()
-				t.Logf("%.0f per second: %d asks for %d ticks, %d started, %d found the store down", c.speed*bound, store.asks, ticks, started, down)
+				t.Logf("%.0f per second: %d asks for %d ticks, %d started, %d found the store down", c.speed*bound,
+					store.asks, ticks, started, down)
 				if !c.down && (store.asks != hosts*number || started != number) {
 					t.Error("want every tick to be asked for once, and to start once")
 				}

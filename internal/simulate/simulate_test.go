@@ -83,22 +83,27 @@ type report struct {
 }
 
 func (r *report) violations() int {
-	return r.OverLimit + r.SameSlot + r.OverTick + r.OverHost + r.FenceRegressions + r.StillValid + r.NotCancelled + r.LateRecoveries +
+	return r.OverLimit + r.SameSlot + r.OverTick + r.OverHost + r.FenceRegressions + r.StillValid + r.NotCancelled +
+		r.LateRecoveries +
 		r.EarlyEnds + r.LongCalls + r.Unaccounted + r.Starved + r.Stuck
 }
 
 func (r *report) merge(o *report) {
 	r.Days += o.Days
 	r.Seeds++
-	r.Ticks, r.Runs, r.Degraded, r.Lost, r.Expired = r.Ticks+o.Ticks, r.Runs+o.Runs, r.Degraded+o.Degraded, r.Lost+o.Lost, r.Expired+o.Expired
+	r.Ticks, r.Runs, r.Degraded, r.Lost, r.Expired = r.Ticks+o.Ticks, r.Runs+o.Runs, r.Degraded+o.Degraded,
+		r.Lost+o.Lost, r.Expired+o.Expired
 	r.AskedAgain, r.KilledRuns, r.Calls = r.AskedAgain+o.AskedAgain, r.KilledRuns+o.KilledRuns, r.Calls+o.Calls
 	r.Samples, r.Reached, r.Bursts = r.Samples+o.Samples, r.Reached+o.Reached, r.Bursts+o.Bursts
 	r.Faults.merge(o.Faults)
 	r.Skips.merge(o.Skips)
-	r.OverLimit, r.SameSlot, r.OverTick, r.OverHost = r.OverLimit+o.OverLimit, r.SameSlot+o.SameSlot, r.OverTick+o.OverTick, r.OverHost+o.OverHost
-	r.FenceRegressions, r.StillValid, r.NotCancelled = r.FenceRegressions+o.FenceRegressions, r.StillValid+o.StillValid, r.NotCancelled+o.NotCancelled
+	r.OverLimit, r.SameSlot, r.OverTick, r.OverHost = r.OverLimit+o.OverLimit, r.SameSlot+o.SameSlot,
+		r.OverTick+o.OverTick, r.OverHost+o.OverHost
+	r.FenceRegressions, r.StillValid, r.NotCancelled = r.FenceRegressions+o.FenceRegressions, r.StillValid+o.StillValid,
+		r.NotCancelled+o.NotCancelled
 	r.EarlyEnds += o.EarlyEnds
-	r.LateRecoveries, r.LongCalls, r.Unaccounted = r.LateRecoveries+o.LateRecoveries, r.LongCalls+o.LongCalls, r.Unaccounted+o.Unaccounted
+	r.LateRecoveries, r.LongCalls, r.Unaccounted = r.LateRecoveries+o.LateRecoveries, r.LongCalls+o.LongCalls,
+		r.Unaccounted+o.Unaccounted
 	r.Starved, r.Stuck = r.Starved+o.Starved, r.Stuck+o.Stuck
 	r.Examples = append(r.Examples, o.Examples...)
 }
@@ -159,12 +164,14 @@ func TestSimulate(t *testing.T) {
 				r := &report{seed: seed, Hosts: *hostsFlag, Days: *daysFlag, Faults: counts{}, Skips: counts{}}
 				synctest.Test(t, func(t *testing.T) { simulate(t, r) })
 				t.Logf("seed %d: %d ticks, %d runs, %d faults, %d leases lost, %d violations, %v",
-					seed, r.Ticks, r.Runs, r.Bursts, r.Lost, r.violations(), time.Since(started).Round(time.Millisecond))
+					seed, r.Ticks, r.Runs, r.Bursts, r.Lost, r.violations(),
+					time.Since(started).Round(time.Millisecond))
 				for _, e := range r.Examples {
 					t.Log(e)
 				}
 				if r.violations() > 0 {
-					t.Errorf("promises were broken; again: go test ./internal/simulate -run TestSimulate -v -hosts %d -days %v -seeds 1 -seed %d", *hostsFlag, *daysFlag, seed)
+					t.Errorf("promises were broken; again: go test ./internal/simulate -run TestSimulate -v -hosts "+
+						"%d -days %v -seeds 1 -seed %d", *hostsFlag, *daysFlag, seed)
 				}
 				mu.Lock()
 				defer mu.Unlock()

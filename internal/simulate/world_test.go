@@ -75,7 +75,8 @@ func newWorld(r *report, storeTimeout time.Duration, kinds []*kind) *world {
 		timers: map[string]*books{}, leases: map[string]*lease{}, fences: map[string]dlock.Fence{},
 	}
 	for _, k := range kinds {
-		w.timers[k.name] = &books{kind: k, runs: map[*visit]struct{}{}, starts: map[time.Time]*claim{}, progress: time.Now()}
+		w.timers[k.name] = &books{kind: k, runs: map[*visit]struct{}{}, starts: map[time.Time]*claim{},
+			progress: time.Now()}
 	}
 	return w
 }
@@ -84,7 +85,8 @@ func newWorld(r *report, storeTimeout time.Duration, kinds []*kind) *world {
 func (w *world) broken(count *int, format string, args ...any) {
 	*count++
 	if len(w.report.Examples) < 10 {
-		w.report.Examples = append(w.report.Examples, fmt.Sprintf("seed %d, %s: ", w.report.seed, time.Now().UTC().Format(time.DateTime+".000"))+fmt.Sprintf(format, args...))
+		w.report.Examples = append(w.report.Examples, fmt.Sprintf("seed %d, %s: ", w.report.seed,
+			time.Now().UTC().Format(time.DateTime+".000"))+fmt.Sprintf(format, args...))
 	}
 }
 
@@ -96,7 +98,8 @@ func (w *world) acquire(h *host, req dlock.Request) (dlock.Grant, error) {
 	now := time.Now()
 	if left := w.quarantine.Sub(now); left > 0 {
 		w.report.Faults.count("quarantine_refusals")
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots, Reason: dlock.ReasonQuarantine, ExpiresIn: left}
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots, Reason: dlock.ReasonQuarantine,
+			ExpiresIn: left}
 	}
 	g, err := w.store.TryAcquire(context.Background(), req)
 	if err != nil {
@@ -176,7 +179,9 @@ func (w *world) expires(token string, l *lease) {
 
 func (w *world) holds(l *lease) bool {
 	held, err := w.store.List(context.Background(), l.name, l.slot+1)
-	return err != nil || slices.ContainsFunc(held, func(h dlock.LeaseInfo) bool { return h.Slot == l.slot && h.Fence == l.fence })
+	return err != nil || slices.ContainsFunc(held, func(h dlock.LeaseInfo) bool {
+		return h.Slot == l.slot && h.Fence == l.fence
+	})
 }
 
 // expired: the slot can be granted to another from now on (I2, I6).
@@ -209,7 +214,8 @@ func (w *world) mayBeGranted(name string, slot int, fence dlock.Fence, why strin
 			w.broken(&w.report.StillValid, "%s: slot %d of %s is valid though %s", name, slot, v.host.name, why)
 		}
 		if v.ctx.Err() == nil && !(v.Degraded() && b.down == timer.StoreDownRunLocal) {
-			w.broken(&w.report.NotCancelled, "%s: the run in slot %d of %s goes on though %s", name, slot, v.host.name, why)
+			w.broken(&w.report.NotCancelled, "%s: the run in slot %d of %s goes on though %s", name, slot, v.host.name,
+				why)
 		}
 	}
 }

@@ -77,21 +77,24 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 		}
 	}
 	return []timer.Timer{
-		{Name: often, Schedule: schedule.Every(period), MaxConcurrency: 2, MaxPerHost: 1, OnStoreDown: timer.StoreDownSkip, Run: told(func(context.Context, *timer.Run) {})},
-		{Name: wide, Schedule: schedule.Every(period), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: told(func(ctx context.Context, r *timer.Run) {
-			if keep != nil && r.Slot() == 1 {
+		{Name: often, Schedule: schedule.Every(period), MaxConcurrency: 2, MaxPerHost: 1,
+			OnStoreDown: timer.StoreDownSkip, Run: told(func(context.Context, *timer.Run) {})},
+		{Name: wide, Schedule: schedule.Every(period), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
+			Run: told(func(ctx context.Context, r *timer.Run) {
+				if keep != nil && r.Slot() == 1 {
+					select {
+					case <-ctx.Done():
+					case <-keep:
+					}
+					return
+				}
 				select {
 				case <-ctx.Done():
-				case <-keep:
+				case <-time.After(5 * period / 2): // the work
 				}
-				return
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(5 * period / 2): // the work
-			}
-		})},
-		{Name: manual, MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: told(func(context.Context, *timer.Run) {})},
+			})},
+		{Name: manual, MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
+			Run: told(func(context.Context, *timer.Run) {})},
 		{Name: endless, OnStoreDown: timer.StoreDownSkip, Run: told(func(ctx context.Context, r *timer.Run) {
 			select {
 			case <-let:
@@ -143,7 +146,8 @@ func (l teller) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	results, err := l.link.Release(ctx, grants...)
 	for i, r := range results {
 		if g := grants[i]; g.Name == "timer:"+endless {
-			l.tell(event{What: released, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: time.Now(), Cause: r.Outcome.String()})
+			l.tell(event{What: released, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: time.Now(),
+				Cause: r.Outcome.String()})
 		}
 	}
 	return results, err
@@ -154,7 +158,8 @@ func say(s *timer.Scheduler, l *link) *said {
 	st := s.Status()
 	o, _ := st.Timer(often)
 	w, _ := st.Timer(wide)
-	x := &said{Skipped: o.Skipped[timer.ReasonPaused], Limit: w.MaxConcurrency, Full: l.lastFull("timer:" + wide), Failed: l.failed(time.Time{})}
+	x := &said{Skipped: o.Skipped[timer.ReasonPaused], Limit: w.MaxConcurrency, Full: l.lastFull("timer:" + wide),
+		Failed: l.failed(time.Time{})}
 	if o.Paused != nil {
 		x.Paused = &o.Paused.Origin
 	}
@@ -174,7 +179,8 @@ func Child(store dlock.DistributedLock, in io.Reader, out io.Writer) error {
 	}
 	let := make(chan struct{})
 	l := newLink(store)
-	s, err := timer.New(timer.Config{Lock: teller{l, tell}, TTL: StoppedTTL, StoreTimeout: StoppedTTL / 3, Logger: slog.New(slog.DiscardHandler)},
+	s, err := timer.New(timer.Config{Lock: teller{l, tell}, TTL: StoppedTTL, StoreTimeout: StoppedTTL / 3,
+		Logger: slog.New(slog.DiscardHandler)},
 		members(stoppedPeriod, let, nil, tell)...)
 	if err != nil {
 		return err

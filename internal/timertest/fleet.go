@@ -298,9 +298,12 @@ func (f *fleet) acquire(name string, slots, n int, wait func(try func() error) e
 	var grants []dlock.Grant
 	for range n {
 		// One token for all tries: whatever a busy machine does to a reply, it is one grant.
-		req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: f.suite.TTL, Holder: dlock.Holder{Host: "taker"}}
+		req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: f.suite.TTL,
+			Holder: dlock.Holder{Host: "taker"}}
 		err := wait(func() error {
-			grant, err := call(f.t, func(ctx context.Context) (dlock.Grant, error) { return f.taker.TryAcquire(ctx, req) })
+			grant, err := call(f.t, func(ctx context.Context) (dlock.Grant, error) {
+				return f.taker.TryAcquire(ctx, req)
+			})
 			if err == nil {
 				fences[grant.Slot] = grant.Fence
 				grants = append(grants, grant)
@@ -313,7 +316,9 @@ func (f *fleet) acquire(name string, slots, n int, wait func(try func() error) e
 		}
 	}
 	if len(grants) > 0 {
-		if _, err := call(f.t, func(ctx context.Context) ([]dlock.Result, error) { return f.taker.Release(ctx, grants...) }); err != nil {
+		if _, err := call(f.t, func(ctx context.Context) ([]dlock.Result, error) {
+			return f.taker.Release(ctx, grants...)
+		}); err != nil {
 			f.t.Errorf("release: %v", err)
 		}
 	}

@@ -21,9 +21,12 @@ func overlap(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	every := schedule.Every(s.Period)
 	timers := []timer.Timer{
-		{Name: "three", Schedule: every, MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: job(80*time.Millisecond, 300*time.Millisecond)},
-		{Name: "one", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: job(30*time.Millisecond, 200*time.Millisecond)},
-		{Name: "manual", MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip, Run: job(20*time.Millisecond, 100*time.Millisecond)},
+		{Name: "three", Schedule: every, MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip,
+			Run: job(80*time.Millisecond, 300*time.Millisecond)},
+		{Name: "one", Schedule: every, OnStoreDown: timer.StoreDownSkip,
+			Run: job(30*time.Millisecond, 200*time.Millisecond)},
+		{Name: "manual", MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
+			Run: job(20*time.Millisecond, 100*time.Millisecond)},
 	}
 	storm := make(chan struct{})
 	var triggers sync.WaitGroup
@@ -51,7 +54,8 @@ func overlap(s *suite, t *testing.T) {
 	}
 	enough := func(n int) func() bool {
 		return func() bool {
-			return f.watch.runs("three", all) >= n && f.watch.runs("one", all) >= n/2 && f.watch.runs("manual", all) >= n
+			return f.watch.runs("three", all) >= n && f.watch.runs("one", all) >= n/2 &&
+				f.watch.runs("manual", all) >= n
 		}
 	}
 	f.until("a good number of runs", enough(30))
@@ -120,8 +124,10 @@ func rate(s *suite, t *testing.T) {
 		l.lag = time.Duration(i) * 40 * time.Millisecond
 		f.startOn(l, timer.Config{},
 			timer.Timer{Name: "plain", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: short},
-			timer.Timer{Name: "once", Schedule: every, MaxConcurrency: 5, MaxPerTick: 1, OnStoreDown: timer.StoreDownSkip, Run: short},
-			timer.Timer{Name: "twice", Schedule: every, MaxConcurrency: 5, MaxPerTick: 2, OnStoreDown: timer.StoreDownSkip, Run: short})
+			timer.Timer{Name: "once", Schedule: every, MaxConcurrency: 5, MaxPerTick: 1,
+				OnStoreDown: timer.StoreDownSkip, Run: short},
+			timer.Timer{Name: "twice", Schedule: every, MaxConcurrency: 5, MaxPerTick: 2,
+				OnStoreDown: timer.StoreDownSkip, Run: short})
 	}
 	for name, n := range most {
 		f.until(name+" is refused, and has run its ticks as often as it may", func() bool {

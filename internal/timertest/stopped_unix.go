@@ -3,18 +3,10 @@
 package timertest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"math"
 	"os/exec"
-	"slices"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -62,7 +54,8 @@ func Stopped(t *testing.T, h StoppedHarness) {
 			}
 			for range 3 { // a machine that is very busy may not let all be changed in time
 				f := one.fleet(t)
-				st := &standstill{fleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd), took: map[string]time.Duration{}}
+				st := &standstill{fleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd),
+					took: map[string]time.Duration{}}
 				if st.show(t) {
 					return
 				}
@@ -167,9 +160,12 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	s.until("the child asks during the pause", func() bool {
 		return s.child.asks().Said.Skipped >= skipped+3 || len(after(s.runs(often), paused)) > 0
 	})
-	s.until("the first slot is free", func() bool { return s.going(wide) <= 1 || len(after(s.runs(wide), limited)) > 0 })
+	s.until("the first slot is free", func() bool {
+		return s.going(wide) <= 1 || len(after(s.runs(wide), limited)) > 0
+	})
 	free := time.Now()
-	s.until("the child asks while the second slot is held", func() bool { // the other host has its one run, and need not ask
+	// the other host has its one run, and need not ask
+	s.until("the child asks while the second slot is held", func() bool {
 		return s.child.asks().Said.Full.After(free) || s.kept() == nil || len(after(s.runs(wide), limited)) > 0
 	})
 	if n := len(after(s.runs(wide), limited)); n > 0 && s.kept() != nil {
@@ -179,7 +175,8 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	s.until("it goes on with the limit", func() bool { return len(after(s.runs(wide), limited)) >= 5 })
 	for name, b := range s.hosts() {
 		if list := after(b.runs(often), paused); len(list) != 0 {
-			t.Errorf("%s began %d runs that were granted during the pause, from µs %d on, the first with fence %d", name, len(list), paused, list[0].fence)
+			t.Errorf("%s began %d runs that were granted during the pause, from µs %d on, the first with fence %d",
+				name, len(list), paused, list[0].fence)
 		}
 	}
 
@@ -237,7 +234,9 @@ func (s *standstill) holds() event {
 	s.t.Helper()
 	for told := 0; ; told++ {
 		s.child.tells("run")
-		s.until("the child holds a slot", func() bool { return s.child.count(began, endless)+s.child.count(failed, endless) > told })
+		s.until("the child holds a slot", func() bool {
+			return s.child.count(began, endless)+s.child.count(failed, endless) > told
+		})
 		if s.child.count(began, endless) > 0 {
 			s.child.forget(failed)
 			return s.child.first(began, endless)
@@ -277,7 +276,8 @@ func (s *standstill) resume() {
 func (s *standstill) free() bool {
 	ctx, cancel := context.WithTimeout(s.t.Context(), StoppedTTL/6)
 	defer cancel()
-	g, err := s.taker.TryAcquire(ctx, dlock.Request{Name: "timertest:free", Slots: 1, Token: rand.Text(), TTL: time.Second})
+	g, err := s.taker.TryAcquire(ctx, dlock.Request{Name: "timertest:free", Slots: 1, Token: rand.Text(),
+		TTL: time.Second})
 	if err == nil {
 		_, err = s.taker.Release(ctx, g)
 	}
@@ -366,8 +366,10 @@ func (s *standstill) inTime(strain int) {
 	late := s.late(s.stoppedAt)
 	strained := s.strained(s.here, s.stoppedAt) || strain > 0
 	for what, bound := range map[string]time.Duration{
-		"here: pause known": stoppedPeriod + s.storeTimeout(), "here: limit known": stoppedPeriod + s.storeTimeout() + remembered,
-		"trigger obeyed": s.hears(), "child: its run told": s.hears(), "child: pause and limit known": s.hears(), "child: trigger heard of": s.hears(),
+		"here: pause known": stoppedPeriod + s.storeTimeout(), "here: limit known": stoppedPeriod + s.storeTimeout() +
+			remembered,
+		"trigger obeyed": s.hears(), "child: its run told": s.hears(), "child: pause and limit known": s.hears(),
+		"child: trigger heard of": s.hears(),
 	} {
 		if took := s.took[what]; took > bound+late && !strained {
 			s.t.Errorf("%s: after %v, want %v", what, took, bound)
@@ -381,209 +383,4 @@ const remembered = time.Second
 // runs are those of both hosts.
 func (s *standstill) runs(name string) []span {
 	return append(s.books.runs(name), s.child.runs(name)...)
-}
-
-// A span is a run as its host told of it.
-type span struct {
-	fence      dlock.Fence
-	began, end time.Time // end: zero as long as it goes on, and if it was not valid to the end
-}
-
-// after returns the runs that were granted after a stamp.
-func after(list []span, stamp dlock.Fence) []span {
-	return slices.DeleteFunc(list, func(r span) bool { return r.fence <= stamp })
-}
-
-// together returns the most runs that were valid at once when one began that was granted after a
-// stamp. A run tells when it begins after it was granted its slot, and that it returns before it
-// gives that back, so none is counted that should not be.
-func together(list []span, stamp dlock.Fence) (most int) {
-	for _, at := range list {
-		n := 0
-		newest := dlock.Fence(0)
-		for _, r := range list {
-			if !r.began.After(at.began) && r.end.After(at.began) {
-				n++
-				newest = max(newest, r.fence)
-			}
-		}
-		if newest > stamp {
-			most = max(most, n)
-		}
-	}
-	return most
-}
-
-// A book has what a host told.
-type book struct {
-	mu     sync.Mutex
-	events []event
-}
-
-func (b *book) add(e event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = append(b.events, e)
-}
-
-// all returns the events of a kind, of one timer or any ("").
-func (b *book) all(w what, name string) (list []event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, e := range b.events {
-		if e.What == w && (name == "" || e.Timer == name) {
-			list = append(list, e)
-		}
-	}
-	return list
-}
-
-func (b *book) count(w what, name string) int { return len(b.all(w, name)) }
-
-func (b *book) first(w what, name string) (e event) {
-	if list := b.all(w, name); len(list) > 0 {
-		return list[0]
-	}
-	return e
-}
-
-func (b *book) last(w what, name string) (e event) {
-	if list := b.all(w, name); len(list) > 0 {
-		return list[len(list)-1]
-	}
-	return e
-}
-
-// forget takes out the events of a kind.
-func (b *book) forget(w what) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = slices.DeleteFunc(b.events, func(e event) bool { return e.What == w })
-}
-
-// runs returns the runs of a timer.
-func (b *book) runs(name string) (list []span) {
-	type grant struct {
-		slot  int
-		fence dlock.Fence
-	}
-	ends := map[grant]time.Time{}
-	for _, e := range b.all(returned, name) {
-		if e.Valid {
-			ends[grant{e.Slot, e.Fence}] = e.At
-		}
-	}
-	for _, e := range b.all(began, name) {
-		list = append(list, span{e.Fence, e.At, ends[grant{e.Slot, e.Fence}]})
-	}
-	return list
-}
-
-// A child is the other process, as this one sees it.
-type child struct {
-	book
-	t      *testing.T
-	cmd    *exec.Cmd
-	in     io.Writer
-	over   chan struct{} // closed when it tells no more
-	stderr bytes.Buffer
-}
-
-func newChild(t *testing.T, cmd *exec.Cmd) *child {
-	t.Helper()
-	c := &child{t: t, cmd: cmd, over: make(chan struct{})}
-	cmd.Stderr = &c.stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.in, err = cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(c.over)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var e event
-			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-				e = event{What: failed, At: time.Now(), Cause: fmt.Sprintf("it said %q", lines.Text())}
-			}
-			c.add(e)
-		}
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // stopped or not
-		<-c.over
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("the child's stderr:\n%s", c.stderr.String())
-		}
-	})
-	return c
-}
-
-func (c *child) tells(order string) {
-	c.t.Helper()
-	if _, err := fmt.Fprintln(c.in, order); err != nil {
-		c.t.Fatalf("the child cannot be told to %s: %v", order, err)
-	}
-}
-
-// asks returns what it says of itself.
-func (c *child) asks() event {
-	c.t.Helper()
-	before := c.count(status, "")
-	c.tells("status")
-	for deadline := time.Now().Add(patience); c.count(status, "") == before; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("not within %v: the child answers", patience)
-		}
-	}
-	return c.last(status, "")
-}
-
-// failures is how many calls to the store had failed when it was asked last.
-func (c *child) failures() int {
-	if e := c.last(status, ""); e.Said != nil {
-		return e.Said.Failed
-	}
-	return math.MinInt
-}
-
-// signal returns when a child that is told to stop stands still.
-func (c *child) signal(s syscall.Signal) {
-	c.t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
-		c.t.Fatal(err)
-	}
-	if s != syscall.SIGSTOP {
-		return
-	}
-	var ws syscall.WaitStatus
-	for {
-		_, err := syscall.Wait4(c.cmd.Process.Pid, &ws, syscall.WUNTRACED, nil)
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil || !ws.Stopped() {
-			c.t.Fatalf("the child has ended, or cannot be stopped: %v, %v", ws, err)
-		}
-		return
-	}
-}
-
-// ends tells it to stop and waits until it has.
-func (c *child) ends() {
-	c.t.Helper()
-	c.tells("stop")
-	select {
-	case <-c.over:
-	case <-time.After(patience):
-		c.t.Fatal("Run has not returned in the child")
-	}
-	if err := c.cmd.Wait(); err != nil {
-		c.t.Errorf("the child: %v", err)
-	}
 }

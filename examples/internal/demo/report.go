@@ -11,7 +11,7 @@ type report struct {
 	Hosts         int           `json:"hosts"`
 	Seconds       float64       `json:"seconds"`
 	Timers        []timerReport `json:"timers"`
-	SlotRecovered int64         `json:"slot_recovered_ms"` // from the cut to the next run in that slot; 0: there was none
+	SlotRecovered int64         `json:"slot_recovered_ms"` // from the cut to the next run in that slot, or 0
 }
 
 type timerReport struct {

@@ -1,0 +1,389 @@
+package dlocktest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// controlMistakes are in the overrides of a name, and in how leases are revoked.
+var controlMistakes = []mistake{
+	{"a pause is ignored", []string{"control/a paused name", "control/are their name's own",
+		"missed/not during a pause"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) { c.Pause = nil })
+	}},
+	{"a pause has no end", []string{"control/a pause ends"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
+			if c.Pause != nil {
+				c.Pause.For = dlock.MaxPause
+			}
+		})
+	}},
+	{"a pause ends early", []string{"control/a pause ends"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
+			if c.Pause != nil {
+				c.Pause.For /= 2
+			}
+		})
+	}},
+	{"a pause cannot be taken back", []string{"control/a paused name", "control/read back"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
+			c.Resume = nil
+		})
+	}},
+	{"a pause ends leases", []string{"control/a pause leaves"}, func(m *mutant) {
+		granted := m.remember()
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+			if change.Pause != nil {
+				for _, g := range granted[name] {
+					_, _ = m.Store.Release(ctx, g)
+				}
+			}
+			return m.Store.Update(ctx, name, change)
+		}
+	}},
+	{"a pause counts for the mutex of that name", []string{"control/are their name's own"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if req.Slots == 0 && req.Validate() == nil {
+				if list, err := m.Store.Inspect(ctx, req.Name); err == nil && list[0].Pause != nil {
+					return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonPaused}
+				}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"who paused is not told", []string{"control/a paused name", "control/a limit of nothing",
+		"missed/not during a pause", "missed/not under a limit"}, func(m *mutant) {
+		m.refusal(func(no *dlock.NotAcquiredError) { no.PausedBy = dlock.Origin{} })
+	}},
+	{"a limit is ignored", []string{"control/a limit that was raised", "control/a limit that was lowered",
+		"control/a limit of nothing", "control/outlive"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) { c.Limit = nil })
+	}},
+	{"a limit is never more than what is declared", []string{"control/a limit that was raised"}, func(m *mutant) {
+		m.slotLimit(func(declared, limit int) int { return min(declared, limit) })
+	}},
+	{"a lowered limit looks at the number of the slot alone", []string{"control/a limit that was lowered"},
+		func(m *mutant) {
+			m.slotLimit(func(_, limit int) int { return limit })
+		}},
+	{"a limit of nothing is no limit", []string{"control/a limit of nothing", "control/read back",
+		"missed/not under a limit"}, func(m *mutant) {
+		m.changes(func(c *dlock.Update) {
+			if c.Limit != nil && c.Limit.Slots == 0 {
+				c.Limit, c.ResetLimit = nil, &c.Limit.Origin
+			}
+		})
+	}},
+	{"a release forgets the overrides", []string{"control/outlive"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Release(ctx, grants...)
+			for _, g := range grants {
+				_ = m.Store.Update(ctx, g.Name, dlock.Update{Resume: &ann, ResetLimit: &ann})
+			}
+			return results, err
+		}
+	}},
+	{"the version of the overrides stays", []string{"control/every answer"}, func(m *mutant) {
+		first := make(map[string]int64)
+		m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
+			if first[req.Name] == 0 {
+				first[req.Name] = info.Version
+			}
+			info.Version = first[req.Name]
+		})
+	}},
+	{"a heartbeat does not tell of overrides", []string{"control/every answer"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Extend(ctx, ttl, grants...)
+			for i := range results {
+				results[i].Info.Version = 0
+			}
+			return results, err
+		}
+	}},
+	{"the overrides of another name", []string{"control/read back"}, func(m *mutant) {
+		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+			list, err := m.Store.Inspect(ctx, names...)
+			slices.Reverse(list)
+			for i := range list {
+				list[i].Name = names[i]
+			}
+			return list, err
+		}
+	}},
+	{"a name twice is told once", []string{"control/read back"}, func(m *mutant) {
+		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+			names = slices.Clone(names)
+			slices.Sort(names)
+			return m.Store.Inspect(ctx, slices.Compact(names)...)
+		}
+	}},
+	{"each update takes the place of all", []string{"control/read back", "control/a trigger has"}, func(m *mutant) {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+			err := m.Store.Update(ctx, name, change)
+			if err == nil && change.Trigger == nil {
+				m.untriggered(name, true)
+			} else if err == nil {
+				m.untriggered(name, false)
+			}
+			return err
+		}
+	}},
+	{"a trigger is always now", []string{"control/a trigger has"}, func(m *mutant) {
+		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+			list, err := m.Store.Inspect(ctx, names...)
+			for i := range list {
+				if t := list[i].Trigger; t != nil {
+					t.At, t.Ago = time.Now(), 0
+				}
+			}
+			time.Sleep(time.Millisecond) // a bubble's clock would stand still
+			return list, err
+		}
+	}},
+	{"origins put together with quotes", []string{"control/a paused name", "control/read back",
+		"control/a trigger has"}, func(m *mutant) {
+		cut := func(o *dlock.Origin) { o.Note, _, _ = strings.Cut(o.Note, "'") }
+		m.changes(func(c *dlock.Update) {
+			if c.Pause != nil {
+				cut(&c.Pause.Origin)
+			}
+			if c.Trigger != nil {
+				cut(c.Trigger)
+			}
+		})
+	}},
+	{"any update is accepted", []string{"control/nonsense"}, func(m *mutant) {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+			if change.Validate() != nil {
+				return nil
+			}
+			return m.Store.Update(ctx, name, change)
+		}
+	}},
+	{"who had the tick first is told", []string{"control/who has a tick"}, func(m *mutant) {
+		first := make(map[string]dlock.Holder)
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			g, err := m.Store.TryAcquire(ctx, req)
+			if _, known := first[req.Name]; !known && err == nil && req.Tick != nil {
+				first[req.Name] = req.Holder
+			}
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonTickTaken {
+				no.Holder = first[req.Name]
+			}
+			return g, err
+		}
+	}},
+	{"who was refused has the tick", []string{"control/who has a tick"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			g, err := m.Store.TryAcquire(ctx, req)
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonTickTaken {
+				no.Holder = req.Holder
+			}
+			return g, err
+		}
+	}},
+	{"revoke frees the slot", []string{"revoke/the slot stays", "revoke/the holder is told"}, func(m *mutant) {
+		granted := m.remember()
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+			err := m.Store.Revoke(ctx, name, slot, fence, by)
+			for _, g := range granted[name] {
+				if err == nil && g.Slot == slot && g.Fence == fence {
+					_, _ = m.Store.Release(ctx, g)
+				}
+			}
+			return err
+		}
+	}},
+	{"a heartbeat forgets who was revoked", []string{"revoke/the holder is told"}, func(m *mutant) {
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, _ dlock.Origin) error {
+			_, err := m.held(ctx, name, slot, fence)
+			return err
+		}
+	}},
+	{"a heartbeat says lost and not by whom", []string{"revoke/the holder is told"}, func(m *mutant) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Extend(ctx, ttl, grants...)
+			for i := range results {
+				results[i].RevokedBy = nil
+			}
+			return results, err
+		}
+	}},
+	{"who revoked last is told", []string{"revoke/the holder is told"}, func(m *mutant) { m.revocations(true, false) }},
+	{"revoke does not look at the fence", []string{"revoke/the lease that is meant"}, func(m *mutant) {
+		m.revoke = func(ctx context.Context, name string, slot int, _ dlock.Fence, by dlock.Origin) error {
+			h, err := m.held(ctx, name, slot, 0)
+			if err != nil {
+				return err
+			}
+			return m.Store.Revoke(ctx, name, slot, h.Fence, by)
+		}
+	}},
+	{"revoke of nothing is fine", []string{"revoke/the lease that is meant"}, func(m *mutant) {
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+			if err := m.Store.Revoke(ctx, name, slot, fence, by); !errors.Is(err, dlock.ErrNotHeld) {
+				return err
+			}
+			return nil
+		}
+	}},
+	{"what is revoked is still extended", []string{"revoke/ends with"}, func(m *mutant) { m.revocations(false, true) }},
+	{"what is revoked is not extended when asked again", []string{"revoke/ends with"}, func(m *mutant) {
+		granted := make(map[string]dlock.Grant)
+		revoked := make(map[dlock.Fence]bool)
+		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+			err := m.Store.Revoke(ctx, name, slot, fence, by)
+			revoked[fence] = err == nil
+			return err
+		}
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if g, again := granted[req.Token]; again && revoked[g.Fence] {
+				return g, nil
+			}
+			g, err := m.Store.TryAcquire(ctx, req)
+			if err == nil {
+				granted[req.Token] = g
+			}
+			return g, err
+		}
+	}},
+}
+
+// changes spoils every update.
+func (m *mutant) changes(spoil func(*dlock.Update)) {
+	m.update = func(ctx context.Context, name string, change dlock.Update) error {
+		if change.Validate() == nil {
+			if p := change.Pause; p != nil {
+				clone := *p
+				change.Pause = &clone
+			}
+			if l := change.Limit; l != nil {
+				clone := *l
+				change.Limit = &clone
+			}
+			if t := change.Trigger; t != nil {
+				clone := *t
+				change.Trigger = &clone
+			}
+			spoil(&change)
+		}
+		return m.Store.Update(ctx, name, change)
+	}
+}
+
+// slotLimit keeps limits in place of the store: as another number of slots to ask for.
+func (m *mutant) slotLimit(slots func(declared, limit int) int) {
+	limits := make(map[string]int)
+	m.update = func(ctx context.Context, name string, change dlock.Update) error {
+		switch l := change.Limit; {
+		case change.Validate() != nil:
+		case l != nil && l.Slots != 0:
+			limits[name] = l.Slots
+			change.Limit = nil
+		case change.ResetLimit != nil:
+			limits[name] = 0
+			change.ResetLimit = nil
+		}
+		return m.Store.Update(ctx, name, change)
+	}
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		asked, limit := req.Slots, limits[req.Name]
+		if asked > 0 && limit > 0 {
+			req.Slots = slots(asked, limit)
+		}
+		g, err := m.Store.TryAcquire(ctx, req)
+		g.Slots, g.Info.SlotLimit = asked, limit
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			no.Info.SlotLimit = limit
+		}
+		return g, as(err, asked)
+	}
+}
+
+// remember returns what was granted, by name.
+func (m *mutant) remember() map[string][]dlock.Grant {
+	granted := make(map[string][]dlock.Grant)
+	m.grant(func(g *dlock.Grant) {
+		if g.Slots > 0 {
+			granted[g.Name] = append(granted[g.Name], *g)
+		}
+	})
+	return granted
+}
+
+// untriggered has the name told of no trigger from now on, or again.
+func (m *mutant) untriggered(name string, gone bool) {
+	m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+		list, err := m.Store.Inspect(ctx, names...)
+		for i := range list {
+			if gone && list[i].Name == name {
+				list[i].Trigger = nil
+			}
+		}
+		return list, err
+	}
+}
+
+// held returns who holds a slot with that fence, or with any.
+func (m *mutant) held(ctx context.Context, name string, slot int, fence dlock.Fence) (dlock.LeaseInfo, error) {
+	list, err := m.Store.List(ctx, name, 1)
+	if err != nil {
+		return dlock.LeaseInfo{}, err
+	}
+	for _, h := range list {
+		if h.Slot == slot && (fence == 0 || h.Fence == fence) {
+			return h, nil
+		}
+	}
+	return dlock.LeaseInfo{}, dlock.ErrNotHeld
+}
+
+// revocations keeps them in place of the store, which extends what is revoked with each heartbeat
+// if it is to.
+func (m *mutant) revocations(last, extends bool) {
+	revoked := make(map[dlock.Fence]dlock.Origin)
+	m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
+		if _, err := m.held(ctx, name, slot, fence); err != nil {
+			return err
+		}
+		if _, twice := revoked[fence]; !twice || last {
+			revoked[fence] = by
+		}
+		return nil
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		results := make([]dlock.Result, len(grants))
+		for i, g := range grants {
+			by, gone := revoked[g.Fence]
+			if !gone || extends {
+				one, err := m.Store.Extend(ctx, ttl, g)
+				if err != nil {
+					return nil, err
+				}
+				results[i] = one[0]
+			}
+			if gone {
+				results[i].Outcome, results[i].RevokedBy = dlock.GrantLost, &by
+			}
+		}
+		return results, nil
+	}
+}
+
+// as makes a refusal speak of the number of slots that was asked for.
+func as(err error, slots int) error {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		no.Slots = slots
+		return no
+	}
+	return err
+}

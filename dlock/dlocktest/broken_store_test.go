@@ -1,0 +1,257 @@
+package dlocktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// A mutant is a memlock with one mistake in it, as somebody's store may have it.
+type mutant struct {
+	*memlock.Store
+	acquire func(context.Context, dlock.Request) (dlock.Grant, error)
+	extend  func(context.Context, time.Duration, []dlock.Grant) ([]dlock.Result, error)
+	release func(context.Context, []dlock.Grant) ([]dlock.Result, error)
+	list    func(context.Context, string, int) ([]dlock.LeaseInfo, error)
+	update  func(context.Context, string, dlock.Update) error
+	inspect func(context.Context, []string) ([]dlock.ControlState, error)
+	revoke  func(context.Context, string, int, dlock.Fence, dlock.Origin) error
+}
+
+func (m *mutant) Update(ctx context.Context, name string, change dlock.Update) error {
+	if m.update != nil {
+		return m.update(ctx, name, change)
+	}
+	return m.Store.Update(ctx, name, change)
+}
+
+func (m *mutant) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+	if m.inspect != nil {
+		return m.inspect(ctx, names)
+	}
+	return m.Store.Inspect(ctx, names...)
+}
+
+func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+	if m.revoke != nil {
+		return m.revoke(ctx, name, slot, fence, by)
+	}
+	return m.Store.Revoke(ctx, name, slot, fence, by)
+}
+
+func (m *mutant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if m.acquire != nil {
+		return m.acquire(ctx, req)
+	}
+	return m.Store.TryAcquire(ctx, req)
+}
+
+func (m *mutant) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if m.extend != nil {
+		return m.extend(ctx, ttl, grants)
+	}
+	return m.Store.Extend(ctx, ttl, grants...)
+}
+
+func (m *mutant) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if m.release != nil {
+		return m.release(ctx, grants)
+	}
+	return m.Store.Release(ctx, grants...)
+}
+
+func (m *mutant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+	if m.list != nil {
+		return m.list(ctx, name, slots)
+	}
+	return m.Store.List(ctx, name, slots)
+}
+
+// owners remembers the token that holds each slot, for mutants that do not look at tokens.
+type owners struct {
+	mu     sync.Mutex
+	tokens map[string]string
+}
+
+func (o *owners) key(g dlock.Grant) string {
+	return fmt.Sprintf("%q %t %d", g.Name, g.Slots == 0, g.Slot)
+}
+
+func (o *owners) acquire(m *mutant) func(context.Context, dlock.Request) (dlock.Grant, error) {
+	return func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if err == nil {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if o.tokens == nil {
+				o.tokens = make(map[string]string)
+			}
+			o.tokens[o.key(g)] = g.Token
+		}
+		return g, err
+	}
+}
+
+// forged returns the grants with the tokens of whoever holds their slots.
+func (o *owners) forged(grants []dlock.Grant) []dlock.Grant {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	forged := slices.Clone(grants)
+	for i, g := range grants {
+		if token := o.tokens[o.key(g)]; token != "" {
+			forged[i].Token = token
+		}
+	}
+	return forged
+}
+
+func (m *mutant) grant(change func(*dlock.Grant)) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if err == nil {
+			change(&g)
+		}
+		return g, err
+	}
+}
+
+func (m *mutant) refusal(change func(*dlock.NotAcquiredError)) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			change(no)
+		}
+		return g, err
+	}
+}
+
+func (m *mutant) ttl(change func(time.Duration) time.Duration) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		if req.Validate() == nil {
+			req.TTL = change(req.TTL)
+		}
+		return m.Store.TryAcquire(ctx, req)
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Extend(ctx, change(ttl), grants...)
+	}
+}
+
+// rename makes a store that keeps names under another name.
+func (m *mutant) rename(change func(name string, slots int) string) {
+	renamed := func(grants []dlock.Grant) []dlock.Grant {
+		grants = slices.Clone(grants)
+		for i, g := range grants {
+			grants[i].Name = change(g.Name, g.Slots)
+		}
+		return grants
+	}
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		name := req.Name
+		if req.Validate() == nil {
+			req.Name = change(name, req.Slots)
+		}
+		g, err := m.Store.TryAcquire(ctx, req)
+		g.Name = name
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			no.Name = name
+		}
+		return g, err
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Extend(ctx, ttl, renamed(grants)...)
+	}
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Release(ctx, renamed(grants)...)
+	}
+	m.list = func(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+		list, err := m.Store.List(ctx, change(name, slots), slots)
+		for i := range list {
+			list[i].Name = name
+		}
+		return list, err
+	}
+}
+
+// oneKind keeps a mutex in the place of a semaphore with one slot.
+func oneKind(m *mutant) {
+	same := func(grants []dlock.Grant) []dlock.Grant {
+		grants = slices.Clone(grants)
+		for i := range grants {
+			grants[i].Slots = max(1, grants[i].Slots)
+		}
+		return grants
+	}
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		asked := req.Slots
+		if asked == 0 {
+			req.Slots = 1
+		}
+		g, err := m.Store.TryAcquire(ctx, req)
+		g.Slots = asked
+		return g, as(err, asked)
+	}
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Extend(ctx, ttl, same(grants)...)
+	}
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		return m.Store.Release(ctx, same(grants)...)
+	}
+}
+
+// lookThenWrite is a store with a gap between finding a free slot and taking it. It knows nothing
+// of TTLs and ticks.
+type lookThenWrite struct {
+	mu    sync.Mutex
+	held  map[string]string
+	fence dlock.Fence
+}
+
+func (s *lookThenWrite) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant, error) {
+	for slot := range max(1, req.Slots) {
+		key := fmt.Sprintf("%q %t %d", req.Name, req.Slots == 0, slot)
+		s.mu.Lock()
+		taken := s.held[key] != ""
+		s.mu.Unlock()
+		if taken {
+			continue
+		}
+		for range rand.N(4) {
+			runtime.Gosched()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.held == nil {
+			s.held = make(map[string]string)
+		}
+		s.held[key] = req.Token
+		s.fence++
+		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token, Fence: s.fence}, nil
+	}
+	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
+}
+
+func (s *lookThenWrite) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), nil
+}
+
+func (s *lookThenWrite) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range grants {
+		delete(s.held, fmt.Sprintf("%q %t %d", g.Name, g.Slots == 0, g.Slot))
+	}
+	return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), nil
+}
+
+func (s *lookThenWrite) List(context.Context, string, int) ([]dlock.LeaseInfo, error) {
+	return nil, nil
+}

@@ -1,0 +1,249 @@
+package dlocktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// successMistakes are in what is remembered of the leases before: successes, and
+// leases that expired.
+var successMistakes = []mistake{
+	{"no successes", []string{"success/told to all", "success/told with", "success/stays", "success/by token",
+		"success/told when", "success/is its", "success/each"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SinceSuccess = 0 })
+	}},
+	{"refusals tell of no success", []string{"success/told with every"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
+			if err != nil {
+				info.SinceSuccess = 0
+			}
+		})
+	}},
+	{"refused ticks tell of no success", []string{"success/told with every"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
+			if why := reason(err); why != "" && why != dlock.ReasonFull {
+				info.SinceSuccess = 0
+			}
+		})
+	}},
+	{"asked again tells of no success", []string{"success/told when asked"}, func(m *mutant) {
+		asked := make(map[string]bool)
+		m.successes(func(req dlock.Request, err error, info *dlock.Info) {
+			if asked[req.Token] {
+				info.SinceSuccess = 0
+			}
+			asked[req.Token] = true
+		})
+	}},
+	{"every success has just been", []string{"success/told to all", "success/told with", "success/stays"},
+		func(m *mutant) {
+			m.successes(func(_ dlock.Request, _ error, info *dlock.Info) {
+				info.SinceSuccess = min(info.SinceSuccess, time.Microsecond)
+			})
+		}},
+	{"a success in another unit", []string{"success/told to all"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SinceSuccess *= 1000 })
+	}},
+	{"the first success stays", []string{"success/told to all"}, func(m *mutant) {
+		first := make(map[string]bool)
+		m.releases(func(g *dlock.Grant) {
+			g.Succeeded = g.Succeeded && !first[g.Name]
+			first[g.Name] = first[g.Name] || g.Succeeded
+		})
+	}},
+	{"every release is a success", []string{"success/told to all", "success/stays", "success/not of", "success/each"},
+		func(m *mutant) {
+			m.releases(func(g *dlock.Grant) { g.Succeeded = true })
+		}},
+	{"every grant is a success", []string{"success/told to all", "success/not of a lost", "success/is its"},
+		func(m *mutant) {
+			granted := make(map[string]time.Time)
+			m.successes(func(req dlock.Request, err error, info *dlock.Info) {
+				if at, ok := granted[req.Name]; ok {
+					info.SinceSuccess = max(time.Microsecond, time.Since(at))
+				}
+				if err == nil {
+					granted[req.Name] = time.Now()
+				}
+			})
+		}},
+	{"a success with AnySlot is not one", []string{"success/by token"}, func(m *mutant) {
+		m.releases(func(g *dlock.Grant) { g.Succeeded = g.Succeeded && g.Slot != dlock.AnySlot })
+	}},
+	{"a lost grant is a success", []string{"success/not of a lost", "success/each"}, func(m *mutant) {
+		m.remembered(func(g dlock.Grant, _ dlock.GrantOutcome) bool { return g.Succeeded }, successKey)
+	}},
+	{"a release without success forgets it", []string{"success/told to all", "success/stays"}, func(m *mutant) {
+		last := make(map[string]bool)
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			results, err := m.Store.Release(ctx, grants...)
+			for i, r := range results {
+				if r.Outcome == dlock.GrantOK {
+					last[successKey(grants[i])] = grants[i].Succeeded
+				}
+			}
+			return results, err
+		}
+		m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
+			if !last[successKey(dlock.Grant{Name: req.Name, Slots: req.Slots})] {
+				info.SinceSuccess = 0
+			}
+		})
+	}},
+	{"mutex and semaphore have one success", []string{"success/is its"}, func(m *mutant) {
+		m.remembered(func(g dlock.Grant, did dlock.GrantOutcome) bool {
+			return g.Succeeded && did == dlock.GrantOK
+		}, func(g dlock.Grant) string { return g.Name })
+	}},
+	{"the success of each number of slots", []string{"success/stays"}, func(m *mutant) {
+		m.remembered(func(g dlock.Grant, did dlock.GrantOutcome) bool { return g.Succeeded && did == dlock.GrantOK },
+			func(g dlock.Grant) string { return fmt.Sprintf("%s/%d", g.Name, g.Slots) })
+	}},
+	{"one success for all of a batch", []string{"success/each"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			grants = slices.Clone(grants)
+			well := slices.ContainsFunc(grants, func(g dlock.Grant) bool { return g.Succeeded })
+			for i := range grants {
+				grants[i].Succeeded = well
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+	}},
+	{"the last of a batch decides about its name", []string{"success/each"}, func(m *mutant) {
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			grants = slices.Clone(grants)
+			first := make(map[string]bool)
+			for i, g := range grants {
+				if well, ok := first[g.Name]; ok {
+					grants[i].Succeeded = well
+				}
+				first[g.Name] = grants[i].Succeeded
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+	}},
+	{"nothing is ever abandoned", []string{"previous expired/a slot", "previous expired/each",
+		"previous expired/by hosts"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.PreviousExpired = false })
+	}},
+	{"everything is abandoned", []string{"previous expired/a slot", "previous expired/not one",
+		"previous expired/each"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.PreviousExpired = true })
+	}},
+	{"a slot that was never had is abandoned", []string{"previous expired/a slot", "previous expired/not one"},
+		func(m *mutant) {
+			had := make(map[string]bool)
+			m.grant(func(g *dlock.Grant) {
+				key := fmt.Sprint(successKey(*g), g.Slot)
+				g.PreviousExpired = g.PreviousExpired || !had[key]
+				had[key] = true
+			})
+		}},
+	{"abandoned until somebody else has released it", []string{"previous expired/a slot"}, func(m *mutant) {
+		told := make(map[string]bool)
+		m.grant(func(g *dlock.Grant) {
+			key := fmt.Sprint(successKey(*g), g.Slot)
+			g.PreviousExpired = g.PreviousExpired || told[key]
+			told[key] = g.PreviousExpired
+		})
+	}},
+	{"a release that came too late counts", []string{"previous expired/a slot"}, func(m *mutant) {
+		late := make(map[string]bool)
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			for _, g := range grants {
+				late[fmt.Sprint(successKey(g), g.Slot)] = true
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+		m.grant(func(g *dlock.Grant) {
+			key := fmt.Sprint(successKey(*g), g.Slot)
+			g.PreviousExpired = g.PreviousExpired && !late[key]
+			delete(late, key)
+		})
+	}},
+	{"asked again is abandoned", []string{"previous expired/not one"}, func(m *mutant) {
+		tokens := make(map[string]bool)
+		m.grant(func(g *dlock.Grant) {
+			g.PreviousExpired = g.PreviousExpired || tokens[g.Token]
+			tokens[g.Token] = true
+		})
+	}},
+	{"a release by AnySlot abandons", []string{"previous expired/not one"}, func(m *mutant) {
+		by := make(map[string]bool)
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			for _, g := range grants {
+				by[successKey(g)] = by[successKey(g)] || g.Slot == dlock.AnySlot
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+		m.grant(func(g *dlock.Grant) { g.PreviousExpired = g.PreviousExpired || by[successKey(*g)] })
+	}},
+	{"one slot abandoned, all abandoned", []string{"previous expired/each"}, func(m *mutant) {
+		names := make(map[string]bool)
+		m.grant(func(g *dlock.Grant) {
+			names[g.Name] = names[g.Name] || g.PreviousExpired
+			g.PreviousExpired = names[g.Name]
+		})
+	}},
+	{"what a smaller N finds is released", []string{"previous expired/by hosts"}, func(m *mutant) {
+		fewest := make(map[string]int)
+		m.grant(func(g *dlock.Grant) {
+			if n, ok := fewest[g.Name]; !ok || g.Slots < n {
+				fewest[g.Name] = g.Slots
+			}
+			g.PreviousExpired = g.PreviousExpired && g.Slots <= fewest[g.Name]
+		})
+	}},
+}
+
+// successes changes what every answer to an acquire says of the last success.
+func (m *mutant) successes(change func(dlock.Request, error, *dlock.Info)) {
+	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		g, err := m.Store.TryAcquire(ctx, req)
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+			change(req, err, &no.Info)
+		} else if err == nil {
+			change(req, nil, &g.Info)
+		}
+		return g, err
+	}
+}
+
+// releases changes every grant that is released.
+func (m *mutant) releases(change func(*dlock.Grant)) {
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		grants = slices.Clone(grants)
+		for i := range grants {
+			change(&grants[i])
+		}
+		return m.Store.Release(ctx, grants...)
+	}
+}
+
+// remembered keeps the successes that counts, by a key, in place of the store.
+func (m *mutant) remembered(counts func(dlock.Grant, dlock.GrantOutcome) bool, key func(dlock.Grant) string) {
+	at := make(map[string]time.Time)
+	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		results, err := m.Store.Release(ctx, grants...)
+		for i, r := range results {
+			if counts(grants[i], r.Outcome) {
+				at[key(grants[i])] = time.Now()
+			}
+		}
+		return results, err
+	}
+	m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
+		info.SinceSuccess = 0
+		if t, ok := at[key(dlock.Grant{Name: req.Name, Slots: req.Slots})]; ok {
+			info.SinceSuccess = max(time.Microsecond, time.Since(t))
+		}
+	})
+}
+
+// successKey tells apart what has a success of its own.
+func successKey(g dlock.Grant) string { return fmt.Sprintf("%s %t", g.Name, g.Slots == 0) }

@@ -1,0 +1,255 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+)
+
+// A mutex that its state calls released is not asked whose it is before it is taken. Whoever has it
+// all the same, because the state was written by hand, keeps it until it ends.
+//
+// Fails when the SET is done without NX; when the attempt goes on as that for a semaphore does
+// after the SET was refused.
+func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
+	t.Parallel()
+	prefix := unique("released")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	request := func(token string) dlock.Request {
+		return dlock.Request{Name: "a", Token: token, TTL: time.Second, Holder: dlock.Holder{Host: "h-" + token}}
+	}
+	g, err := store.TryAcquire(ctx, request("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := client.HGet(ctx, prefix+"a:slot:mutex", "released").Val(); said != "0" {
+		t.Fatalf("released is %q after a grant", said)
+	}
+	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
+	_, err = store.TryAcquire(ctx, request("two"))
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull ||
+		no.Holder.Host != "h-one" || no.ExpiresIn <= 0 || no.ExpiresIn > time.Second {
+		t.Errorf("%v (%+v), want that the first has it", err, no)
+	}
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		t.Errorf("%v, %v: want that it was there until now", r, err)
+	}
+	if _, err := store.TryAcquire(ctx, request("two")); err != nil {
+		t.Error(err)
+	}
+	if again, err := store.TryAcquire(ctx, request("two")); err != nil || again.PreviousExpired {
+		t.Errorf("%+v, %v: want the same grant, as to any attempt that is repeated", again, err)
+	}
+	client.Del(ctx, prefix+"a")
+	client.LPush(ctx, prefix+"a", "x")
+	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
+	if _, err := store.TryAcquire(ctx, request("three")); !errors.Is(err, dlock.ErrFault) ||
+		!strings.Contains(err.Error(), prefix+"a does") {
+		t.Errorf("%v, want an error that names the key", err)
+	}
+}
+
+// What seldom changes is written again when it does, also while no end is put off: how many slots
+// are declared, and which run of the server granted last. And the ends are put off every quarter of
+// an hour. A name is forgotten when it was not used for about an hour, one with ticks after forty
+// days.
+//
+// Fails when a grant writes only fence and tick; when it puts off the end of the state alone; when
+// it puts off ends with every grant; when it waits for a time at which the end was put off that is
+// yet to come; when a grant without a tick shortens the memory of the ticks.
+func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
+	t.Parallel()
+	prefix := unique("seldom")
+	client, store := shared(t, prefix)
+	ctx := t.Context()
+	grant := func(name string, slots int, tick *dlock.Tick) dlock.Grant {
+		t.Helper()
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second,
+			Tick: tick})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	release := func(g dlock.Grant) dlock.Grant {
+		t.Helper()
+		g.Succeeded = true
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			t.Fatal(r, err)
+		}
+		return g
+	}
+	const short, lifetime, longer = 10 * time.Minute, time.Hour, 39 * 24 * time.Hour
+	for name, memory := range map[string]struct{ least, most time.Duration }{"brief": {lifetime - time.Minute,
+		lifetime}, "ticks": {longer, longer + 2*24*time.Hour}} {
+		state := prefix + name + ":slot:state"
+		ends := []string{state, prefix + name + ":slot:index"}
+		fields := func(want ...string) {
+			t.Helper()
+			if got := fmt.Sprint(client.HMGet(ctx, state, "slots", "form").Val()); got != fmt.Sprint(want) {
+				t.Errorf("%s: slots and form are %v, want %v", name, got, want)
+			}
+		}
+		expire := func() {
+			for _, key := range ends {
+				client.PExpire(ctx, key, short)
+			}
+		}
+		putOff := func(when string) {
+			t.Helper()
+			for _, key := range ends {
+				if ttl := client.PTTL(ctx, key).Val(); ttl < memory.least || ttl > memory.most {
+					t.Errorf("%s %s: it ends in %v, want %v", key, when, ttl, memory.least)
+				}
+			}
+		}
+		release(grant(name, 3, nil))
+		if name == "ticks" { // its first
+			release(grant(name, 3, &dlock.Tick{At: time.Now(), Max: 1}))
+		}
+		fields("3", "plain")
+		putOff("when it is first granted")
+		run := client.HGet(ctx, state, "run").Val()
+		expire()
+		if g := release(grant(name, 3, nil)); g.Info.DeclaredSlots != 3 {
+			t.Errorf("%+v", g.Info)
+		}
+		for _, key := range ends {
+			if ttl := client.PTTL(ctx, key).Val(); ttl > short {
+				t.Errorf("the end of %s was put off twice in a quarter of an hour, to %v", key, ttl)
+			}
+		}
+		release(grant(name, 4, nil))
+		fields("4", "plain")
+		// the latter by a clock that was ahead
+		for _, kept := range []time.Duration{-16 * time.Minute, 25 * time.Hour} {
+			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
+			expire()
+			release(grant(name, 4, nil))
+			putOff(fmt.Sprintf("with a grant, last put off %v from now", kept))
+			g := grant(name, 4, nil)
+			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
+			expire()
+			if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
+				t.Error(r, err)
+			}
+			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
+			release(g)
+		}
+		g := grant(name, 4, nil) // which nobody releases
+		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl < lifetime-time.Minute || ttl > lifetime {
+			t.Errorf("the token of a lease that is held is remembered for %v", ttl)
+		}
+		release(g)
+		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl != -2 { // there is none: all are released
+			t.Errorf("the tokens end in %v", ttl)
+		}
+		client.HDel(ctx, state, "run")
+		release(grant(name, 4, nil))
+		if now := client.HGet(ctx, state, "run").Val(); now == "" || now != run {
+			t.Errorf("the run is %q, and was %q", now, run)
+		}
+	}
+	// A release that is the first to note a success does not shorten the memory of the ticks
+	// either.
+	client.HDel(ctx, prefix+"ticks:slot:state", "success")
+	release(grant("ticks", 4, nil))
+	if ttl := client.PTTL(ctx, prefix+"ticks:slot:state").Val(); ttl < longer {
+		t.Errorf("after a success the ticks are remembered for %v", ttl)
+	}
+}
+
+// Whatever was deleted by hand, no key is made that stays for ever, but the one for all names with
+// the prefix, and an attempt that is repeated finds its grant.
+//
+// Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt
+// makes which finds its grant or a slot that is taken; when release.lua gives none to a state; when
+// a mutex whose state does not say that it was released is not looked at.
+func TestEveryKeyHasAnEnd(t *testing.T) {
+	t.Parallel()
+	prefix := unique("ends")
+	client, _ := shared(t, prefix)
+	// its leases may be long, also where no run is known any more
+	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true})
+	ctx := t.Context()
+	check := func(step string) {
+		t.Helper()
+		for _, key := range client.Keys(ctx, prefix+"*").Val() {
+			if key != store.Note() && client.PTTL(ctx, key).Val() == -1 {
+				t.Errorf("%s: %s has no end", step, strings.TrimPrefix(key, prefix))
+				client.PExpire(ctx, key, time.Hour)
+			}
+		}
+	}
+	grant := func(name string, slots int, token string) dlock.Grant {
+		t.Helper()
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	release := func(g dlock.Grant) {
+		t.Helper()
+		g.Succeeded = true
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			t.Fatal(r, err)
+		}
+	}
+	first := grant("a", 3, "one")
+	check("a grant")
+	client.Del(ctx, prefix+"a:slot:index")
+	if again := grant("a", 3, "one"); again.Fence != first.Fence {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	check("the grant again, without the index")
+	client.Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens")
+	second := grant("a", 3, "two")
+	check("a second, without index and tokens")
+	release(first)
+	release(second)
+	client.Del(ctx, prefix+"a:slot:index")
+	third := grant("a", 3, "three")
+	check("a third, when nothing is held, without the index")
+	client.Del(ctx, prefix+"a:slot:state")
+	release(third)
+	check("its release, without the state")
+
+	mutex := grant("m", 0, "one")
+	client.Del(ctx, prefix+"m:slot:mutex")
+	if again := grant("m", 0, "one"); again.Fence != mutex.Fence {
+		t.Errorf("%+v, then %+v", mutex, again)
+	}
+	check("a mutex again, without the state")
+	release(mutex)
+	check("its release, without the state")
+}
+
+// A fence outlasts the loss of everything that Redis knows of a name.
+func TestI4FencesGrowAcrossLossOfTheState(t *testing.T) {
+	t.Parallel()
+	prefix := unique("fence")
+	client, store := shared(t, prefix)
+	ctx := context.Background()
+	var last dlock.Fence
+	for i := range 20 {
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: fmt.Sprint("t", i), TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Fence <= last {
+			t.Fatalf("fence %d after %d", g.Fence, last)
+		}
+		last = g.Fence
+		for _, key := range client.Keys(ctx, prefix+"a*").Val() {
+			client.Del(ctx, key)
+		}
+	}
+}

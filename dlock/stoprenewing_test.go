@@ -1,0 +1,66 @@
+package dlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// Rule 3: StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL
+// of its last renewal. The others are renewed.
+//
+// Fails if StopRenewing does not take the turn.
+func TestStopRenewing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		start := time.Now()
+		lease, other := h.take(t, "job", 1), h.take(t, "other", 1)
+		rival := newRival(t, store, lease)
+		advance(beat + time.Second)
+		lease.StopRenewing()
+		lease.StopRenewing()
+		advance(trusted - time.Second - time.Nanosecond)
+		wantHeld(t, lease)
+		advance(time.Nanosecond)
+		if how := wantLost(t, lease); how.Silent || how.Err != nil {
+			t.Errorf("%+v: want the end that was asked for", how)
+		}
+		rival.check(t)
+		if took := rival.at.Sub(start); took != beat+ttl {
+			t.Errorf("the slot was free after %v, want %v", took, beat+ttl)
+		}
+		wantHeld(t, other)
+	})
+}
+
+// A lease whose renewing is stopped while it is being renewed is not renewed again, and does not
+// end by the store's silence.
+//
+// Fails if renew gives a turn to what was renewed without looking, or takes unanswered what is not
+// to be renewed.
+func TestStopRenewingDuringAHeartbeat(t *testing.T) {
+	for name, fault := range map[string]error{"renewed": nil, "fails": errDown} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, memlock.New(), dlock.SessionOptions{})
+				var lease *dlock.Lease
+				h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
+					lease.StopRenewing()
+					return r, fault
+				}
+				lease = h.take(t, "job", 1)
+				<-lease.Done()
+				if how := wantLost(t, lease); how.Silent {
+					t.Errorf("%v: it was meant to end", how)
+				}
+				if n := len(h.spy.extended()); n != 1 || !h.Idle() {
+					t.Errorf("%d heartbeats, idle %v", n, h.Idle())
+				}
+			})
+		})
+	}
+}
