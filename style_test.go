@@ -111,7 +111,6 @@ func TestCodeIsNarrow(t *testing.T) {
 		"dlock/redislock/failover.go":      10,
 		"dlock/redislock/failover_test.go": 10,
 		"dlock/sqllock":                    420,
-		"internal/sqlkit":                  10,
 		"internal/sqltest":                 10,
 		"internal/torture":                 130,
 		"timer":                            550,
