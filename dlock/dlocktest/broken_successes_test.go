@@ -127,15 +127,15 @@ var successMistakes = []mistake{
 			return m.Store.Release(ctx, grants...)
 		}
 	}},
-	{"nothing is ever abandoned", []string{"previous expired/a slot", "previous expired/each",
+	{"nothing is ever reported as expired", []string{"previous expired/a slot", "previous expired/each",
 		"previous expired/by hosts"}, func(m *mutant) {
 		m.grant(func(g *dlock.Grant) { g.PreviousExpired = false })
 	}},
-	{"everything is abandoned", []string{"previous expired/a slot", "previous expired/not one",
+	{"everything is reported as expired", []string{"previous expired/a slot", "previous expired/not one",
 		"previous expired/each"}, func(m *mutant) {
 		m.grant(func(g *dlock.Grant) { g.PreviousExpired = true })
 	}},
-	{"a slot that was never had is abandoned", []string{"previous expired/a slot", "previous expired/not one"},
+	{"a slot that was never held is reported as expired", []string{"previous expired/a slot", "previous expired/not one"},
 		func(m *mutant) {
 			had := make(map[string]bool)
 			m.grant(func(g *dlock.Grant) {
@@ -144,7 +144,7 @@ var successMistakes = []mistake{
 				had[key] = true
 			})
 		}},
-	{"abandoned until somebody else has released it", []string{"previous expired/a slot"}, func(m *mutant) {
+	{"expired until somebody else has released it", []string{"previous expired/a slot"}, func(m *mutant) {
 		told := make(map[string]bool)
 		m.grant(func(g *dlock.Grant) {
 			key := fmt.Sprint(successKey(*g), g.Slot)
@@ -166,14 +166,14 @@ var successMistakes = []mistake{
 			delete(late, key)
 		})
 	}},
-	{"asked again is abandoned", []string{"previous expired/not one"}, func(m *mutant) {
+	{"a repeated request is reported as expired", []string{"previous expired/not one"}, func(m *mutant) {
 		tokens := make(map[string]bool)
 		m.grant(func(g *dlock.Grant) {
 			g.PreviousExpired = g.PreviousExpired || tokens[g.Token]
 			tokens[g.Token] = true
 		})
 	}},
-	{"a release by AnySlot abandons", []string{"previous expired/not one"}, func(m *mutant) {
+	{"a release by AnySlot counts as an expiry", []string{"previous expired/not one"}, func(m *mutant) {
 		by := make(map[string]bool)
 		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
 			for _, g := range grants {
@@ -183,7 +183,7 @@ var successMistakes = []mistake{
 		}
 		m.grant(func(g *dlock.Grant) { g.PreviousExpired = g.PreviousExpired || by[successKey(*g)] })
 	}},
-	{"one slot abandoned, all abandoned", []string{"previous expired/each"}, func(m *mutant) {
+	{"one slot expired, all expired", []string{"previous expired/each"}, func(m *mutant) {
 		names := make(map[string]bool)
 		m.grant(func(g *dlock.Grant) {
 			names[g.Name] = names[g.Name] || g.PreviousExpired

@@ -121,7 +121,7 @@ func TestFeatures(t *testing.T) {
 	if c := run(modest(fenceless(func(g *dlock.Grant) {
 		g.PreviousExpired = true
 	})), "mutex/one holder"); len(c.broken) == 0 {
-		t.Error("a store tells of abandoned slots without stating it: not caught")
+		t.Error("a store reports expired leases without stating it: not caught")
 	}
 	if c := run(modest(nil), "list/shows who holds what"); len(c.broken) == 0 {
 		t.Error("a store lists without stating it: not caught")

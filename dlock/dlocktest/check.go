@@ -14,11 +14,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// callTimeout bounds every call to the store; only a store that hangs needs so long.
+// callTimeout bounds every call to the store. Only a store that hangs needs so long.
 const callTimeout = 10 * time.Second
 
 // A check is one run of one promise on one namespace. It collects what it finds instead of failing
-// a test, so that the suite can be shown to catch broken stores.
+// a test, so that the suite itself can be tested on broken stores.
 type check struct {
 	t  testing.TB
 	h  Harness
@@ -32,13 +32,13 @@ type check struct {
 	skipped string
 }
 
-// giveUp is what a check panics with when it makes no sense to go on.
+// giveUp is the panic by which a check ends early.
 type giveUp struct{}
 
-// errorf notes a broken promise. It may be called from any goroutine.
+// errorf records a broken promise. It may be called from any goroutine.
 func (c *check) errorf(format string, args ...any) { c.note(2, format, args...) }
 
-// fatalf notes a broken promise and ends the check. Only the check's own goroutine may call it.
+// fatalf records a broken promise and ends the check. Only the check's own goroutine may call it.
 func (c *check) fatalf(format string, args ...any) {
 	c.note(2, format, args...)
 	panic(giveUp{})
@@ -60,8 +60,8 @@ func (c *check) skip(why string) {
 	panic(giveUp{})
 }
 
-// fresh begins a new namespace. A store that has just been started may refuse for a while; that is
-// waited out here.
+// fresh opens a new namespace and waits until the store grants: one that has just been started may
+// refuse for a while.
 func (c *check) fresh() {
 	c.ns = c.h.New(c.t)
 	if c.ns.Open == nil {
@@ -91,7 +91,7 @@ func (c *check) settled(h *host) {
 // host opens one more client of the namespace.
 func (c *check) host() *host { return &host{c: c, store: c.ns.Open()} }
 
-// request asks for a long lease, with a token and a holder of its own.
+// request returns a request for a long lease, with a token and a holder of its own.
 func (c *check) request(name string, slots int) dlock.Request {
 	return dlock.Request{
 		Name: name, Slots: slots, TTL: c.long, Token: rand.Text(),
@@ -99,15 +99,15 @@ func (c *check) request(name string, slots int) dlock.Request {
 	}
 }
 
-// brief asks for a lease that is short enough to wait for its end.
+// brief returns a request for a lease that is short enough to wait for its end.
 func (c *check) brief(name string, slots int) dlock.Request {
 	req := c.request(name, slots)
 	req.TTL = c.h.TTL
 	return req
 }
 
-// poll asks until ok or until the time is up, and once more then: an answer that was long under way
-// may be of the time before.
+// poll calls ok until it returns true or the time is up, and then once more: the last answer may
+// have been delayed, and describe an earlier state.
 func (c *check) poll(within, every time.Duration, ok func() bool) bool {
 	for deadline := time.Now().Add(within); ; time.Sleep(every) {
 		up := time.Now().After(deadline)
@@ -120,10 +120,10 @@ func (c *check) poll(within, every time.Duration, ok func() bool) bool {
 	}
 }
 
-// step is the pause between two questions while waiting for a lease to end.
+// step is the pause between two requests while waiting for a lease to end.
 func (c *check) step() time.Duration { return max(c.h.TTL/50, time.Millisecond) }
 
-// until waits for a moment; with a real clock it only ever comes back later.
+// until sleeps until t; with a real clock it returns later, never earlier.
 func until(t time.Time) { time.Sleep(time.Until(t)) }
 
 // A host is one client of the store.
@@ -134,7 +134,7 @@ type host struct {
 
 func (h *host) caps() dlock.Capabilities { return dlock.CapabilitiesOf(h.store) }
 
-// An attempt is an answer to a request, with what is known about when the store acted: after sent,
+// An attempt is the answer to a request, with what is known about when the store acted: after sent,
 // before got.
 type attempt struct {
 	req       dlock.Request
@@ -143,14 +143,14 @@ type attempt struct {
 	sent, got time.Time
 }
 
-// heldUntil is when the lease may end at the earliest. Only what was asked before sent+TTL can tell
-// it short.
+// heldUntil returns the earliest time at which the lease may end. Only a request that was sent
+// before sent+TTL can show that it ended too early.
 func (a attempt) heldUntil() time.Time { return a.sent.Add(a.req.TTL) }
 
-// endedBy is when the lease must have ended, unless it was extended.
+// endedBy returns when the lease must have ended, unless it was extended.
 func (a attempt) endedBy(c *check) time.Time { return a.got.Add(a.req.TTL + c.h.Slack) }
 
-// byToken is what is known of a request's grant when its reply was lost.
+// byToken returns what is known about a request's grant when its reply was lost.
 func byToken(req dlock.Request) dlock.Grant {
 	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: dlock.AnySlot, Token: req.Token}
 }
@@ -199,7 +199,7 @@ func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 	}
 }
 
-// mustAcquire asks for what must be granted.
+// mustAcquire sends a request that must be granted.
 func (h *host) mustAcquire(req dlock.Request) attempt {
 	a := h.try(req)
 	if a.err != nil {
@@ -209,7 +209,7 @@ func (h *host) mustAcquire(req dlock.Request) attempt {
 	return a
 }
 
-// mustRefuse asks for what must be refused, for that reason.
+// mustRefuse sends a request that must be refused, for that reason.
 func (h *host) mustRefuse(req dlock.Request, want dlock.Reason) *dlock.NotAcquiredError {
 	a := h.try(req)
 	if a.err == nil {
@@ -232,7 +232,7 @@ func (h *host) mustRefuse(req dlock.Request, want dlock.Reason) *dlock.NotAcquir
 	return no
 }
 
-// extend extends and returns one result per grant; a store that is well answers for each.
+// extend extends and returns one result per grant; a healthy store answers for each.
 func (h *host) extend(ttl time.Duration, grants ...dlock.Grant) []dlock.Result {
 	ctx, cancel := callContext()
 	defer cancel()

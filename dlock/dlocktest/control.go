@@ -43,7 +43,8 @@ func controlStated(c *check) {
 	}
 }
 
-// ann is who makes updates. What people write must come back as it is, and never be more than text.
+// ann is the origin of updates. What people write must come back unchanged, and must never be
+// executed.
 var ann = dlock.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
 	Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
 
@@ -104,7 +105,7 @@ func (h *host) inspect(names ...string) []dlock.ControlState {
 	return list
 }
 
-// paused catches a store that grants what is paused, or tells not why.
+// paused catches a store that grants a paused name, or does not say why it refuses.
 func paused(c *check) {
 	a, b := c.host(), c.host()
 	a.pauseFor("x", time.Hour)
@@ -156,7 +157,7 @@ func pauseEnds(c *check) {
 	}
 }
 
-// pauseLeavesLeases catches a pause that ends what goes on.
+// pauseLeavesLeases catches a pause that ends leases that are held.
 func pauseLeavesLeases(c *check) {
 	h := c.host()
 	g := h.mustAcquire(c.request("x", 2)).grant
@@ -192,8 +193,8 @@ func limitRaised(c *check) {
 	}
 }
 
-// limitLowered catches a store that grants a low slot while more than the limit are held: that
-// would be one more, not one less.
+// limitLowered catches a store that grants a low slot while more than the limit are held: then one
+// more would be held, not one less.
 func limitLowered(c *check) {
 	a, b := c.host(), c.host()
 	for _, free := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
@@ -382,7 +383,7 @@ func updatesChecked(c *check) {
 	}
 }
 
-// tickHolder: who asks why a tick was not his is told who had it.
+// tickHolder catches a store that does not say which host had a tick.
 func tickHolder(c *check) {
 	if !c.h.Features.AtomicTick {
 		return

@@ -19,9 +19,9 @@
 //		})
 //	}
 //
-// [Faulty] wraps a store and makes its calls go wrong: replies that are lost, requests that arrive
-// late, a store that hangs. Both work inside a testing/synctest bubble.
+// [Faulty] wraps a store and makes its calls fail on demand: replies get lost, requests arrive late,
+// the store hangs. Both work inside a testing/synctest bubble.
 //
 // What it does not promise: that a store survives the loss of its server or of its network. Only a
-// test with a real server that is really killed shows that.
+// test that kills a real server shows that.
 package dlocktest

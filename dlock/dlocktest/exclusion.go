@@ -62,7 +62,7 @@ func distinctSlots(c *check) {
 	}
 }
 
-// oneSlot catches a semaphore with one slot that is taken for a mutex, or for one with many.
+// oneSlot catches a semaphore with one slot that is treated as a mutex, or as one with many slots.
 func oneSlot(c *check) {
 	h := c.host()
 	first := h.mustAcquire(c.request("s", 1))
@@ -71,8 +71,8 @@ func oneSlot(c *check) {
 	h.mustAcquire(c.request("s", 1))
 }
 
-// twoKinds catches a store that keeps a mutex in the place of a semaphore of the same name, or that
-// looks for a grant among the wrong kind when it extends or releases.
+// twoKinds catches a store that keeps a mutex and a semaphore of the same name in one place, or
+// that confuses them when it extends or releases.
 func twoKinds(c *check) {
 	h := c.host()
 	mutex := h.mustAcquire(c.request("x", 0))
@@ -93,8 +93,8 @@ func twoKinds(c *check) {
 	h.mustAcquire(c.request("x", 2))
 }
 
-// namesHolder catches a refusal that leaves an operator without the name of who is at it, or tells
-// him the wrong age.
+// namesHolder catches a refusal that does not name the holder, or says something wrong about how
+// long it has held the lease.
 func namesHolder(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -129,8 +129,8 @@ func (c *check) age(what string, got, least, most time.Duration) {
 	}
 }
 
-// namesFirstToEnd catches a refusal that names any holder: the one whose lease ends first is the
-// one worth waiting for.
+// namesFirstToEnd catches a refusal that names any holder instead of the one whose lease ends
+// first, which is the one to wait for.
 func namesFirstToEnd(c *check) {
 	h := c.host()
 	var first dlock.Request
@@ -149,8 +149,8 @@ func namesFirstToEnd(c *check) {
 	}
 }
 
-// oddHolders catches a store that puts a holder together with separators, or that fails on one that
-// it did not expect.
+// oddHolders catches a store that joins the parts of a holder with separators, or that fails on a
+// holder that it did not expect.
 func oddHolders(c *check) {
 	a, b := c.host(), c.host()
 	for i, holder := range []dlock.Holder{

@@ -31,9 +31,9 @@ func extendKeeps(c *check) {
 	}
 }
 
-// keeps checks that renew keeps a lease, of which there is one only, well beyond its TTL, and that
-// it ends one TTL after the last renewal. A machine that stood still for too long to tell gets
-// further tries.
+// keeps checks that renew keeps the only slot of a lease well beyond its TTL, and that the lease
+// ends one TTL after the last renewal. If the machine stood still for too long to tell, it tries
+// again.
 func (c *check) keeps(req dlock.Request, renew func(*host, attempt) bool) {
 	a, b := c.host(), c.host()
 	const tries = 5
@@ -84,8 +84,8 @@ func (c *check) keepsOnce(a, b *host, req dlock.Request, renew func(*host, attem
 	}
 }
 
-// extendForeign catches an extension that anybody can do: a host that lost its slot would keep the
-// next holder's alive.
+// extendForeign catches a store on which anybody can extend a lease: a host that lost its slot
+// would keep the next holder's lease alive.
 func extendForeign(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -100,8 +100,8 @@ func extendForeign(c *check) {
 	}
 }
 
-// extendAfterEnd catches a store that brings a lease back from the dead: Lost is final, another may
-// have been at work.
+// extendAfterEnd catches a store that revives a lease that has ended: lost is final, because
+// another holder may have worked meanwhile.
 func extendAfterEnd(c *check) {
 	a, b := c.host(), c.host()
 	var held []attempt
@@ -129,8 +129,8 @@ func extendElsewhere(c *check) {
 	}
 }
 
-// endsOnTime catches a clock read wrong: seconds for milliseconds, half the TTL, a TTL that counts
-// from the wrong moment.
+// endsOnTime catches a wrong TTL: seconds for milliseconds, half of it, or one that counts from the
+// wrong moment.
 func endsOnTime(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -140,8 +140,8 @@ func endsOnTime(c *check) {
 	}
 }
 
-// waitForEnd asks until the only slot of a lease is granted to another, and checks that this is
-// neither too early nor too late.
+// waitForEnd sends requests until the only slot of a lease is granted to another holder, and checks
+// that this is neither too early nor too late.
 func (h *host) waitForEnd(held attempt) attempt {
 	c := h.c
 	for {
@@ -191,7 +191,7 @@ func crashedFleet(c *check) {
 	next.mustRefuse(c.request("s", slots), dlock.ReasonFull)
 }
 
-// expiredTouchesNothing catches the classic: the slow host that wakes up and releases the lock of
+// expiredTouchesNothing catches the classic mistake: a slow host wakes up and releases the lock of
 // its successor.
 func expiredTouchesNothing(c *check) {
 	a, b := c.host(), c.host()
@@ -207,7 +207,7 @@ func expiredTouchesNothing(c *check) {
 	}
 }
 
-// ownTTL catches one clock for all slots of a name: a short lease that ends with its long
+// ownTTL catches one expiry for all slots of a name: a short lease that ends with its long
 // neighbour, or the other way round.
 func ownTTL(c *check) {
 	a, b := c.host(), c.host()

@@ -80,20 +80,20 @@ var (
 // Error does not apply the request and returns err.
 func Error(err error) Fault { return Fault{kind: failed, err: err} }
 
-// Late holds the request up on its way: it is applied after d, whether or not the caller is still
-// there, and never answered. The call returns an error when its context ends, as it does with a
-// packet that got stuck.
+// Late delays the request: it is applied after d, whether or not the caller still waits, and never
+// answered. The call returns an error when its context ends.
 func Late(d time.Duration) Fault { return Fault{kind: late, d: d} }
 
-// Patchy applies the request for every other grant, beginning with the first, and answers Unknown
-// with err for the rest, as a cluster does when one of its nodes is gone. An acquire is left alone.
+// Patchy applies the request for every other grant, beginning with the first, and answers
+// GrantUnknown with err for the rest, as a cluster does when one of its nodes is down. It does
+// nothing to an acquire.
 func Patchy(err error) Fault { return Fault{kind: patchy, err: err} }
 
 // Slow applies the request at once and delivers its answer after d, unless the context ends before.
 func Slow(d time.Duration) Fault { return Fault{kind: slow, d: d} }
 
-// Faulty wraps a store and makes its calls go wrong on demand. Use one Faulty per host to cut one
-// host off from a store that the others still reach. Its methods may be called from any goroutine.
+// Faulty wraps a store and makes its calls fail on demand. Use one Faulty per host to cut one host
+// off from a store that the others still reach. Its methods may be called from any goroutine.
 //
 // In a test with testing/synctest, make it inside the bubble.
 type Faulty struct {
@@ -108,21 +108,21 @@ type Faulty struct {
 	late     map[*lateRequest]struct{}
 }
 
-// lateRequest is a request on its way to the store. It is a timer and not a goroutine, so that one
-// which is still under way when a test ends is nobody's leak.
+// A lateRequest is a request on its way to the store. It is a timer and not a goroutine, so that
+// one that is still on its way when a test ends is not reported as a leak.
 type lateRequest struct {
 	timer  *time.Timer
 	arrive func() // once; returns when the request is applied
 }
 
-// limited is a fault for a number of calls.
+// A limited fault applies to a number of calls.
 type limited struct {
 	ops   []Op
 	fault Fault
 	left  int
 }
 
-// NewFaulty wraps a store. Until a fault is injected it does nothing but count.
+// NewFaulty wraps a store. Until a fault is injected it only counts calls.
 func NewFaulty(store dlock.DistributedLock) *Faulty {
 	return &Faulty{
 		store:    store,
@@ -134,7 +134,8 @@ func NewFaulty(store dlock.DistributedLock) *Faulty {
 	}
 }
 
-// Inject makes every later call of ops (none named: of all) go wrong until Heal or another Inject.
+// Inject makes every later call of ops (of all, if none is named) fail until Heal or another
+// Inject.
 func (f *Faulty) Inject(fault Fault, ops ...Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,9 +144,8 @@ func (f *Faulty) Inject(fault Fault, ops ...Op) {
 	}
 }
 
-// InjectN makes the next n calls of ops (none named: of all) go wrong, n among all of them. It
-// comes before a standing fault and after what an earlier InjectN has left to do. The zero Fault
-// lets n calls through.
+// InjectN makes the next n calls of ops (of all, if none is named) fail: n in total. Faults of
+// InjectN are used up in order, before a fault of Inject. The zero Fault lets n calls through.
 func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,7 +154,7 @@ func (f *Faulty) InjectN(n int, fault Fault, ops ...Op) {
 	}
 }
 
-// Heal ends all faults. Calls that wait return; requests held up by Late reach the store before
+// Heal ends all faults. Calls that hang return; requests delayed by Late reach the store before
 // Heal returns.
 func (f *Faulty) Heal() {
 	f.mu.Lock()
@@ -170,7 +170,7 @@ func (f *Faulty) Heal() {
 	}
 }
 
-// Calls is how many calls of op were made so far, faulty or not.
+// Calls returns how many calls of op were made so far, failed or not.
 func (f *Faulty) Calls(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -236,8 +236,8 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant,
 	return call(ctx, f, op, apply, cut, patch)
 }
 
-// List implements dlock.Lister; without one beneath it returns errors.ErrUnsupported. It never goes
-// wrong.
+// List implements dlock.Lister and never fails on demand. If the store is none, it returns
+// errors.ErrUnsupported.
 func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if l := f.caps.Lister; l != nil {
 		return l.List(ctx, name, slots)
@@ -245,7 +245,7 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Leas
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
-// Update implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+// Update implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
 func (f *Faulty) Update(ctx context.Context, name string, update dlock.Update) error {
 	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
 		return nil, c.Update(ctx, name, update)
@@ -253,14 +253,14 @@ func (f *Faulty) Update(ctx context.Context, name string, update dlock.Update) e
 	return err
 }
 
-// Inspect implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+// Inspect implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
 func (f *Faulty) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
 	return f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
 		return c.Inspect(ctx, names...)
 	})
 }
 
-// Revoke implements dlock.Controller; without one beneath it returns errors.ErrUnsupported.
+// Revoke implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
 func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
 	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
 		return nil, c.Revoke(ctx, name, slot, fence, by)
@@ -280,7 +280,7 @@ func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.
 	}, cut, nil)
 }
 
-// MaxTTL implements dlock.TTLBounder; without one beneath it there is no bound.
+// MaxTTL implements dlock.TTLBounder. If the store is none, there is no bound.
 func (f *Faulty) MaxTTL() time.Duration {
 	if b := f.caps.TTLBounder; b != nil {
 		return b.MaxTTL()
@@ -288,7 +288,8 @@ func (f *Faulty) MaxTTL() time.Duration {
 	return math.MaxInt64
 }
 
-// Shard implements dlock.Sharder; without one beneath it there is but one. It never goes wrong.
+// Shard implements dlock.Sharder and never fails on demand. If the store is none, there is one
+// shard.
 func (f *Faulty) Shard(name string) string {
 	if s := f.caps.Sharder; s != nil {
 		return s.Shard(name)
@@ -296,7 +297,7 @@ func (f *Faulty) Shard(name string) string {
 	return ""
 }
 
-// String names the store beneath.
+// String returns the name of the store.
 func (f *Faulty) String() string {
 	if s, ok := f.store.(fmt.Stringer); ok {
 		return s.String()
@@ -304,8 +305,8 @@ func (f *Faulty) String() string {
 	return fmt.Sprintf("%T", f.store)
 }
 
-// call makes one call to the store, or the fault whose turn it is. cut shortens an answer and patch
-// applies a part of the request; both are nil for a call with one answer.
+// call makes one call to the store, with the next fault, if there is one. cut shortens an answer
+// and patch applies a part of the request; both are nil for a call with one answer.
 func call[A any](ctx context.Context, f *Faulty, op Op, apply func(context.Context) (A, error),
 	cut func(A) A, patch func(context.Context, error) (A, error),
 ) (A, error) {
@@ -354,7 +355,7 @@ func call[A any](ctx context.Context, f *Faulty, op Op, apply func(context.Conte
 	return apply(ctx)
 }
 
-// next counts a call and takes the fault whose turn it is.
+// next counts a call and returns the fault for it.
 func (f *Faulty) next(op Op) (Fault, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -370,7 +371,7 @@ func (f *Faulty) next(op Op) (Fault, <-chan struct{}) {
 	return f.standing[op], f.healed
 }
 
-// deliver brings a late request to the store after d, or when the faults are healed.
+// deliver applies a late request after d, or when the faults are healed.
 func (f *Faulty) deliver(ctx context.Context, d time.Duration, healed <-chan struct{}, apply func(context.Context)) {
 	request := new(lateRequest)
 	request.arrive = sync.OnceFunc(func() {
@@ -393,7 +394,7 @@ func (f *Faulty) deliver(ctx context.Context, d time.Duration, healed <-chan str
 	f.late[request] = struct{}{}
 }
 
-// silence is the answer of a store that does not answer.
+// silence hangs until the context ends or the faults are healed.
 func silence(ctx context.Context, op Op, healed <-chan struct{}) error {
 	select {
 	case <-ctx.Done():

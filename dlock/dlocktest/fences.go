@@ -28,8 +28,8 @@ func (l fenceLog) add(c *check, how string, g dlock.Grant) {
 	l[g.Slot] = g.Fence
 }
 
-// fencesGrow catches a counter that is dropped with the lease, or one that stands still when grants
-// follow fast.
+// fencesGrow catches a counter that is lost with the lease, or that stands still when grants follow
+// quickly.
 func fencesGrow(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -64,8 +64,8 @@ func fencesGrow(c *check) {
 	}
 }
 
-// fencesOutliveData catches a bare counter: after a FLUSHALL it would begin at 1 again, and every
-// guarded resource would refuse every new holder, or worse, accept an old one.
+// fencesOutliveData catches a counter without a clock: after a FLUSHALL it would begin at 1 again,
+// and every guarded resource would refuse every new holder, or worse, accept an old one.
 func fencesOutliveData(c *check) {
 	if c.ns.LoseData == nil {
 		c.skip("the harness does not tell how to lose the data")

@@ -19,8 +19,8 @@ var hammering = []promise{
 	{name: "hammer/one token from two sides", show: hammerOneToken},
 }
 
-// hammer catches every gap between a look and a write: two holders of one slot, a fence that falls
-// back, "full" when it is not.
+// hammer catches every gap between a read and a write: two holders of one slot, a fence that falls,
+// "full" when a slot is free.
 func hammer(c *check, slots, workers int) {
 	hosts := []*host{c.host(), c.host(), c.host(), c.host()}
 	n := max(1, slots)
@@ -82,7 +82,7 @@ func hammer(c *check, slots, workers int) {
 	hosts[0].fillAny("x", slots) // nothing is left behind
 }
 
-// hammerOneToken catches a retry that overtakes its own first try and becomes a second grant.
+// hammerOneToken catches a retry that overtakes its first try and becomes a second grant.
 func hammerOneToken(c *check) {
 	hosts := []*host{c.host(), c.host(), c.host()}
 	for round := range 15 {

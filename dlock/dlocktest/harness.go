@@ -8,31 +8,32 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Features are what a store states about itself. What it states is tested; of what it does not
-// state it is tested, where that can be seen, that it does not pretend to have it.
+// Features are the optional promises of a store. Those that it states are tested. Where it can be
+// seen, Run also tests that a store does not pretend to keep the others.
 type Features struct {
-	// Fence: every grant has a fence that grows per slot. Not stated: Grant.Fence is always 0.
+	// Fence: every grant has a fence, which grows per slot. If not stated, Grant.Fence must be 0.
 	Fence bool
-	// AtomicTick: a tick and a slot are taken in one step, neither without the other. Not stated:
-	// limits per tick are not tested at all.
+	// AtomicTick: a tick and a slot are taken in one step, neither without the other. If not
+	// stated, ticks are not tested.
 	AtomicTick bool
-	// Holders: a refusal names who holds the lease that ends first, since when, and when it ends.
-	// Not stated: it says nothing of them.
+	// Holders: a refusal names the holder of the lease that ends first, how long it has held it,
+	// and when the lease ends. If not stated, it must name none.
 	Holders bool
-	// Info: answers tell the number of slots that others declared.
+	// Info: answers have the number of slots that others declared.
 	Info bool
-	// LastSuccess: answers to TryAcquire, grants and refusals, tell how long ago a grant of the
-	// name was last released as Succeeded. Not stated: Info.SinceSuccess is always 0.
+	// LastSuccess: answers to TryAcquire, grants and refusals, have the time since a grant of the
+	// name was last released as Succeeded. If not stated, Info.SinceSuccess must be 0.
 	LastSuccess bool
-	// PreviousExpired: a grant tells that whoever had its slot before let the lease end unreleased.
-	// Not stated: it never says so.
+	// PreviousExpired: a grant says whether the previous lease of its slot expired without being
+	// released. If not stated, it must never say so.
 	PreviousExpired bool
-	// Control: the store is a dlock.Controller, needs Fence. Not stated: it is none.
+	// Control: the store is a dlock.Controller. It needs Fence. If not stated, the store must not
+	// be one.
 	Control bool
-	// Listing: the store is a dlock.Lister. Not stated: it is none.
+	// Listing: the store is a dlock.Lister. If not stated, it must not be one.
 	Listing bool
-	// OneRoundTrip: each call costs one round trip whatever the number of slots or grants (up to
-	// 500). Needs Namespace.RoundTrips.
+	// OneRoundTrip: each call takes one round trip, whatever the number of slots, or of grants up
+	// to 500. It needs Namespace.RoundTrips.
 	OneRoundTrip bool
 }
 
@@ -40,22 +41,22 @@ type Features struct {
 type Harness struct {
 	Features Features
 
-	// New returns a fresh, empty namespace. It is called for every test, from several at once; what
-	// needs closing is closed in a t.Cleanup.
+	// New returns a fresh, empty namespace. It is called for every test, concurrently unless
+	// Virtual is set; close what needs closing in a t.Cleanup.
 	New func(t testing.TB) Namespace
 
 	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
-	// that does no I/O. Without it the tests wait for real, and several run at once. Default false.
+	// that does no I/O. Otherwise tests wait in real time and run in parallel. Default false.
 	Virtual bool
 
 	// TTL is the length of the leases that tests wait for. Default 300 ms.
 	TTL time.Duration
 
-	// Slack is how much longer than its TTL a lease may last, because of how coarse the store's
-	// clock is. There is no slack for ending too early. Default 50 ms; 0 when Virtual.
+	// Slack is how much longer than its TTL a lease may last, because the store's clock is coarse.
+	// A lease that ends too early gets no slack. Default 50 ms; 0 if Virtual is set.
 	Slack time.Duration
 
-	// Seed makes the random operations repeat a failure, which prints its seed. Default random.
+	// Seed repeats the random operations of a failure, which prints its seed. Default random.
 	Seed uint64
 }
 
@@ -64,16 +65,16 @@ type Namespace struct {
 	// Open returns one more client ("host") of this namespace. It may return the same one again.
 	Open func() dlock.DistributedLock
 
-	// LoseData makes the store forget all that it keeps for this namespace, as FLUSHALL or a
-	// dropped table would. Optional; without it the fences after a loss of data are not tested.
+	// LoseData makes the store forget everything in this namespace, as FLUSHALL or a dropped table
+	// would. Default nil: fences after a loss of data are not tested.
 	LoseData func()
 
-	// RoundTrips counts the round trips of this namespace's clients at the wire. Needed when
+	// RoundTrips counts the round trips of this namespace's clients on the wire. Required for
 	// Features.OneRoundTrip.
 	RoundTrips func() int64
 }
 
-// Run tests that a store keeps its promises: one subtest per promise.
+// Run tests that a store keeps its promises, with one subtest per promise.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	for _, p := range promises {

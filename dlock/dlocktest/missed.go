@@ -12,12 +12,12 @@ var missing = []promise{
 	{name: "missed/what ran was not missed", given: needsTick, show: missedTicks},
 	{name: "missed/a new schedule has missed nothing", given: needsTick, show: missedBySchedule},
 	{name: "missed/what came due during a lease was skipped", given: needsTick, show: missedWhileHeld},
-	{name: "missed/also if nobody released it", given: needsTick, show: missedWhileAbandoned},
+	{name: "missed/also if nobody released it", given: needsTick, show: missedWhileExpired},
 	{name: "missed/not during a pause", given: needsControl, show: missedInPause},
 	{name: "missed/not under a limit of nothing", given: needsControl, show: missedUnderLimitZero},
 }
 
-// missed asks for a tick that came due at that moment, while nobody was there.
+// missed sends a request for a tick that came due at that moment, while no host was running.
 func (c *check) missed(name string, due time.Time) dlock.Request {
 	req := c.tick(name, 3, due, 3)
 	req.Tick.Missed = due
@@ -31,14 +31,14 @@ func (h *host) ran(name string) time.Time {
 	return at
 }
 
-// later is a moment that lies clearly behind everything before.
+// later returns a moment that is clearly after everything before.
 func (c *check) later() time.Time {
 	c.pause()
 	return time.Now()
 }
 
-// missedTicks catches a store that has a tick run again which ran, or one that a new timer never
-// had.
+// missedTicks catches a store that lets a tick that ran be claimed again, or one from before the
+// timer existed.
 func missedTicks(c *check) {
 	a, b := c.host(), c.host()
 	a.mustRefuse(c.missed("x", thisSecond()), dlock.ReasonTickFirst)
@@ -53,8 +53,8 @@ func missedTicks(c *check) {
 	a.mustRefuse(c.tick("x", 3, at, 3), dlock.ReasonTickLate)
 }
 
-// missedBySchedule catches a store that has the tick of a timer run which had another schedule when
-// it came due.
+// missedBySchedule catches a store that lets a tick be claimed of a timer that had another schedule
+// when the tick came due.
 func missedBySchedule(c *check) {
 	a, b := c.host(), c.host()
 	known := []int64{1, 0, -1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, 1}
@@ -89,8 +89,8 @@ func missedBySchedule(c *check) {
 	}
 }
 
-// missedWhileHeld catches a store that has a tick run because a host starts, which the hosts that
-// were there had skipped: the last run still went on.
+// missedWhileHeld catches a store that lets a tick be claimed that running hosts had skipped,
+// because the previous run was still going on.
 func missedWhileHeld(c *check) {
 	a, b := c.host(), c.host()
 	for i, slots := range []int{1, 3} {
@@ -126,9 +126,9 @@ func missedWhileHeld(c *check) {
 	}
 }
 
-// missedWhileAbandoned catches a store that forgets of leases that nobody released: their holders
-// were there until they died.
-func missedWhileAbandoned(c *check) {
+// missedWhileExpired catches a store that ignores leases that expired: their holders were running
+// until they died.
+func missedWhileExpired(c *check) {
 	a, b := c.host(), c.host()
 	a.ran("x")
 	within := c.later()
@@ -165,8 +165,8 @@ func missedInPause(c *check) {
 	b.mustAcquire(delayed)
 }
 
-// missedUnderLimitZero catches a limit of 0 that is a pause as long as it stands, and forgotten
-// when it is lifted.
+// missedUnderLimitZero catches a limit of 0 that is a pause while it is set, and is forgotten when
+// it is lifted.
 func missedUnderLimitZero(c *check) {
 	a, b := c.host(), c.host()
 	if !c.h.Features.AtomicTick {

@@ -9,9 +9,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A model says which answers a correct store may give. The store acted at an unknown moment between
-// the request and its answer, and after a fault it is not known whether it acted at all; so the
-// model keeps for every attempt until when it is surely held and until when it may be. An answer is
+// A model says which answers a correct store may give. The store acts at an unknown moment between
+// a request and its answer, and after a fault it is unknown whether it acted at all. So for every
+// attempt the model keeps until when it is surely held and until when it may be held. An answer is
 // wrong only if neither case allows for it. With a virtual clock and without faults both are the
 // same moment, and the model is exact.
 type model struct {

@@ -16,15 +16,15 @@ func needsPreviousExpired(f Features) string {
 	return ""
 }
 
-// abandoned checks what a grant says of who had its slot before.
-func (c *check) abandoned(what string, a attempt, want bool) {
+// previousExpired checks whether a grant says that the previous lease of its slot expired.
+func (c *check) previousExpired(what string, a attempt, want bool) {
 	if a.grant.PreviousExpired != want {
 		c.note(2, "%s: PreviousExpired is %t: must be %t", what, a.grant.PreviousExpired, want)
 	}
 }
 
-// abandonedTold catches a store that does not tell, one that believes a release which came too
-// late, and one that tells it more than once.
+// expiredTold catches a store that does not report an expired lease, one that believes a release
+// that came too late, and one that reports it more than once.
 func expiredTold(c *check) {
 	a, b := c.host(), c.host()
 	kinds := []int{0, 1}
@@ -32,14 +32,14 @@ func expiredTold(c *check) {
 	for i, slots := range kinds {
 		old[i], late[i] = a.mustAcquire(c.brief(nameOf("x", slots), slots)),
 			a.mustAcquire(c.brief(nameOf("late", slots), slots))
-		c.abandoned("the first grant of a slot", old[i], false)
+		c.previousExpired("the first grant of a slot", old[i], false)
 	}
 	for i, slots := range kinds {
 		next := b.waitForEnd(old[i])
-		c.abandoned("after a lease that ended", next, true)
+		c.previousExpired("after a lease that ended", next, true)
 		c.want("release of a lost grant", a.release(old[i].grant), dlock.GrantLost)
 		c.want("release", b.release(next.grant), dlock.GrantOK)
-		c.abandoned("after a release", a.mustAcquire(c.request(nameOf("x", slots), slots)), false)
+		c.previousExpired("after a release", a.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
 	// A release that comes too late, before anybody else has the slot, changes nothing either.
 	for i, slots := range kinds {
@@ -50,42 +50,42 @@ func expiredTold(c *check) {
 		c.want("release of a grant that has ended, with AnySlot", a.release(any), dlock.GrantLost)
 		c.want("extend of a grant that has ended", a.extend(c.long, late[i].grant), dlock.GrantLost)
 		late[i] = b.mustAcquire(c.brief(nameOf("late", slots), slots))
-		c.abandoned("after a lease that ended and was released too late", late[i], true)
+		c.previousExpired("after a lease that ended and was released too late", late[i], true)
 	}
 	for i := range kinds {
-		c.abandoned("after a second lease that ended", a.waitForEnd(late[i]), true) // once more
+		c.previousExpired("after a second lease that ended", a.waitForEnd(late[i]), true) // once more
 	}
 }
 
-// abandonedNot catches a store that says it of everything: of slots nobody had, of those that were
-// released, of those asked for again.
+// expiredNot catches a store that reports it of every slot: of slots nobody had, of those that were
+// released, of repeated requests.
 func expiredNot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
 		grants := a.fillAny(nameOf("x", slots), slots)
 		for _, g := range grants {
-			c.abandoned("the first grant of a slot", attempt{grant: g}, false)
+			c.previousExpired("the first grant of a slot", attempt{grant: g}, false)
 		}
 		grants[0].Slot = dlock.AnySlot
 		c.want("release with AnySlot", b.release(grants[0]), dlock.GrantOK)
 		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
-		c.abandoned("after a release with AnySlot", again, false)
+		c.previousExpired("after a release with AnySlot", again, false)
 		c.want("extend", b.extend(c.long, again.grant), dlock.GrantOK)
-		c.abandoned("asked again", a.mustAcquire(again.req), false)
+		c.previousExpired("asked again", a.mustAcquire(again.req), false)
 		for _, well := range []bool{true, false} {
 			again.grant.Succeeded = well
 			c.want("release", b.release(again.grant), dlock.GrantOK)
 			again = b.mustAcquire(c.request(nameOf("x", slots), slots))
-			c.abandoned("after a release", again, false)
+			c.previousExpired("after a release", again, false)
 		}
 		// What the retry of a release, whose reply was lost, finds.
 		c.want("release", b.release(again.grant), dlock.GrantOK)
 		c.want("second release", b.release(again.grant), dlock.GrantLost)
-		c.abandoned("after two releases", b.mustAcquire(c.request(nameOf("x", slots), slots)), false)
+		c.previousExpired("after two releases", b.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
 }
 
-// abandonedEach catches one answer for all slots of a name, or for a mutex and a semaphore of one
+// expiredEach catches one answer for all slots of a name, or for a mutex and a semaphore of one
 // name.
 func expiredEach(c *check) {
 	h := c.host()
@@ -95,12 +95,13 @@ func expiredEach(c *check) {
 	until(ended.endedBy(c))
 	for range 2 {
 		next := h.mustAcquire(c.request("s", 2))
-		c.abandoned("one of two slots", next, next.grant.Slot == ended.grant.Slot)
+		c.previousExpired("one of two slots", next, next.grant.Slot == ended.grant.Slot)
 	}
-	c.abandoned("the mutex", h.mustAcquire(c.request("s", 0)), false)
+	c.previousExpired("the mutex", h.mustAcquire(c.request("s", 0)), false)
 }
 
-// abandonedBeyondN catches a slot of which it is forgotten because a host with fewer slots came by.
+// expiredBeyondN catches a store that forgets it because a host that declares fewer slots made a
+// call.
 func expiredBeyondN(c *check) {
 	few, many := c.host(), c.host()
 	var ended attempt
@@ -109,9 +110,9 @@ func expiredBeyondN(c *check) {
 	}
 	until(ended.endedBy(c))
 	first := few.mustAcquire(c.request("s", 1))
-	c.abandoned("the slot of a host with one", first, true)
+	c.previousExpired("the slot of a host with one", first, true)
 	few.mustRefuse(c.request("s", 1), dlock.ReasonFull)
 	for range 2 {
-		c.abandoned("the slots of a host with three", many.mustAcquire(c.request("s", 3)), true)
+		c.previousExpired("the slots of a host with three", many.mustAcquire(c.request("s", 3)), true)
 	}
 }

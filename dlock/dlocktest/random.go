@@ -16,8 +16,8 @@ var randomly = []promise{
 	{name: "random/operations with faults", show: func(c *check) { random(c, true) }},
 }
 
-// random catches what nobody thought of: it does what hosts do, in any order, and compares every
-// answer with a model.
+// random catches what nobody thought of: it makes the calls that hosts make, in any order, and
+// compares every answer with a model.
 func random(c *check, faults bool) {
 	seeds, operations := 1, 250
 	if c.h.Virtual {
@@ -115,7 +115,8 @@ func (w *walk) newRequest() dlock.Request {
 	return req
 }
 
-// A way is how a call goes to the store.
+// way picks a host, and maybe a fault for its next call. The context ends soon if the call would
+// hang.
 type way struct {
 	host    *Faulty
 	what    string
@@ -190,9 +191,8 @@ func (w *walk) acquire(a *modelAttempt) string {
 	return w.model.acquired(a, y.applied, ans)
 }
 
-// again asks once more with a token that may hold something, or whose answer was lost. What a token
-// gets that is asked again after its lease has ended or was released is not defined: one token, one
-// attempt.
+// again repeats a request with a token that may hold something, or whose answer was lost. What a
+// token gets after its lease has ended is not defined: one token, one attempt.
 func (w *walk) again() string {
 	if alive := w.pick(1, func(a *modelAttempt) bool { return !a.givenUp && a.possible(time.Now()) }); len(alive) > 0 {
 		return w.acquire(alive[0])
@@ -259,7 +259,8 @@ func (w *walk) pick(n int, fits func(*modelAttempt) bool) []*modelAttempt {
 	return picked
 }
 
-// grantsOf names the slot of a grant if it is known; given a rand, only sometimes.
+// grantsOf returns the grants with their slots, as far as they are known; given a rand, only some
+// have one.
 func grantsOf(attempts []*modelAttempt, r *mrand.Rand) []dlock.Grant {
 	grants := make([]dlock.Grant, len(attempts))
 	for i, a := range attempts {

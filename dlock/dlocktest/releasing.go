@@ -14,8 +14,7 @@ var releasing = []promise{
 	{name: "release/by token with AnySlot", show: releaseAnySlot},
 }
 
-// freesAtOnce catches a release that only shortens the lease, or that one host does not see of
-// another.
+// freesAtOnce catches a release that only shortens the lease, or that other hosts do not see.
 func freesAtOnce(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 3} {
@@ -31,7 +30,7 @@ func freesAtOnce(c *check) {
 	}
 }
 
-// fillAny takes all there is of a semaphore or a mutex.
+// fillAny takes every slot of a semaphore, or the mutex.
 func (h *host) fillAny(name string, slots int) []dlock.Grant {
 	if slots == 0 {
 		return []dlock.Grant{h.mustAcquire(h.c.request(name, 0)).grant}
@@ -43,8 +42,8 @@ func (h *host) fillAny(name string, slots int) []dlock.Grant {
 	return grants
 }
 
-// releaseTwice catches a release that does not compare tokens: the second one would throw the next
-// holder out.
+// releaseTwice catches a release that does not compare tokens: the second one would end the next
+// holder's lease.
 func releaseTwice(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -63,7 +62,7 @@ func releaseTwice(c *check) {
 	}
 }
 
-// releaseForeign catches a release that anybody can do.
+// releaseForeign catches a store on which anybody can release a lease.
 func releaseForeign(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 2} {
@@ -105,7 +104,7 @@ func swapCase(s string) string {
 }
 
 // releaseAnySlot catches a store that finds a grant only by its slot: an acquire whose reply was
-// lost has none to name.
+// lost has no slot to name.
 func releaseAnySlot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 5} {

@@ -17,7 +17,7 @@ var requests = []promise{
 	{name: "context/ends during the call", show: shortContext},
 }
 
-// invalidRequests catches a store that leaves out Request.Validate: what gets through reaches keys,
+// invalidRequests catches a store that does not call Request.Validate: bad values would reach keys,
 // scripts and statements.
 func invalidRequests(c *check) {
 	h := c.host()
@@ -89,7 +89,7 @@ func boundedTTL(c *check) {
 }
 
 // endedContext catches a call that goes on although nobody waits for it, and the worst of errors:
-// "not acquired" for "not asked".
+// "not acquired" from a store that was not asked.
 func endedContext(c *check) {
 	h := c.host()
 	held := h.mustAcquire(c.request("held", 0))
@@ -120,8 +120,8 @@ func endedContext(c *check) {
 	h.mustAcquire(c.request("after", 0))
 }
 
-// shortContext catches a client that is broken by a call that was cut off, or that turns the cut
-// into a refusal.
+// shortContext catches a client that a cancelled call breaks, or that reports the cancellation as a
+// refusal.
 func shortContext(c *check) {
 	h := c.host()
 	for i := range 40 {

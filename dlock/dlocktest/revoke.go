@@ -38,7 +38,7 @@ func revokeTold(c *check) {
 	}
 }
 
-// revokeKeepsSlot catches a revocation that lets another in while the holder may still be at work.
+// revokeKeepsSlot catches a revocation that frees the slot while the holder may still be at work.
 func revokeKeepsSlot(c *check) {
 	a, b := c.host(), c.host()
 	g := a.mustAcquire(c.request("x", 1)).grant
@@ -58,9 +58,9 @@ func revokeKeepsSlot(c *check) {
 	}
 }
 
-// revokeEnds catches a revoked lease that lasts longer, because its holder goes on extending it, or
-// shorter. Also if its holder asks for it again, because the reply was lost: he trusts what he is
-// granted from then on, so it has to last for that long.
+// revokeEnds catches a revoked lease that lasts longer because its holder goes on extending it, or
+// shorter. If the holder repeats its request, because the reply was lost, the lease must last a TTL
+// from then on: the holder trusts it for that long.
 func revokeEnds(c *check) {
 	for name, again := range map[string]bool{"x": false, "again": true} {
 		c.revokeEnds(name, again)

@@ -13,8 +13,8 @@ func needsOneRoundTrip(f Features) string {
 	return ""
 }
 
-// oneRoundTrip catches a cost that grows with the number of slots, with the number of leases, or
-// when all is busy.
+// oneRoundTrip catches a cost that grows with the number of slots or of leases, or when all slots
+// are held.
 func oneRoundTrip(c *check) {
 	if c.ns.RoundTrips == nil {
 		c.fatalf("the store states OneRoundTrip, and the harness does not count: set Namespace.RoundTrips")

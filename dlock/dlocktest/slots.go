@@ -2,8 +2,8 @@ package dlocktest
 
 import "github.com/tickslot/tickslot/dlock"
 
-// slotNumbers are about hosts that disagree on the number of slots, as they do during every rolling
-// deploy.
+// slotNumbers are for hosts that declare different numbers of slots, as they do during every
+// rolling deploy.
 var slotNumbers = []promise{
 	{name: "N/hosts that disagree share slots", show: disagree},
 	{name: "N/shrinking and growing hides no slot", show: shrinkAndGrow},
@@ -53,8 +53,8 @@ func disagree(c *check) {
 	}
 }
 
-// shrinkAndGrow catches a store that makes its slots when it first sees a name, or that loses count
-// of them.
+// shrinkAndGrow catches a store that creates its slots when it first sees a name, or that loses
+// count of them.
 func shrinkAndGrow(c *check) {
 	h := c.host()
 	fill := func(slots, want int) []dlock.Grant {
@@ -84,7 +84,8 @@ func shrinkAndGrow(c *check) {
 	fill(7, 4)
 }
 
-// newsOfSlots catches a disagreement about N that stays unseen.
+// infoOfSlots catches a store that does not tell hosts that they declare different numbers of
+// slots.
 func infoOfSlots(c *check) {
 	three, five := c.host(), c.host()
 	is := func(what string, got dlock.Info, want int) {

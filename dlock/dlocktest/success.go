@@ -27,7 +27,7 @@ func needsSuccess(f Features) string {
 	return ""
 }
 
-// nameOf is a name for each number of slots.
+// nameOf returns a name for each number of slots.
 func nameOf(name string, slots int) string { return fmt.Sprintf("%s-%d", name, slots) }
 
 // A span is when something happened: after sent, before got.
@@ -51,7 +51,7 @@ func (a attempt) info() dlock.Info {
 	return a.grant.Info
 }
 
-// since checks what the answer to a request, whether granted or refused, says of the last success.
+// since checks what the answer to a request, granted or refused, says about the last success.
 func (c *check) since(what string, a attempt, success span) {
 	got := a.info().SinceSuccess
 	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack),
@@ -71,8 +71,8 @@ func (c *check) never(what string, a attempt) {
 // pause lets enough time pass for two moments to be told apart.
 func (c *check) pause() { until(time.Now().Add(2*c.h.Slack + c.step())) }
 
-// successTold catches a store that does not remember, that counts from another moment, or that
-// tells only whoever did it.
+// successTold catches a store that does not remember a success, counts from another moment, or
+// tells only the host that had it.
 func successTold(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -95,7 +95,8 @@ func successTold(c *check) {
 	}
 }
 
-// successRefused catches refusals that say nothing of it: most hosts are refused most of the time.
+// successRefused catches refusals without the last success: most hosts are refused most of the
+// time.
 func successRefused(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 2} {
@@ -124,8 +125,8 @@ func successRefused(c *check) {
 	}
 }
 
-// successStays catches what forgets it: a release without success, an extension, a lease that ends,
-// a tick, another number of slots.
+// successStays catches a store that forgets a success at a release without success, an extension,
+// an expiry, a tick, or another number of slots.
 func successStays(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -164,8 +165,8 @@ func successStays(c *check) {
 	}
 }
 
-// successNotLost catches a success that is counted though the grant was another's by then: who it
-// was that did the work is not known.
+// successNotLost catches a success of a grant that was lost before: another holder may have done
+// the work.
 func successNotLost(c *check) {
 	a, b := c.host(), c.host()
 	lost := func(what string, g dlock.Grant) {
@@ -215,7 +216,7 @@ func successAnySlot(c *check) {
 	}
 }
 
-// successAskedAgain catches a second answer that says less than the first.
+// successAskedAgain catches a repeated request whose answer has less than the first.
 func successAskedAgain(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 2} {
@@ -228,7 +229,7 @@ func successAskedAgain(c *check) {
 	}
 }
 
-// successApart catches a success that is told of another name, or of the mutex of the same name.
+// successApart catches a success that counts for another name, or for the mutex of the same name.
 func successApart(c *check) {
 	h := c.host()
 	done := h.succeed(h.mustAcquire(c.request("x", 2)).grant)

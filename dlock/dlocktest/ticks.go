@@ -30,7 +30,7 @@ func needsTick(f Features) string {
 	return ""
 }
 
-// tick asks for a slot together with a start of a tick.
+// tick returns a request for a slot and a start of a tick.
 func (c *check) tick(name string, slots int, at time.Time, most int) dlock.Request {
 	req := c.request(name, slots)
 	req.Tick = &dlock.Tick{At: at, Max: most}
@@ -40,7 +40,7 @@ func (c *check) tick(name string, slots int, at time.Time, most int) dlock.Reque
 // thisSecond is an instant that hosts with a schedule would agree on.
 func thisSecond() time.Time { return time.Now().Truncate(time.Second) }
 
-// startsPerTick catches the trap that tickslot is made for: a slot that is free again must not
+// startsPerTick catches the trap that tickslot was made for: a slot that is free again must not
 // start the same tick again.
 func startsPerTick(c *check) {
 	hosts := []*host{c.host(), c.host(), c.host()}
@@ -70,8 +70,8 @@ func startsPerTick(c *check) {
 	}
 }
 
-// startsUnderLimits catches a store that takes a limit of slots for one of starts: who lets more
-// runs overlap for a day would have each mail sent twice.
+// startsUnderLimits catches a store that applies a limit of slots to starts: raising the limit for
+// a day would send each mail twice.
 func startsUnderLimits(c *check) {
 	if !c.h.Features.AtomicTick {
 		return
@@ -94,7 +94,7 @@ func startsUnderLimits(c *check) {
 	}
 }
 
-// lateTick catches a host that is behind and starts a tick which the fleet has left.
+// lateTick catches a host that is behind and starts a tick older than the latest one.
 func lateTick(c *check) {
 	h := c.host()
 	at := thisSecond()
@@ -110,8 +110,8 @@ func lateTick(c *check) {
 	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickLate)
 }
 
-// tickAhead catches a host whose clock is wrong and that would block the timer for all others until
-// then.
+// tickAhead catches a host whose clock is ahead and that would keep all others from starting ticks
+// until then.
 func tickAhead(c *check) {
 	h := c.host()
 	at := thisSecond()
@@ -131,8 +131,7 @@ func tickAhead(c *check) {
 	}
 }
 
-// microseconds catches instants that are cut to milliseconds or seconds, or that pass through a
-// float.
+// microseconds catches instants that are cut to milliseconds or seconds, or converted to a float.
 func microseconds(c *check) {
 	h := c.host()
 	at := thisSecond().Add(-time.Second + 999*time.Microsecond)
@@ -148,8 +147,8 @@ func microseconds(c *check) {
 	}
 }
 
-// tickOutlivesLease catches a claim that is kept with the lease and goes when that goes: a short
-// job would run once per host.
+// tickOutlivesLease catches a claim that is stored with the lease and ends with it: a short job
+// would run once per host.
 func tickOutlivesLease(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -166,7 +165,7 @@ func tickOutlivesLease(c *check) {
 	}
 }
 
-// refusedSlot catches the tick claimed first and the slot not got: nobody would start it.
+// refusedSlot catches a tick that is claimed although no slot was free: nobody would start it.
 func refusedSlot(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -184,8 +183,8 @@ func refusedSlot(c *check) {
 	}
 }
 
-// refusedStart catches the slot taken first and the tick not got: a slot that nobody uses until it
-// expires.
+// refusedStart catches a slot that is taken although the tick was refused: nobody would use it
+// until it expires.
 func refusedStart(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()

@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// tokens are about the reply that never came: the caller asks again with the same token, or gives
-// back by it.
+// tokens are for replies that never came: the caller repeats the request with the same token, or
+// releases by it.
 var tokens = []promise{
 	{name: "token/asked again is the same grant", show: askedAgain},
 	{name: "token/asked again when full", show: askedAgainWhenFull},
@@ -46,8 +46,8 @@ func askedAgain(c *check) {
 	}
 }
 
-// askedAgainWhenFull catches a store that looks for a free slot before it looks for the token: it
-// would answer that the asker's own lease is in the way.
+// askedAgainWhenFull catches a store that looks for a free slot before it looks for the token: the
+// caller's own lease would be in its way.
 func askedAgainWhenFull(c *check) {
 	h := c.host()
 	for _, slots := range []int{0, 1, 4} {
@@ -68,8 +68,8 @@ func askedAgainWhenFull(c *check) {
 	}
 }
 
-// askedAgainExtends catches a second answer that leaves the lease as old as the first: the caller
-// counts from the second request.
+// askedAgainExtends catches a repeated request that does not extend the lease: the caller counts
+// from the second request.
 func askedAgainExtends(c *check) {
 	for _, slots := range []int{0, 1} {
 		req := c.brief("x", slots)
@@ -132,8 +132,8 @@ func lostRelease(c *check) {
 	}
 }
 
-// arrivesLate catches a store in which a request that arrives after it was given up takes more than
-// one slot for one TTL, or takes it for ever.
+// arrivesLate catches a store in which a request that arrives after its caller gave up takes more
+// than one slot for one TTL, or takes it for good.
 func arrivesLate(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)
