@@ -135,7 +135,8 @@ var successMistakes = []mistake{
 		"previous expired/each"}, func(m *mutant) {
 		m.grant(func(g *dlock.Grant) { g.PreviousExpired = true })
 	}},
-	{"a slot that was never held is reported as expired", []string{"previous expired/a slot", "previous expired/not one"},
+	{"a slot that was never held is reported as expired",
+		[]string{"previous expired/a slot", "previous expired/not one"},
 		func(m *mutant) {
 			had := make(map[string]bool)
 			m.grant(func(g *dlock.Grant) {

@@ -143,10 +143,10 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = req.Slots
-	abandoned := e.slots[free].token != "" // a release would have emptied the slot
+	expired := e.slots[free].token != "" // a release would have emptied the slot
 	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, since: now, ends: now.Add(req.TTL)}
 	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, Info: info,
-		PreviousExpired: abandoned}, nil
+		PreviousExpired: expired}, nil
 }
 
 // Extend implements dlock.DistributedLock.
