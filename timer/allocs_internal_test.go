@@ -32,15 +32,11 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 	}
 	until, e := make(chan struct{}), s.registry.get("a")
 	tick = func() {
-		s.lock()
 		e.clock.next = time.Now().UnixMicro()
 		s.planner.heap[0].when = e.clock.next
-		s.unlock()
 		s.planner.runDue(until)
 		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
-			s.lock()
 			busy = s.registry.busy()
-			s.unlock()
 		}
 	}
 	for range 2 * historyLen { // what is made once is there

@@ -7,9 +7,9 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// blackout says why nothing may start at t, or nil. Called without mu.
-func (p *planner) blackout(e *entry, t time.Time) error {
-	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, p.blackouts} {
+// blackout says why nothing may start at t, or nil.
+func (tt *timetable) blackout(e *entry, t time.Time) error {
+	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, tt.blackouts} {
 		until, by, err := schedule.BlackedOut(list, t)
 		if err != nil {
 			return &brokenBlackout{err} // nothing starts that it may have been meant to prevent
@@ -21,18 +21,17 @@ func (p *planner) blackout(e *entry, t time.Time) error {
 	return nil
 }
 
-// blackoutAgain says why a tick that is tried later than it was due may not start, or nil. Called
-// without mu.
-func (p *planner) blackoutAgain(e *entry, t dueTick, now time.Time) error {
-	if t.stood {
+// blackoutAgain says why a tick that is tried later than it was due may not start, or nil.
+func (tt *timetable) blackoutAgain(e *entry, t dueTick, now time.Time) error {
+	if t.yielded {
 		return nil // it is only just due, and was asked about then
 	}
 	if t.missed != 0 {
-		if err := p.blackout(e, time.UnixMicro(t.missed)); err != nil {
+		if err := tt.blackout(e, time.UnixMicro(t.missed)); err != nil {
 			return err
 		}
 	}
-	return p.blackout(e, now)
+	return tt.blackout(e, now)
 }
 
 // A brokenBlackout panicked, or returned an end that is not later.

@@ -115,12 +115,10 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 // that failed, and which were removed while runs of them ignore their context. It reads memory
 // only.
 func (s *Scheduler) TimersSucceed() error {
-	s.lock()
-	defer s.unlock()
 	var errs []error
 	for _, e := range s.registry.all() {
 		if e.gone.Load() { // nobody expects a run of it any more, but to end
-			if n := e.state.count((*Run).overdue); n > 0 {
+			if _, n := s.runner.counts(e); n > 0 {
 				errs = append(errs, fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d", e.timer.Name, n))
 			}
 			continue

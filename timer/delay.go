@@ -16,13 +16,6 @@ const (
 	maxJitter = 0.5
 )
 
-// standBackStep is how much longer a host stands back than the one that ran a tick earlier,
-// maxStandBack the most.
-const (
-	standBackStep = 4 * time.Millisecond
-	maxStandBack  = 100 * time.Millisecond
-)
-
 // spread is the fixed part of a timer's delay on this host.
 func (e *entry) spread(host dlock.Holder) (d time.Duration) {
 	if e.timer.Delay.ByTimer > 0 {
@@ -60,24 +53,4 @@ func hashed(a, b string) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	return x ^ x>>33
-}
-
-// standBack has a tick wait a little if this host ran one of the latest, and reports whether it
-// does. Called with mu held.
-func (s *Scheduler) standBack(e *entry, t dueTick) bool {
-	if !e.timer.LeastRecentFirst || t.stood || !e.shared() || s.store.isOpen(e) {
-		return false
-	}
-	since, ran := s.ledger.sinceRun(&e.state.record)
-	if !ran {
-		return false
-	}
-	hosts := max(1, s.store.hostsSeen())
-	rank := hosts - int(min(since, uint64(hosts))) // 0: it has been this host's turn for long
-	if rank <= 0 {
-		return false
-	}
-	step := min(standBackStep, min(maxStandBack, e.clock.interval()/4)/time.Duration(hosts))
-	t.stood = true
-	return s.planner.tryLater(time.Duration(rank)*step, e, t)
 }

@@ -156,10 +156,8 @@ func (x Explanation) String() string { return x.Text }
 // The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is not
 // registered here. A store that does not answer makes it know less, not fail.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
-	s.lock()
 	e := s.registry.get(timer)
 	if e == nil {
-		s.unlock()
 		return Explanation{}, fmt.Errorf("%w: %q", ErrUnknown, timer)
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
@@ -170,34 +168,40 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	var found *decision
 	var why error
-	if d := e.state; !x.Tick.IsZero() {
-		s.ledger.read(&d.record, func(r *record) {
+	s.runner.still(func() {
+		if x.Tick.IsZero() {
+			return
+		}
+		s.ledger.read(&e.state.record, func(r *record) {
 			if c, err := r.history.get(r.history.find(x.Tick.UnixMicro())); c != nil {
 				copied := *c
 				found, why = &copied, err
 			}
 		})
-	}
-	switch {
-	case found == nil:
-	case !found.ran:
-		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
-	default:
-		x.Known, x.Result, x.Slot = true, found.result(why), int(found.slot)
+		if found == nil || !found.ran {
+			return
+		}
+		x.Slot = int(found.slot)
 		for _, r := range e.state.runs {
 			if r != nil && found.isOf(r) {
 				x.Slot = r.Slot()
 			}
 		}
+	})
+	switch {
+	case found == nil:
+	case !found.ran:
+		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
+	default:
+		x.Known, x.Result = true, found.result(why)
 	}
 	several := found != nil && found.through() != found.tick
 	w := wording{next: next, said: said(found), due: due, window: e.catchUpWindow(), shared: e.shared(), timer: e.timer, perHost: e.hostLimit()}
-	s.unlock()
-	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without the lock
+	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without a mutex
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
 		x.Known = x.Known && w.isTick // what lies between those that were missed is none
 		if w.isTick {
-			w.left = s.planner.comes(e, x.Tick).Sub(s.planner.now())
+			w.left = s.planner.timetable.comes(e, x.Tick).Sub(s.planner.now())
 		}
 	}
 	if !x.Known {

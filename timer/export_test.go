@@ -10,8 +10,6 @@ func Poke(s *Scheduler) { s.planner.poke() }
 
 // Remembered is how many ticks of a timer the ring has.
 func Remembered(s *Scheduler, name string) (n int) {
-	s.lock()
-	defer s.unlock()
 	s.ledger.read(&s.registry.get(name).state.record, func(r *record) { n = len(r.history.decisions) })
 	return n
 }

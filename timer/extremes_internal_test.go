@@ -42,7 +42,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				found <- s.planner.lastCome(s.registry.get("a"), now)
+				found <- s.planner.timetable.lastCome(s.registry.get("a"), now)
 			}()
 			select {
 			case got := <-found:
@@ -102,7 +102,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := s.planner.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
+	late := s.planner.timetable.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !late.Equal(schedule.RoundUp(now.Add(-time.Minute))) { // by up to half of 292 years
 		t.Errorf("delayed: %v", late)
 	}

@@ -11,124 +11,128 @@ import (
 // The gate is what this host asks itself before it asks the store: whether a tick, or a Trigger,
 // may start something here, and if not, why. What the store says is settled in settle.go.
 
-// gate says why nothing of a timer may start here; "": the store may be asked, or, if the timer
-// needs none, the run may start. Called with mu held.
-func (s *Scheduler) gate(e *entry, scheduled bool) (Reason, error) {
-	switch {
-	case s.registry.current() == created || s.registry.current() == stopped:
+// A gate has no mutex. Its fields but starts do not change, and starts is the scheduling
+// goroutine's own.
+type gate struct {
+	log      *lineLog
+	registry *registry
+	planner  *planner // for ticks that wait until other hosts have had their turn
+	acquirer *acquirer
+	runner   *runner
+	ledger   *ledger
+	store    *storeWatch // nil: no store
+	starts   []start     // of the batch at hand
+}
+
+// why says why nothing of a timer may start here; "": the store may be asked, or, if the timer
+// needs none, the run may start.
+func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
+	switch p := g.registry.current(); {
+	case p == created || p == stopped:
 		return ReasonNotRunning, nil
-	case !s.registry.starting():
+	case !g.registry.mayStart(e):
 		return ReasonDraining, nil
-	case s.pausedHere(e) != nil:
-		return ReasonPaused, s.pausedHere(e)
-	case s.registry.held(e) >= e.hostLimit():
-		return ReasonHostFull, nil
-	case s.rejoining(e):
-		return ReasonRejoining, nil
 	}
-	if !scheduled || s.store == nil {
+	if err := g.pausedHere(e); err != nil {
+		return ReasonPaused, err
+	}
+	switch {
+	case g.registry.held(e) >= e.hostLimit():
+		return ReasonHostFull, nil
+	case g.runner.rejoining(e):
+		return ReasonRejoining, nil
+	case !scheduled || g.store == nil:
 		return "", nil
 	}
-	if full := s.store.views.stillFull(e); full != nil {
+	if full := g.store.views.stillFull(e); full != nil {
 		return ReasonFull, full
 	}
 	return "", nil
 }
 
 // arrive takes in ticks that have come due, or are to be tried now.
-func (s *Scheduler) arrive(arrivals []arrival) {
-	s.lock()
+func (g *gate) arrive(arrivals []arrival) {
 	for i := range arrivals {
-		s.arriveOne(&arrivals[i])
+		g.arriveOne(&arrivals[i])
 	}
-	starts := slices.Clone(s.starts)
-	clear(s.starts)
-	s.starts = s.starts[:0]
-	s.unlock()
+	starts := slices.Clone(g.starts)
+	clear(g.starts)
+	g.starts = g.starts[:0]
 	if len(starts) > 0 {
-		go s.runAll(starts)
+		go g.runner.runAll(starts)
 	}
 }
 
-// arriveOne is called with mu held.
-func (s *Scheduler) arriveOne(a *arrival) {
+func (g *gate) arriveOne(a *arrival) {
 	e := a.e
 	record := &e.state.record
 	if a.missed > 0 {
-		s.ledger.missed(record, a.missed, a.first, time.UnixMicro(a.tick.at))
+		g.ledger.missed(record, a.missed, a.first, time.UnixMicro(a.tick.at))
 	}
 	if !a.later {
-		s.ledger.cameDue(record)
+		g.ledger.cameDue(record)
 	}
 	if !a.later || a.err != nil {
-		s.blackedOut(e, a.err)
+		g.blackedOut(e, a.err)
 	}
 	if a.skip != "" {
-		s.ledger.skip(record, a.tick.at, a.skip, a.err)
+		g.ledger.skip(record, a.tick.at, a.skip, a.err)
 		return
 	}
-	s.try(e, a.tick)
+	g.try(e, a.tick)
 }
 
-// try passes a tick through the gate and sends it on its way. Called with mu held.
-func (s *Scheduler) try(e *entry, t dueTick) {
-	if s.registry.starting() && e.waits.at != 0 { // the one that waits is overtaken, and gives this one its place
-		s.ledger.skip(&e.state.record, e.waits.at, ReasonStoreBusy, nil)
-		e.waits = t
+// try passes a tick through the gate and sends it on its way.
+func (g *gate) try(e *entry, t dueTick) {
+	if g.acquirer.overtake(e, t) {
 		return
 	}
-	if why, err := s.gate(e, true); why != "" {
-		s.turnAway(e, t, why, err)
+	if why, err := g.why(e, true); why != "" {
+		g.turnAway(e, t, why, err)
 		return
 	}
-	if s.standBack(e, t) {
+	if g.yield(e, t) {
 		return
 	}
-	if why := s.registry.enter(e, e.hostLimit()); why != "" { // a Trigger was faster, or Remove
-		s.turnAway(e, t, why, nil)
+	if why := g.registry.enter(e, e.hostLimit()); why != "" { // a Trigger was faster, or Remove
+		g.turnAway(e, t, why, nil)
 		return
 	}
-	switch {
-	case !e.shared():
-		s.starts = append(s.starts, start{e: e, tick: t.at})
-	case s.store.isOpen(e):
-		s.withoutStore(e, t)
-	case s.attempts < maxAttempts:
-		s.ask(e, t)
-	default:
-		s.queue.enqueue(e, t)
+	if e.shared() {
+		g.acquirer.submit(e, t)
+		return
 	}
+	g.starts = append(g.starts, start{e: e, tick: t.at})
 }
 
 // turnAway skips a tick that the gate has stopped. One that finds runs which may still succeed does
-// not count towards AlarmAfter. Called with mu held.
-func (s *Scheduler) turnAway(e *entry, t dueTick, why Reason, err error) {
-	d := e.state
+// not count towards AlarmAfter.
+func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonHostFull:
-		if d.count((*Run).any) > 0 && d.count((*Run).overdue) == 0 {
-			s.ledger.discount(&e.state.record)
+		if runs, overdue := g.runner.counts(e); runs > 0 && overdue == 0 {
+			g.ledger.discount(&e.state.record)
 		}
 	case ReasonFull:
 		if no, ok := err.(*dlock.NotAcquiredError); ok && e.mayEndInTime(no) {
-			s.ledger.discount(&e.state.record)
+			g.ledger.discount(&e.state.record)
 		} else {
-			s.ledger.putOff(&e.state.record)
+			g.ledger.putOff(&e.state.record)
 		}
 	}
-	s.ledger.skip(&e.state.record, t.at, why, err)
+	g.ledger.skip(&e.state.record, t.at, why, err)
 }
 
 // blackedOut takes in what the blackouts said about a tick. One that falls into an intended
 // blackout does not count towards AlarmAfter. One that falls into a blackout that fails does, and
-// that is logged once. Called with mu held.
-func (s *Scheduler) blackedOut(e *entry, blackout error) {
+// that is logged once.
+func (g *gate) blackedOut(e *entry, blackout error) {
 	_, failed := blackout.(*brokenBlackout)
 	if blackout != nil && !failed {
-		s.ledger.discount(&e.state.record)
+		g.ledger.discount(&e.state.record)
 	}
 	if failed && !e.blackoutFailed {
-		s.log.later(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
+		g.log.later(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
 			"timer", e.timer.Name, "err", blackout)
 	}
 	e.blackoutFailed = failed
@@ -136,9 +140,9 @@ func (s *Scheduler) blackedOut(e *entry, blackout error) {
 
 // pausedHere says why nothing of a timer starts that is paused and about which the store is not
 // asked; nil: it is not.
-func (s *Scheduler) pausedHere(e *entry) error {
+func (g *gate) pausedHere(e *entry) error {
 	if e.local || e.shared() {
 		return nil
 	}
-	return s.store.views.paused(e)
+	return g.store.views.paused(e)
 }

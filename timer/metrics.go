@@ -138,18 +138,18 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	entries := s.registry.all()
 	written.send(ch)
 	for _, e := range entries { // one by one, so that the ticks need not wait for all
-		s.lock()
-		if s.registry.named(e.timer.Name) == e { // still
-			m.write(&written, e)
-		}
-		s.unlock()
+		s.runner.still(func() {
+			if s.registry.named(e.timer.Name) == e { // still
+				m.write(&written, e)
+			}
+		})
 		written.send(ch)
 	}
 }
 
 // write writes down the series of a timer. What an alert looks for has to be there before it
 // happens: a counter that is born at 1 has not increased. What has labels of its own is only there
-// once it has happened. Called with mu held.
+// once it has happened. Called while no run begins or ends.
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
 	d := e.state

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -24,13 +23,11 @@ const (
 // A planner knows when timers are due. Its goroutine takes what is due from the heap, asks
 // schedules and blackouts, and hands the ticks on. It knows nothing of stores, limits and runs.
 type planner struct {
-	host      dlock.Holder
-	blackouts []schedule.Blackout // of all timers
-	catchesUp bool                // there is a store, which knows what was missed
+	timetable *timetable
 	log       *lineLog
 	registry  *registry
 	ledger    *ledger
-	pass      func([]arrival) // to the gate; called without a mutex
+	gate      *gate
 
 	createdAt time.Time
 	wake      chan struct{} // there is an earlier item
@@ -74,10 +71,10 @@ type arrival struct {
 	err    error     // the blackout that it falls into
 }
 
-func newPlanner(config Config, log *lineLog, g *registry, l *ledger, pass func([]arrival)) *planner {
+func newPlanner(config Config, log *lineLog, g *registry, l *ledger) *planner {
 	return &planner{
-		host: config.Holder, blackouts: config.Blackouts, catchesUp: config.Lock != nil,
-		log: log, registry: g, ledger: l, pass: pass,
+		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts, catchesUp: config.Lock != nil},
+		log:       log, registry: g, ledger: l,
 		createdAt: time.Now(), wake: make(chan struct{}, 1),
 	}
 }
@@ -170,7 +167,7 @@ func (p *planner) dispatch(batch []dueItem, now time.Time) {
 		}
 	}
 	p.mu.Unlock()
-	p.pass(p.arrivals)
+	p.gate.arrive(p.arrivals)
 	clear(p.arrivals)
 	p.arrivals = p.arrivals[:0]
 	clear(batch)
@@ -189,7 +186,7 @@ func later(a, b time.Time) time.Time {
 // handed on by itself.
 func (p *planner) usesUserCode(e *entry) bool {
 	_, interval := e.timer.Schedule.(schedule.Interval)
-	return !interval || len(e.timer.Blackouts) > 0 || len(p.blackouts) > 0
+	return !interval || len(e.timer.Blackouts) > 0 || len(p.timetable.blackouts) > 0
 }
 
 // takeDue takes some items that are due from the heap, or returns how long none is.
@@ -243,11 +240,11 @@ func (p *planner) putBack(items []dueItem) {
 func (p *planner) ask(d *dueItem, now time.Time) {
 	switch {
 	case d.again != nil:
-		d.err = p.blackoutAgain(d.e, *d.again, now)
+		d.err = p.timetable.blackoutAgain(d.e, *d.again, now)
 	case d.tick.IsZero():
-		d.retry, d.err = p.askAgain(d.e, d.due, now)
+		d.retry, d.err = p.timetable.askAgain(d.e, d.due, now)
 	default:
-		d.came = p.comeDue(d.e, d.tick, time.UnixMicro(d.when), now)
+		d.came = p.timetable.comeDue(d.e, d.tick, time.UnixMicro(d.when), now)
 	}
 }
 
@@ -310,7 +307,7 @@ func (p *planner) replan(now time.Time) {
 	}
 	p.mu.Unlock()
 	for e, done := range after {
-		next, err := p.first(e, now, done)
+		next, err := p.timetable.first(e, now, done)
 		p.mu.Lock()
 		p.setNext(e, 0, next, err)
 		p.mu.Unlock()
@@ -318,17 +315,21 @@ func (p *planner) replan(now time.Time) {
 	p.log.flush()
 }
 
-// begin plans the first ticks of timers that were registered before Run.
-func (p *planner) begin(entries []*entry) {
+// setStarted has timers planned at once that are registered from now on.
+func (p *planner) setStarted() {
 	p.awakeIn(0)
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.started = true
-	p.mu.Unlock()
+}
+
+// begin plans the first ticks of timers that were registered before Run.
+func (p *planner) begin(entries []*entry) {
 	// What came due between New and now was nobody's tick yet. Schedules are asked without a mutex.
 	now := p.now()
 	for _, e := range entries {
-		next, err := p.first(e, now, time.Time{})
-		next.missed = p.lastMissed(e, now)
+		next, err := p.timetable.first(e, now, time.Time{})
+		next.missed = p.timetable.lastMissed(e, now)
 		p.mu.Lock()
 		p.setNext(e, 0, next, err)
 		p.mu.Unlock()
@@ -423,7 +424,7 @@ func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 	if p.stopped || e.gone.Load() || due != t.at || next != 0 && next <= when.UnixMicro() {
 		return false
 	}
-	t.stood = false // that was a moment; this may be long, so that blackouts have to be asked again
+	t.yielded = false // that was a moment; this may be long, so that blackouts have to be asked again
 	p.push(when, e, t)
 	p.poke()
 	return true

@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"context"
 	"math"
 	"slices"
 )
@@ -10,7 +9,7 @@ import (
 // and callers of Trigger. Places that become free go in turn: half of them to the tick whose timer
 // is due again first, so that a peak of a thousand daily timers takes no tick from one that is due
 // every second; a quarter to the tick that has waited longest, and a quarter to the Trigger that
-// has, so that timers which are due often do not take all. It has no lock of its own: Scheduler.mu.
+// has, so that timers which are due often do not take all. It has no mutex of its own: acquirer.mu.
 type queue struct {
 	byNext   tickHeap // by when the timer is due again; may have timers of which no tick waits any more
 	byAge    []*entry // the same
@@ -128,59 +127,4 @@ func (q *queue) dismiss(e *entry) {
 		close(w.ready)
 		return true
 	})
-}
-
-// awaitTurn waits until fewer than maxAttempts calls to the store are under way, and takes the
-// place of one, which nextInLine gives back. It reports false when ctx has ended, the timer was
-// removed, or the host drains. Called without mu.
-func (s *Scheduler) awaitTurn(ctx context.Context, e *entry) bool {
-	s.lock()
-	switch {
-	case e.gone.Load() || !s.registry.starting():
-		s.unlock()
-		return false
-	case s.attempts < maxAttempts:
-		s.attempts++
-		s.unlock()
-		return true
-	}
-	w := &waitingTrigger{e: e, ready: make(chan struct{})}
-	s.queue.triggers = append(s.queue.triggers, w)
-	s.unlock()
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-	}
-	s.lock()
-	defer s.unlock()
-	if !w.turn {
-		s.queue.triggers = slices.DeleteFunc(s.queue.triggers, func(other *waitingTrigger) bool { return other == w })
-	}
-	return w.turn
-}
-
-// nextInLine lets whose turn it is have the place of an attempt that has ended. Called with mu
-// held.
-func (s *Scheduler) nextInLine() {
-	s.attempts--
-	if s.store.allOpen() {
-		for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
-			s.withoutStore(e, t)
-		}
-	}
-	for {
-		e, t, trigger := s.queue.serve()
-		switch {
-		case trigger:
-			s.attempts++
-			return
-		case e == nil:
-			return
-		case s.store.isOpen(e): // one of several servers
-			s.withoutStore(e, t)
-		default:
-			s.ask(e, t)
-			return
-		}
-	}
 }

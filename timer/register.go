@@ -35,8 +35,8 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			continue
 		}
 		e := newEntry(t, s.config.Lock != nil)
-		first, err := s.planner.first(e, now, time.Time{})
-		first.missed = s.planner.lastMissed(e, now)
+		first, err := s.planner.timetable.first(e, now, time.Time{})
+		first.missed = s.planner.timetable.lastMissed(e, now)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
 			continue
@@ -47,8 +47,8 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		_, more := s.registry.add(nil, names)
 		return nil, errors.Join(append(errs, more...)...)
 	}
-	s.lock()
-	defer s.unlock()
+	s.registering.Lock()
+	defer s.registering.Unlock()
 	heirs, errs := s.registry.add(entries, names)
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -71,24 +71,17 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
 	}
-	s.lock()
 	e := s.registry.remove(name)
 	if e == nil {
-		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
-	e.endWaits()
 	s.planner.drop(e)
-	if t, waited := s.queue.takeOut(e); waited {
-		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
-		s.registry.leave(e)
-	}
-	s.queue.dismiss(e)
+	s.acquirer.withdraw(e)
+	s.runner.endWaits(e)
 	callers := 0
-	if r, ok := RunFromContext(ctx); ok && r.entry == e && !r.over {
+	if r, ok := RunFromContext(ctx); ok && r.entry == e && !s.runner.isOver(r) {
 		callers = 1
 	}
-	s.unlock()
 	if err := s.registry.await(ctx, e, callers); err != nil {
 		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, err)
 	}

@@ -66,13 +66,15 @@ func (g *registry) setPhase(p phase) {
 	g.phase.Store(int32(p))
 }
 
-// begin is the beginning of Run, of which there is one.
-func (g *registry) begin() error {
+// begin is the beginning of Run, of which there is one. prepare is called before anything may
+// start.
+func (g *registry) begin(prepare func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.current() != created {
 		return errors.New("timer: Run was called before: make another Scheduler")
 	}
+	prepare()
 	g.phase.Store(int32(running))
 	return nil
 }

@@ -159,28 +159,25 @@ const lookAround = time.Second
 
 // again waits after a failed attempt, and reports whether another is to be made. That is counted
 // then.
-func (s *Scheduler) again(e *entry, r *Run, err error) bool {
+func (n *runner) again(e *entry, r *Run, err error) bool {
 	policy, attempt := e.timer.Retry, r.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {
 		return false
 	}
-	s.lock()
-	may := s.mayRetry(e, r)
-	s.unlock()
-	if !may {
+	if !n.mayRetry(e, r) {
 		return false
 	}
 	yes, panicked := policy.wants(err)
 	if panicked != nil {
-		s.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry", "timer", e.timer.Name, "panic", panicked)
+		n.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry", "timer", e.timer.Name, "panic", panicked)
 	}
 	if !yes {
 		return false
 	}
 	if r.retrying == nil {
-		s.lock()
+		n.mu.Lock()
 		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(time.Hour)}
-		s.unlock()
+		n.mu.Unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
 	if time.Until(r.ends()) <= wait {
@@ -190,16 +187,16 @@ func (s *Scheduler) again(e *entry, r *Run, err error) bool {
 	if p, ok := err.(*PanicError); ok {
 		args = append(args, "stack", string(p.Stack)) // what ends the run tells only of the last attempt
 	}
-	s.log.Info("timer: an attempt failed, another follows", args...)
-	return s.waitToRetry(e, r, time.Now().Add(wait))
+	n.log.Info("timer: an attempt failed, another follows", args...)
+	return n.waitToRetry(e, r, time.Now().Add(wait))
 }
 
-func (s *Scheduler) waitToRetry(e *entry, r *Run, until time.Time) bool {
+func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 	for {
-		s.lock()
+		n.mu.Lock()
 		left := time.Until(until)
-		if !s.mayRetry(e, r) {
-			s.unlock()
+		if !n.mayRetry(e, r) {
+			n.mu.Unlock()
 			return false
 		}
 		if left <= 0 && !r.Degraded() && !r.Valid() {
@@ -207,12 +204,12 @@ func (s *Scheduler) waitToRetry(e *entry, r *Run, until time.Time) bool {
 		}
 		if left <= 0 {
 			r.attempt.Add(1)
-			s.ledger.count(&e.state.record, func(t *tally) { t.retries++ })
-			s.unlock()
+			n.ledger.count(&e.state.record, func(t *tally) { t.retries++ })
+			n.mu.Unlock()
 			return true
 		}
 		r.retrying.alarm.Reset(left)
-		s.unlock()
+		n.mu.Unlock()
 		select {
 		case <-r.ctx.Done():
 		case <-r.retrying.alarm.C:
@@ -220,13 +217,15 @@ func (s *Scheduler) waitToRetry(e *entry, r *Run, until time.Time) bool {
 	}
 }
 
-// mayRetry reports whether a run may wait for another attempt. Called with mu held.
-func (s *Scheduler) mayRetry(e *entry, r *Run) bool {
-	return s.registry.starting() && !e.gone.Load() && context.Cause(r.ctx) == nil
+// mayRetry reports whether a run may wait for another attempt.
+func (n *runner) mayRetry(e *entry, r *Run) bool {
+	return n.registry.mayStart(e) && context.Cause(r.ctx) == nil
 }
 
-// endWaits has the runs of a timer that wait for another attempt look around. Called with mu held.
-func (e *entry) endWaits() {
+// endWaits has the runs of a timer that wait for another attempt look whether they still may.
+func (n *runner) endWaits(e *entry) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, r := range e.state.runs {
 		if r != nil && r.retrying != nil {
 			r.retrying.alarm.Reset(0)

@@ -34,8 +34,8 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			s, e := &Scheduler{registry: newRegistry(), log: newLineLog(slog.DiscardHandler)}, &entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
-			s.registry.setPhase(running)
+			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler)}, &entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
+			n.registry.setPhase(running)
 			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx = ctx
 			r.lease.Store(lease)
@@ -47,7 +47,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 					cancel()
 				}
 			})
-			yes := s.waitToRetry(e, r, time.Now().Add(3*time.Second))
+			yes := n.waitToRetry(e, r, time.Now().Add(3*time.Second))
 			if took := time.Since(began); yes != goesOn || !goesOn && took != 10500*time.Millisecond || took < 10500*time.Millisecond || took > 11*time.Second {
 				t.Errorf("goes on %v: attempt %v after %v, want that after 10.5s", goesOn, yes, took)
 			}
@@ -89,7 +89,7 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 		e := s.registry.get("a")
 		return testing.AllocsPerRun(1000, func() {
 			s.registry.enter(e, unlimited)
-			s.run(e, 0, nil, false)
+			s.runner.carryOut(s.runner.startRun(e, 0, nil, false))
 		})
 	}
 	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {

@@ -27,21 +27,19 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 		}
 		<-began
 	}
-	s.lock()
+	s.runner.mu.Lock()
 	e := s.registry.get("a")
 	var runs []weak.Pointer[Run]
 	for _, r := range e.state.runs {
 		runs = append(runs, weak.Make(r))
 	}
-	s.unlock()
+	s.runner.mu.Unlock()
 	if len(runs) != 2 {
 		t.Fatalf("%d runs", len(runs))
 	}
 	close(release)
 	for busy := true; busy; runtime.Gosched() {
-		s.lock()
 		busy = s.registry.busy()
-		s.unlock()
 	}
 	for i, r := range runs {
 		for deadline := time.Now().Add(10 * time.Second); r.Value() != nil; runtime.GC() {

@@ -42,8 +42,8 @@ func TestRunContext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 				defer cancel(nil)
-				s := &Scheduler{base: base}
-				r := s.newRun(newEntry(Timer{Name: "a", MaxRunTime: maxRunTime}, false), 0, false)
+				n := &runner{base: base}
+				r := n.newRun(newEntry(Timer{Name: "a", MaxRunTime: maxRunTime}, false), 0, false)
 				defer r.end()
 				c.happens(r, func() { cancel(ErrDraining) })
 				synctest.Wait()

@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,31 +8,24 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-const (
-	// maxAttempts bounds the calls to the store that are under way; further ticks wait in line.
-	maxAttempts = 64
-)
-
 // A Scheduler runs the timers of one host. Its methods may be called from any goroutine.
 type Scheduler struct {
 	config   Config
 	log      *lineLog
-	registry *registry
-	planner  *planner
-	store    *storeWatch    // nil: no store
 	session  *dlock.Session // nil: no store
 	metrics  *metrics       // nil: none
-	ledger   ledger
+	registry *registry
 
-	losses, endings, adoptions few
+	// The way of a tick, in one direction.
+	planner  *planner
+	gate     *gate
+	acquirer *acquirer
+	runner   *runner
+	ledger   *ledger
 
-	mu       sync.Mutex
-	base     context.Context // of all runs: the values of Run's context, cancelled when draining takes too long
-	attempts int             // under way
-	starts   []start         // of the batch at hand
-	queue    queue           // who waits for an attempt to end
-	given    bool            // Run has given up on the runs that are left
+	store *storeWatch // beside it; nil: no store
 
+	registering sync.Mutex // held by Register while it adds timers, so that Run begins before or after
 }
 
 // New checks the configuration and the timers, and reports all faults at once, each naming the
@@ -47,12 +39,13 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		config:   config,
 		log:      newLineLog(config.Logger.Handler()),
 		registry: newRegistry(),
+		ledger:   new(ledger),
 	}
 	var leaseErr error
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
 	} else {
-		s.store = newStoreWatch(config, s.log, s.registry, &s.ledger)
+		s.store = newStoreWatch(config, s.log, s.registry, s.ledger)
 		options := config.lease()
 		options.Hooks.Called = s.store.called
 		s.session, leaseErr = dlock.NewSession(config.Lock, options)
@@ -60,7 +53,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	if leaseErr != nil {
 		err = errors.Join(err, fmt.Errorf("timer: Config: %w", leaseErr))
 	}
-	s.planner = newPlanner(config, s.log, s.registry, &s.ledger, s.arrive)
+	s.build()
 	entries, registerErr := s.register(timers)
 	err = errors.Join(err, registerErr)
 	if err != nil {
@@ -80,9 +73,17 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	return s, nil
 }
 
-func (s *Scheduler) lock() { s.mu.Lock() }
-
-func (s *Scheduler) unlock() {
-	s.mu.Unlock()
-	s.log.flush()
+// build makes the parts and tells each of those that it needs.
+func (s *Scheduler) build() {
+	s.runner = &runner{log: s.log, registry: s.registry, ledger: s.ledger, store: s.store}
+	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)
+	s.acquirer = &acquirer{
+		log: s.log, registry: s.registry, planner: s.planner, runner: s.runner, ledger: s.ledger,
+		store: s.store, session: s.session,
+	}
+	s.gate = &gate{
+		log: s.log, registry: s.registry, planner: s.planner, acquirer: s.acquirer, runner: s.runner,
+		ledger: s.ledger, store: s.store,
+	}
+	s.planner.gate = s.gate
 }

@@ -34,8 +34,8 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.planner.runDue(until)
-	s.lock()
-	defer s.unlock()
+	s.planner.mu.Lock()
+	defer s.planner.mu.Unlock()
 	if n := len(s.planner.heap); asked == 0 || n != 2 {
 		t.Errorf("%d are left of three, want two; their blackouts were asked %d times", n, asked)
 	}
@@ -76,21 +76,19 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 	if swept > 20 {
 		t.Errorf("%d times of %d all others were looked at", swept, n)
 	}
-	s.lock()
+	s.planner.mu.Lock()
 	now := time.Now().UnixMicro()
 	for i := range s.planner.heap {
 		s.planner.heap[i].when, s.planner.heap[i].e.clock.next = now, now // all are due
 	}
-	s.unlock()
+	s.planner.mu.Unlock()
 	until := make(chan struct{})
 	s.planner.runDue(until)
 	if name := <-ran; name != strconv.Itoa(n-1) {
 		t.Errorf("%s ran, which was removed", name)
 	}
 	for busy := true; busy; runtime.Gosched() {
-		s.lock()
 		busy = s.registry.busy()
-		s.unlock()
 	}
 	if len(ran) != 0 || len(s.planner.heap) != 1 || s.planner.dropped != 0 {
 		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.planner.heap), s.planner.dropped)

@@ -3,7 +3,6 @@ package timer
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -33,14 +32,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var err error
 	if s.store != nil {
 		p := newProber(s.store, s.session)
-		p.reacquire, p.trigger = s.reacquire, s.runTriggered
+		p.reacquire, p.trigger = s.acquirer.reacquire, s.runTriggered
 		stopProbing = p.start()
 		err = p.greet(ctx)
 	}
 	if err == nil {
 		s.planner.loop(ctx.Done())
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
-		s.setPhase(leaving)
+		s.registry.setPhase(leaving)
 		if s.config.PreStopDelay > 0 {
 			over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
 			s.planner.loop(over.Done())
@@ -56,7 +55,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if s.session != nil {
 		closeErr = s.session.Close(base)
 	}
-	s.setPhase(stopped)
+	s.registry.setPhase(stopped)
 	if closeErr != nil && err == nil {
 		s.log.Warn("timer: what may still be held in the store is left to expire", "err", closeErr)
 	}
@@ -71,41 +70,33 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 func (s *Scheduler) start(base context.Context) error {
-	s.lock()
-	if err := s.registry.begin(); err != nil { // if not, Register puts timers into the heap itself from here on
-		s.unlock()
-		return err
-	}
-	s.base = base
-	if s.store != nil {
-		s.store.base, s.store.greeting = base, true
-	}
+	s.registering.Lock() // what is registered from here on is planned at once
+	err := s.registry.begin(func() {
+		s.runner.base = base
+		if s.store != nil {
+			s.store.begin(base)
+		}
+	})
 	entries := s.registry.registered()
-	s.unlock()
-	s.planner.begin(entries)
-	return nil
-}
-
-func (s *Scheduler) setPhase(p phase) {
-	s.lock()
-	defer s.unlock()
-	s.registry.setPhase(p)
+	if err == nil {
+		s.planner.setStarted()
+	}
+	s.registering.Unlock()
+	if err == nil {
+		s.planner.begin(entries)
+	}
+	return err
 }
 
 // drain stops starting. It returns a channel that is closed when the last run has ended.
 func (s *Scheduler) drain() <-chan struct{} {
-	s.lock()
-	defer s.unlock()
 	s.registry.setPhase(draining)
-	for e, t := s.queue.oldest(); e != nil; e, t = s.queue.oldest() {
-		s.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
-		s.registry.leave(e)
-	}
-	s.queue.dismiss(nil)
+	s.acquirer.close()
 	s.planner.stop()
 	for _, e := range s.registry.registered() {
-		e.endWaits()
+		s.runner.endWaits(e)
 	}
+	s.log.flush()
 	return s.registry.whenIdle()
 }
 
@@ -127,18 +118,5 @@ func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) [
 		return nil
 	case <-patience.C:
 	}
-	s.lock()
-	defer s.unlock()
-	s.given = true
-	var stuck []string
-	collect := func(e *entry) {
-		for range e.state.count((*Run).any) {
-			stuck = append(stuck, e.timer.Name)
-		}
-	}
-	for _, e := range s.registry.all() {
-		collect(e)
-	}
-	slices.Sort(stuck)
-	return stuck
+	return s.runner.giveUp()
 }

@@ -103,21 +103,19 @@ func (s *Scheduler) Status() Status {
 	}
 	entries := s.registry.all()
 	for batch := range slices.Chunk(entries, statusBatch) {
-		s.lock()
-		for _, e := range batch {
-			if s.registry.named(e.timer.Name) == e { // still
-				t := s.statusOf(e)
-				s.ledger.fill(&e.state.record, &t)
-				t.EffectiveLimit = shown(s.bound(e))
-				st.Timers = append(st.Timers, t)
+		s.runner.still(func() {
+			for _, e := range batch {
+				if s.registry.named(e.timer.Name) == e { // still
+					st.Timers = append(st.Timers, s.statusOf(e))
+				}
 			}
-		}
-		s.unlock()
+		})
 	}
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }
 
+// statusOf is called while no run begins or ends.
 func (s *Scheduler) statusOf(e *entry) TimerStatus {
 	t := TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
 		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
@@ -125,6 +123,8 @@ func (s *Scheduler) statusOf(e *entry) TimerStatus {
 		t.Next = time.UnixMicro(next)
 	}
 	d := e.state
+	s.ledger.fill(&e.state.record, &t)
+	t.EffectiveLimit = shown(s.bound(e))
 	t.ScheduleError = e.clock.scheduleFault()
 	if s.store != nil {
 		s.store.views.fill(e, &t)
@@ -145,7 +145,7 @@ func (s *Scheduler) statusOf(e *entry) TimerStatus {
 func (s *Scheduler) fallback(e *entry) bool { return s.store != nil && s.store.views.fallback(e) }
 
 // bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the
-// store every host keeps to MaxPerHost, and nobody to more. Called with mu held.
+// store every host keeps to MaxPerHost, and nobody to more.
 func (s *Scheduler) bound(e *entry) int {
 	limit := e.hostLimit()
 	switch {

@@ -67,6 +67,13 @@ func storeLabel(store dlock.DistributedLock) string {
 	return "custom"
 }
 
+// begin is the beginning of Run, which waits for the store's first answer.
+func (w *storeWatch) begin(base context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.base, w.greeting = base, true
+}
+
 // prod has the prober look at once.
 func (w *storeWatch) prod() {
 	select {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -12,14 +13,14 @@ import (
 
 // A dueTick is a tick on its way through the doors.
 type dueTick struct {
-	at     int64 // µs
-	missed int64 // µs, when it came due, if this host was not there then; else 0
-	stood  bool  // this host has stood back for others
+	at      int64 // µs
+	missed  int64 // µs, when it came due, if this host was not there then; else 0
+	yielded bool  // it has waited until other hosts had their turn
 }
 
 // abandoned is why a tick is skipped that waited when nothing more was to start.
 func (t dueTick) abandoned() Reason {
-	if t.missed != 0 || t.stood {
+	if t.missed != 0 || t.yielded {
 		return ReasonDraining
 	}
 	return ReasonQuarantine
@@ -27,7 +28,7 @@ func (t dueTick) abandoned() Reason {
 
 // overtaken is why a tick is skipped that waited, and that a later one has overtaken.
 func (t dueTick) overtaken() Reason {
-	if t.missed != 0 || t.stood {
+	if t.missed != 0 || t.yielded {
 		return ReasonMissed
 	}
 	return ReasonQuarantine
@@ -51,83 +52,90 @@ type cameDue struct {
 	err         error // of the schedule
 }
 
-// comeDue asks the schedule and the blackouts about a tick that was to be tried at due. Called
-// without a mutex.
-func (p *planner) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
+// A timetable asks schedules and blackouts. They may be the user's code, which may call us, so it
+// is used without a mutex, and has no state.
+type timetable struct {
+	host      dlock.Holder
+	blackouts []schedule.Blackout // of all timers
+	catchesUp bool                // there is a store, which knows what was missed
+}
+
+// comeDue asks the schedule and the blackouts about a tick that was to be tried at due.
+func (tt *timetable) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
 	var next time.Time
 	c.first = tick
-	c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, now.Add(-e.spread(p.host)))
+	c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, now.Add(-e.spread(tt.host)))
 	if !c.last.Equal(tick) {
-		due = p.comes(e, c.last)
+		due = tt.comes(e, c.last)
 		if due.After(now) { // its jitter still delays the last, so the one before it is tried
 			c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, c.last.Add(-time.Microsecond))
-			due = p.comes(e, c.last)
+			due = tt.comes(e, c.last)
 		}
 	}
 	c.due, c.late = due, now.Sub(due)
-	c.blackout = p.blackout(e, due)
+	c.blackout = tt.blackout(e, due)
 	if c.blackout == nil && c.late > lateGrace && c.late <= e.catchUpWindow() {
-		c.blackout = p.blackout(e, now) // what is made up for starts now
+		c.blackout = tt.blackout(e, now) // what is made up for starts now
 	}
-	c.next = p.planned(e, next)
+	c.next = tt.planned(e, next)
 	return c
 }
 
 // first asks the schedule for the first tick, of those after a given one, to which this host has
-// yet to come. Called without a mutex.
-func (p *planner) first(e *entry, now, after time.Time) (plan, error) {
+// yet to come.
+func (tt *timetable) first(e *entry, now, after time.Time) (plan, error) {
 	if e.timer.Schedule == nil {
 		return plan{}, nil
 	}
-	next, err := schedule.Next(e.timer.Schedule, later(now.Add(-e.spread(p.host)), after))
+	next, err := schedule.Next(e.timer.Schedule, later(now.Add(-e.spread(tt.host)), after))
 	if err != nil {
 		return plan{}, err
 	}
-	if late := p.delayed(e, now, next); late.After(after) {
+	if late := tt.delayed(e, now, next); late.After(after) {
 		next = late
 	}
-	return p.planned(e, next), nil
+	return tt.planned(e, next), nil
 }
 
 // delayed returns the tick before next if its jitter still delays it, or the zero time.
-func (p *planner) delayed(e *entry, now, next time.Time) time.Time {
+func (tt *timetable) delayed(e *entry, now, next time.Time) time.Time {
 	if e.timer.Delay.Jitter == 0 || next.IsZero() {
 		return time.Time{}
 	}
-	reached := now.Add(-e.spread(p.host))
+	reached := now.Add(-e.spread(tt.host))
 	most := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter) // how long ago it can have been
 	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
-	if last.IsZero() || !p.comes(e, last).After(now) {
+	if last.IsZero() || !tt.comes(e, last).After(now) {
 		return time.Time{}
 	}
 	return last
 }
 
-// planned adds when this host comes to a tick. Called without a mutex.
-func (p *planner) planned(e *entry, tick time.Time) plan {
+// planned adds when this host comes to a tick.
+func (tt *timetable) planned(e *entry, tick time.Time) plan {
 	if tick.IsZero() {
 		return plan{}
 	}
-	return plan{tick: tick, due: p.comes(e, tick)}
+	return plan{tick: tick, due: tt.comes(e, tick)}
 }
 
-// comes is when this host comes to a tick. Called without a mutex.
-func (p *planner) comes(e *entry, tick time.Time) time.Time {
-	return tick.Add(e.spread(p.host) + e.jitter(tick))
+// comes is when this host comes to a tick.
+func (tt *timetable) comes(e *entry, tick time.Time) time.Time {
+	return tick.Add(e.spread(tt.host) + e.jitter(tick))
 }
 
 // askAgain asks a schedule that failed for the tick after the latest that came due, so that those
 // are counted which came due meanwhile. If it fails there, too, what matters is whether it works
-// now. Called without a mutex.
-func (p *planner) askAgain(e *entry, due, now time.Time) (plan, error) {
+// now.
+func (tt *timetable) askAgain(e *entry, due, now time.Time) (plan, error) {
 	if !due.IsZero() {
 		if next, err := schedule.Next(e.timer.Schedule, due); err == nil {
-			return p.planned(e, next), nil
+			return tt.planned(e, next), nil
 		}
 	}
-	next, err := p.first(e, now, due)
+	next, err := tt.first(e, now, due)
 	if err == nil && due.IsZero() {
-		next.missed = p.lastMissed(e, now)
+		next.missed = tt.lastMissed(e, now)
 	}
 	return next, err
 }

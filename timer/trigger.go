@@ -20,59 +20,41 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	refuse := func(reason Reason, err error) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
-	s.lock()
 	e := s.registry.get(name)
 	if e == nil {
-		s.unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
-	if why, err := s.gate(e, false); why != "" {
-		s.unlock()
+	why, err := s.gate.why(e, false)
+	if why == "" {
+		why = s.registry.enter(e, e.hostLimit()) // which a tick may just have filled
+	}
+	switch {
+	case e.gone.Load():
+		if why == "" {
+			s.registry.leave(e)
+		}
+		return fmt.Errorf("%w: %q", ErrUnknown, name)
+	case why != "":
 		return refuse(why, err)
 	}
-	if why := s.registry.enter(e, e.hostLimit()); why != "" { // a tick was faster, or Remove
-		s.unlock()
-		return refuse(why, nil)
-	}
 	if !e.shared() {
-		r := s.begun(e, 0, nil, false)
-		s.unlock()
-		go s.carryOut(r)
+		go s.runner.carryOut(s.runner.startRun(e, 0, nil, false))
 		return nil
 	}
-	s.unlock()
-	turn := s.awaitTurn(ctx, e)
-	var lease *dlock.Lease
-	err := context.Cause(ctx)
-	if turn {
-		lease, err = s.acquire(ctx, e, dueTick{})
-	}
-	s.lock()
-	var x settlement
-	if turn {
-		s.nextInLine()
-		x = s.settle(e, dueTick{}, lease, err, s.store.answer(e, dueTick{}, lease, err))
-	}
-	if x.start {
-		r := s.begun(e, 0, lease, x.degraded)
-		s.unlock()
-		go s.carryOut(r)
-		return nil
-	}
-	gone, ending := e.gone.Load(), !s.registry.starting()
-	s.unlock()
-	s.giveBack(e, x.unused)
+	x, ok := s.acquirer.trigger(ctx, e)
 	switch {
+	case x.start:
+		return nil
 	case x.why == ReasonRejoining:
 		return refuse(x.why, nil)
-	case gone:
+	case e.gone.Load():
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
-	case ending:
+	case !s.registry.starting():
 		return refuse(ReasonDraining, nil)
-	case !turn:
-		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts, err)
+	case !ok:
+		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts, context.Cause(ctx))
 	case x.why != ReasonPaused && ctx.Err() != nil:
-		return err
+		return x.err
 	}
 	return refuse(x.why, x.err)
 }
@@ -88,21 +70,20 @@ const triggerSlots = 100
 func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 	defer s.registry.done()
 	name := e.timer.Name
-	if !s.awaitTurn(s.base, e) {
+	if !s.acquirer.awaitTurn(s.runner.base, e) {
 		return // another host may
 	}
-	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.base, dlock.Tick{At: t.At, Max: 1})
-	s.lock()
-	s.nextInLine()
-	s.unlock()
+	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.runner.base, dlock.Tick{At: t.At, Max: 1})
+	s.acquirer.next()
+	s.log.flush()
 	if err != nil {
 		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // else another host has it
 			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)
 		}
 		return
 	}
-	defer func() { _ = claim.Release(s.base) }() // what the store does not answer ends with its TTL
-	if err := s.Trigger(s.base, name); err != nil {
+	defer func() { _ = claim.Release(s.runner.base) }() // what the store does not answer ends with its TTL
+	if err := s.Trigger(s.runner.base, name); err != nil {
 		s.log.Warn("timer: a run that was triggered did not start", "timer", name, "by", t.By, "note", t.Note, "err", err)
 		return
 	}

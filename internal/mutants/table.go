@@ -159,7 +159,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "rejoin without adopting",
-		edits: []edit{{"timer/reacquire.go",
+		edits: []edit{{"timer/attach.go",
 			"if r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil && (",
 			"if false && ("}},
 		layer: timers("^TestI1RejoinWithoutOverrun$"),
@@ -167,7 +167,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "release before return",
-		edits: []edit{{"timer/run.go",
+		edits: []edit{{"timer/runner.go",
 			"\terr, panicked = call(r.ctx, e.timer.Run)\n",
 			`	type end struct {
 		err      error

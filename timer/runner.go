@@ -1,0 +1,315 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A runner carries runs out: the handler with its context, retries, MaxRunTime, the slot until the
+// handler has returned. It asks the store watch how the store is, and tells the ledger.
+type runner struct {
+	log      *lineLog
+	registry *registry
+	ledger   *ledger
+	store    *storeWatch     // nil: no store
+	base     context.Context // of all runs: the values of Run's context, cancelled when draining takes too long; set when Run begins
+
+	losses, endings, adoptions few
+
+	// mu guards the runs of every timer, and the fields of a Run that are said to be. While it is
+	// held, the mutexes of store watch, views, registry, ledger, log, and of leases may be taken.
+	mu    sync.Mutex
+	given bool // Run has given up on the runs that are left
+}
+
+// startRun returns a run that has begun, and which the caller carries out. The place that the
+// caller has taken is the run's from now on.
+func (n *runner) startRun(e *entry, tick int64, lease *dlock.Lease, degraded bool) *Run {
+	r := n.newRun(e, tick, lease == nil && !degraded)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.begin(e, r, lease)
+	return r
+}
+
+// A start is a run that needs no store and is to begin. The caller has taken a place for it.
+type start struct {
+	e    *entry
+	tick int64
+	run  *Run // nil: not yet made
+}
+
+// runAll begins runs, and carries each out in a goroutine. It takes the mutex but once, and the
+// scheduling goroutine has to start one goroutine instead of many.
+func (n *runner) runAll(starts []start) {
+	for i := range starts {
+		starts[i].run = n.newRun(starts[i].e, starts[i].tick, true)
+	}
+	n.mu.Lock()
+	for _, b := range starts {
+		n.begin(b.e, b.run, nil)
+	}
+	n.mu.Unlock()
+	last := len(starts) - 1
+	for _, b := range starts[:last] {
+		go n.carryOut(b.run)
+	}
+	n.carryOut(starts[last].run)
+}
+
+func (n *runner) newRun(e *entry, tick int64, local bool) *Run {
+	r := &Run{entry: e, tick: tick, started: time.Now(), local: local}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancelCause(context.WithValue(n.base, runKey{}, r))
+	r.ctx, r.stop = context.WithDeadlineCause(ctx, r.ends(), ErrMaxRunTime)
+	return r
+}
+
+// carryOut calls the handler and cleans up after it.
+func (n *runner) carryOut(r *Run) {
+	e := r.entry
+	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
+	err, panicked := errGoexit, false
+	defer func() {
+		outcome := outcomeOf(r.ctx, err, panicked)
+		r.end()
+		n.finish(e, r, outcome, unmarked(err))
+	}()
+	r.attempt.Store(1)
+	for retry := true; retry; retry = n.again(e, r, err) {
+		err, panicked = errGoexit, false
+		err, panicked = call(r.ctx, e.timer.Run)
+	}
+}
+
+// call turns a panic into an error.
+func call(ctx context.Context, handler func(context.Context) error) (err error, panicked bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			err, panicked = &PanicError{Value: p, Stack: debug.Stack()}, true
+		}
+	}()
+	return handler(ctx), false
+}
+
+// begin notes that a run has begun. Called with mu held.
+func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
+	d := e.state
+	d.place(r)
+	r.clock = time.AfterFunc(time.Until(r.ends()), func() { n.outOfTime(e, r) })
+	switch {
+	case lease != nil:
+		n.hold(e, r, lease)
+	case !r.local:
+		r.degraded.Store(true)
+		n.store.views.beginDegraded(e)
+		n.store.ranWithout()
+	}
+	n.ledger.began(&e.state.record, r)
+}
+
+// finish gives the slot of a run back, then notes that the run has ended, and gives its place back.
+func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
+	took := time.Since(r.started)
+	logged := outcome != OutcomeOK || n.log.Enabled(n.base, slog.LevelDebug)
+	n.mu.Lock()
+	given := n.given
+	d := e.state
+	r.over = true // from here on it is given no slot
+	if r.unwatch != nil {
+		r.unwatch()
+	}
+	r.clock.Stop()
+	if r.Degraded() {
+		n.store.views.endDegraded(e)
+	}
+	lease := r.lease.Load()
+	if logged || lease != nil {
+		n.mu.Unlock()
+		if lease != nil && !given { // after Run has given up on it, the slot is left to expire
+			if outcome == OutcomeOK {
+				lease.MarkSucceeded()
+			}
+			n.release(e, lease)
+		}
+		if logged {
+			n.logEnd(e, r, outcome, took, err)
+		}
+		n.mu.Lock()
+	}
+	d.runs[r.place] = nil
+	n.ledger.ended(&d.record, r, outcome, took, r.late, err)
+	if n.store != nil {
+		n.store.views.slotFree(e)
+	}
+	n.countReleased(e, r)
+	n.registry.leave(e)
+	n.mu.Unlock()
+	n.log.flush()
+}
+
+// logEnd is not a part of finish, because its many arguments would make a stack grow that has done
+// without.
+func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, err error) {
+	switch outcome {
+	case OutcomeOK:
+		n.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
+	case OutcomeLeaseLost: // told when it happened, or of too many to tell
+		n.log.laterFew(&n.endings, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+		n.log.flush()
+	case OutcomeTimedOut, OutcomeCanceled: // told when it happened
+		n.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+	case OutcomePanicked:
+		n.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
+	default:
+		n.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
+	}
+}
+
+// countReleased counts a slot as no longer held, once. Called with mu held.
+func (n *runner) countReleased(e *entry, r *Run) {
+	if !r.holding {
+		return
+	}
+	r.holding = false
+	held := time.Since(r.lease.Load().Since())
+	n.ledger.count(&e.state.record, func(t *tally) { t.ofStore().held.observe(runBounds, held) })
+}
+
+// lost is called when the lease of a run ends before the run does.
+func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
+	err := lease.Err()
+	lost, ok := errors.AsType[*dlock.LostError](err)
+	if !ok {
+		return // released: the handler has returned
+	}
+	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown
+	if !goOn {
+		r.cancel(err) // first of all
+	}
+	defer n.log.flush()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if goOn && n.store.notSetUp(e) { // it fell silent after it had said that it is not set up right
+		goOn = false
+		r.cancel(err)
+	}
+	if goOn && !r.over && !r.Degraded() {
+		n.store.views.wentDown(e)
+		r.degraded.Store(true)
+		n.store.views.beginDegraded(e)
+	}
+	n.countReleased(e, r)
+	n.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
+	tell := &few{} // one that is lost by itself is told in any case
+	if lost.Silent {
+		tell = &n.losses
+	}
+	n.log.laterFew(tell, slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
+}
+
+// outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
+func (n *runner) outOfTime(e *entry, r *Run) {
+	defer n.log.flush()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r.over {
+		return
+	}
+	if r.late {
+		n.overlong(e, r)
+		return
+	}
+	if cause := context.Cause(r.ctx); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
+		return // it ended before, and that was told
+	}
+	if l := r.lease.Load(); l != nil {
+		l.StopRenewing()
+	}
+	n.log.later(slog.LevelWarn, "timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
+		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
+	r.late = true
+	if r.tick != 0 {
+		n.ledger.overdue(&e.state.record)
+	}
+	r.clock.Reset(e.timer.MaxRunTime / 2)
+}
+
+// overlong is called with mu held.
+func (n *runner) overlong(e *entry, r *Run) {
+	n.log.later(slog.LevelError, "timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
+		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
+}
+
+// still has a function look at runs while none begins or ends.
+func (n *runner) still(look func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	look()
+}
+
+// isOver reports whether the handler of a run has returned.
+func (n *runner) isOver(r *Run) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return r.over
+}
+
+// counts returns how many runs of a timer there are on this host, and how many of them are past
+// MaxRunTime and ignore their context.
+func (n *runner) counts(e *entry) (runs, overdue int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return e.state.count((*Run).any), e.state.count((*Run).overdue)
+}
+
+// giveUp gives up on the runs that are left, whose slots are left to expire, and returns the names
+// of their timers.
+func (n *runner) giveUp() (stuck []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.given = true
+	for _, e := range n.registry.all() {
+		for range e.state.count((*Run).any) {
+			stuck = append(stuck, e.timer.Name)
+		}
+	}
+	slices.Sort(stuck)
+	return stuck
+}
+
+// release reports nothing: a lost lease was reported when it was lost, and what a store did not
+// answer the session goes on trying.
+func (n *runner) release(e *entry, lease *dlock.Lease) {
+	if err := lease.Release(n.base); err != nil {
+		n.log.Debug("timer: the slot was not released", "timer", e.timer.Name, "slot", lease.Slot(), "err", err)
+	}
+}
+
+// place gives a run the lowest place that no other run of this host has.
+func (d *state) place(r *Run) {
+	r.place = slices.Index(d.runs, nil)
+	if r.place < 0 {
+		r.place = len(d.runs)
+		d.runs = append(d.runs, nil)
+	}
+	d.runs[r.place] = r
+}
+
+// count counts the runs of which something holds. Called with mu held.
+func (d *state) count(holds func(*Run) bool) (n int) {
+	for _, r := range d.runs {
+		if r != nil && holds(r) {
+			n++
+		}
+	}
+	return n
+}
