@@ -1,7 +1,11 @@
 package tickslot_test
 
 import (
+	"fmt"
+	"go/ast"
 	"go/build"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"path/filepath"
 	"regexp"
@@ -157,4 +161,165 @@ func packages(t *testing.T) map[string]*build.Package {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// A tick goes through the parts of timer in this order, and each part may only call those after it.
+var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
+
+// Which files of timer are a part's. A part's methods stand in no other.
+var tickFiles = map[string]string{
+	"planner.go": "planner", "gate.go": "gate", "yield.go": "gate",
+	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
+	"runner.go": "runner", "retry.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
+}
+
+// The face of timer wires the parts, and what it shows to users it may take from any of them.
+var tickFaces = []string{"Scheduler", "metrics"}
+
+// Calls to a part before the caller's, each with its reason.
+var tickBackwards = map[string]string{
+	"gate: planner.tryLater":     "a host that ran one of the latest ticks waits a moment with this one, and the heap is where ticks wait",
+	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and the heap is where ticks wait",
+}
+
+// A part that calls one before it makes a ring of which no piece can be read, or locked, by itself.
+// A part is known by the field that holds it, which therefore has the part's name in every struct.
+//
+// Fails when a part gets a field with a part before it and calls it.
+func TestATickGoesOneWay(t *testing.T) {
+	t.Parallel()
+	listed := map[string]bool{}
+	seen := map[string]bool{}
+	for path, file := range timerFiles(t) {
+		name := filepath.Base(path)
+		seen[name] = true
+		for _, decl := range file.Decls {
+			switch decl := decl.(type) {
+			case *ast.GenDecl:
+				checkPartFields(t, path, decl)
+			case *ast.FuncDecl:
+				recv := methodOf(decl)
+				caller := slices.Index(tickParts, recv)
+				if caller >= 0 && tickFiles[name] != recv {
+					t.Errorf("%s: method %s of %s: put it into a file of that part, or name the file in tickFiles", path, decl.Name.Name, recv)
+				}
+				if slices.Contains(tickFaces, recv) {
+					continue
+				}
+				ast.Inspect(decl, func(n ast.Node) bool {
+					method, part := partCall(n)
+					if part < 0 || caller >= 0 && part >= caller || caller < 0 && tickParts[part] == "ledger" {
+						return true
+					}
+					call := fmt.Sprintf("%s: %s.%s", recv, tickParts[part], method)
+					if tickBackwards[call] == "" {
+						t.Errorf("%s: a call to a part before its own: %s", path, call)
+					}
+					listed[call] = true
+					return true
+				})
+			}
+		}
+	}
+	for call := range tickBackwards {
+		if !listed[call] {
+			t.Errorf("nobody makes this call any more, take it out of the list: %s", call)
+		}
+	}
+	for name := range tickFiles {
+		if !seen[name] {
+			t.Errorf("timer/%s is gone: take it out of tickFiles", name)
+		}
+	}
+}
+
+// A type with more methods has more than one job, and its state more than one owner.
+//
+// Fails when a part takes over another's work.
+func TestMethodSetsOfTimerAreSmall(t *testing.T) {
+	t.Parallel()
+	const most = 30
+	methods := map[string]int{}
+	for _, file := range timerFiles(t) {
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
+				methods[methodOf(f)]++
+			}
+		}
+	}
+	for typ, n := range methods {
+		if n > most {
+			t.Errorf("%s has %d methods, at most %d", typ, n, most)
+		}
+	}
+	if methods["Scheduler"] == 0 {
+		t.Error("no methods were found")
+	}
+}
+
+// partCall returns the method and the part of a call such as x.planner.tryLater(…); -1: it is none.
+func partCall(n ast.Node) (method string, part int) {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return "", -1
+	}
+	switch x := sel.X.(type) {
+	case *ast.SelectorExpr:
+		return sel.Sel.Name, slices.Index(tickParts, x.Sel.Name)
+	default:
+		return "", -1
+	}
+}
+
+// checkPartFields: a field that holds a part has its name.
+func checkPartFields(t *testing.T, path string, decl *ast.GenDecl) {
+	ast.Inspect(decl, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok {
+			return true
+		}
+		star, ok := field.Type.(*ast.StarExpr)
+		if !ok {
+			return true
+		}
+		id, ok := star.X.(*ast.Ident)
+		if !ok || !slices.Contains(tickParts, id.Name) {
+			return true
+		}
+		for _, name := range field.Names {
+			if name.Name != id.Name {
+				t.Errorf("%s: field %s of type *%s: give it the name of the part", path, name.Name, id.Name)
+			}
+		}
+		return true
+	})
+}
+
+// methodOf is the type of a method; "": it is a function.
+func methodOf(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	return receiver(f.Recv.List[0].Type)
+}
+
+// timerFiles parses the files of timer that are no tests.
+func timerFiles(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	paths, err := filepath.Glob("timer/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]*ast.File{}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[path] = file
+	}
+	return files
 }

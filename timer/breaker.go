@@ -21,7 +21,8 @@ const (
 // A breaker keeps ticks from asking a store that does not answer: they would all wait for it, and a
 // thousand timers would stand still. Only errors and time-outs open it, never a "no". While it is
 // open the ticks do at once what their OnStoreDown says, and the store is asked by one probe of
-// this host at a time. It has no lock of its own: Scheduler.mu.
+// this host at a time. It has no mutex of its own: that of the
+// storeWatch guards it.
 //
 // A store that says that it is not set up right (dlock.ErrSetup) opens it, too, and no tick runs
 // then. It is taken at its word until it grants or refuses again: one that is asked for a password

@@ -1,0 +1,84 @@
+package timer
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// gated is a gate with what stands behind it, and one timer.
+func gated(t *testing.T, tm Timer) (*gate, *entry) {
+	t.Helper()
+	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, tm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.gate, s.registry.get(tm.Name)
+}
+
+// The gate says why nothing starts, and the first of several reasons.
+//
+// Fails when a case of why is left out, or Trigger obeys a remembered "full".
+func TestGateSaysWhy(t *testing.T) {
+	g, e := gated(t, Timer{Name: "a", Run: nothing})
+	is := func(what string, scheduled bool, want Reason) {
+		t.Helper()
+		if got, _ := g.why(e, scheduled); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	is("before Run", true, ReasonNotRunning)
+	if err := g.registry.begin(func() { g.runner.base = t.Context() }); err != nil {
+		t.Fatal(err)
+	}
+	is("nothing stands against it", true, "")
+	full := &dlock.NotAcquiredError{Reason: dlock.ReasonFull}
+	e.state.view.full = fullAnswer{full, time.Now().Add(time.Hour)}
+	is("the store was full a moment ago", true, ReasonFull)
+	if _, err := g.why(e, true); !errors.Is(err, dlock.ErrNotAcquired) {
+		t.Errorf("the store's answer is %v", err)
+	}
+	is("the same, for Trigger", false, "")
+	g.registry.enter(e, 1)
+	is("its place is taken", true, ReasonHostFull)
+	g.registry.leave(e)
+	g.store.asked(e.lockName, nil)
+	r := g.runner.startRun(e, 0, nil, true)
+	is("a run goes on without a slot", false, ReasonRejoining)
+	r.end()
+	is("that has ended", false, "")
+	g.registry.setPhase(draining)
+	is("the host drains", false, ReasonDraining)
+}
+
+// Once the host drains the acquirer takes nothing in: no tick is lost in its queue.
+//
+// Fails when submit enqueues after close, when close forgets a tick, or when either keeps a place.
+func TestClosedAcquirerKeepsNoTick(t *testing.T) {
+	g, e := gated(t, Timer{Name: "a", MaxConcurrency: 2, Run: nothing})
+	if err := g.registry.begin(func() { g.runner.base = t.Context() }); err != nil {
+		t.Fatal(err)
+	}
+	a := g.acquirer
+	a.attempts = maxAttempts
+	g.try(e, dueTick{at: 1})
+	g.try(e, dueTick{at: 2}) // overtakes it
+	a.close()
+	if a.awaitTurn(t.Context(), e) {
+		t.Error("a Trigger got its turn")
+	}
+	g.registry.enter(e, 2)
+	a.submit(e, dueTick{at: 3})
+	g.ledger.read(&e.state.record, func(r *record) {
+		if r.skipped[ReasonStoreBusy] != 1 || r.skipped[ReasonDraining] != 2 {
+			t.Errorf("skipped: %v", r.skipped)
+		}
+	})
+	if g.registry.busy() || a.queue.ticks != 0 {
+		t.Errorf("%d places are taken, %d ticks wait", g.registry.held(e), a.queue.ticks)
+	}
+}

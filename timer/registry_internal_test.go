@@ -1,0 +1,73 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Whoever asks at the same moment, no more places are taken than may be; and who waits until all
+// are free is told when the last is.
+//
+// Fails when enter looks at the limit before it has the mutex, or leave does not tell who waits.
+func TestPlacesNeverExceedTheLimit(t *testing.T) {
+	g := newRegistry()
+	e := newEntry(Timer{Name: "a"}, false)
+	if _, errs := g.add([]*entry{e}, map[string]bool{"a": true}); errs != nil {
+		t.Fatal(errs)
+	}
+	if why := g.enter(e, 3); why != ReasonDraining {
+		t.Errorf("before Run: %q", why)
+	}
+	if err := g.begin(func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if g.begin(func() { t.Error("prepared twice") }) == nil {
+		t.Error("Run begins twice")
+	}
+	var taken, most atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 1000 {
+				if g.enter(e, 3) != "" {
+					continue
+				}
+				for n := taken.Add(1); n > most.Load(); {
+					most.Store(n)
+				}
+				taken.Add(-1)
+				g.leave(e)
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > 3 || g.busy() || g.held(e) != 0 {
+		t.Errorf("%d at once, %d left", most.Load(), g.held(e))
+	}
+	if why := g.enter(e, 1); why != "" {
+		t.Fatal(why)
+	}
+	if g.remove("a") != e || g.get("a") != nil || g.named("a") != e {
+		t.Error("a timer that was removed is not found as long as a place of it is taken")
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.await(over, e, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("await returned %v while a place was taken", err)
+	}
+	g.setPhase(draining)
+	idle := g.whenIdle()
+	select {
+	case <-idle:
+		t.Error("idle while a place is taken")
+	default:
+	}
+	g.leave(e)
+	<-idle
+	if err := g.await(t.Context(), e, 0); err != nil || g.named("a") != nil {
+		t.Errorf("%v", err)
+	}
+}
