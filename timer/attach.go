@@ -61,7 +61,8 @@ func (n *runner) attach(e *entry, r *Run, lease *dlock.Lease) {
 	r.degraded.Store(false) // only now: Valid asks this first
 	n.store.views.upAgain(e)
 	n.store.views.endDegraded(e)
-	n.log.laterFew(&n.adoptions, slog.LevelInfo, "timer: a run that went on without the store has a slot again", "timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+	n.log.laterFew(&n.adoptions, slog.LevelInfo, "timer: a run that went on without the store has a slot again",
+		"timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }
 
 // hold ties a run to a lease. Called with mu held.
@@ -71,7 +72,8 @@ func (n *runner) hold(e *entry, r *Run, lease *dlock.Lease) {
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	r.unwatch = context.AfterFunc(lease.Context(), func() { n.lost(r.entry, r, lease) }) // of which timer it was, if e has taken its place
+	// Of which timer it was, if e has taken its place.
+	r.unwatch = context.AfterFunc(lease.Context(), func() { n.lost(r.entry, r, lease) })
 }
 
 // timersWithoutSlots returns the timers that have runs without a slot, also those that were

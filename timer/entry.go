@@ -62,7 +62,8 @@ func (c *clock) interval() time.Duration {
 	if next == 0 || due == 0 {
 		return math.MaxInt64
 	}
-	return time.UnixMicro(next).Sub(time.UnixMicro(due)) // which has an end, while microseconds may be thousands of years
+	// Which has an end, while microseconds may be thousands of years.
+	return time.UnixMicro(next).Sub(time.UnixMicro(due))
 }
 
 func (c *clock) scheduleFault() string {

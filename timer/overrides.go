@@ -99,7 +99,8 @@ func (v *views) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	if !o.until.IsZero() {
 		until = o.until.UTC().Format(time.RFC3339)
 	}
-	v.log.later(slog.LevelInfo, "timer: paused in the whole fleet", "timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
+	v.log.later(slog.LevelInfo, "timer: paused in the whole fleet",
+		"timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
 }
 
 // endPauses notes which pauses have ended by themselves: of timers that are not due the store says
@@ -129,9 +130,11 @@ func (v *views) setLimit(e *entry, limit int) {
 		return
 	}
 	if limit > 0 {
-		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet", "timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
+		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet",
+			"timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
 	} else {
-		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden", "timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
+		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden",
+			"timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
 	w.limit.Store(int32(limit))
 	w.full = fullAnswer{}
@@ -277,7 +280,8 @@ func (v *views) take(e *entry, now dlock.ControlState) *dlock.Trigger {
 	switch {
 	case t.Ago >= staleTrigger:
 		return nil
-	case v.registry.held(e) >= e.hostLimit(): // another host may have a place; if none has, this is all that anybody gets to see
+	// Another host may have a place; if none has, this is all that anybody gets to see.
+	case v.registry.held(e) >= e.hostLimit():
 		v.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may",
 			"timer", e.timer.Name, "by", t.By, "note", t.Note)
 		return nil

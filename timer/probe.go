@@ -42,7 +42,9 @@ type prober struct {
 	// the fleet; both are the acquirer's.
 	reacquire func(until <-chan struct{})
 	trigger   func(*entry, dlock.Trigger)
-	first     chan error // gets, once, that the store serves (nil) or that it is not set up right, whichever it says first
+	// Gets, once, that the store serves (nil) or that it is not set up right, whichever it says
+	// first.
+	first chan error
 }
 
 func newProber(w *storeWatch, session *dlock.Session) *prober {

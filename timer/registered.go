@@ -34,7 +34,8 @@ func (s *Scheduler) logRegistered(entries []*entry) {
 		if e.timer.Schedule != nil {
 			due = schedule.Describe(e.timer.Schedule)
 		}
-		s.log.Log(context.Background(), level, "timer: registered", append([]any{"timer", e.timer.Name, "schedule", due}, s.resolvedOf(e.timer).args()...)...)
+		s.log.Log(context.Background(), level, "timer: registered",
+			append([]any{"timer", e.timer.Name, "schedule", due}, s.resolvedOf(e.timer).args()...)...)
 	}
 }
 
@@ -59,10 +60,12 @@ func (s *Scheduler) logTogether(entries []*entry) {
 	}
 	slices.SortStableFunc(groups, func(a, b together) int { return cmp.Compare(b.n, a.n) })
 	for _, g := range groups[:min(len(groups), fewTimers)] {
-		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered", append([]any{"timers", g.n, "first", g.first}, g.args()...)...)
+		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered",
+			append([]any{"timers", g.n, "first", g.first}, g.args()...)...)
 	}
 	if left := len(groups) - fewTimers; left > 0 {
-		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered more, which Status shows", "different_limits", left)
+		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered more, which Status shows",
+			"different_limits", left)
 	}
 }
 

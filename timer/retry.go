@@ -169,7 +169,8 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 	}
 	yes, panicked := policy.wants(err)
 	if panicked != nil {
-		n.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry", "timer", e.timer.Name, "panic", panicked)
+		n.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry",
+			"timer", e.timer.Name, "panic", panicked)
 	}
 	if !yes {
 		return false

@@ -18,8 +18,10 @@ type runner struct {
 	log      *lineLog
 	registry *registry
 	ledger   *ledger
-	store    *storeWatch     // nil: no store
-	base     context.Context // of all runs: the values of Run's context, cancelled when draining takes too long; set when Run begins
+	store    *storeWatch // nil: no store
+	// Of all runs: the values of Run's context, cancelled when draining takes too long; set when
+	// Run begins.
+	base context.Context
 
 	losses, endings, adoptions few
 
@@ -162,14 +164,18 @@ func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, e
 	case OutcomeOK:
 		n.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
 	case OutcomeLeaseLost: // told when it happened, or of too many to tell
-		n.log.laterFew(&n.endings, slog.LevelInfo, "timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+		n.log.laterFew(&n.endings, slog.LevelInfo, "timer: run ended",
+			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 		n.log.flush()
 	case OutcomeTimedOut, OutcomeCanceled: // told when it happened
-		n.log.Info("timer: run ended", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
+		n.log.Info("timer: run ended",
+			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 	case OutcomePanicked:
-		n.log.Error("timer: run panicked", "timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
+		n.log.Error("timer: run panicked",
+			"timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
 	default:
-		n.log.Error("timer: run failed", "timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
+		n.log.Error("timer: run failed",
+			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
 	}
 }
 
@@ -212,7 +218,8 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	if lost.Silent {
 		tell = &n.losses
 	}
-	n.log.laterFew(tell, slog.LevelWarn, "timer: lease lost", "timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
+	n.log.laterFew(tell, slog.LevelWarn, "timer: lease lost",
+		"timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
 }
 
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.

@@ -109,9 +109,12 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 		w.log.later(slog.LevelWarn, "timer: a server of the store fails or does not answer; timers that live on it go on as their OnStoreDown says",
 			"store", w.label, "server", shard, "err", failure)
 	case c.closed:
-		w.log.later(slog.LevelInfo, "timer: a server of the store answers again", "store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
+		w.log.later(slog.LevelInfo, "timer: a server of the store answers again",
+			"store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
 	case c.mended:
-		w.log.later(slog.LevelWarn, "timer: a server of the store did not answer for a moment, and runs started without it", "store", w.label, "server", shard, "runs_without_it", w.without)
+		w.log.later(slog.LevelWarn,
+			"timer: a server of the store did not answer for a moment, and runs started without it",
+			"store", w.label, "server", shard, "runs_without_it", w.without)
 	}
 	if c.answered && !b.open || c.closed {
 		w.storeIsBack(shard)

@@ -110,7 +110,8 @@ func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) [
 		return nil
 	case <-patience.C:
 	}
-	s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts", "drain_timeout", s.config.DrainTimeout)
+	s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts",
+		"drain_timeout", s.config.DrainTimeout)
 	cancel(ErrDraining)
 	patience.Reset(CancelGrace)
 	select {

@@ -171,15 +171,20 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	switch {
 	case !c.tell:
 	case c.setup:
-		w.log.later(slog.LevelWarn, "timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown", "store", w.label, "err", failure)
+		w.log.later(slog.LevelWarn,
+			"timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown",
+			"store", w.label, "err", failure)
 	case c.opened:
 		local, skip := w.policies()
-		w.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says", "store", w.label,
+		w.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says",
+			"store", w.label,
 			"timers_run_local", local, "timers_skip", skip, "err", failure)
 	case c.closed:
-		w.log.later(slog.LevelInfo, "timer: the store answers again", "store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
+		w.log.later(slog.LevelInfo, "timer: the store answers again",
+			"store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
 	case c.mended:
-		w.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it", "store", w.label, "runs_without_it", w.without)
+		w.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it",
+			"store", w.label, "runs_without_it", w.without)
 	}
 	if c.answered && !b.open || c.closed {
 		w.without = 0
@@ -331,7 +336,8 @@ func (w *storeWatch) audit() {
 		defer w.mu.Unlock()
 		for _, text := range warnings {
 			if w.newWarning(text) {
-				w.log.later(slog.LevelWarn, "timer: the store is not set up for leases", "store", w.label, "warning", text)
+				w.log.later(slog.LevelWarn, "timer: the store is not set up for leases",
+					"store", w.label, "warning", text)
 			}
 		}
 		if err != nil && w.newWarning("could not be looked at") {
@@ -393,7 +399,9 @@ func (w *storeWatch) foundWrong(err error) {
 		w.ownFault = nil
 	case reasonOf(err) == ReasonStoreFault:
 		if w.ownFault == nil {
-			w.log.later(slog.LevelWarn, "timer: the store found something wrong with what hosts keep there for themselves; timers go on", "store", w.label, "err", err)
+			w.log.later(slog.LevelWarn,
+				"timer: the store found something wrong with what hosts keep there for themselves; timers go on",
+				"store", w.label, "err", err)
 		}
 		w.ownFault = err
 	}

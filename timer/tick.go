@@ -103,7 +103,8 @@ func (tt *timetable) delayed(e *entry, now, next time.Time) time.Time {
 		return time.Time{}
 	}
 	reached := now.Add(-e.spread(tt.host))
-	most := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter) // how long ago it can have been
+	// How long ago it can have been.
+	most := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter)
 	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
 	if last.IsZero() || !tt.comes(e, last).After(now) {
 		return time.Time{}

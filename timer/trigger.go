@@ -78,13 +78,15 @@ func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 	s.log.flush()
 	if err != nil {
 		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // else another host has it
-			s.log.Warn("timer: a run that was triggered could not be claimed", "timer", name, "by", t.By, "note", t.Note, "err", err)
+			s.log.Warn("timer: a run that was triggered could not be claimed",
+				"timer", name, "by", t.By, "note", t.Note, "err", err)
 		}
 		return
 	}
 	defer func() { _ = claim.Release(s.runner.base) }() // what the store does not answer ends with its TTL
 	if err := s.Trigger(s.runner.base, name); err != nil {
-		s.log.Warn("timer: a run that was triggered did not start", "timer", name, "by", t.By, "note", t.Note, "err", err)
+		s.log.Warn("timer: a run that was triggered did not start",
+			"timer", name, "by", t.By, "note", t.Note, "err", err)
 		return
 	}
 	s.log.Info("timer: triggered", "timer", name, "by", t.By, "note", t.Note)

@@ -97,7 +97,8 @@ func (v *views) down(e *entry, err error) (degraded bool) {
 	case ReasonStoreFault:
 		w.down = false
 		if w.fault == "" {
-			v.log.laterFew(&v.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
+			v.log.laterFew(&v.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong",
+				"timer", e.timer.Name, "err", err)
 		}
 		w.fault = fmt.Sprint(err)
 		return false
