@@ -16,8 +16,8 @@ type Capabilities struct {
 	Controller Controller
 }
 
-// CapabilitiesOf returns what a store can do. Ask here, not by type assertions: then a store that
-// wraps another has one list of what to pass on.
+// CapabilitiesOf returns what a store can do. Call it instead of asserting interfaces: whatever
+// wraps a store then has one list of what to forward.
 func CapabilitiesOf(store DistributedLock) (c Capabilities) {
 	c.Checker, _ = store.(Checker)
 	c.TTLBounder, _ = store.(TTLBounder)

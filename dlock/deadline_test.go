@@ -17,7 +17,7 @@ import (
 // somebody waits for it, asks it, or has made a context of it before it ends or after.
 //
 // Fails if Err forgets one of the three ends, if it is not kept (the deadline comes after the
-// parent's end), if made ignores over, or if Value does not look at the inner context
+// parent's end), if derived ignores ended, or if Value does not look at the inner context
 // (context.Cause and children find the parent's end only; a child costs a goroutine).
 func TestContextOfACall(t *testing.T) {
 	type key struct{}

@@ -60,8 +60,8 @@ func TestHeartbeatIsBatched(t *testing.T) {
 // within a third of the TTL.
 //
 // Fails if nextRenewal counts from the front's due time alone (bursts: 20 calls at once), from the
-// last call alone (TTL/3 is exceeded), or if schedule is not called when the turns come faster (the
-// same).
+// last call alone (TTL/3 is exceeded), or if schedule is not called when a further call per cycle
+// is needed (the same).
 func TestHeartbeatIsSpread(t *testing.T) {
 	const ttl, beat = 15 * time.Second, 5 * time.Second
 	for name, c := range map[string]struct{ leases, over, calls int }{
@@ -191,7 +191,7 @@ func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 
 // A heartbeat that hangs does not end the leases of another batch, nor does one that panics.
 //
-// Fails if what failed has its turn again at once, before the others.
+// Fails if leases whose renewal failed are due again at once, before the others.
 func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang, "panics": dlocktest.Panic} {
 		t.Run(name, func(t *testing.T) {
@@ -360,10 +360,10 @@ func (d *deadlines) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 	return d.DistributedLock.Release(ctx, grants...)
 }
 
-// A lease whose acquire took long has its turn before one that was asked for later and granted
+// A lease whose acquire took long is renewed before one that was requested later and granted
 // sooner.
 //
-// Fails if add schedules only the first lease of an empty line.
+// Fails if add schedules only the first lease of an empty queue.
 func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})

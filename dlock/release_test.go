@@ -337,7 +337,7 @@ func TestContextAskedForTooLate(t *testing.T) {
 
 // A context that was asked for in time ends with the release, before the store is told.
 //
-// Fails if Release does not tell.
+// Fails if Release does not call cancelContext.
 func TestI2_ContextEndsWithTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

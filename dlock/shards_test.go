@@ -185,8 +185,8 @@ func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {
 // there, also when what stays behind is on a server that hangs, and there are more leases than it
 // would take in.
 //
-// Fails if follow looks at the leases of the call alone, or if a lease stays in the line that it
-// was in first.
+// Fails if followShards gets only the leases of the call, or if a lease stays in the renewQueue of
+// its first shard.
 func TestLeasesFollowTheirNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)

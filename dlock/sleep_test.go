@@ -252,7 +252,7 @@ func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 // A machine that sleeps while a heartbeat is under way has its leases renewed once more, at once:
 // their windows began before the sleep.
 //
-// Fails if renew does not look at hurried.
+// Fails if renew does not look at renewNowAt.
 func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {

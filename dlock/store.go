@@ -39,8 +39,8 @@ const (
 	AnySlot = -1
 	// MaxSlots is the largest number of slots of one semaphore.
 	MaxSlots = 10_000
-	// MaxTTL is the longest lease. After the death of its holder a longer one would not be free
-	// within a day.
+	// MaxTTL is the longest lease. A longer one would stay taken for more than a day after its
+	// holder died.
 	MaxTTL = 24 * time.Hour
 )
 

@@ -288,8 +288,8 @@ func TestValidDoesNotAllocate(t *testing.T) {
 // sent first, though its answer came last, and the one that the store did not renew beside one that
 // it did.
 //
-// Fails if enter puts every lease at the end of the line (the first is found when the second
-// closes), or if closeAt ignores an earlier time.
+// Fails if insert puts every lease at the end of the list (the first is found when the second
+// closes), or if expireAt ignores an earlier time.
 func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	t.Run("acquired", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 // A window that closed while a heartbeat was under way ends its lease when the answer comes, though
 // nobody waits for its end and the timer that would close it has slept as well.
 //
-// Fails if renew does not call the expiry timer.
+// Fails if renew does not call expireAt.
 func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
