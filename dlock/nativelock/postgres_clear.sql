@@ -1,4 +1,5 @@
--- Frees those of the locks that this session has. Unlocking the others would be a warning in the server's log for each.
+-- Frees those of the locks that this session holds. Freeing others would log a warning for each.
+--
 -- $1 session, $2 keys
 WITH me AS MATERIALIZED (
 	SELECT {session} AS session

@@ -1,4 +1,5 @@
--- Frees locks, and answers for each whether this session had it.
+-- Frees locks, and returns for each whether this session held it.
+--
 -- $1 session, $2 keys, $3 how long the session may be idle from now on
 WITH me AS MATERIALIZED (
 	SELECT {session} AS session

@@ -1,4 +1,6 @@
--- Makes a connection a session of ours. What it sets ends with it. The keepalives make the server notice that the host has vanished.
+-- Marks the session as ours. All settings end with it. The keepalives let the server notice a host
+-- that has vanished.
+--
 -- $1 mark
 SELECT pg_backend_pid() || ' ' || set_config('tickslot.session', $1::text, false),
 	CASE WHEN pg_is_in_recovery() THEN 'this server is a replica, which has locks of its own: connect to the primary'

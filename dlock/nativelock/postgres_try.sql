@@ -1,6 +1,8 @@
--- Tries the locks in their order until one is free. Nothing else is taken: the function is called row by row, which the LIMIT ends, and the
--- fence (OFFSET 0) keeps the planner from calling it elsewhere. In a session that is not ours nothing is tried.
--- $1 session, $2 keys, $3 how long the session may be idle once it holds something
+-- Takes the first of the locks that is free. The lock function is called row by row until LIMIT
+-- ends the scan; OFFSET 0 keeps the planner from calling it elsewhere. In a session that is not
+-- ours nothing is tried.
+--
+-- $1 session, $2 keys, $3 how long the session may be idle once it holds a lock
 WITH me AS MATERIALIZED (
 	SELECT {session} AS session
 ), taken AS MATERIALIZED (

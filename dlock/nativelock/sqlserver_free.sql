@@ -1,5 +1,6 @@
--- Frees locks, and answers for each whether this session had it. Not yet run against a server.
--- @p1 session, @p2 the names, each @p3 characters long, @p4 how many
+-- Frees locks, and returns for each whether this session held it. Not run against a server.
+--
+-- @p1 session, @p2 the names, each @p3 characters long, @p4 their number
 SET NOCOUNT ON;
 DECLARE @i int = 0, @result int, @name nvarchar(255), @freed nvarchar(max) = NULL;
 IF CAST(@@SPID AS nvarchar(11)) = @p1

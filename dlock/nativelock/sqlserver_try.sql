@@ -1,5 +1,6 @@
--- Tries the locks in their order until one is free. Not yet run against a server.
--- @p1 session, @p2 the names, each @p3 characters long, @p4 how many
+-- Takes the first of the locks that is free. Not run against a server.
+--
+-- @p1 session, @p2 the names, each @p3 characters long, @p4 their number
 SET NOCOUNT ON;
 DECLARE @i int = 0, @result int = -1, @name nvarchar(255), @taken nvarchar(11) = NULL;
 IF CAST(@@SPID AS nvarchar(11)) = @p1

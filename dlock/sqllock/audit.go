@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Audit implements dlock.Auditor. It warns of a schema that Migrate has not made, of settings of
-// the server with which leases do not survive its crash, of a server that cannot write, on Postgres
-// of rights that are missing or that are far too many, in SQLite of a file that is not on this
-// machine, and of clocks that are more than a second apart.
+// Audit implements dlock.Auditor. It warns of a schema that differs from Migrate's, of server
+// settings with which leases do not survive a crash, of a server that cannot write, of clocks that
+// differ by more than a second, on Postgres of missing privileges and of a superuser, and on SQLite
+// of a file that is not on this machine.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

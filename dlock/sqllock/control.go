@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 )
 
-// originText is an origin as the table keeps it: JSON in ASCII, which no character set of a
-// connection can change.
+// originText returns an origin as the table stores it: JSON in ASCII, which no character set of a
+// connection changes.
 func originText(o dlock.Origin) string {
 	text, _ := json.Marshal(o) // two strings: nothing can be wrong with them
 	var b strings.Builder
@@ -29,8 +29,8 @@ func originText(o dlock.Origin) string {
 	return b.String()
 }
 
-// readOrigin is the origin in a text of originText, or in one that somebody wrote into the table by
-// hand: that is one, too.
+// readOrigin reads a text of originText. Any other text, which somebody may have written by hand,
+// is taken as By.
 func readOrigin(text string) (o dlock.Origin) {
 	if json.Unmarshal([]byte(text), &o) != nil {
 		return dlock.Origin{By: text}
@@ -68,7 +68,8 @@ func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
 	return nil
 }
 
-// controlled returns the resource that overrides for a name are kept with: its semaphore's.
+// controlled returns the resource_name under which the overrides of a name are stored, which is
+// that of its semaphore.
 func (s *Store) controlled(ctx context.Context, name string, err error) (string, error) {
 	if err == nil {
 		err = s.Check()
@@ -119,7 +120,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	return list, nil
 }
 
-// stateOf is what the row of a name means.
+// stateOf returns what the row of a name means.
 func stateOf(r dialect.Control, name string) dlock.ControlState {
 	o := dlock.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {

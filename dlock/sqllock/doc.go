@@ -1,73 +1,77 @@
 // Package sqllock is a dlock store on the SQL database that you already have: Postgres, MySQL or
 // MariaDB, SQLite, and, experimental, SQL Server.
 //
-//	lock := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"}) // or MySQL, SQLite, SQLServer; pgxlock.New for a pgxpool
+//	lock := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"}) // or MySQL, SQLite, SQLServer
 //	defer lock.Close()
 //	if err := lock.Migrate(ctx); err != nil { … }
 //
-// It keeps the same promises as the store on Redis, and loses nothing but latency: the database's
-// clock decides when a lease ends, slot and start of a tick are taken in one atomic step, and
-// nothing is refused as full while a slot is free. Unlike a Redis, a database that crashes comes
-// back with what it had granted.
+// With a pgxpool use package pgxlock. The store keeps the promises of the store on Redis, at a
+// higher latency. The database's clock decides when a lease ends. A slot and a start of a tick are
+// taken in one transaction, and no request is refused as full while a slot is free. Leases survive
+// a crash of the database.
 //
 // # What is not promised
 //
-//   - A database that fails over to a copy which lacked the last commits (asynchronous replication), or that is restored
-//     from a backup, has forgotten leases; slots may then be granted twice, until the old holders' next heartbeat finds
-//     them lost, at most a third of the TTL later. Synchronous replication closes that window. So does whoever empties the
-//     table, or deletes rows of locks that are held.
+//   - After a failover to a copy that lacked the last commits (asynchronous replication), or after
+//     a restore from a backup, leases are missing. A slot may then be granted twice until the old
+//     holder's next heartbeat, at most a third of the TTL later. The same happens to whoever empties
+//     the table or deletes rows of locks that are held. Synchronous replication prevents it.
 //
-//   - The server's clock is a wall clock. If it steps forward by more than is left of a lease, the lease ends early for the
-//     database while its holder still trusts it.
+//   - The server's clock is a wall clock. If it steps forward by more than the rest of a lease, the
+//     lease ends in the database while its holder still trusts it.
 //
-//   - The store grants what the database answers. Reads from a replica would be of the past: connect to the primary. A server that has
-//     become read-only is an error of the store, until it is the primary again or the connections lead to the new one.
+//   - Reads from a replica may be stale: connect to the primary. A server that has become read-only
+//     is an error of the store until it is the primary again, or the connections lead to the new
+//     one.
 //
-//   - SQLServer is experimental: it has not been run against a server, only its statements are tested as texts.
+//   - SQLServer is experimental: it has not been run against a server. Only the texts of its
+//     statements are tested.
 //
-//   - Rows of locks that somebody deleted are found again in a while only where there are many slots: an attempt looks for gaps among 16 of them
-//     (SQLite: 64). Until then that slot is not granted.
+//   - A slot whose row was deleted by hand may not be granted for a while if the name has many
+//     slots: an acquire looks for missing rows among 16 of them (SQLite: 64).
 //
 // # The table
 //
-//	resource_name      | slot | lock_id | fence | acquired_at | expires_at | released_at | host_name | …
-//	timer:orders:slot: |   -1 |                                              the latest tick, how often it was started and by whom, how many slots, the last
-//	                                                                         success, and overrides: a pause, a limit, a run
-//	timer:orders:slot: |    0 | token   | grows | …                          the lock timer:orders:slot:0
-//	nightly-report     |    0 |                                              a mutex
+//	resource_name      | slot | lock_id | fence | acquired_at | expires_at | released_at | …
+//	timer:orders:slot: |   -1 |   the last tick, its starts and who claimed it, declared slots,
+//	                              the last success, and overrides: a pause, a limit, a run
+//	timer:orders:slot: |    0 | token   | grows | …           the lock timer:orders:slot:0
+//	nightly-report     |    0 | token   | grows | …           a mutex
 //
-// Rows are kept when a lock is released. They carry its fence on, and tell who had it last and
-// when. A lock is held while expires_at is in the future. Cleanup deletes what has been idle for
-// Options.Retention, but not overrides.
+// A lock is held while expires_at is in the future. Releasing it keeps its row, which stores the
+// fence and the last holder. Cleanup deletes rows that have been idle for Options.Retention, but
+// not overrides.
 //
-// Migrate makes the table, and on Postgres and MySQL the routines that do the work in one call.
-// Schema returns what it executes, for those who apply their own migrations; Verify then tells at
-// start-up whether the schema is right.
+// Migrate creates the table and, on Postgres and MySQL, the routines that make each operation one
+// call. Schema returns the statements of Migrate for those who apply their own migrations; call
+// Verify at start-up then.
 //
-// Two versions of this package can share a table, as in a rolling update: the names of the routines
-// end with their version, and further columns do no harm. A version that keeps its rows in a way
-// that older ones would misread says so in the row with slot -1 and an empty name, which every
-// acquire reads: the older ones then grant nothing, with an error that matches dlock.ErrSetup and
-// says that the host is to be updated. What they hold they may extend and release.
+// Two versions of this package can share a table during a rolling update: the names of the routines
+// include their version, and additional columns are ignored. A version that changes the meaning of
+// rows stores a higher format in the row with slot -1 and an empty name. Every acquire reads that
+// row, so older versions stop granting, with an error that matches dlock.ErrSetup and asks for an
+// update of the host. They may still extend and release what they hold.
 //
 // # Privileges
 //
-// Whoever calls Migrate owns the table. The role that the service runs under needs no more than
+// Whoever calls Migrate owns the table. The role of the service needs only
 //
-//	Postgres:  GRANT USAGE ON SCHEMA … TO app; GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO app;
-//	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.distributed_locks TO app; GRANT EXECUTE ON PROCEDURE db.distributed_locks_acquire_v1 TO app;
+//	Postgres:  GRANT USAGE ON SCHEMA … TO app
+//	           GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO app
+//	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.distributed_locks TO app
+//	           GRANT EXECUTE ON PROCEDURE db.distributed_locks_acquire_v1 TO app
 //	           and the same for _extend_v1, _release_v1, _cleanup_v1, _update_v1 and _revoke_v1
 //
-// DELETE is for Cleanup only. Postgres lets everybody execute a function unless that was revoked.
+// Only Cleanup needs DELETE. Postgres lets every role execute functions unless that was revoked.
 //
 // # Connections and time-outs
 //
-// Give the store a *sql.DB (or pool) of its own, opened like the application's, with a handful of
-// connections: if it shares one, and the application has all its connections in use, heartbeats
-// wait for them, and leases are lost. pgxlock opens such a pool by itself.
+// Give the store a *sql.DB of its own with a handful of connections. If it shares one with the
+// application, and the application uses all its connections, heartbeats wait and leases are lost.
+// pgxlock opens a pool of its own.
 //
-// Every call ends with its context: a dlock.Session sets StoreTimeout (1 s by default). Locks
-// inside the database are waited for no longer than nine tenths of that, so that no statement is
-// left behind there, and its answer is heard: a row that somebody else keeps locked costs that
-// slot, or that lease, and the error says so. It matches dlock.ErrFault.
+// Every call ends with its context; a dlock.Session sets StoreTimeout (1 s by default). The
+// database waits for locks for at most nine tenths of that time, so no statement outlives its
+// caller, and the caller still hears the answer. A row that another session keeps locked costs that
+// slot, or that lease, and the error says so; it matches dlock.ErrFault.
 package sqllock

@@ -9,13 +9,14 @@ import (
 )
 
 var (
-	// ErrSchema is matched by what Verify and Migrate return when the table or the routines are
-	// missing, old, or not as Schema makes them. It matches dlock.ErrSetup.
+	// ErrSchema is matched by the errors of Verify and Migrate when the table or the routines are
+	// missing, old, or different from those of Schema. It matches dlock.ErrSetup.
 	ErrSchema = dialect.ErrSchema
 
-	// errRowLocked is why nothing is known of one lease of a call whose other leases are well.
+	// errRowLocked is the error of one lease whose row is locked. The other leases of the call are
+	// fine.
 	errRowLocked = fmt.Errorf("sqllock: %w: %s", dlock.ErrFault, sqlkit.LockAdvice)
 )
 
-// explain adds to an error of a driver what to do about it, and what it means for a dlock.Session.
+// explain adds to a driver's error what to do about it, and what it means for a dlock.Session.
 func explain(err error) error { return fmt.Errorf("sqllock: %w", sqlkit.Explain(err)) }

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 )
 
-// Migrate creates the table, its indexes and its routines, unless they are there. It may be called
-// by every host at every start, by several at the same time, and once it has been done by a user
-// who may not create anything. It does not alter a table of that name that somebody else made: then
-// it returns an error that matches ErrSchema.
+// Migrate creates the table, its indexes and its routines if they are missing. Any number of hosts
+// may call it, at the same time and at every start; once everything is there, also as a user who
+// may not create anything. It does not alter an existing table that is different: it returns an
+// error that matches ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
 	missing := s.Verify(ctx)
 	if !errors.Is(missing, ErrSchema) {
@@ -26,7 +26,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 // Verify returns nil if the schema is as Migrate leaves it, and an error that matches ErrSchema if
-// it is not. Call it when the program starts, if somebody else applies the schema.
+// not. Call it at start-up if something else applies the schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (s *Store) Verify(ctx context.Context) error {
 	return cmp.Or(s.checkFormat(ctx), err)
 }
 
-// checkFormat returns an error if a later version has made the table its own. Where there is no
-// table it returns nil.
+// checkFormat returns an error if a later version has changed the format of the table. It returns
+// nil if there is no table.
 func (s *Store) checkFormat(ctx context.Context) error {
 	answer, err := s.db.Inspect(ctx, `[""]`)
 	if err != nil {
@@ -57,8 +57,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	return nil
 }
 
-// Schema returns what Migrate executes, one statement each, for those who apply their own
-// migrations.
+// Schema returns the statements that Migrate executes, for those who apply their own migrations.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -66,13 +65,13 @@ func (s *Store) Schema() ([]string, error) {
 	return s.db.Schema(), nil
 }
 
-// Cleanup deletes the rows that nobody has used for Options.Retention, in small batches, and
-// returns when it has seen all. It may be called by any host at any time, so it makes a good timer:
+// Cleanup deletes rows that have been idle for Options.Retention, in small batches, and returns
+// when it has seen all rows. Any host may call it at any time, so it can be a timer:
 //
 //	timer.Timer{Name: "cleanup-locks", Schedule: schedule.Every(24 * time.Hour), Run: lock.Cleanup}
 //
-// A row whose fence is ahead of the clock is kept: without it the fences of that slot would not go
-// on growing. What concerns a whole name goes one Cleanup later than its last slot.
+// It keeps a row whose fence is ahead of the clock, because the fences of that slot would no longer
+// grow without it. The row of a name (slot -1) is deleted one Cleanup after its last slot.
 func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err

@@ -17,31 +17,31 @@ import (
 // DefaultTableName is the table of a store whose Options name none.
 const DefaultTableName = "distributed_locks"
 
-// DefaultRetention is how long Cleanup keeps rows that nobody uses.
+// DefaultRetention is how long Cleanup keeps idle rows unless Options say otherwise.
 const DefaultRetention = 40 * 24 * time.Hour
 
-// maxTableName leaves room, within the 63 bytes that Postgres keeps of a name, for what is put
-// behind it.
+// maxTableName leaves room for the suffixes of routines and indexes within the 63 bytes that
+// Postgres keeps of a name.
 const maxTableName = 44
 
 // Options of a store. The zero value works.
 type Options struct {
-	// Prefix is put before every name, so that several applications can share a table. Have none
-	// begin with another one: "shop:" with a name "eu:sync" is the same lock as "shop:eu:" with
-	// "sync". At most 256 bytes. Default "".
+	// Prefix is put before every name, so that several applications can share a table. No prefix
+	// may begin with another one: "shop:" with the name "eu:sync" is the same lock as "shop:eu:"
+	// with "sync". At most 256 bytes. Default "".
 	Prefix string
 
-	// TableName is the name of the table, and how the names of its indexes and routines begin. It
-	// is quoted, so any text will do. At most 44 bytes. Default "distributed_locks".
+	// TableName is the name of the table, and the beginning of the names of its indexes and
+	// routines. It is quoted, so any text is valid. At most 44 bytes. Default "distributed_locks".
 	TableName string
 
-	// Schema is the schema (Postgres, SQL Server) or the database (MySQL) in which the table is.
-	// SQLite has none. Default "public" on Postgres, whatever the search_path is; elsewhere where
-	// the connection looks first.
+	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
+	// none. Default "public" on Postgres, whatever the search_path is; elsewhere that of the
+	// connection.
 	Schema string
 
-	// Retention is how long Cleanup keeps rows that nobody uses. At least a day, which is the
-	// longest lease. Default 40 days.
+	// Retention is how long Cleanup keeps idle rows. At least 24 hours, the longest lease. Default
+	// 40 days.
 	Retention time.Duration
 }
 
@@ -88,7 +88,8 @@ func newStore(opts Options, db func(dialect.Table) (dialect.Database, error)) *S
 	return s
 }
 
-// Close closes the connections that the store opened itself, never what it was made from.
+// Close closes the connections that the store opened itself, but not the pool that it was made
+// from.
 func (s *Store) Close() error {
 	if s == nil || s.db == nil {
 		return nil
@@ -111,12 +112,12 @@ func (s *Store) String() string {
 	return s.db.String()
 }
 
-// slotMark ends the resource_name of a semaphore, so that the number of a slot behind it gives the
-// name of its lock.
+// slotMark ends the resource_name of a semaphore; with the number of a slot behind it, it is the
+// name of that lock.
 const slotMark = ":slot:"
 
-// resource is the resource_name of a semaphore or mutex. No name has slotMark in it, so that no two
-// names share one.
+// resource returns the resource_name of a semaphore or mutex. Names that contain slotMark are
+// refused, so no two names share one.
 func (s *Store) resource(name string, slots int) (string, error) {
 	r := s.prefix + name
 	if strings.Contains(r, slotMark) {
@@ -162,7 +163,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	return grantOf(v, req)
 }
 
-// grantOf checks the answer like any input: nonsense is an error of the store.
+// grantOf returns what the answer means. It checks the answer like any input: nonsense is an error
+// of the store.
 func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	info := dlock.Info{DeclaredSlots: v.Declared, SinceSuccess: duration(v.Success), Version: v.Version,
 		SlotLimit: v.Limit}
@@ -198,7 +200,7 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
 }
 
-// resultOf is what an answer to Extend or Release means.
+// resultOf returns what an answer to Extend or Release means.
 func resultOf(a dialect.Answer) dlock.Result {
 	r := dlock.Result{Outcome: dlock.GrantLost, Info: dlock.Info{DeclaredSlots: a.Declared, Version: a.Version}}
 	switch {
@@ -230,7 +232,7 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	})
 }
 
-// each makes one call for all grants and puts the answers in their order.
+// each makes one call for all grants and returns the results in the order of the grants.
 func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	call func(context.Context, string) (string, error)) ([]dlock.Result, error) {
 	if err := s.Check(); err != nil {
@@ -313,15 +315,15 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 // micros rounds up: a lease must not be shorter than its holder trusts it.
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-// maxMicros is far beyond any age, and short of what a time.Duration cannot hold.
+// maxMicros is longer than any age, and fits into a time.Duration.
 const maxMicros = 1 << 53
 
 func duration(micros int64) time.Duration {
 	return time.Duration(min(max(0, micros), maxMicros)) * time.Microsecond
 }
 
-// storable is text as every database can keep it. A holder is for people to read, so it need not be
-// exact.
+// storable returns text that every database can store. A holder is for people to read, so it need
+// not be exact.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -18,7 +18,7 @@ import (
 type driver struct {
 	pool *pgxpool.Pool
 
-	// life ends with Close. Then what failed connections still wait for is cut off.
+	// life ends with Close, which cuts off connections that are still being closed.
 	life    context.Context
 	endLife context.CancelFunc
 	failed  sync.WaitGroup // connections that are being closed
@@ -43,7 +43,7 @@ func (d *driver) Exec(ctx context.Context, statements string) error {
 	})
 }
 
-// Close waits for calls that are under way.
+// Close waits for calls in progress.
 func (d *driver) Close() error {
 	d.pool.Close()
 	d.endLife()
@@ -65,9 +65,9 @@ func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
 				continue
 			}
 		}
-		// That nobody gave a connection in time tells nothing of those that there are, and those
-		// that are being made would be thrown away, too: where a connect takes longer than a call
-		// may, none would ever be used.
+		// If the pool had no connection in time, the existing ones are not to blame. Closing all
+		// would also end connects in progress: where a connect takes longer than a call may, no
+		// call would ever succeed.
 		if conn != nil || ctx.Err() == nil {
 			d.judge(err)
 		}
@@ -75,24 +75,24 @@ func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 }
 
-// maxClosing is how many failed connections may be on their way out beside those of the pool: the
-// server may still count them.
+// maxClosing bounds the failed connections that are closing beside those of the pool: the server
+// may still count them.
 const maxClosing = 8
 
-// used is the key under which a connection knows when it was last used.
+// used is the key of the time when a connection was last used.
 const used = "tickslot: used"
 
-// isAlive tells whether the server has not closed the connection while nobody used it. That takes
-// no round trip, but a millisecond, so that a connection is not looked at that was used just now.
+// isAlive reports whether the server has not closed the connection while it was idle. The check
+// takes a millisecond, but no round trip; a connection used within the last second is not checked.
 func isAlive(conn *pgx.Conn) bool {
 	last, ok := conn.PgConn().CustomData()[used].(time.Time)
 	//lint:ignore SA1019 Ping costs a round trip. A connection that only seems to be alive fails, as one that breaks a moment later.
 	return !ok || time.Since(last) < time.Second || conn.PgConn().CheckConn() == nil
 }
 
-// giveBack puts a connection back into the pool, or takes one out that failed. The pool itself
-// would keep its place until the server has closed it, for up to 15 s if the network swallows
-// everything: four of them, and the store would be down for that long.
+// giveBack returns a connection to the pool, or removes one that failed. The pool itself would keep
+// the place until the server has closed the connection, up to 15 s if the network is silent: with
+// four of them the store would be down for that long.
 func (d *driver) giveBack(conn *pgxpool.Conn) {
 	// the server may be one that accepts connections, and hangs
 	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing {
@@ -110,9 +110,9 @@ func (d *driver) giveBack(conn *pgxpool.Conn) {
 	}()
 }
 
-// judge throws away all connections when one of them failed, or led to a server that has become
-// read-only: they lead to the same server, and the next call had better look for it anew than find
-// out about each of them. A caller that went away tells nothing.
+// judge closes all connections after one of them failed or reached a server that is read-only: the
+// others lead to the same server, and the next call should connect anew. A cancelled call says
+// nothing about the server.
 func (d *driver) judge(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
@@ -128,9 +128,9 @@ const (
 	shutdown = "57P" // the server is being shut down, or the connection was ended by an administrator
 )
 
-// dialer dials by dial, and cuts off at the end of the driver's life what is still open then. That
-// are failed connections: pgx asks the server to cancel their statements, on new connections, and
-// waits for an answer.
+// dialer returns a dial function whose connections are closed at the end of life. Failed
+// connections may still be open then, because pgx asks the server to cancel their statements and
+// waits for the answer.
 func (d *driver) dialer(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -144,7 +144,7 @@ func (d *driver) dialer(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// A socket is closed with the driver.
+// socket is a connection that ends with the driver.
 type socket struct {
 	net.Conn
 	forget func() bool
@@ -155,7 +155,7 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// A discreet tracer is not told the arguments of statements.
+// discreet is a tracer that does not pass on the arguments of statements.
 type discreet struct{ tracer pgx.QueryTracer }
 
 func (d discreet) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {

@@ -1,13 +1,11 @@
-// Package pgxlock is sqllock's store on Postgres with pgx itself, without database/sql between
-// them.
+// Package pgxlock is sqllock's store on Postgres with pgx itself, without database/sql.
 //
 //	lock := pgxlock.New(pool, sqllock.Options{})
 //	defer lock.Close()
 //
-// It opens a small pool of its own, made from the settings of the one that you pass in: an
-// application that has all its connections in use then costs no lease. Its statements are sent
-// without being prepared, so that each is one round trip and a PgBouncer in transaction mode does
-// no harm. The promises are those of package sqllock.
+// It opens a small pool of its own with the settings of yours, so an application that uses all its
+// connections loses no lease. It does not prepare statements, so each is one round trip, and a
+// PgBouncer in transaction mode works. Its promises are those of package sqllock.
 package pgxlock
 
 import (
@@ -22,23 +20,22 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// maxConns is enough where a call lasts as long as a round trip in one data centre and a commit:
-// four connections then make thousands of calls a second. A database that is 40 ms away makes a
-// hundred: the 64 attempts that a host may have under way are then too many at once.
+// maxConns is enough for thousands of calls a second in one data centre, where a call takes a round
+// trip and a commit. With a database 40 ms away it is about a hundred a second, less than the 64
+// acquires at once of a host may need.
 const maxConns = 4
 
-// maxConnectTime bounds how long it takes to connect.
+// maxConnectTime bounds a connection attempt.
 const maxConnectTime = 2 * time.Second
 
-// New returns a store on the database of pool, which stays the caller's to close. It does not call
-// the server, so it works while that is down. Faults of the options are reported by Check, which
-// dlock.NewSession and timer.New call.
+// New returns a store on the database of pool, which the caller closes. It does not call the
+// server, so it works while the server is down. Check, which dlock.NewSession and timer.New call,
+// reports faults of the options.
 //
-// From the settings of pool it takes everything but: the number of connections (at most 4), how
-// statements are sent (QueryExecModeExec, or the simple protocol if pool uses that), the time to
-// connect (at most 2 s), and the hooks for taking a connection out of the pool and putting it back.
-// Of a tracer it takes what concerns queries, and hides their arguments: tokens of leases are among
-// them.
+// It copies the settings of pool except: the number of connections (at most 4), how statements are
+// sent (QueryExecModeExec, or the simple protocol if pool uses that), the time to connect (at most
+// 2 s), and the hooks that run when a connection leaves or enters the pool. Of a tracer it keeps
+// what concerns queries, but hides their arguments, which contain the tokens of leases.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
@@ -70,7 +67,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	return sqllock.PostgresOn(d, opts)
 }
 
-// broken is a driver that could not be made.
+// broken is the driver of a store that could not be made.
 type broken struct{ err error }
 
 func (b broken) Check() error { return b.err }

@@ -10,7 +10,7 @@ import (
 )
 
 // TryXactLock tries to take an advisory lock that lasts until the end of a transaction, and reports
-// whether it did. It is nativelock.TryXactLock, and keeps out whoever calls that with the same
+// whether it did. It is nativelock.TryXactLock for pgx, and excludes its callers with the same
 // name.
 func TryXactLock(ctx context.Context, tx pgx.Tx, name string) (bool, error) {
 	query, args, err := nativelock.XactLockQuery(name)

@@ -1,6 +1,5 @@
-// Package dialect is what a store on a table asks of a database, in the same words of each: see
-// Database. It links no driver of a database. The folders beside it have one database each, with
-// its Go and its SQL.
+// Package dialect defines what sqllock needs from a database: see Database. The folders beside it
+// implement it, one database each, in Go and SQL. It links no driver.
 package dialect
 
 import (
@@ -12,42 +11,42 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Database is what differs between them. Times cross it as microseconds.
+// A Database implements the operations of a store. All times are in microseconds.
 type Database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// Acquire takes a slot, and a start of a tick if there is one, in one atomic step.
+	// Acquire takes a slot, and a start of a tick if there is one, in one transaction.
 	Acquire(ctx context.Context, params AcquireParams) (AcquireResult, error)
-	// Extend and Release take the grants as JSON and answer for each: see Grant and Answer.
+	// Extend and Release take a JSON list of Grant and return a JSON list of Answer.
 	Extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
 	Release(ctx context.Context, grants string) (answers string, err error)
-	// List answers with the leases that have not ended, as JSON: see Lease.
+	// List returns the leases that have not ended, as a JSON list of Lease.
 	List(ctx context.Context, resource string) (held string, err error)
 
-	// Update changes the overrides of a name, in one atomic step.
+	// Update changes the overrides of a name in one transaction.
 	Update(ctx context.Context, u Update) error
-	// Inspect takes a JSON list of resources, and answers about those it knows, as JSON: see
-	// Control.
+	// Inspect takes a JSON list of resources, and returns a JSON list of Control for those it
+	// knows.
 	Inspect(ctx context.Context, resources string) (answers string, err error)
-	// Revoke marks the lease of a slot, unless it is marked. It returns false if no lease with that
+	// Revoke marks the lease of a slot unless it is marked. It returns false if no lease with that
 	// fence is held.
 	Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error)
 
-	// Schema is what Migrate executes, statement by statement.
+	// Schema returns the statements that Migrate executes.
 	Schema() []string
 	Migrate(ctx context.Context) error
-	// Verify tells whether the tables are there as Schema would have made them.
+	// Verify returns an error unless the tables are as Schema creates them.
 	Verify(ctx context.Context) error
-	// Audit tells what endangers leases. now is this host's clock.
+	// Audit warns of what endangers leases. now is this host's clock.
 	Audit(ctx context.Context, now func() time.Time) (warnings []string, err error)
-	// Cleanup looks at the limit rows that follow the row after, and deletes those that have been
-	// idle for longer than retention.
+	// Cleanup looks at limit rows that follow the row after, and deletes those that have been idle
+	// for longer than retention.
 	Cleanup(ctx context.Context, retention int64, after Row, limit int) (Page, error)
 	// Close closes the connections that the database opened itself.
 	Close() error
 }
 
-// A AcquireParams is a dlock.Request as a database takes it.
+// AcquireParams is a dlock.Request as a database takes it.
 type AcquireParams struct {
 	Resource string
 	Slots    int // as requested; 0: mutex
@@ -55,31 +54,31 @@ type AcquireParams struct {
 	TTL      int64
 	Tick     *int64
 	Max      int
-	Missed   *int64 // when the tick came due, if it is claimed as one that nobody was there for
+	Missed   *int64 // when the tick was due, if it is claimed as a missed one
 	Schedule int64  // of the tick
 	Holder   dlock.Holder
-	Wait     int64 // in milliseconds: no lock in the database is waited for any longer, see LockWait
+	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait
 }
 
-// A AcquireResult is the database's answer to a claim.
+// AcquireResult is the database's answer to an acquire.
 type AcquireResult struct {
 	Reason   string // "ok", or a dlock.Reason
 	Slot     int    // ok
 	Fence    int64  // ok
-	Declared int    // slots, as the latest grant declared them
+	Declared int    // slots, as declared by the latest grant
 	Success  int64  // µs since a grant was last released as succeeded; 0: unknown
-	// full: who has the lease that ends first. tick_taken: who claimed the tick last
+	// full: the holder of the lease that ends first. tick_taken: who claimed the tick last
 	Holder dlock.Holder
 	Since  int64 // µs: how long the holder has had it
 	Ends   int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
-	// ok: whoever had the slot before did not release it
+	// ok: the previous lease of the slot ended without a release
 	PreviousExpired bool
-	Version         int64  // of the overrides; 0: nothing ever was
+	Version         int64  // of the overrides; 0: there were never any
 	Limit           int    // slots, of the override; 0: there is none
 	Origin          string // paused: who did it, and why, as JSON
 }
 
-// Columns returns where the fourteen columns of a verdict go.
+// Columns returns where to scan the fourteen columns of the result.
 func (v *AcquireResult) Columns() []any {
 	return []any{
 		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.Success, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID, &v.Since,
@@ -88,18 +87,18 @@ func (v *AcquireResult) Columns() []any {
 	}
 }
 
-// A Grant is one as Extend and Release take it.
+// Grant is a dlock.Grant as Extend and Release take it.
 type Grant struct {
 	Index     int    `json:"i"`
 	Resource  string `json:"n"`
 	Slot      int    `json:"s"` // -1: any
 	Token     string `json:"t"`
-	Succeeded int    `json:"w"` // Release: 1 if the work ended well
+	Succeeded int    `json:"w"` // Release: 1 if the grant Succeeded
 }
 
-// An Answer is what they say of one: [index, 1 if it is held, slots declared, version of the
-// overrides, who revoked it]. Release leaves out the last two. A Held of -1 says that somebody else
-// has the row locked, so that nothing was done.
+// Answer is what Extend and Release say of one grant: [index, 1 if it is held, slots declared,
+// version of the overrides, who revoked it]. Release leaves out the last two. Held is -1 if another
+// session has the row locked, so that nothing was done.
 type Answer struct {
 	Index, Held, Declared int
 	Version               int64
@@ -116,7 +115,7 @@ func (a Answer) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{a.Index, a.Held, a.Declared, a.Version, a.Revoked})
 }
 
-// A Lease is one as List answers. Durations are microseconds.
+// Lease is a lease as List returns it. Durations are in microseconds.
 type Lease struct {
 	Slot  int    `json:"slot"`
 	Host  string `json:"host"`
@@ -127,7 +126,7 @@ type Lease struct {
 	Ends  int64  `json:"ends"`
 }
 
-// An Update is a dlock.Update as a database takes it.
+// Update is a dlock.Update as a database takes it.
 type Update struct {
 	Resource string
 	Pause    *int64 // µs from now; 0: resume; nil: as it is
@@ -137,7 +136,7 @@ type Update struct {
 	Trigger  string // ask for a run; "": do not
 }
 
-// A Control is what a database tells of a name, if it knows it. Times are microseconds.
+// Control is what a database knows of a name. Times are in microseconds.
 type Control struct {
 	Resource  string `json:"n"`
 	Version   int64  `json:"version"` // 0: nothing was ever overridden
@@ -154,8 +153,8 @@ type Control struct {
 	ID        string `json:"id"`
 }
 
-// A Row is the primary key of one. The zero Row stands before all others: resource_name is never
-// empty.
+// Row is the primary key of a row. The zero Row is before all others, because resource_name is
+// never empty.
 type Row struct {
 	Resource string
 	Slot     int
@@ -166,7 +165,7 @@ func (r Row) Compare(other Row) int {
 	return cmp.Or(cmp.Compare(r.Resource, other.Resource), cmp.Compare(r.Slot, other.Slot))
 }
 
-// A Page is what one batch of Cleanup did.
+// Page is the result of one batch of Cleanup.
 type Page struct {
 	Seen    int // rows looked at
 	Deleted int

@@ -10,8 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Driver executes the statements of a store. It is database/sql, except for Postgres, where
-// package pgxlock has one for pgx.
+// A Driver executes statements. Pool is one for database/sql, package pgxlock has one for pgx.
 type Driver interface {
 	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
 	// returns when ctx ends, whatever the server does.
@@ -28,7 +27,7 @@ type Pool struct{ DB *sql.DB }
 
 var errNoDB = errors.New("sqllock: no *sql.DB: pass one")
 
-// NewPool returns an error if there is none.
+// NewPool returns an error if db is nil.
 func NewPool(db *sql.DB) (Pool, error) {
 	if db == nil {
 		return Pool{}, errNoDB
@@ -52,9 +51,9 @@ func (p Pool) Exec(ctx context.Context, statements string) error {
 // Close leaves the *sql.DB alone: it is the caller's.
 func (p Pool) Close() error { return nil }
 
-// With calls do with a connection. One that was closed while it lay idle is replaced, as
-// database/sql would do; one to a server that has become read-only is not used again, so that the
-// next call can reach its successor.
+// With calls do with a connection. A connection that was closed while it was idle is replaced, as
+// database/sql would do. A connection to a server that has become read-only is discarded, so that
+// the next call can reach the new primary.
 func (p Pool) With(ctx context.Context, do func(*sql.Conn) error) error {
 	for tries := 0; ; tries++ {
 		conn, err := p.DB.Conn(ctx)
@@ -76,5 +75,5 @@ func (p Pool) With(ctx context.Context, do func(*sql.Conn) error) error {
 	}
 }
 
-// Discard takes a connection out of the pool.
+// Discard removes a connection from the pool.
 func Discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }

@@ -17,31 +17,30 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Table says which table it is.
+// Table is the name of a table.
 type Table struct {
 	Schema string // "": where the connection looks first, or the default of the database
 	Name   string
 }
 
 var (
-	// ErrSchema is matched by what Verify and Migrate return when the table or the routines are
-	// missing, old, or not as Schema makes them.
+	// ErrSchema is matched by the errors of Verify and Migrate when the table or the routines are
+	// missing, old, or different from those of Schema.
 	ErrSchema = fmt.Errorf("sqllock: %w: the schema is not right", dlock.ErrSetup)
 
-	// ErrAnswer is an answer that makes no sense: some other routine of the same name, or a proxy
-	// gone wrong.
+	// ErrAnswer is the error for an answer that makes no sense, for example from another routine of
+	// the same name.
 	ErrAnswer = errors.New("sqllock: the database gave an answer that makes no sense")
 )
 
-// tableFormat is the number of the format in which this version keeps its rows. A version that
-// keeps them in a way that this one would misread has to write a larger number, in its Migrate,
-// into overrides_version of the row with slot -1 and no name, which is the name of nothing. Every
-// acquire reads that row, so that of two versions on one table only those grant that understand it.
-// The number stands in the files that acquire, too. Columns and routines that are only added need
-// no new number.
+// tableFormat is the version of the format of the rows. A version of this package that writes rows
+// which this one would misread has to store a higher number, in its Migrate, in overrides_version
+// of the row with slot -1 and an empty name. Every acquire reads that row, so only versions that
+// understand the format grant. The number is also in the acquire and snapshot files. New columns
+// and routines do not need a new number.
 const tableFormat = 1
 
-// CheckFormat returns an error if a later version has made the table its own.
+// CheckFormat returns an error if a later version has changed the format of the table.
 func CheckFormat(format int64) error {
 	if format <= tableFormat {
 		return nil
@@ -50,12 +49,11 @@ func CheckFormat(format int64) error {
 		"%d: update this host", dlock.ErrSetup, format, tableFormat)
 }
 
-// A Column is the name and the type of a column as the schema makes it, in the words of the
-// catalogue of the database.
+// Column is the name and type of a column, in the terms of the database's catalogue.
 type Column [2]string
 
-// CheckColumns compares the columns of a table with those that are needed. Further columns do no
-// harm.
+// CheckColumns compares the columns of a table with those that are needed. Additional columns are
+// ignored.
 func CheckColumns(table string, has map[string]string, want []Column) []error {
 	var errs []error
 	for _, c := range want {
@@ -70,7 +68,7 @@ func CheckColumns(table string, has map[string]string, want []Column) []error {
 	return errs
 }
 
-// WrongSchema joins what is wrong, or returns nil.
+// WrongSchema joins the errors and says what to do. It returns nil if there are none.
 func WrongSchema(errs ...error) error {
 	err := errors.Join(errs...)
 	if err == nil {
@@ -79,7 +77,7 @@ func WrongSchema(errs ...error) error {
 	return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", ErrSchema, err)
 }
 
-// Fill puts names into the text of a statement: {table} and the like.
+// Fill replaces {table} and the like in a statement.
 func Fill(text string, names map[string]string) string {
 	pairs := make([]string, 0, 2*len(names))
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -99,12 +97,12 @@ func Statements(script string) []string {
 	return list
 }
 
-// Quote puts an identifier into quotes, in which the closing one is doubled.
+// Quote quotes an identifier, doubling the closing quote within it.
 func Quote(open, close, name string) string {
 	return open + strings.ReplaceAll(name, close, close+close) + close
 }
 
-// Qualified is a name in its schema, if there is one.
+// Qualified returns a name with its schema, if there is one.
 func Qualified(schema, name string, quoted func(string) string) string {
 	if schema == "" {
 		return quoted(name)
@@ -112,11 +110,12 @@ func Qualified(schema, name string, quoted func(string) string) string {
 	return quoted(schema) + "." + quoted(name)
 }
 
-// maxClockOffset is how far the clocks of this host and of the server may be apart.
+// maxClockOffset is the difference between the clocks of this host and the server above which Audit
+// warns.
 const maxClockOffset = time.Second
 
-// ClockWarnings compares the clocks of this host, before and after it asked, and of the server, in
-// µs since 1970.
+// ClockWarnings compares this host's clock, before and after a call, with the server's, in µs since
+// 1970.
 func ClockWarnings(sent, got time.Time, server int64) []string {
 	half := got.Sub(sent) / 2
 	ahead := sent.Add(half).Sub(time.UnixMicro(server))
@@ -133,8 +132,8 @@ func ClockWarnings(sent, got time.Time, server int64) []string {
 		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)}
 }
 
-// LockWait is how long a lock in the database may be waited for, in milliseconds: nine tenths of
-// the time that the caller has, so that the answer that it is locked still reaches him.
+// LockWait returns the longest wait for a lock in the database, in milliseconds: nine tenths of the
+// caller's time, so that the error still reaches the caller.
 func LockWait(ctx context.Context) int64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -143,7 +142,7 @@ func LockWait(ctx context.Context) int64 {
 	return max(1, min(time.Until(deadline)*9/10, dlock.MaxTTL).Milliseconds())
 }
 
-// OrNull is null for an empty text.
+// OrNull returns nil for an empty text.
 func OrNull(s string) *string {
 	if s == "" {
 		return nil
@@ -151,8 +150,8 @@ func OrNull(s string) *string {
 	return &s
 }
 
-// AsJSON is a list of text and numbers, in which every character that need not be escaped is
-// itself: a database without an encoding has no idea of what character an escape stands for.
+// AsJSON returns a list as JSON in which only characters that need it are escaped: a database
+// without an encoding cannot tell which character an escape stands for.
 func AsJSON(list any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -169,12 +168,11 @@ func AsJSON(list any) string {
 	})
 }
 
-// separators finds every escape: the two that encoding/json writes without need are to be told from
-// a backslash before the same letters.
+// separators matches every escape, so that the two that encoding/json writes without need are not
+// confused with a backslash before the same letters.
 var separators = regexp.MustCompile(`\\(u2028|u2029|.)`)
 
-// HexNames writes a list of names in hex, so that neither a character set nor a collation can
-// change them.
+// HexNames encodes a JSON list of names in hex, which no character set or collation changes.
 func HexNames(resources string) (string, error) {
 	var list []string
 	if err := json.Unmarshal([]byte(resources), &list); err != nil {
@@ -187,6 +185,5 @@ func HexNames(resources string) (string, error) {
 	return string(text), err
 }
 
-// LongestWait is how long a caller without a deadline waits for a lock of the database, in
-// milliseconds.
+// LongestWait bounds LockWait where the server waits in whole seconds, in milliseconds.
 const LongestWait = 60_000

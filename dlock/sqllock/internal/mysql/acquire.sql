@@ -1,13 +1,15 @@
--- Takes a free slot, and a start of a tick if one is wanted, in one atomic step.
+-- Takes a free slot, and one start of a tick if the request has a tick, in one transaction.
 --
--- A refusal is decided by one look, on one snapshot, which takes no lock and writes nothing. Only when a slot looks free is the
--- row with slot -1 locked, until the transaction ends, and the same look made again: so grants of one name come one after the
--- other, and none is refused while a slot is free.
+-- A refusal comes from one snapshot, takes no lock and writes nothing. If a slot looks free, the
+-- procedure locks the row with slot -1 until it commits and reads everything again. So grants of
+-- one name are serial, and no request is refused while a slot is free.
 --
--- Whoever finds a row locked passes it over, and asks again a little later if he needs it: to wait for it in the server ends after whole seconds
--- only, when nobody may listen any more. Another slot is as good; so a row that some other session has locked costs that slot alone.
+-- Locked rows are skipped (SKIP LOCKED) and tried again a little later: lock waits in the server
+-- time out in whole seconds, which is longer than most callers wait. A row that another session
+-- keeps locked therefore costs that one slot.
 --
--- It is a procedure because a client that drives a transaction can stop in the middle of it, with its machine, and keep the locks.
+-- It is a procedure because a client that drives a transaction can stop in the middle of it and
+-- keep its locks.
 CREATE PROCEDURE {acquire}(
 	p_resource VARBINARY(544), -- binary, like all text: whatever the character set of the connection is
 	p_slots INT,               -- 0: a mutex
@@ -34,35 +36,38 @@ BEGIN
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free, v_row, v_passed INT;
 	DECLARE v_tick, v_schedule, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
 	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
-	DECLARE v_abandoned BOOLEAN;
+	DECLARE v_previous_expired BOOLEAN;
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
 	DECLARE v_pause_origin, v_limit_origin BLOB;
-	DECLARE v_verdict VARCHAR(16);
+	DECLARE v_reason VARCHAR(16);
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
 	{lock_timeouts}
 
 	attempt: LOOP BEGIN
-		-- Two made the same row, two waited for each other, or a row changed since it was looked at (innodb_snapshot_isolation).
+		-- A duplicate row, a deadlock, or a row that changed after the snapshot
+		-- (innodb_snapshot_isolation): start again.
 		DECLARE EXIT HANDLER FOR 1062, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE;
 
-		-- At other levels each statement has a snapshot of its own, or locks what it reads, or what is written cannot be logged as statements.
-		-- The level cannot be set within a transaction, and with autocommit = 0 there may be one.
+		-- Other levels have a snapshot per statement, lock what they read, or write what a
+		-- statement-based binary log cannot hold. The level cannot be set within a transaction;
+		-- with autocommit = 0 there may be one.
 		ROLLBACK AND NO CHAIN NO RELEASE;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
 			SET v_busy = COALESCE(v_busy, 'others were faster again and again');
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = v_busy;
 		END IF;
-		IF v_busy IS NOT NULL THEN -- the longer somebody has waited, the more often he asks
+		IF v_busy IS NOT NULL THEN -- a request that has waited for long asks more often
 			DO SLEEP(0.001 + 0.005 * RAND() * (1 - LEAST(1, TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) / (p_wait * 1000))));
 			SET v_busy = NULL;
 		END IF;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
 
-		-- 1. One look at everything. The first read without a lock makes the snapshot, after the lock was had.
-		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_declared = NULL, v_succeeded = NULL, v_abandoned = FALSE, v_again = NULL, v_first = NULL,
+		-- 1. Read everything. The first read without a lock takes the snapshot, after the lock was
+		-- taken.
+		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_declared = NULL, v_succeeded = NULL, v_previous_expired = FALSE, v_again = NULL, v_first = NULL,
 			v_version = NULL, v_paused = NULL, v_limit = NULL, v_tick_host = NULL, v_tick_pid = NULL, v_tick_tag = NULL;
 		IF v_lock THEN
 			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
@@ -72,7 +77,7 @@ BEGIN
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED;
 			IF v_head IS NULL THEN
 				SELECT slot INTO v_head FROM {table} WHERE resource_name = p_resource AND slot = -1;
-				IF v_head IS NULL THEN -- it was deleted, and what is locked now is the gap
+				IF v_head IS NULL THEN -- the row was deleted; what is locked now is the gap
 					SET v_lock = FALSE;
 				ELSE
 					SET v_busy = 'the row of the name, with slot -1, was locked for too long';
@@ -86,9 +91,9 @@ BEGIN
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
-		-- Rows that somebody deleted are looked for in one window of slots at a time.
+		-- Deleted rows are looked for in one window of slots at a time.
 		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16, v_high = LEAST(v_low + 16, v_n);
-		-- A later version may keep here what this one would misread: see tableFormat.
+		-- A later version may use the table in a way that this one would misread: see tableFormat.
 		SELECT overrides_version INTO v_format FROM {table} WHERE resource_name = '' AND slot = -1;
 		IF v_format > 1 THEN
 			SET v_refusal = CONCAT('a later version of tickslot uses the table, with format ', v_format, ', and this one knows format 1: update this host');
@@ -100,11 +105,13 @@ BEGIN
 		WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT 1;
 		SELECT slot, fence INTO v_again, v_again_fence FROM {table} FORCE INDEX (holders)
 		WHERE lock_id = p_token AND resource_name = p_resource AND slot >= 0 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
-		-- Within a statement the time stands still. This is later than the snapshot, so what it finds held was all held at one moment.
+		-- The time is constant within a statement. This time is later than the snapshot, so all
+		-- leases found held were held at the same moment.
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock), v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
 
-		-- 2. The same attempt, asked again because its reply was lost. It is extended also if it was revoked: whoever asked trusts it for
-		-- p_ttl from this request on. The first heartbeat tells him.
+		-- 2. The same request again, because its reply was lost. The lease is extended even if it
+		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
+		-- reports the revocation.
 		IF v_again IS NOT NULL THEN
 			SET v_row = NULL;
 			SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource AND slot = v_again FOR UPDATE SKIP LOCKED;
@@ -114,15 +121,16 @@ BEGIN
 			END IF;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
 			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
-			IF ROW_COUNT() = 0 THEN -- it ended at the last moment
+			IF ROW_COUNT() = 0 THEN -- it has just ended
 				ITERATE attempt;
 			END IF;
-			SET v_verdict = 'ok', v_free = v_again, v_fence = v_again_fence;
+			SET v_reason = 'ok', v_free = v_again, v_fence = v_again_fence;
 			LEAVE attempt;
 		END IF;
 
-		-- 3. The overrides; and the tick: a scheduled instant, started at most p_max times, never after a later one.
-		SET v_verdict = CASE
+		-- 3. The overrides, and the tick: it is started at most p_max times, and never after a
+		-- later one.
+		SET v_reason = CASE
 			WHEN v_paused > v_clock OR v_limit = 0 THEN 'paused'
 			WHEN p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused) THEN 'paused'
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
@@ -130,28 +138,30 @@ BEGIN
 			WHEN p_tick = v_tick AND (v_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
 			WHEN p_missed IS NOT NULL AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
-		IF v_verdict IS NULL AND p_missed IS NOT NULL THEN -- whoever held a lease then was there
+		IF v_reason IS NULL AND p_missed IS NOT NULL THEN -- somebody who held a lease then was there for the tick
 			SELECT COUNT(*) INTO v_held FROM {table} WHERE resource_name = p_resource AND slot >= 0 -- in an IF it would lock what it reads
 				AND GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) > v_epoch + INTERVAL p_missed MICROSECOND;
-			SET v_verdict = IF(v_held > 0, 'tick_held', NULL);
+			SET v_reason = IF(v_held > 0, 'tick_held', NULL);
 		END IF;
-		IF v_verdict IS NOT NULL THEN
+		IF v_reason IS NOT NULL THEN
 			LEAVE attempt;
 		END IF;
 
-		-- 4. A limit counts leases of every slot: when it was lowered, there may be more than it allows.
+		-- 4. A limit counts the leases of every slot: after it was lowered there may be more than
+		-- it allows.
 		IF v_limit > 0 THEN
 			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock;
 			IF v_held >= v_limit THEN
 				SELECT acquired_at, expires_at, COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
 				INTO v_acquired, v_expires, v_host, v_pid, v_tag FROM {table} FORCE INDEX (ends)
 				WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock ORDER BY expires_at, slot LIMIT 1;
-				SET v_verdict = 'full';
+				SET v_reason = 'full';
 				LEAVE attempt;
 			END IF;
 		END IF;
 
-		-- 5. A slot that is free: one that ended and that nobody has locked, a new one, or one whose row is missing.
+		-- 5. Find a free slot: one that has ended and is not locked, a new one, or one whose row is
+		-- missing.
 		SET v_free = NULL, v_passed = 0;
 		IF v_first IS NULL THEN
 			SET v_free = 0;
@@ -181,7 +191,7 @@ BEGIN
 						SET v_busy = 'the row of every free slot was locked for too long';
 						ITERATE attempt;
 					END IF;
-					SET v_verdict = 'full';
+					SET v_reason = 'full';
 					LEAVE attempt;
 				END IF;
 				SET v_free = v_low, v_row = NULL;
@@ -193,22 +203,22 @@ BEGIN
 			END IF;
 		END IF;
 		IF v_head IS NULL THEN
-			-- The first grant of this name. Nobody can have been granted a slot since the look, because he would have made this row, nor
-			-- made an update.
+			-- The first grant of this name. Nothing was granted or updated since the snapshot:
+			-- either would have inserted this row.
 			INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1);
 		ELSEIF NOT v_lock THEN
 			SET v_lock = TRUE;
 			ITERATE attempt;
 		END IF;
 
-		-- 6. Take it.
+		-- 6. Grant it.
 		IF v_free = v_first THEN
-			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_abandoned = v_expires > v_epoch;
+			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_previous_expired = v_expires > v_epoch;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock, expires_at = v_ends, released_at = NULL, revoked = NULL,
 				host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid, process_tag = CONVERT(p_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
-				AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_abandoned;
-			IF ROW_COUNT() = 0 THEN -- it was extended, or released, at the last moment
+				AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_previous_expired;
+			IF ROW_COUNT() = 0 THEN -- it has just been extended or released
 				ITERATE attempt;
 			END IF;
 		ELSE
@@ -226,29 +236,29 @@ BEGIN
 			WHERE resource_name = p_resource AND slot = -1;
 		END IF;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
-			-- Nobody waits for the answer any more: the slot would lie idle for a TTL.
+			-- The caller no longer waits: the slot would be held for a TTL without a holder.
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the slot was locked for too long';
 		END IF;
-		SET v_verdict = 'ok';
+		SET v_reason = 'ok';
 		LEAVE attempt;
 	END; END LOOP;
 	COMMIT AND NO CHAIN NO RELEASE;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
-	SELECT v_verdict, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),
+	SELECT v_reason, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),
 		COALESCE(GREATEST(1, TIMESTAMPDIFF(MICROSECOND, v_succeeded, v_clock)), 0),
-		CASE v_verdict WHEN 'full' THEN v_host WHEN 'tick_taken' THEN v_tick_host ELSE '' END,
-		CASE v_verdict WHEN 'full' THEN v_pid WHEN 'tick_taken' THEN v_tick_pid ELSE 0 END,
-		CASE v_verdict WHEN 'full' THEN v_tag WHEN 'tick_taken' THEN v_tick_tag ELSE '' END,
-		CASE v_verdict WHEN 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock) ELSE 0 END,
+		CASE v_reason WHEN 'full' THEN v_host WHEN 'tick_taken' THEN v_tick_host ELSE '' END,
+		CASE v_reason WHEN 'full' THEN v_pid WHEN 'tick_taken' THEN v_tick_pid ELSE 0 END,
+		CASE v_reason WHEN 'full' THEN v_tag WHEN 'tick_taken' THEN v_tick_tag ELSE '' END,
+		CASE v_reason WHEN 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock) ELSE 0 END,
 		CASE
-			WHEN v_verdict = 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires)
-			WHEN v_verdict = 'paused' AND v_paused > v_clock THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_paused)
+			WHEN v_reason = 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires)
+			WHEN v_reason = 'paused' AND v_paused > v_clock THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_paused)
 			ELSE 0
 		END,
-		v_verdict = 'ok' AND v_abandoned, COALESCE(v_version, 0), GREATEST(0, COALESCE(v_limit, 0)),
+		v_reason = 'ok' AND v_previous_expired, COALESCE(v_version, 0), GREATEST(0, COALESCE(v_limit, 0)),
 		CASE
-			WHEN v_verdict <> 'paused' THEN ''
+			WHEN v_reason <> 'paused' THEN ''
 			WHEN v_paused > v_clock OR COALESCE(v_limit, 1) > 0 THEN COALESCE(v_pause_origin, '')
 			ELSE COALESCE(v_limit_origin, '')
 		END;

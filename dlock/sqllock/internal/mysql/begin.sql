@@ -1,4 +1,4 @@
--- Two waited for each other, or a row changed after the snapshot (innodb_snapshot_isolation).
+-- A deadlock, or a row that changed after the snapshot (innodb_snapshot_isolation): start again.
 		DECLARE EXIT HANDLER FOR 1213, 1020
 		BEGIN
 			ROLLBACK AND NO CHAIN NO RELEASE;
@@ -6,7 +6,7 @@
 				RESIGNAL;
 			END IF;
 		END;
-		-- About transactions see the procedure that acquires.
+		-- For the isolation level see acquire.sql.
 		ROLLBACK AND NO CHAIN NO RELEASE;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;

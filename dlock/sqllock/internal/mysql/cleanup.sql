@@ -1,7 +1,9 @@
--- Deletes the rows of a page that nobody has used for p_retention, name by name, each of which is locked for a moment. A name of which somebody
--- else has a row locked is left alone. Slots go from the last one
--- on: a gap would hide a slot for a while. What concerns a whole name goes when no slot of it was left before. A row whose fence is
--- ahead of the clock stays, and those below it.
+-- Deletes the rows of one page that have not been used for p_retention, one name and one short
+-- transaction at a time. It skips a name if another session has one of its rows locked.
+--
+-- Slots are deleted from the highest one down, because a gap would hide a slot for a while. The row
+-- with slot -1 is deleted by the first cleanup that finds no slot of that name. A row whose fence
+-- is ahead of the clock stays, and so do the slots below it.
 CREATE PROCEDURE {cleanup}(
 	p_after VARBINARY(544), p_after_slot INT, -- the row before the page
 	p_limit INT,        -- rows in a page
@@ -23,7 +25,7 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	-- The names in the page of which a row may go.
+	-- The names in the page of which a row may be deleted.
 	DECLARE idle CURSOR FOR
 		SELECT DISTINCT resource_name FROM {table} AS l
 		WHERE resource_name >= p_after AND (resource_name > p_after OR slot > p_after_slot)
@@ -38,7 +40,7 @@ BEGIN
 	DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 	{lock_timeouts}
 
-	-- About transactions see the procedure that acquires.
+	-- For the isolation level see acquire.sql.
 	ROLLBACK AND NO CHAIN NO RELEASE;
 	SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 	START TRANSACTION READ WRITE;

@@ -1,5 +1,6 @@
--- Makes each lease that is still held by its token, and was not revoked, last p_ttl from now. Who finds a row locked passes it over, and asks again when
--- the others are done and committed; after half of p_wait it is unknown what became of that lease, and of no other.
+-- Extends each lease that its token still holds, and that was not revoked, to p_ttl from now. It
+-- skips locked rows and tries them again after it has committed the others. Those still locked
+-- after half of p_wait are reported as unknown.
 CREATE PROCEDURE {extend}(
 	p_ttl BIGINT,       -- microseconds
 	p_grants LONGTEXT CHARACTER SET utf8mb4, -- [[index, name in hex, slot, token], ...]
@@ -46,8 +47,8 @@ BEGIN
 				SET v_last = v_name, v_declared = 0, v_version = 0;
 				SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0) INTO v_declared, v_version FROM {table} WHERE resource_name = v_name AND slot = -1;
 			END IF;
-			-- A row is found by its whole key: anything else would lock the gaps around it, or all that was looked at. It is read with a lock, because
-			-- the snapshot may be older than an update.
+			-- Rows are read by their whole key: anything else would lock gaps, or all rows that
+			-- were read. The read takes a lock because the snapshot may be older than a revocation.
 			SET v_row = NULL, v_held = 0, v_revoked = NULL;
 			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE), revoked INTO v_row, v_held, v_revoked
 			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;
@@ -68,18 +69,7 @@ BEGIN
 				SET v_done_now = CONCAT(v_done_now, ',[', v_i, ',', v_held, ',', v_declared, ',', v_version, ',', COALESCE(JSON_QUOTE(v_revoked), 'null'), ']');
 			END IF;
 		END LOOP;
-		CLOSE wanted;
-		COMMIT AND NO CHAIN NO RELEASE;
-		SET v_answers = CONCAT(v_answers, v_done_now);
-		IF v_locked = '' THEN
-			LEAVE attempt;
-		END IF;
-		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 500 THEN
-			SET v_answers = CONCAT(v_answers, v_unknown);
-			LEAVE attempt;
-		END IF;
-		SET v_grants = CONCAT('[', v_locked, ']');
-		DO SLEEP(0.005);
+		{retry_locked}
 	END; END LOOP;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;

@@ -1,5 +1,4 @@
-// Package mysql is the dialect of MySQL and MariaDB: what sqllock executes there, and the
-// procedures that Migrate makes.
+// Package mysql implements dialect.Database for MySQL and MariaDB.
 package mysql
 
 import (
@@ -21,14 +20,12 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// CheckNames tells what is wrong with the names of a table, which the server would refuse only
-// later.
+// CheckNames refuses names that the server would refuse later.
 func CheckNames(t dialect.Table) error {
 	return errors.Join(checkName("TableName", t.Name), checkName("Schema", t.Schema))
 }
 
-// checkName tells what is wrong with the name of a table or a database, which the server would
-// refuse only later.
+// checkName checks the name of a table or database.
 func checkName(what, name string) error {
 	switch {
 	case strings.HasSuffix(name, " "):
@@ -42,11 +39,11 @@ func checkName(what, name string) error {
 //go:embed *.sql
 var files embed.FS
 
-// version is part of the names of the procedures: hosts of two versions of this package can then
-// share a table while they are replaced, each with procedures of its own.
+// version is part of the names of the procedures, so that during a rolling update hosts of two
+// versions can share a table, each with its own procedures.
 const version = "_v1"
 
-// DB is a dialect.Database.
+// DB implements dialect.Database.
 type DB struct {
 	dialect.Pool
 	of      dialect.Table
@@ -60,9 +57,8 @@ type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect,
 // routines are the procedures; each has a file.
 var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
 
-// parts are what several procedures begin with: how long they wait, and how they begin a
-// transaction and repeat it. SQL cannot include.
-var parts = []string{"lock_timeouts", "begin"}
+// parts are files that several procedures include.
+var parts = []string{"lock_timeouts", "begin", "retry_locked"}
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
@@ -98,9 +94,9 @@ func (m *DB) file(name string) string {
 
 func (m *DB) String() string { return "mysql" }
 
-// call calls a procedure. After an error its connection is not used again. Its settings may not
-// have been set back, and where a KILL QUERY or the like ends a procedure without asking its
-// handlers, its session is in the middle of a transaction.
+// call calls a procedure. After an error it discards the connection: its settings may not have been
+// restored, and after a KILL QUERY, which runs no handlers, its session may be within a
+// transaction.
 func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) error {
 	return m.With(ctx, func(conn *sql.Conn) error {
 		err := conn.QueryRowContext(ctx, query, args...).Scan(dest...)
@@ -111,8 +107,8 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 	})
 }
 
-// Acquire passes text as bytes: what the server would make of it depends on the character set of
-// the connection.
+// Acquire passes text as bytes, because the server converts text from the connection's character
+// set.
 func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
 	err = m.call(ctx, m.queries.acquire, []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, c.Schedule,
@@ -122,7 +118,7 @@ func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 	return v, err
 }
 
-// cut makes text fit into a column of 255 characters.
+// cut shortens text to the 255 characters of a column.
 func cut(text string) []byte {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	n := 0
@@ -155,8 +151,8 @@ func (m *DB) Release(ctx context.Context, grants string) (answers string, err er
 	return answers, err
 }
 
-// grantsOf writes grants as the procedures take them. Names are in hex, so that no character set
-// can change them.
+// grantsOf returns grants in the format of the procedures. Names are in hex, which no character set
+// changes.
 func grantsOf(text string) (string, error) {
 	var list []dialect.Grant
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -172,8 +168,7 @@ func grantsOf(text string) (string, error) {
 	return "[" + b.String() + "]", nil
 }
 
-// List reads row by row: MariaDB cuts what its functions put together after group_concat_max_len
-// bytes.
+// List reads row by row, because MariaDB cuts aggregated text after group_concat_max_len bytes.
 func (m *DB) List(ctx context.Context, resource string) (string, error) {
 	held := []dialect.Lease{}
 	err := m.read(ctx, m.queries.list, []any{[]byte(resource)}, func(rows *sql.Rows) error {
@@ -189,9 +184,8 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 	return string(text), err
 }
 
-// read calls row for each row of a query. It is in a transaction that ends, so that it sees the
-// present: with autocommit = 0 one that was begun by an earlier query would go on, and with
-// completion_type = CHAIN one that the last left behind.
+// read calls row for each row of a query. It runs in a new transaction: with autocommit = 0, or
+// completion_type = CHAIN, an older one could still be open, with an old snapshot.
 func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
 	const end = "ROLLBACK AND NO CHAIN NO RELEASE"
 	return m.With(ctx, func(conn *sql.Conn) (err error) {
@@ -273,8 +267,8 @@ func (m *DB) Schema() []string {
 	return list
 }
 
-// Migrate is safe when several do it at once: a procedure is there or not, and that it is there
-// already is no mistake. (Not every MySQL 8.0 knows IF NOT EXISTS for procedures.)
+// Migrate ignores the error that a procedure exists, so hosts can call it at the same time. (Not
+// every MySQL 8.0 supports IF NOT EXISTS for procedures.)
 func (m *DB) Migrate(ctx context.Context) error {
 	return m.With(ctx, func(conn *sql.Conn) error {
 		// A procedure keeps the sql_mode of the session that made it. Some change what '' or "x"
@@ -311,12 +305,12 @@ var wantedColumns = []dialect.Column{
 	{"triggered_at", "bigint"}, {"trigger_origin", "text utf8mb4"},
 }
 
-// indexes are those that the procedures name, and what they have to begin with.
+// indexes are those that the procedures name, and their columns.
 var indexes = []struct{ name, columns string }{
 	{"PRIMARY", "resource_name,slot"}, {"ends", "resource_name,expires_at,slot"}, {"holders", "lock_id"},
 }
 
-// displayWidth is what MariaDB puts behind the name of an integer type, and MySQL did: it means
+// displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It means
 // nothing.
 var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
 
@@ -405,5 +399,5 @@ func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	return warnings, nil
 }
 
-// alreadyExists is the number of the error that a procedure with this name exists.
+// alreadyExists is the error number for a procedure that exists.
 const alreadyExists = "1304"

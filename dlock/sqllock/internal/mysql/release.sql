@@ -1,5 +1,6 @@
--- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last. About rows that are locked see the
--- procedure that extends. If the work ended well, the row of the name is needed, too.
+-- Ends each lease that its token still holds. The row stays: it stores the fence and the last
+-- holder. Locked rows are handled as in extend.sql. A success is stored in the row with slot -1, so
+-- that row must be free, too.
 CREATE PROCEDURE {release}(
 	p_grants LONGTEXT CHARACTER SET utf8mb4, -- [[index, name in hex, slot or -1, token, 1 if the work ended well], ...]
 	p_wait BIGINT       -- milliseconds to wait for a lock
@@ -11,7 +12,7 @@ BEGIN
 	DECLARE v_grants LONGTEXT CHARACTER SET utf8mb4 DEFAULT p_grants;
 	DECLARE v_done_now, v_locked, v_unknown LONGTEXT CHARACTER SET utf8mb4;
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
-	DECLARE v_i, v_slot, v_row, v_head, v_held, v_declared, v_well INT;
+	DECLARE v_i, v_slot, v_row, v_head, v_held, v_declared, v_succeeded INT;
 	DECLARE v_name, v_last VARBINARY(544);
 	DECLARE v_token VARBINARY(64);
 	DECLARE v_done BOOLEAN;
@@ -21,7 +22,8 @@ BEGIN
 	{lock_timeouts}
 
 	attempt: LOOP BEGIN
-		-- A slot of -1 is whichever the token has. It is looked for without a lock: one on the index would be on its gaps, too.
+		-- A slot of -1 means the one that the token has. It is read without a lock, because a lock
+		-- on the index would include its gaps.
 		DECLARE wanted CURSOR FOR
 			SELECT w.i, UNHEX(w.n), IF(w.s >= 0, w.s, (
 				SELECT l.slot FROM {table} AS l FORCE INDEX (holders)
@@ -39,7 +41,7 @@ BEGIN
 		OPEN wanted;
 		next_lease: LOOP
 			SET v_done = FALSE;
-			FETCH wanted INTO v_i, v_name, v_slot, v_token, v_well;
+			FETCH wanted INTO v_i, v_name, v_slot, v_token, v_succeeded;
 			IF v_done THEN
 				LEAVE next_lease;
 			END IF;
@@ -47,11 +49,12 @@ BEGIN
 				SET v_last = v_name, v_declared = 0;
 				SELECT COALESCE(slots, 0) INTO v_declared FROM {table} WHERE resource_name = v_name AND slot = -1;
 			END IF;
-			-- A row is found by its whole key: anything else would lock the gaps around it, or all that was looked at.
+			-- Rows are read by their whole key: anything else would lock gaps, or all rows that
+			-- were read.
 			SET v_row = NULL, v_held = 0, v_head = -1;
 			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE) INTO v_row, v_held
 			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;
-			IF v_held = 1 AND v_well = 1 THEN
+			IF v_held = 1 AND v_succeeded = 1 THEN
 				SET v_head = NULL;
 				SELECT slot INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1 FOR UPDATE SKIP LOCKED;
 				IF v_head IS NULL THEN
@@ -66,29 +69,18 @@ BEGIN
 			ELSEIF v_held = 1 THEN
 				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00', released_at = UTC_TIMESTAMP(6)
 				WHERE resource_name = v_name AND slot = v_slot;
-				IF v_well = 1 THEN
+				IF v_succeeded = 1 THEN
 					UPDATE {table} FORCE INDEX (PRIMARY) SET succeeded_at = UTC_TIMESTAMP(6) WHERE resource_name = v_name AND slot = -1;
 				END IF;
 			END IF;
 			IF v_held < 0 THEN
-				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot, ',"', v_token, '",', v_well, ']'),
+				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot, ',"', v_token, '",', v_succeeded, ']'),
 					v_unknown = CONCAT(v_unknown, ',[', v_i, ',-1,', v_declared, ']');
 			ELSE
 				SET v_done_now = CONCAT(v_done_now, ',[', v_i, ',', v_held, ',', v_declared, ']');
 			END IF;
 		END LOOP;
-		CLOSE wanted;
-		COMMIT AND NO CHAIN NO RELEASE;
-		SET v_answers = CONCAT(v_answers, v_done_now);
-		IF v_locked = '' THEN
-			LEAVE attempt;
-		END IF;
-		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 500 THEN
-			SET v_answers = CONCAT(v_answers, v_unknown);
-			LEAVE attempt;
-		END IF;
-		SET v_grants = CONCAT('[', v_locked, ']');
-		DO SLEEP(0.001 + 0.004 * RAND());
+		{retry_locked}
 	END; END LOOP;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;

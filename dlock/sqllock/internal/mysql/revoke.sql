@@ -1,4 +1,5 @@
--- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second revocation changes nothing.
+-- Marks the lease of a slot as revoked if it is held with that fence. The first revocation wins: a
+-- second one changes nothing.
 CREATE PROCEDURE {revoke}(
 	p_resource VARBINARY(544),
 	p_slot INT,

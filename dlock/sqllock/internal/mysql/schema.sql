@@ -1,7 +1,9 @@
--- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
--- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
--- slot -1 knows what concerns all slots of a name. Times are UTC. A client that shows names as 0x74... does so because they are
--- binary: text would be compared by a collation, to which 'job', 'JOB' and 'job ' may be one name.
+-- The locks of tickslot. Row (resource_name, slot) is one lock: 'timer:orders:slot:' and 3 are the
+-- lock timer:orders:slot:3.
+--
+-- Release keeps the row, because it stores the fence and the last holder. The row with slot -1
+-- stores what belongs to the whole name. Times are UTC. Text is binary because a collation may take
+-- 'job', 'JOB' and 'job ' for one name; some clients therefore show names as 0x74...
 CREATE TABLE IF NOT EXISTS {table} (
 	resource_name VARBINARY(544) NOT NULL,
 	slot          INT NOT NULL,
@@ -19,11 +21,11 @@ CREATE TABLE IF NOT EXISTS {table} (
 	tick_schedule BIGINT,                      --          of which schedule it is,
 	slots         INT,                         --          how many slots the latest grant declared,
 	succeeded_at  DATETIME(6),                 --          when a grant was last released as succeeded,
-	overrides_version BIGINT,                     --          overrides: it grows with every update,
+	overrides_version BIGINT,                 --          overrides: it grows with every update,
 	paused_until  DATETIME(6),
-	pause_origin   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why,
+	pause_origin  TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why,
 	slot_limit    INT,                         --          how many slots there are, whatever grants declare,
-	limit_origin   TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+	limit_origin  TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 	triggered_at  BIGINT,                      --          and when one run was asked for, in microseconds since 1970
 	trigger_origin TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 	PRIMARY KEY (resource_name, slot),

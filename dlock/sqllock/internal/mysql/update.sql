@@ -1,4 +1,4 @@
--- Changes the overrides of a name. What is NULL stays as it is.
+-- Changes the overrides of a name. NULL leaves a value as it is.
 CREATE PROCEDURE {update}(
 	p_resource VARBINARY(544),
 	p_pause BIGINT,       -- microseconds from now; 0: resume
@@ -21,10 +21,10 @@ BEGIN
 
 	attempt: LOOP BEGIN
 		{begin}
-		-- The row is locked when it is there, and nobody grants a slot then: who grants one later knows of the update.
+		-- Once this row is locked nobody grants a slot; later grants see the update.
 		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1) ON DUPLICATE KEY UPDATE overrides_version = overrides_version;
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);
-		-- MySQL assigns from left to right, and what has been assigned is what the next one sees.
+		-- MySQL assigns from left to right, and later expressions see the new values.
 		UPDATE {table} FORCE INDEX (PRIMARY) SET
 			overrides_version = GREATEST(COALESCE(overrides_version, 0) + 1, v_clock_us),
 			pause_origin = CASE

@@ -1,12 +1,15 @@
--- Takes a free slot, and a start of a tick if one is wanted, in one atomic step.
+-- Takes a free slot, and one start of a tick if the request has a tick, in one transaction.
 --
--- A refusal is decided by one statement, on one snapshot: at that moment every slot was held. It takes no lock that others wait for, and
--- writes nothing. A slot that has ended is taken by whoever locks its row first, so that grants of one name need not wait for each
--- other's commit. Only an attempt that wants a tick, or a new row, or has a limit to keep to, or found the rows of the free slots locked, locks the
--- whole name until its transaction ends, and looks again: then nothing is refused while a slot is free, and no attempt has to be repeated.
+-- A refusal comes from one statement on one snapshot, takes no lock that others wait for, and
+-- writes nothing. An expired slot goes to the session that locks its row first, so grants of one
+-- name do not wait for each other to commit. A request that has a tick, needs a new row, has a
+-- limit to keep, or found all free rows locked, takes an advisory lock on the name until it
+-- commits, and reads again. So no request is refused while a slot is free, and none has to be
+-- repeated by its caller.
 --
--- No row is waited for while another slot is free: somebody's open transaction may keep one locked for hours. If the rows of all free slots are
--- locked, it looks again until p_wait is over, because those may be grants, releases and extensions that end at any moment.
+-- No row is waited for while another slot is free: an open transaction may keep it locked for
+-- hours. If the rows of all free slots are locked, the function tries again until p_wait is over,
+-- because grants, releases and extensions keep rows locked for a moment only.
 CREATE OR REPLACE FUNCTION {acquire}(
 	p_resource text,
 	p_slots integer,      -- 0: a mutex
@@ -19,15 +22,15 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_ahead bigint,       -- µs that a tick may be ahead of the clock
 	p_host text, p_pid bigint, p_tag text,
 	p_wait bigint,        -- ms to wait for a lock
-	OUT o_verdict text,   -- ok, or the reason
+	OUT o_reason text,   -- ok, or the reason
 	OUT o_slot integer, OUT o_fence bigint,
 	OUT o_declared integer,
 	OUT o_success bigint, -- µs since a grant was last released as succeeded, 0: unknown
 	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint, -- full: whose lease ends first, µs
-	OUT o_abandoned boolean, -- ok: whoever had the slot before did not release it
+	OUT o_previous_expired boolean, -- ok: whoever had the slot before did not release it
 	OUT o_version bigint, -- of the overrides
 	OUT o_limit integer,  -- slots of the override, 0: there is none
-	OUT o_order text      -- paused: who did it, and why
+	OUT o_origin text      -- paused: who did it, and why
 )
 LANGUAGE plpgsql
 {settings}
@@ -49,7 +52,7 @@ DECLARE
 	v_locked boolean := false;  -- the name, by this transaction
 	v_skipped boolean := false; -- the slots that have ended, because others have their rows locked
 	v_free integer;
-	v_nap float8 := 0.001;
+	v_sleep float8 := 0.001;
 	v_blocker integer;
 	v_looks integer := 0;
 BEGIN
@@ -57,23 +60,24 @@ BEGIN
 		RAISE EXCEPTION 'these transactions are %, and have to be read committed', current_setting('transaction_isolation')
 			USING ERRCODE = '42000', HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
 	END IF;
-	IF current_setting('transaction_read_only') = 'on' THEN -- what a replica knows may be of the past
+	IF current_setting('transaction_read_only') = 'on' THEN -- a replica may be behind
 		RAISE EXCEPTION 'nothing can be granted in a read-only transaction' USING ERRCODE = '25006';
 	END IF;
 	PERFORM set_config('lock_timeout', p_wait::text, true);
-	-- The same attempt asked twice: one waits for the other, and finds its grant. (Keys with one hash only wait for each other.)
+	-- Of two requests with one token the second waits for the first and finds its grant. (Tokens
+	-- whose hashes collide only wait.)
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
-	-- A later version may keep here what this one would misread: see tableFormat.
+	-- A later version may use the table in a way that this one would misread: see tableFormat.
 	IF (SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) > 1 THEN
 		RAISE EXCEPTION 'a later version of tickslot uses the table, with format %, and this one knows format 1: update this host',
 			(SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) USING ERRCODE = '42000';
 	END IF;
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
-	o_abandoned := false; o_version := 0; o_limit := 0; o_order := '';
+	o_previous_expired := false; o_version := 0; o_limit := 0; o_origin := '';
 	LOOP
 		v_looks := v_looks + 1;
 		IF v_looks > 1 AND clock_timestamp() > v_until THEN
-			-- Whose transaction it is can be told if it has the row to itself.
+			-- The process is known if it alone has the row locked.
 			SELECT l.slot, (SELECT k.pid FROM pg_locks AS k WHERE k.locktype = 'transactionid' AND k.transactionid = l.xmax AND k.granted LIMIT 1)
 			INTO v_free, v_blocker FROM {table} AS l
 			WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1 AND l.expires_at <= v_clock
@@ -82,7 +86,8 @@ BEGIN
 				coalesce(v_blocker::text, 'unknown'), (extract(epoch FROM clock_timestamp() - v_began) * 1000)::bigint USING ERRCODE = 'lock_not_available';
 		END IF;
 
-		-- 1. One look at everything. Each part is written such that only one index will do: with old statistics all look alike.
+		-- 1. Read everything. Each part is written so that only one index fits: with old statistics
+		-- the planner may choose badly.
 		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.host_name AS tick_host, head.process_id AS tick_pid, head.process_tag AS tick_tag,
 			head.slots, head.succeeded_at, head.overrides_version, head.paused_until, head.pause_origin, head.slot_limit, head.limit_origin,
 			(SELECT mine.slot FROM (SELECT * FROM {table} AS l WHERE l.lock_id = p_token OFFSET 0) AS mine
@@ -90,7 +95,7 @@ BEGIN
 			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id, first.process_tag,
 			(SELECT l.slot FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1
 				ORDER BY l.resource_name DESC, l.slot DESC LIMIT 1) AS last,
-			-- Rows that somebody deleted are looked for in one window of slots at a time.
+			-- Deleted rows are looked for in one window of slots at a time.
 			(SELECT count(*) FROM (SELECT FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot BETWEEN v_low AND v_high - 1
 				ORDER BY l.resource_name, l.slot LIMIT v_window) AS there) AS present
 		INTO v_seen
@@ -108,13 +113,14 @@ BEGIN
 		o_version := coalesce(v_seen.overrides_version, 0);
 		o_limit := coalesce(v_seen.slot_limit, 0);
 
-		-- 2. The same attempt, asked again because its reply was lost. Its holder counts from this request on, so that the lease has to last that
-		-- long, also if it was revoked: the first heartbeat tells him.
+		-- 2. The same request again, because its reply was lost. The lease is extended even if it
+		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
+		-- reports the revocation.
 		IF v_seen.again IS NOT NULL THEN
 			BEGIN
 				UPDATE {table} AS l SET expires_at = v_clock + p_ttl * interval '1 microsecond'
 				WHERE l.resource_name = p_resource AND l.slot = v_seen.again AND l.lock_id = p_token AND l.expires_at > clock_timestamp()
-				RETURNING 'ok', l.slot, l.fence INTO o_verdict, o_slot, o_fence;
+				RETURNING 'ok', l.slot, l.fence INTO o_reason, o_slot, o_fence;
 				IF NOT FOUND THEN
 					RAISE SQLSTATE 'TS000';
 				END IF;
@@ -125,18 +131,18 @@ BEGIN
 			END;
 		END IF;
 
-		-- 3. The overrides. With another number of slots than it looked for, it looks again.
+		-- 3. The overrides. If they change the number of slots, read again.
 		IF v_seen.overrides_version IS NOT NULL THEN
 			CASE
 				WHEN v_seen.paused_until > v_clock THEN
-					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_origin, '');
+					o_reason := 'paused'; o_origin := coalesce(v_seen.pause_origin, '');
 					o_ends := extract(epoch FROM v_seen.paused_until - v_clock) * 1000000;
 					RETURN;
 				WHEN v_seen.slot_limit = 0 THEN
-					o_verdict := 'paused'; o_order := coalesce(v_seen.limit_origin, '');
+					o_reason := 'paused'; o_origin := coalesce(v_seen.limit_origin, '');
 					RETURN;
 				WHEN p_missed < extract(epoch FROM v_seen.paused_until) * 1000000 THEN
-					o_verdict := 'paused'; o_order := coalesce(v_seen.pause_origin, '');
+					o_reason := 'paused'; o_origin := coalesce(v_seen.pause_origin, '');
 					RETURN;
 				WHEN v_slots <> coalesce(v_seen.slot_limit, greatest(p_slots, 1)) THEN
 					v_slots := coalesce(v_seen.slot_limit, greatest(p_slots, 1));
@@ -147,25 +153,25 @@ BEGIN
 			END CASE;
 		END IF;
 
-		-- 4. The tick: a scheduled instant, started at most p_max times, never after a later one.
-		o_verdict := CASE
+		-- 4. The tick: it is started at most p_max times, and never after a later one.
+		o_reason := CASE
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_seen.tick THEN 'tick_late'
 			WHEN p_tick = v_seen.tick AND (v_seen.tick_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
 			WHEN p_missed IS NOT NULL AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
-		IF o_verdict IS NULL AND p_missed IS NOT NULL THEN -- whoever held a lease then was there
+		IF o_reason IS NULL AND p_missed IS NOT NULL THEN -- somebody who held a lease then was there for the tick
 			IF EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
 				AND extract(epoch FROM greatest(l.expires_at, l.released_at)) * 1000000 > p_missed) THEN
-				o_verdict := 'tick_held';
+				o_reason := 'tick_held';
 			END IF;
 		END IF;
-		IF o_verdict = 'tick_taken' THEN
+		IF o_reason = 'tick_taken' THEN
 			o_host := coalesce(v_seen.tick_host, ''); o_pid := coalesce(v_seen.tick_pid, 0); o_tag := coalesce(v_seen.tick_tag, '');
 		END IF;
-		IF o_verdict IS NOT NULL THEN RETURN; END IF;
+		IF o_reason IS NOT NULL THEN RETURN; END IF;
 
-		-- 5. A slot that is free: one that ended, a new one, or one whose row is missing.
+		-- 5. Find a free slot: one that has ended, a new one, or one whose row is missing.
 		v_ended := coalesce(v_seen.expires_at <= v_clock, false);
 		v_free := CASE
 			WHEN v_ended AND NOT v_skipped THEN v_seen.first
@@ -177,7 +183,8 @@ BEGIN
 			CONTINUE WHEN v_free IS NULL; -- somebody has just put that row back
 		END IF;
 		IF v_seen.slot_limit IS NOT NULL AND (v_free IS NOT NULL OR v_ended) THEN
-			-- Leases of any slot count: there are more than the limit after it was lowered.
+			-- The leases of every slot count: after the limit was lowered there may be more than it
+			-- allows.
 			SELECT count(*) OVER () AS held, l.host_name, l.process_id, l.process_tag, l.acquired_at, l.expires_at INTO v_leases FROM {table} AS l
 			WHERE l.resource_name = p_resource AND l.slot >= 0 AND l.expires_at > v_clock
 			ORDER BY l.resource_name, l.expires_at LIMIT 1;
@@ -188,13 +195,13 @@ BEGIN
 			END IF;
 		END IF;
 		IF v_free IS NULL AND v_ended THEN -- others have the rows of all free slots locked
-			PERFORM pg_sleep(v_nap);
-			v_nap := least(2 * v_nap, 0.05);
+			PERFORM pg_sleep(v_sleep);
+			v_sleep := least(2 * v_sleep, 0.05);
 			v_skipped := false;
 			CONTINUE;
 		END IF;
 		IF v_free IS NULL THEN
-			o_verdict := 'full';
+			o_reason := 'full';
 			o_host := coalesce(v_seen.host_name, ''); o_pid := coalesce(v_seen.process_id, 0); o_tag := coalesce(v_seen.process_tag, '');
 			o_since := extract(epoch FROM v_clock - v_seen.acquired_at) * 1000000;
 			o_ends := extract(epoch FROM v_seen.expires_at - v_clock) * 1000000;
@@ -202,8 +209,8 @@ BEGIN
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
 
-		-- 6. Take it. What fails in a block with EXCEPTION gives back what it has locked: nobody waits while he holds the row of a
-		-- slot that was not his after all.
+		-- 6. Grant it. The EXCEPTION block is a savepoint: what it had locked is unlocked when it
+		-- fails, so nobody waits for a row that was not granted after all.
 		IF NOT v_locked AND (p_tick IS NOT NULL OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
 			v_locked := true;
 			PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
@@ -212,7 +219,7 @@ BEGIN
 		END IF;
 		BEGIN
 			IF v_ended THEN
-				SELECT l.slot, l.expires_at > 'epoch' INTO v_free, o_abandoned FROM {table} AS l
+				SELECT l.slot, l.expires_at > 'epoch' INTO v_free, o_previous_expired FROM {table} AS l
 				WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1 AND l.expires_at <= v_clock
 				ORDER BY l.resource_name, l.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 				v_skipped := NOT FOUND;
@@ -220,7 +227,7 @@ BEGIN
 					acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
 					host_name = p_host, process_id = p_pid, process_tag = p_tag
 				WHERE l.resource_name = p_resource AND l.slot = v_free
-					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no limit has come meanwhile, that others keep to already
+					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no override was set meanwhile
 						(SELECT h.overrides_version FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1)
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			ELSE
@@ -233,7 +240,7 @@ BEGIN
 				RAISE SQLSTATE 'TS000';
 			END IF;
 		EXCEPTION WHEN SQLSTATE 'TS000' THEN
-			o_slot := 0; o_fence := 0; o_abandoned := false;
+			o_slot := 0; o_fence := 0; o_previous_expired := false;
 			IF NOT v_locked THEN
 				v_locked := true; v_skipped := false;
 				PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
@@ -243,7 +250,7 @@ BEGIN
 		END;
 
 		IF p_tick IS NULL AND p_slots IS DISTINCT FROM v_seen.slots AND v_seen.head IS NOT NULL THEN
-			-- How many slots there are is told by a later grant, if somebody has that row locked.
+			-- If that row is locked, a later grant stores the number of slots.
 			PERFORM FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1 FOR UPDATE SKIP LOCKED;
 			IF FOUND THEN
 				UPDATE {table} AS h SET slots = p_slots WHERE h.resource_name = p_resource AND h.slot = -1;
@@ -261,9 +268,9 @@ BEGIN
 				slots = p_slots;
 		END IF;
 		IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-			PERFORM set_config('synchronous_commit', 'on', true); -- a grant must survive a crash of the server, and what takes its place then
+			PERFORM set_config('synchronous_commit', 'on', true); -- a grant must survive a crash of the server, and a failover
 		END IF;
-		o_verdict := 'ok';
+		o_reason := 'ok';
 		RETURN;
 	END LOOP;
 END

@@ -1,6 +1,7 @@
--- Deletes the rows that have been idle for p_retention, of the names after p_after, until it has seen p_limit rows or all. It waits for no lock,
--- because the rows that it has deleted are locked until it ends: a name or a row that somebody else has locked is not idle. A name is locked while
--- its rows go, and they go from the last slot on: a gap would hide a slot for a while.
+-- Deletes the rows of the names after p_after that have been idle for p_retention, until it has
+-- seen p_limit rows. It waits for no lock, because what it has deleted stays locked until it
+-- commits; it skips names and rows that another session has locked. It locks a name while it
+-- deletes its rows, from the highest slot down, because a gap would hide a slot for a while.
 CREATE OR REPLACE FUNCTION {cleanup}(p_retention bigint, p_after text, p_limit integer, OUT o_seen bigint, OUT o_deleted bigint, OUT o_last text)
 LANGUAGE plpgsql
 {settings}

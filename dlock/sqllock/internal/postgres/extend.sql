@@ -1,5 +1,7 @@
--- Makes each lease that is still held by its token, and was not revoked, last p_ttl from now. A row that somebody else has locked costs that
--- lease alone: it is answered as -1, not known, after a short while if there is no other. (Who waits must not have rows locked that others want.)
+-- Extends each lease that its token still holds, and that was not revoked, to p_ttl from now. It
+-- skips locked rows. If any other lease was extended, it returns at once and reports the locked
+-- ones as -1, unknown, because it must not wait while it keeps rows locked; otherwise it tries
+-- again for an eighth of p_wait.
 CREATE OR REPLACE FUNCTION {extend}(p_ttl bigint, p_grants text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}
@@ -7,7 +9,7 @@ AS $tickslot$
 #variable_conflict use_variable
 DECLARE
 	v_until CONSTANT timestamptz := clock_timestamp() + p_wait * interval '1 millisecond' / 8;
-	v_nap float8 := 0.001;
+	v_sleep float8 := 0.001;
 	v_answers jsonb := '[]';
 	v_answered jsonb;
 	v_locked jsonb;
@@ -16,7 +18,7 @@ DECLARE
 BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-		PERFORM set_config('synchronous_commit', 'on', true); -- what the holder relies on must survive a crash of the server
+		PERFORM set_config('synchronous_commit', 'on', true); -- an extension must survive a crash of the server
 	END IF;
 	LOOP
 		WITH wanted AS (
@@ -45,14 +47,7 @@ BEGIN
 			) AS mine ON true
 		) AS x;
 		v_answers := v_answers || coalesce(v_answered, '[]');
-		EXIT WHEN v_left IS NULL;
-		IF v_done > 0 OR clock_timestamp() > v_until THEN
-			v_answers := v_answers || v_locked;
-			EXIT;
-		END IF;
-		PERFORM pg_sleep(v_nap);
-		v_nap := least(2 * v_nap, 0.05);
-		p_grants := v_left::text;
+		{retry_locked}
 	END LOOP;
 	o_answers := v_answers::text;
 END

@@ -1,4 +1,4 @@
--- The overrides of names: of those that the table knows.
+-- Returns the overrides of those names that the table knows.
 CREATE OR REPLACE FUNCTION {inspect}(p_resources text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}

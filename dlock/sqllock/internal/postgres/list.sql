@@ -1,4 +1,4 @@
--- The leases of a name that have not ended.
+-- Returns the leases of a name that have not ended.
 CREATE OR REPLACE FUNCTION {list}(p_resource text, p_wait bigint, OUT o_held text)
 LANGUAGE plpgsql
 {settings}

@@ -1,5 +1,4 @@
-// Package postgres is the dialect of Postgres: what sqllock executes there, and the functions that
-// Migrate makes.
+// Package postgres implements dialect.Database for Postgres.
 package postgres
 
 import (
@@ -20,26 +19,28 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// functions are the functions; each has a file. The name of each ends with a hash of its text:
-// hosts of two versions of this package can then share a table while they are replaced, each with
-// functions of its own.
+// functions each have a file. Their names end with a hash of their text, so that during a rolling
+// update hosts of two versions can share a table, each with its own functions.
 var functions = []string{"acquire", "extend", "release", "list", "update", "inspect", "revoke", "cleanup"}
 
-// defaultSchema is the schema of Options that name none. It is not where the connection looks
-// first: behind a pooler that shares connections somebody else may have said where that is.
+// parts are files that several functions include.
+var parts = []string{"settings", "retry_locked"}
+
+// defaultSchema is used if Options name no schema. It is not the first of the search_path, which
+// behind a pooler another client may have set.
 const defaultSchema = "public"
 
-// oldTransaction is how long a transaction may be open before Audit warns of it.
+// oldTransaction is the age of a transaction above which Audit warns.
 const oldTransaction = 5 * time.Minute
 
-// manyDead old versions of rows, and manyTimes as many as there are rows, are more than a VACUUM
-// that works leaves.
+// Audit warns if there are more than manyDead dead rows and more than manyTimes as many as live ones.
+// A VACUUM that works leaves fewer.
 const (
 	manyDead  = 50_000
 	manyTimes = 20
 )
 
-// DB is a dialect.Database.
+// DB implements dialect.Database.
 type DB struct {
 	dialect.Driver
 	names   map[string]string
@@ -60,10 +61,15 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 	in := func(suffix string) string { return dialect.Qualified(schema, t.Name+suffix, quoted) }
 	p := &DB{Driver: d, Old: oldTransaction, names: map[string]string{
 		"table": in(""), "ends": quoted(t.Name + "_ends"), "holders": quoted(t.Name + "_holders"),
-		"ends_in": in("_ends"), "holders_in": in("_holders"), "settings": strings.TrimSpace(read("settings")),
+		"ends_in": in("_ends"), "holders_in": in("_holders"),
 	}}
+	included := map[string]string{}
+	for _, part := range parts {
+		included[part] = strings.TrimSpace(read(part))
+		p.names[part] = included[part]
+	}
 	for _, function := range functions {
-		hash := sha256.Sum256([]byte(dialect.Fill(read(function), map[string]string{"settings": p.names["settings"]})))
+		hash := sha256.Sum256([]byte(dialect.Fill(read(function), included)))
 		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
 	}
 	p.queries.acquire = dialect.Fill(
@@ -160,9 +166,9 @@ func (p *DB) Schema() []string {
 	return list
 }
 
-// Migrate executes all in one transaction. Postgres' own IF NOT EXISTS and OR REPLACE are not safe
-// when several do it at once. It does not wait for the table for long: all who want to use it would
-// wait behind it.
+// Migrate executes everything in one transaction under a lock, because IF NOT EXISTS and OR REPLACE
+// fail when several run at once. Its wait for the table is short: other statements would queue
+// behind it.
 func (p *DB) Migrate(ctx context.Context) error {
 	var script strings.Builder
 	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot " +
@@ -175,7 +181,7 @@ func (p *DB) Migrate(ctx context.Context) error {
 	return p.Exec(ctx, script.String())
 }
 
-// wantedColumns have the names of types that pg_type has.
+// wantedColumns has the type names of pg_type.
 var wantedColumns = []dialect.Column{
 	{"resource_name", "text"}, {"slot", "int4"}, {"lock_id", "text"}, {"fence", "int8"},
 	{"acquired_at", "timestamptz"}, {"expires_at", "timestamptz"}, {"released_at", "timestamptz"},
@@ -225,8 +231,8 @@ func (p *DB) Verify(ctx context.Context) error {
 	return dialect.WrongSchema(errs...)
 }
 
-// isPostgres tells Postgres from what takes its clients, but has advisory locks that keep nobody
-// out, or another isolation than it says.
+// isPostgres refuses databases that accept Postgres clients but have advisory locks that exclude
+// nobody, or another isolation level than they report.
 func isPostgres(version string) bool {
 	for _, other := range []string{"-YB-", "Redshift", "Greenplum", "Materialize", "QuestDB", "Cockroach"} {
 		if strings.Contains(version, other) {
@@ -277,7 +283,8 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	return append(warnings, missing...), err
 }
 
-// vacuum tells what makes every operation slower: old versions of rows that VACUUM may not remove.
+// vacuum warns of old transactions and of dead rows that VACUUM has not removed, which slow down
+// every operation.
 func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
@@ -299,7 +306,7 @@ func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// functions are their names, as JSON.
+// functions returns the names of the functions, as JSON.
 func (p *DB) functions() string {
 	var list []string
 	for _, function := range functions {
@@ -308,7 +315,7 @@ func (p *DB) functions() string {
 	return dialect.AsJSON(list)
 }
 
-// rights tells what the role lacks.
+// rights warns of privileges that the role lacks.
 func (p *DB) rights(ctx context.Context, role string) (warnings []string, err error) {
 	n := p.names
 	var table, functions string
@@ -333,10 +340,10 @@ func (p *DB) rights(ctx context.Context, role string) (warnings []string, err er
 	return warnings, err
 }
 
-// insufficientPrivilege is the SQLSTATE of a right that is missing.
+// insufficientPrivilege is the SQLSTATE for a missing privilege.
 const insufficientPrivilege = "42501"
 
-// FunctionName is what one of the functions is called, without its schema.
+// FunctionName returns the name of a function without its schema.
 func (p *DB) FunctionName(function string) string {
 	name := p.names[function]
 	return name[strings.LastIndex(name, ".")+1:]

@@ -1,4 +1,4 @@
--- What the role lacks of the rights that the package comment lists.
+-- Returns the documented privileges that the role lacks: on the table, and on functions.
 SELECT
 	coalesce((SELECT pg_catalog.string_agg(r.name, ', '::text) FROM pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r(name)
 		WHERE NOT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1::text), r.name)), ''),

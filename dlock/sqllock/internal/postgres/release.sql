@@ -1,6 +1,5 @@
--- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last. A row that somebody else has
--- locked costs that lease alone: it is answered as -1, not known, after half of p_wait if there is no other. (Who waits must not have rows locked
--- that others want.)
+-- Ends each lease that its token still holds. The row stays: it stores the fence and the last
+-- holder. Locked rows are handled as in extend.sql, but it tries again for half of p_wait.
 CREATE OR REPLACE FUNCTION {release}(p_grants text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}
@@ -8,21 +7,21 @@ AS $tickslot$
 #variable_conflict use_variable
 DECLARE
 	v_until CONSTANT timestamptz := clock_timestamp() + p_wait * interval '1 millisecond' / 2;
-	v_nap float8 := 0.001;
+	v_sleep float8 := 0.001;
 	v_answers jsonb := '[]';
 	v_answered jsonb;
 	v_locked jsonb;
 	v_left json;
 	v_done bigint;
-	v_well text[] := '{}'; -- the names of which a grant was released as succeeded
+	v_succeeded text[] := '{}'; -- the names of which a grant was released as succeeded
 	v_ended text[];
 	v_resource text;
 BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
-	-- An attempt whose slot is not known may still be under way: it is waited for.
+	-- If the slot is unknown, its acquire may still be running: wait for it.
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || x.t, 0))
 	FROM (SELECT y.t FROM json_to_recordset(p_grants::json) AS y(s integer, t text) WHERE y.s = -1 ORDER BY y.t) AS x;
-	-- A crash of the server may undo a release that has just been made: then the lease ends with its TTL.
+	-- A crash of the server may undo a release: then the lease ends with its TTL.
 	PERFORM set_config('synchronous_commit', 'off', true);
 	LOOP
 		WITH wanted AS (
@@ -52,19 +51,12 @@ BEGIN
 			) AS mine ON true
 		) AS x;
 		v_answers := v_answers || coalesce(v_answered, '[]');
-		v_well := v_well || coalesce(v_ended, '{}');
-		EXIT WHEN v_left IS NULL;
-		IF v_done > 0 OR clock_timestamp() > v_until THEN
-			v_answers := v_answers || v_locked;
-			EXIT;
-		END IF;
-		PERFORM pg_sleep(v_nap);
-		v_nap := least(2 * v_nap, 0.05);
-		p_grants := v_left::text;
+		v_succeeded := v_succeeded || coalesce(v_ended, '{}');
+		{retry_locked}
 	END LOOP;
-	-- When all slots are had: an attempt that has one of these rows locked waits for nothing more. If somebody else keeps it locked, this success is
-	-- not remembered: the release matters more.
-	FOR v_resource IN SELECT DISTINCT x FROM unnest(v_well) AS x ORDER BY x LOOP
+	-- Last, because an acquire that has one of these rows locked waits for nothing more. If a row
+	-- stays locked its success is not stored: the release matters more.
+	FOR v_resource IN SELECT DISTINCT x FROM unnest(v_succeeded) AS x ORDER BY x LOOP
 		LOOP
 			PERFORM FROM {table} AS h WHERE h.resource_name = v_resource AND h.slot = -1 FOR UPDATE SKIP LOCKED;
 			IF FOUND THEN
@@ -73,8 +65,8 @@ BEGIN
 			END IF;
 			EXIT WHEN clock_timestamp() > v_until
 				OR NOT EXISTS (SELECT FROM {table} AS h WHERE h.resource_name = v_resource AND h.slot = -1);
-			PERFORM pg_sleep(v_nap);
-			v_nap := least(2 * v_nap, 0.05);
+			PERFORM pg_sleep(v_sleep);
+			v_sleep := least(2 * v_sleep, 0.05);
 		END LOOP;
 	END LOOP;
 	o_answers := v_answers::text;

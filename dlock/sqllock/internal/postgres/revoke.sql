@@ -1,4 +1,5 @@
--- Marks the lease of a slot as revoked, if that fence is held. Who was first is told: a second revocation changes nothing.
+-- Marks the lease of a slot as revoked if it is held with that fence. The first revocation wins: a
+-- second one changes nothing.
 CREATE OR REPLACE FUNCTION {revoke}(p_resource text, p_slot integer, p_fence bigint, p_origin text, p_wait bigint, OUT o_held boolean)
 LANGUAGE plpgsql
 {settings}

@@ -1,6 +1,8 @@
--- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
--- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
--- slot -1 knows what concerns all slots of a name.
+-- The locks of tickslot. Row (resource_name, slot) is one lock: 'timer:orders:slot:' and 3 are the
+-- lock timer:orders:slot:3.
+--
+-- Release keeps the row, because it stores the fence and the last holder. The row with slot -1
+-- stores what belongs to the whole name.
 CREATE TABLE IF NOT EXISTS {table} (
 	resource_name text COLLATE "C" NOT NULL,
 	slot          integer NOT NULL,
@@ -18,11 +20,11 @@ CREATE TABLE IF NOT EXISTS {table} (
 	tick_schedule bigint,                      --          of which schedule it is,
 	slots         integer,                     --          how many slots the latest grant declared,
 	succeeded_at  timestamptz,                 --          when a grant was last released as succeeded,
-	overrides_version bigint,                     --          overrides: it grows with every update,
+	overrides_version bigint,                 --          overrides: it grows with every update,
 	paused_until  timestamptz,
-	pause_origin   text,                        --          who did it, and why,
+	pause_origin  text,                        --          who did it, and why,
 	slot_limit    integer,                     --          how many slots there are, whatever grants declare,
-	limit_origin   text,
+	limit_origin  text,
 	triggered_at  bigint,                      --          and when one run was asked for, in µs since 1970
 	trigger_origin text,
 	PRIMARY KEY (resource_name, slot)

@@ -1,8 +1,8 @@
--- Changes the overrides of a name. What is null stays as it is. It returns the new version.
+-- Changes the overrides of a name, and returns the new version. NULL leaves a value as it is.
 CREATE OR REPLACE FUNCTION {update}(
 	p_resource text,
 	p_pause bigint,       -- µs from now; 0: resume
-	p_pause_origin text,   -- who did it, and why
+	p_pause_origin text,  -- who did it, and why
 	p_limit integer,      -- slots; -1: as grants declare
 	p_limit_origin text,
 	p_trigger_origin text, -- ask for a run
@@ -21,8 +21,9 @@ BEGIN
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an update must survive a crash of the server
 	END IF;
-	-- Grants that are being made do not know of this limit. Those that have the name locked are waited for by whoever knows it, and then counted.
-	-- The others have locked the row of a slot, and are waited for here. Later ones find the rows locked, or that the version has grown.
+	-- Grants in progress do not know of this limit. Those that have the name locked are waited for,
+	-- and counted, by the next request that knows the limit. The others have the row of a slot
+	-- locked, and are waited for here. Later ones find the rows locked or a new version.
 	IF p_limit IS NOT NULL THEN
 		PERFORM FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0 ORDER BY l.resource_name, l.slot FOR UPDATE;
 	END IF;

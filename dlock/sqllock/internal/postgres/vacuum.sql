@@ -1,4 +1,5 @@
--- What keeps VACUUM from removing old versions of rows, as far as the role may see it, and how many there are. $2: seconds after which a transaction is old.
+-- Returns the oldest transaction that keeps VACUUM from removing row versions, as far as the role
+-- may see it, if it is older than $2 seconds; and the numbers of dead and of live rows.
 SELECT
 	coalesce((SELECT pg_catalog.format('process %s (user %s, %s), open since %s', a.pid, a.usename, a.state, a.xact_start) FROM pg_catalog.pg_stat_activity AS a
 		WHERE a.datname = pg_catalog.current_database() AND a.pid <> pg_catalog.pg_backend_pid()

@@ -1,4 +1,4 @@
--- Nothing here depends on the search path, on which strangers may have functions of the same names.
+-- Names are qualified: another user may have functions of the same name in the search path.
 SELECT
 	coalesce((SELECT c.relpersistence::text FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass($1::text)::oid), ''),
 	coalesce((SELECT pg_catalog.json_object_agg(a.attname::text, t.typname::text) FROM pg_catalog.pg_attribute AS a

@@ -1,5 +1,7 @@
--- Deletes, of the rows after (?1, ?2) up to the last of name ?3, those that nobody has used for ?4. Slots go from the last one on, and those of a name at
--- once: a gap would hide a slot for a while. What concerns a whole name goes when no slot of it was left before.
+-- Deletes, of the rows after (?1, ?2) up to the last one of name ?3, those that have not been used
+-- for ?4. Slots of a name are deleted from the highest one down and all at once, because a gap
+-- would hide a slot for a while. The row with slot -1 is deleted by the first cleanup that finds no
+-- slot of that name.
 WITH used AS MATERIALIZED (
 	SELECT resource_name, max(slot) AS slot FROM {table}
 	WHERE resource_name >= ?1 AND resource_name <= ?3 AND slot >= 0

@@ -15,8 +15,8 @@ var (
 		"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 )
 
-// isLocked tells whether a lock of the file was in the way: SQLITE_BUSY and SQLITE_LOCKED, in the
-// words of SQLite itself, which are the same with every driver. Nothing was done then.
+// isLocked reports whether a lock of the file was in the way (SQLITE_BUSY, SQLITE_LOCKED), by
+// SQLite's own words, which all drivers pass on. Nothing was done then.
 func isLocked(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "database is locked") ||
 		strings.Contains(err.Error(), "database table is locked"))
@@ -40,7 +40,7 @@ func advise(err error) error {
 	return err
 }
 
-// advices know the words of SQLite, which no driver changes.
+// advices are found by the words of SQLite, which no driver changes.
 var advices = []struct {
 	words   []string
 	advice  string

@@ -20,14 +20,13 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A file executes statements on a SQLite database. A connection never goes back to the pool within
-// a transaction.
+// file executes statements on a SQLite database. It never returns a connection to the pool within a
+// transaction.
 type file struct {
 	db dialect.Pool
 
-	// turn is held by the one call of this store that writes. The others wait here, in order and
-	// without asking again and again: SQLite lets one write at a time, and it is whoever asks when
-	// the lock happens to be free.
+	// turn is held by the one call of this store that writes. The others queue here instead of
+	// polling: SQLite admits one writer at a time, in no order.
 	turn chan struct{}
 
 	mu     sync.Mutex
@@ -41,9 +40,9 @@ func newFile(db dialect.Pool) *file {
 	return &file{db: db, turn: make(chan struct{}, 1), open: map[any]openFile{}}
 }
 
-// inTime makes a call that is back when ctx ends, even if the disk hangs: what it did then is
-// unknown. It goes on no longer than until it looks at its own context the next time, which ends a
-// little earlier, so that it can still say what it was waiting for.
+// inTime makes a call that returns when ctx ends, even if the disk hangs; its outcome is unknown
+// then. The call's own context ends a little earlier, so that it can still say what it was waiting
+// for.
 func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (none A, _ error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -70,9 +69,8 @@ func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (
 	}
 }
 
-// local is the context of all statements. SQLite works in this process: what may take time is its
-// locks, and these are waited for here. A statement that is interrupted would only be one more
-// thing to get right.
+// local is the context of all statements. Only locks take long in SQLite, and those are waited for
+// in Go, so no statement needs to be interrupted.
 var local = context.Background()
 
 // read executes a statement that only reads, and returns its one row.
@@ -84,7 +82,7 @@ func read[R any](ctx context.Context, f *file, query string, args []any, dest fu
 	return row, err
 }
 
-// scan returns a function that takes what a query returned, and returns its rows.
+// scan returns a function that scans the result of a query into rows.
 func scan[R any](dest func(*R) []any) func(*sql.Rows, error) ([]R, error) {
 	return func(rows *sql.Rows, err error) (all []R, _ error) {
 		if err != nil {
@@ -112,17 +110,17 @@ func one[R any](rows []R, err error) (row R, _ error) {
 	return rows[0], nil
 }
 
-// turnTime is how long a call waits for its turn, which is a matter of fairness, not of safety.
+// turnTime bounds the wait for turn, which is for fairness only, not for safety.
 const turnTime = 100 * time.Millisecond
 
-// write calls do within a transaction that has the lock for writing, and undoes it if do returns an
-// error or ctx has ended. A statement is prepared for do before the transaction begins: that takes
-// longer than to execute it, and nobody else can write meanwhile.
+// write calls do in a transaction that has the write lock, and rolls back if do fails or ctx has
+// ended. It prepares query before the transaction begins, because preparing takes longer than
+// executing, and would keep all other writers waiting.
 func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.Stmt) error) error {
 	select {
 	case f.turn <- struct{}{}:
 		defer func() { <-f.turn }()
-	case <-time.After(turnTime): // whoever has it may be waiting for a disk that hangs: SQLite now and then moves what was written to its final place
+	case <-time.After(turnTime): // the writer may be waiting for a disk that hangs, in a checkpoint
 	case <-ctx.Done():
 	}
 	return f.with(ctx, func(conn *sql.Conn) error {
@@ -170,11 +168,11 @@ func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.
 	})
 }
 
-// pollEvery is how often it is tried to get a lock of the file, on average. All who wait ask
-// equally often, so that none is passed over for long.
+// pollEvery is the average time between two attempts to get a lock of the file. All waiters try
+// equally often, so none starves.
 const pollEvery = time.Millisecond
 
-// patiently tries again until ctx ends for as long as the file is locked.
+// patiently calls try until it does not fail because of a locked file, or ctx ends.
 func patiently(ctx context.Context, try func() error) error {
 	var locked error
 	for {
@@ -193,8 +191,8 @@ func patiently(ctx context.Context, try func() error) error {
 	}
 }
 
-// with calls do, again while it fails because of a lock, with a connection that has the file open
-// which is at its path now.
+// with calls do with a connection whose file is still the one at its path. It calls do again while
+// it fails because of a lock.
 func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
 	guarded := func(conn *sql.Conn) (err error) {
 		defer func() {
@@ -215,16 +213,14 @@ func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
 	return patiently(ctx, func() error { return f.db.With(ctx, guarded) })
 }
 
-// An openFile is the file that a connection has open, as it was found at its path when the
-// connection was first used.
+// openFile is the file of a connection, as found at its path when the connection was first used.
 type openFile struct {
 	path string
 	info os.FileInfo // nil: not a file
 }
 
-// moved tells whether the file that conn has open is not at its path any more: it was deleted,
-// replaced or renamed. SQLite goes on with it as if nothing had happened, while those who open the
-// path now see another, without the leases of this one.
+// moved reports whether the file of conn is no longer at its path: it was deleted, replaced or
+// renamed. SQLite would go on using it, while others open a new file without these leases.
 func (f *file) moved(conn *sql.Conn) (bool, error) {
 	var key any
 	err := conn.Raw(func(c any) error {
@@ -268,12 +264,12 @@ func (f *file) moved(conn *sql.Conn) (bool, error) {
 	return false, nil
 }
 
-// mountsEvery is how often it is looked at what is mounted. Links are counted at each call.
+// mountsEvery is how often the mounts are read. Links are counted at every call.
 const mountsEvery = 10 * time.Second
 
-// onePath returns an error if others may reach the file by a path that has another folder or name:
-// a hard link, or a mount of the file itself. SQLite makes the names of the log and of the shared
-// memory from the path, so each path has its own, and neither sees what the other commits.
+// onePath returns an error if the file can be reached by a path in another folder or with another
+// name: by a hard link, or a mount of the file itself. SQLite derives the names of the log and the
+// shared memory from the path, so users of two paths do not see each other's commits.
 func (f *file) onePath() error {
 	f.mu.Lock()
 	path, mount, look := f.path, f.mount, time.Since(f.looked) > mountsEvery
@@ -301,8 +297,7 @@ func (f *file) onePath() error {
 	return nil
 }
 
-// pathOf returns the path of the file that conn has open, "" if it is a database in memory, or a
-// temporary one: they have none.
+// pathOf returns the path of the main file of conn, "" for a database in memory or a temporary one.
 func pathOf(conn *sql.Conn) (string, error) {
 	type file struct {
 		number int
@@ -320,8 +315,8 @@ func pathOf(conn *sql.Conn) (string, error) {
 	return "", err
 }
 
-// shared returns an error if the connections of the pool are, or will be, each in a database of its
-// own. exists tells whether there is something that is in the database already.
+// shared returns an error if each connection of the pool has a database of its own. The query
+// exists reports whether the table exists.
 func (f *file) shared(ctx context.Context, exists string, args ...any) error {
 	if f.db.DB.Stats().MaxOpenConnections == 1 {
 		return nil

@@ -1,4 +1,4 @@
--- Grants slot ?2, which is free, to token ?3 for ?4.
+-- Grants free slot ?2 to token ?3 for ?4.
 INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
 VALUES (?1, ?2, ?3, {now}, {now}, {now} + ?4, ?5, ?6, ?7)
 ON CONFLICT (resource_name, slot) DO UPDATE SET

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// remoteKinds are the file systems over a network, or shared with another kernel, on which SQLite's
-// locks do not work, or whose shared memory is not.
+// remoteKinds are file systems over a network, or shared with another kernel, on which SQLite's
+// locks or its shared memory do not work.
 var remoteKinds = []string{
 	"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "prl_fs", "afs", "ceph", "lustre", "gfs2",
 	"ocfs2", "davfs",
@@ -18,8 +18,7 @@ var remoteKinds = []string{
 	"fuse.osxfs", "fuse.gcsfuse", "fuse.juicefs",
 }
 
-// remoteKind returns the kind of file system on which a file is if it is one of remoteKinds, else
-// "", as where the system does not tell.
+// remoteKind returns the file system of a file if it is one of remoteKinds, otherwise "".
 func remoteKind(path string) string {
 	if _, kind := MountOf(realPath(path), mounts()); slices.Contains(remoteKinds, kind) {
 		return kind
@@ -27,13 +26,13 @@ func remoteKind(path string) string {
 	return ""
 }
 
-// mounts is the list of what is mounted, "" where the system does not tell.
+// mounts returns the list of mounts, "" if the system has none.
 func mounts() string {
 	list, _ := os.ReadFile("/proc/self/mountinfo") // of Linux
 	return string(list)
 }
 
-// realPath is a path without symbolic links.
+// realPath returns a path without symbolic links.
 func realPath(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -44,8 +43,8 @@ func realPath(path string) string {
 	return path
 }
 
-// MountOf finds where the file system of a path is mounted, and its kind, in the list of what is
-// mounted, see proc(5): the deepest mount point above it, and of several the last.
+// MountOf returns the mount point of a path and its file system, from the list of mounts, see
+// proc(5): the deepest mount point above the path, and of several the last.
 func MountOf(path, mounts string) (at, kind string) {
 	for line := range strings.Lines(mounts) {
 		left, right, ok := strings.Cut(line, " - ")
@@ -64,8 +63,7 @@ func MountOf(path, mounts string) (at, kind string) {
 	return at, kind
 }
 
-// mountedFile returns the one of a database file, its log and its shared memory that is mounted as
-// a file, or "".
+// mountedFile returns the database file, log or shared memory that is a mount point itself, or "".
 func mountedFile(path string) string {
 	list := mounts()
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
@@ -77,7 +75,7 @@ func mountedFile(path string) string {
 	return ""
 }
 
-// unescape undoes the octal escapes, \040 for a space, of a mount point.
+// unescape replaces the octal escapes of a mount point, such as \040 for a space.
 func unescape(point string) string {
 	var b strings.Builder
 	for i := 0; i < len(point); i++ {

@@ -1,4 +1,5 @@
--- Counts a start of tick ?2 of schedule ?7, which is not older than the latest, or null, by ?4, ?5, ?6; and declares ?3 slots.
+-- Counts a start of tick ?2 of schedule ?7 by the holder (?4, ?5, ?6), unless the tick is null, and
+-- stores the declared number of slots ?3. The caller has checked that no later tick was claimed.
 INSERT INTO {table} (resource_name, slot, tick, tick_starts, tick_schedule, slots, host_name, process_id, process_tag)
 VALUES (?1, -1, ?2, 1, ?7, ?3, CASE WHEN ?2 IS NOT NULL THEN ?4 END, CASE WHEN ?2 IS NOT NULL THEN ?5 END, CASE WHEN ?2 IS NOT NULL THEN ?6 END)
 ON CONFLICT (resource_name, slot) DO UPDATE SET

@@ -1,6 +1,8 @@
--- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
--- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
--- slot -1 knows what concerns all slots of a name. Times are microseconds since 1970.
+-- The locks of tickslot. Row (resource_name, slot) is one lock: 'timer:orders:slot:' and 3 are the
+-- lock timer:orders:slot:3.
+--
+-- Release keeps the row, because it stores the fence and the last holder. The row with slot -1
+-- stores what belongs to the whole name. Times are microseconds since 1970.
 CREATE TABLE IF NOT EXISTS {table} (
 	resource_name TEXT NOT NULL,
 	slot          INTEGER NOT NULL,
@@ -18,11 +20,11 @@ CREATE TABLE IF NOT EXISTS {table} (
 	tick_schedule INTEGER,                     --          of which schedule it is,
 	slots         INTEGER,                     --          how many slots the latest grant declared,
 	succeeded_at  INTEGER,                     --          when a grant was last released as succeeded,
-	overrides_version INTEGER,                    --          overrides: it grows with every update,
+	overrides_version INTEGER,                --          overrides: it grows with every update,
 	paused_until  INTEGER,
-	pause_origin   TEXT,                        --          who did it, and why,
+	pause_origin  TEXT,                        --          who did it, and why,
 	slot_limit    INTEGER,                     --          how many slots there are, whatever grants declare,
-	limit_origin   TEXT,
+	limit_origin  TEXT,
 	triggered_at  INTEGER,                     --          and when one run was asked for
 	trigger_origin TEXT,
 	PRIMARY KEY (resource_name, slot)

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 )
 
-// A snapshot is one look, on one snapshot, at all that decides about a claim: see snapshot.sql.
+// snapshot is everything that decides about an acquire, read at once: see snapshot.sql.
 type snapshot struct {
 	now      int64
 	tick     sql.Null[int64] // the latest one claimed
@@ -49,7 +49,7 @@ func (l *snapshot) dest() []any {
 	}
 }
 
-// successAge is how long ago the last success was, 0 if none is known.
+// successAge is the time since the last success, 0 if none is known.
 func (l snapshot) successAge() int64 {
 	if !l.success.Valid {
 		return 0
@@ -65,11 +65,11 @@ func (l snapshot) n(c dialect.AcquireParams) int {
 	return max(c.Slots, 1)
 }
 
-// gap stands for the first slot in the window that has no row, because somebody deleted it.
+// gap stands for the first slot in the window whose row was deleted.
 const gap = -1
 
-// decide returns the verdict if it is a refusal. If not, the token has a slot already, or else the
-// slot returned is free.
+// decide returns the result if it is a refusal. Otherwise the token has a slot already, or the slot
+// free can be granted.
 func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.AcquireResult, free int) {
 	v = l.info()
 	before, last := window.of(l.n(c))
@@ -89,11 +89,11 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 		v.Reason, v.Holder = string(dlock.ReasonTickTaken), l.claimer
 	case c.Missed != nil && (!l.tick.Valid || l.schedule != c.Schedule):
 		v.Reason = string(dlock.ReasonTickFirst)
-	case c.Missed != nil && *c.Missed < l.lastHeld: // whoever held a lease then was there
+	case c.Missed != nil && *c.Missed < l.lastHeld: // somebody who held a lease then was there for the tick
 		v.Reason = string(dlock.ReasonTickHeld)
-	case l.limit.V > 0 && l.held >= l.limit.V: // of any slot: when it was lowered, there may be more than it allows
+	case l.limit.V > 0 && l.held >= l.limit.V: // of all slots: after the limit was lowered there may be more
 		v.Reason, v.Holder, v.Since, v.Ends = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
-	case !l.first.Valid: // nobody has ever had one
+	case !l.first.Valid: // no slot was ever granted
 	case l.ends < l.now:
 		free = l.first.V
 	case l.last.V < l.n(c)-1:
@@ -106,27 +106,27 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	return v, free
 }
 
-// info is what every answer tells.
+// info is the part of the result that every answer has.
 func (l snapshot) info() dialect.AcquireResult {
 	return dialect.AcquireResult{Declared: l.slots.V, Success: l.successAge(), Version: l.version,
 		Limit: max(0, l.limit.V)}
 }
 
-// windowSize is the number of slots among which one attempt, if all that have a row are held,
-// notices those that have none.
+// windowSize is the number of slots among which one acquire notices deleted rows when all other
+// slots are held.
 const windowSize = 64
 
-// A window is the number of one, modulo how many there are.
+// window is the number of a window, modulo their count.
 type window int
 
-// of returns the slot before the window, and its last one.
+// of returns the slot before the window and the last slot in it.
 func (w window) of(n int) (before, last int) {
 	before = int(w)%((n+windowSize-1)/windowSize)*windowSize - 1
 	return before, min(before+windowSize, n-1)
 }
 
-// Acquire looks without a lock first, so that a refusal is one statement. If a slot is free it
-// looks again when it has the lock.
+// Acquire first reads without a lock, so that a refusal is one statement. If a slot is free it
+// reads again with the lock.
 func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
 	return inTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
@@ -161,8 +161,8 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 	})
 }
 
-// grant gives a slot that is free to the token, or makes the one last that it has. The transaction
-// has the lock.
+// grant gives a free slot to the token, or extends the lease that the token has. The caller has the
+// write lock.
 func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.AcquireParams, free int) (dialect.AcquireResult, error) {
 	granted := scan(func(v *dialect.AcquireResult) []any {
 		*v = look.info()

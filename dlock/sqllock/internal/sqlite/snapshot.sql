@@ -1,7 +1,8 @@
--- One look, on one snapshot, at all that decides about an acquire.
+-- Reads in one snapshot all that decides about an acquire.
 --
--- ?1 resource_name, ?2 number of slots, at least 1, if there is no override, ?3 token, ?4 a random number: it selects one window of ?5 slots in which rows
--- that somebody deleted are noticed, ?6 whether it matters until when a lease was held.
+-- ?1 resource_name, ?2 number of slots (at least 1) unless overridden, ?3 token, ?4 a random
+-- number, which selects one window of ?5 slots in which deleted rows are noticed, ?6 whether the
+-- end of the last lease is needed.
 SELECT {now}, head.tick, head.tick_starts, coalesce(head.tick_schedule, 0), head.slots, head.succeeded_at,
 	coalesce(head.host_name, ''), coalesce(head.process_id, 0), coalesce(head.process_tag, ''),
 	coalesce(head.overrides_version, 0), coalesce(head.paused_until, -1), coalesce(head.pause_origin, ''), head.slot_limit, coalesce(head.limit_origin, ''),

@@ -1,5 +1,4 @@
-// Package sqlite is the dialect of SQLite: what sqllock executes on a file, and how it finds that a
-// file cannot be relied on.
+// Package sqlite implements dialect.Database for SQLite, and refuses files whose locks do not work.
 package sqlite
 
 import (
@@ -19,12 +18,12 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// now is SQLite's clock, which is that of the machine, in µs, exact to the millisecond. It stands
-// still within a statement, and is read when that has its lock. julianday is the oldest function
-// that knows milliseconds; what a float64 cannot hold is rounded away.
+// now is the current time in µs, exact to the millisecond. SQLite's clock is the machine's; it is
+// constant within a statement, and is read when the statement has its lock. julianday is the oldest
+// function with milliseconds; round removes the error of its float64.
 const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
-// DB is a dialect.Database.
+// DB implements dialect.Database.
 type DB struct {
 	*file
 	name, ends, holders string
@@ -41,7 +40,7 @@ type queries struct {
 	update, inspect, revoke, list, cleanupPage, cleanup, verify                   string
 }
 
-// CheckNames tells what SQLite would refuse only later.
+// CheckNames refuses names that SQLite would refuse later.
 func CheckNames(t dialect.Table) error {
 	switch {
 	case t.Schema != "":
@@ -85,9 +84,8 @@ func (s *DB) String() string { return "sqlite" }
 // Close leaves the *sql.DB alone: it is the caller's.
 func (s *DB) Close() error { return nil }
 
-// roundTTL rounds up to the milliseconds of SQLite's clock. A lease has ended when the clock shows
-// more than what it showed at the beginning plus this, so that none is shorter than its holder
-// trusts it.
+// roundTTL rounds up to the milliseconds of SQLite's clock. A lease ends when the clock shows more
+// than its start plus this, so it is never shorter than its holder trusts it.
 func roundTTL(micros int64) int64 { return (micros + 999) / 1000 * 1000 }
 
 // Extend implements dialect.Database.
@@ -189,7 +187,7 @@ func (s *DB) Revoke(ctx context.Context, resource string, slot int, fence int64,
 	return rows > 0, err
 }
 
-// change executes a statement that writes, and returns how many rows it wrote.
+// change executes a statement that writes, and returns the number of rows it wrote.
 func (s *DB) change(ctx context.Context, query string, args ...any) (int64, error) {
 	return inTime(ctx, func(ctx context.Context) (rows int64, err error) {
 		err = s.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
@@ -227,8 +225,8 @@ func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 	})
 }
 
-// Schema leaves out journal_mode, which cannot be changed within a transaction, where many who
-// apply their own migrations would execute it.
+// Schema leaves out journal_mode, which cannot be changed within a transaction, where migration
+// tools would execute it.
 func (s *DB) Schema() []string { return s.creates }
 
 // Migrate implements dialect.Database.
@@ -303,8 +301,7 @@ func (s *DB) Verify(ctx context.Context) error {
 	return s.writable(ctx)
 }
 
-// writable tells when a program starts what would otherwise be found out by its first acquire, and
-// then be taken for an outage.
+// writable finds out at start-up what the first acquire would otherwise report as an outage.
 func (s *DB) writable(ctx context.Context) error {
 	_, err := inTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
 		return none, s.with(ctx, func(conn *sql.Conn) error {
@@ -319,7 +316,7 @@ func (s *DB) writable(ctx context.Context) error {
 	return err
 }
 
-// Audit does not compare clocks: SQLite's is that of the host.
+// Audit does not compare clocks: SQLite uses the host's.
 func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 	return inTime(ctx, func(ctx context.Context) (warnings []string, _ error) {
 		var journal, path string

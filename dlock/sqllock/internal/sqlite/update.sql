@@ -1,5 +1,6 @@
--- Changes overrides for name ?1: a pause for ?2, 0 to resume, by the origin ?3; a limit of ?4 slots, -1 for none, by the origin ?5; a run, by the origin ?6. What
--- is null stays as it is. A pause ends when the clock shows more than paused_until, as a lease does.
+-- Changes the overrides of name ?1: a pause for ?2 (0: resume) by the origin ?3, a limit of ?4
+-- slots (-1: as declared) by the origin ?5, a run by the origin ?6. NULL leaves a value as it is. A
+-- pause ends when the clock shows more than paused_until, as a lease does.
 INSERT INTO {table} (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin, triggered_at, trigger_origin)
 VALUES (?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5, CASE WHEN ?6 IS NOT NULL THEN {now} END, ?6)
 ON CONFLICT (resource_name, slot) DO UPDATE SET

@@ -1,17 +1,18 @@
--- Takes a free slot, and a start of a tick if one is wanted, in one atomic step: one batch, which the server executes whether or not the client
--- is still there, so that no client can stop in the middle of a transaction.
+-- Takes a free slot, and one start of a tick if the request has a tick, in one transaction. It is
+-- one batch, which the server completes even if the client goes away, so no client can stop in the
+-- middle of a transaction.
 --
--- Grants of one name come one after the other, by a lock on the name. A slot that was held when it was looked at was held when the first of them
--- was looked at, too, since nobody else could grant it meanwhile: so none is refused while a slot is free.
+-- An application lock on the name makes its grants serial. While it is held nobody else can grant a
+-- slot, so no request is refused while a slot is free.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 DECLARE @resource varbinary(544) = @p1, @slots int = @p2, @token varbinary(64) = @p3, @ttl bigint = @p4, @tick bigint = @p5, @max int = @p6,
 	@missed bigint = @p7, @ahead bigint = @p8, @host nvarchar(255) = @p9, @pid bigint = @p10, @tag nvarchar(255) = @p11, @wait int = @p12,
 	@schedule bigint = @p13;
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
-DECLARE @verdict varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @last_schedule bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
+DECLARE @reason varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @last_schedule bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
 DECLARE @first int, @ends datetime2(6), @since datetime2(6), @who nvarchar(255), @who_pid bigint, @who_tag nvarchar(255);
-DECLARE @head int, @version bigint, @paused datetime2(6), @pause_origin nvarchar(4000), @limit int, @limit_origin nvarchar(4000), @order nvarchar(4000),
+DECLARE @head int, @version bigint, @paused datetime2(6), @pause_origin nvarchar(4000), @limit int, @limit_origin nvarchar(4000), @origin nvarchar(4000),
 	@claimer nvarchar(255), @claimer_pid bigint, @claimer_tag nvarchar(255);
 SET LOCK_TIMEOUT {wait};
 BEGIN TRANSACTION;
@@ -19,7 +20,7 @@ EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOw
 IF @locked < 0
 	THROW 51222, 'tickslot: the name was locked for too long', 1;
 
--- A later version may keep here what this one would misread: see tableFormat.
+-- A later version may use the table in a way that this one would misread: see tableFormat.
 IF EXISTS (SELECT 1 FROM {table} WHERE resource_name = 0x AND slot = -1 AND overrides_version > 1)
 	THROW 51223, 'a later version of tickslot uses the table, with a format beyond 1: update this host', 1;
 DECLARE @clock datetime2(6) = SYSUTCDATETIME();
@@ -34,34 +35,35 @@ DECLARE @n int = CASE WHEN @limit > 0 THEN @limit WHEN @slots > 0 THEN @slots EL
 SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id, @who_tag = process_tag
 FROM {table} WITH (INDEX (ends), READCOMMITTEDLOCK, READPAST) WHERE resource_name = @resource AND slot >= 0 AND slot < @n ORDER BY expires_at; -- none that is locked
 
--- The same attempt, asked again because its reply was lost. It is extended also if it was revoked: whoever asked trusts it for @ttl from this request
--- on. The first heartbeat tells him.
+-- The same request again, because its reply was lost. The lease is extended even if it was revoked:
+-- the caller trusts it for @ttl from this request on, and its first heartbeat reports the
+-- revocation.
 UPDATE {table} SET expires_at = @until, @slot = slot, @fence = fence
 WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
-	SET @verdict = 'ok';
+	SET @reason = 'ok';
 -- The overrides.
 ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
-	SELECT @verdict = 'paused', @order = CASE WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_origin ELSE @pause_origin END;
--- The tick: a scheduled instant, started at most @max times, never after a later one.
+	SELECT @reason = 'paused', @origin = CASE WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_origin ELSE @pause_origin END;
+-- The tick: it is started at most @max times, and never after a later one.
 ELSE IF @tick > @clock_us + @ahead
-	SET @verdict = 'tick_ahead';
+	SET @reason = 'tick_ahead';
 ELSE IF @tick < @last_tick
-	SET @verdict = 'tick_late';
+	SET @reason = 'tick_late';
 ELSE IF @tick = @last_tick AND (@starts >= @max OR @missed IS NOT NULL)
-	SELECT @verdict = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
+	SELECT @reason = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
 ELSE IF @missed IS NOT NULL AND (@last_tick IS NULL OR COALESCE(@last_schedule, 0) <> @schedule)
-	SET @verdict = 'tick_first';
--- Whoever held a lease then was there.
+	SET @reason = 'tick_first';
+-- Somebody who held a lease then was there for the tick.
 ELSE IF @missed IS NOT NULL AND EXISTS (
 	SELECT 1 FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0
 	AND (DATEDIFF_BIG(MICROSECOND, '1970-01-01', expires_at) > @missed OR DATEDIFF_BIG(MICROSECOND, '1970-01-01', released_at) > @missed))
-	SET @verdict = 'tick_held';
--- A limit counts leases of every slot: when it was lowered, there may be more than it allows.
+	SET @reason = 'tick_held';
+-- A limit counts the leases of every slot: after it was lowered there may be more than it allows.
 ELSE IF @limit > 0 AND @limit <= (
 	SELECT COUNT(DISTINCT slot) FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0 AND expires_at > @clock)
 BEGIN
-	SET @verdict = 'full';
+	SET @reason = 'full';
 	SELECT TOP (1) @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id, @who_tag = process_tag
 	FROM {table} WITH (INDEX (ends)) WHERE resource_name = @resource AND slot >= 0 AND expires_at > @clock ORDER BY expires_at;
 END
@@ -88,10 +90,10 @@ BEGIN
 		END
 	END
 	IF @slot IS NULL
-		SET @verdict = 'full';
+		SET @reason = 'full';
 	ELSE
 	BEGIN
-		SET @verdict = 'ok';
+		SET @reason = 'ok';
 		IF @tick IS NOT NULL
 			SELECT @claimer = @host, @claimer_pid = @pid, @claimer_tag = @tag;
 		IF @head IS NULL
@@ -106,13 +108,13 @@ BEGIN
 	END
 END
 COMMIT TRANSACTION;
-SELECT @verdict, COALESCE(@slot, 0), COALESCE(@fence, 0), COALESCE(@declared, 0),
+SELECT @reason, COALESCE(@slot, 0), COALESCE(@fence, 0), COALESCE(@declared, 0),
 	CASE WHEN @succeeded IS NULL THEN 0 WHEN @succeeded >= @clock THEN 1 ELSE DATEDIFF_BIG(MICROSECOND, @succeeded, @clock) END,
-	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who, N'') ELSE N'' END,
-	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who_pid, 0) ELSE 0 END,
-	CASE WHEN @verdict IN ('full', 'tick_taken') THEN COALESCE(@who_tag, N'') ELSE N'' END,
-	CASE @verdict WHEN 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @since, @clock), 0) ELSE 0 END, -- if all rows are locked, nothing is known
-	CASE WHEN @verdict = 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @clock, @ends), 0)
-		WHEN @verdict = 'paused' AND @paused > @clock THEN DATEDIFF_BIG(MICROSECOND, @clock, @paused) ELSE 0 END,
+	CASE WHEN @reason IN ('full', 'tick_taken') THEN COALESCE(@who, N'') ELSE N'' END,
+	CASE WHEN @reason IN ('full', 'tick_taken') THEN COALESCE(@who_pid, 0) ELSE 0 END,
+	CASE WHEN @reason IN ('full', 'tick_taken') THEN COALESCE(@who_tag, N'') ELSE N'' END,
+	CASE @reason WHEN 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @since, @clock), 0) ELSE 0 END, -- if all rows are locked, nothing is known
+	CASE WHEN @reason = 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @clock, @ends), 0)
+		WHEN @reason = 'paused' AND @paused > @clock THEN DATEDIFF_BIG(MICROSECOND, @clock, @paused) ELSE 0 END,
 	CASE WHEN @before > '1970-01-01' THEN 1 ELSE 0 END,
-	COALESCE(@version, 0), CASE WHEN @limit > 0 THEN @limit ELSE 0 END, COALESCE(@order, N'');
+	COALESCE(@version, 0), CASE WHEN @limit > 0 THEN @limit ELSE 0 END, COALESCE(@origin, N'');

@@ -1,5 +1,7 @@
--- Deletes, of the @p3 rows after (@p1, @p2), those that nobody has used for @p4 µs. Slots go from the last one on: a gap would hide a slot for a
--- while. What concerns a whole name goes when no slot of it is left. A row whose fence is ahead of the clock stays, and one that somebody has locked.
+-- Deletes, of the @p3 rows after (@p1, @p2), those that have not been used for @p4 µs. Slots are
+-- deleted from the highest one down, because a gap would hide a slot for a while. The row with slot
+-- -1 is deleted when no slot of that name is left. A row whose fence is ahead of the clock stays,
+-- and so does one that another session has locked.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};

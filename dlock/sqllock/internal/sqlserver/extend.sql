@@ -1,5 +1,5 @@
--- Makes each lease that is still held by its token, and was not revoked, last @p1 µs from now. A row that somebody has locked is passed over, and it is
--- unknown what became of that lease, and of no other.
+-- Extends each lease that its token still holds, and that was not revoked, to @p1 µs from now. It
+-- skips locked rows and reports those leases as unknown.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};

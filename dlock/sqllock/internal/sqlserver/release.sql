@@ -1,4 +1,5 @@
--- Ends each lease that is still held by its token. The row stays: it is the fence, and tells who had it last. About rows that are locked see what extends.
+-- Ends each lease that its token still holds. The row stays: it stores the fence and the last
+-- holder. Locked rows are handled as in extend.sql.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};

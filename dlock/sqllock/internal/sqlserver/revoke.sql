@@ -1,4 +1,5 @@
--- Marks the lease of slot @p2 as revoked by the origin @p4, if it has fence @p3. Who was first is told: a second revocation changes nothing.
+-- Marks the lease of slot @p2 as revoked by the origin @p4 if it is held with fence @p3. The first
+-- revocation wins: a second one changes nothing.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};

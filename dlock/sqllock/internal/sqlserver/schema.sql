@@ -1,7 +1,9 @@
--- The locks of tickslot. Row (resource_name, slot) is a lock: with resource_name 'timer:orders:slot:' and slot 3 it is
--- timer:orders:slot:3. Rows are kept when a lock is released: they carry its fence on, and tell who had it last. The row with
--- slot -1 knows what concerns all slots of a name. Times are UTC. Names are UTF-8 in binary, because every collation takes 'job' and
--- 'job ' for one name, and most 'job' and 'JOB'.
+-- The locks of tickslot. Row (resource_name, slot) is one lock: 'timer:orders:slot:' and 3 are the
+-- lock timer:orders:slot:3.
+--
+-- Release keeps the row, because it stores the fence and the last holder. The row with slot -1
+-- stores what belongs to the whole name. Times are UTC. Names are UTF-8 in binary because every
+-- collation takes 'job' and 'job ' for one name, and most take 'job' and 'JOB' for one.
 IF OBJECT_ID({table_text}, N'U') IS NULL
 CREATE TABLE {table} (
 	resource_name varbinary(544) NOT NULL,
@@ -20,11 +22,11 @@ CREATE TABLE {table} (
 	tick_schedule bigint NULL,                 --          of which schedule it is,
 	slots         int NULL,                    --          how many slots the latest grant declared,
 	succeeded_at  datetime2(6) NULL,           --          when a grant was last released as succeeded,
-	overrides_version bigint NULL,                --          overrides: it grows with every update,
+	overrides_version bigint NULL,            --          overrides: it grows with every update,
 	paused_until  datetime2(6) NULL,
-	pause_origin   nvarchar(4000) NULL,         --          who did it, and why,
+	pause_origin  nvarchar(4000) NULL,         --          who did it, and why,
 	slot_limit    int NULL,                    --          how many slots there are, whatever grants declare,
-	limit_origin   nvarchar(4000) NULL,
+	limit_origin  nvarchar(4000) NULL,
 	triggered_at  bigint NULL,                 --          and when one run was asked for, in µs since 1970
 	trigger_origin nvarchar(4000) NULL,
 	PRIMARY KEY CLUSTERED (resource_name, slot),

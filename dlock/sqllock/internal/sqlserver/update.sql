@@ -1,5 +1,6 @@
--- Changes the overrides of a name. What is NULL stays as it is: @p2 µs of pause, 0 to resume, by the origin @p3; @p4 slots, -1 for as grants declare, by
--- the origin @p5; one run, by the origin @p6.
+-- Changes the overrides of a name: a pause for @p2 µs (0: resume) by the origin @p3, a limit of @p4
+-- slots (-1: as declared) by the origin @p5, one run by the origin @p6. NULL leaves a value as it
+-- is.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
