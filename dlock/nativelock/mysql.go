@@ -11,24 +11,23 @@ import (
 )
 
 // MySQLGetLock returns a store that holds the locks of GET_LOCK in MySQL 5.7 or newer, or MariaDB.
-// Read in the comment of the package what they do not promise. It does not call the server.
+// The package comment lists what it does not promise. It does not call the server.
 //
 //	db, err := sql.Open("mysql", "user:password@tcp(host)/")
 //	lock := nativelock.MySQLGetLock(db, nativelock.Options{Prefix: "shop:"})
 //	defer lock.Close()
 //
-// An acquire of up to 1,000 slots is one round trip; it tries them one after the other, so an
-// acquire that is refused costs the server about six microseconds per slot. The first lock that is
-// taken and the last that is freed cost one round trip more, to tell the server how long it may
-// wait for this host (wait_timeout). It ends the connection when it has heard nothing for a second
-// or two more than the longest lease: so the slots of a host that was stopped, or has vanished,
-// come free little later than those on a table would.
+// An acquire of up to 1,000 slots is one round trip. It tries the slots one after the other, so a
+// refusal costs the server about six microseconds per slot. Taking the first lock and freeing the
+// last one cost another round trip, to set how long the session may be idle (wait_timeout). The
+// server ends a session that has been idle for a second or two longer than its longest lease, so
+// the slots of a host that was stopped or has vanished come free little later than with sqllock.
 //
 // The names of these locks belong to the whole server, not to a database: use a Prefix. They are
-// not replicated: all hosts must use the same server, a replica is refused, and on Galera or group
-// replication, where every node grants by itself, use the table. The name of a lock is 160 bits of
-// a SHA-256 over prefix, name and slot, in hexadecimal, because GET_LOCK does not tell upper case
-// from lower and takes 64 characters.
+// not replicated: all hosts must use the same server. A replica is refused. On Galera or group
+// replication, where every node grants by itself, use sqllock. The name of a lock is 160 bits of a
+// SHA-256 over prefix, name and slot, in hexadecimal, because GET_LOCK ignores case and takes 64
+// characters.
 func MySQLGetLock(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, mysqlDialect{})
 }
@@ -44,7 +43,7 @@ const (
 	// A server that has been made read-only is being replaced by another, which knows of no lock.
 	// It is 0, 1, or since MariaDB 12 a word.
 	mysqlSession = "CONCAT(CONNECTION_ID(), IF(@@global.read_only IN ('0', 'OFF'), '', '" + readOnlyMark + "'))"
-	mysqlLook    = "SELECT " + mysqlSession + ", NULL"
+	mysqlProbe   = "SELECT " + mysqlSession + ", NULL"
 	mysqlOpen    = "SELECT " + mysqlSession + ", IF(@@global.read_only IN ('0', 'OFF'), NULL, " +
 		"'" + hasBecomeReadOnly + "')"
 
@@ -63,13 +62,13 @@ func (mysqlDialect) key(resource [sha256.Size]byte) string {
 
 func (mysqlDialect) open(string) statement { return statement{mysqlOpen, nil} }
 
-func (mysqlDialect) look() statement { return statement{mysqlLook, nil} }
+func (mysqlDialect) probe() statement { return statement{mysqlProbe, nil} }
 
-// keep only looks: SET is a statement of its own.
-func (m mysqlDialect) keep(string, time.Duration) statement { return m.look() }
+// keep only probes: SET is a statement of its own.
+func (m mysqlDialect) keep(string, time.Duration) statement { return m.probe() }
 
-// try has no arguments, for which the driver would have to prepare it. CASE evaluates no condition
-// after the first that is true.
+// try has no arguments, because the driver would have to prepare the statement. CASE stops at the
+// first condition that is true.
 func (m mysqlDialect) try(session string, keys []string, _ time.Duration) []statement {
 	return m.inBatches(keys, func(b *strings.Builder, first int, keys []string) {
 		fmt.Fprintf(b, "SELECT %s, CASE WHEN CONNECTION_ID() <> %d THEN NULL", mysqlSession, connectionID(session))
@@ -91,7 +90,7 @@ func (m mysqlDialect) free(session string, keys []string, _ time.Duration) []sta
 	})
 }
 
-// clear is free: to release what one has not is nothing.
+// clear is free: releasing a lock that is not held does nothing.
 func (m mysqlDialect) clear(session string, keys []string) []statement {
 	return m.free(session, keys, 0)
 }
@@ -103,7 +102,7 @@ func (mysqlDialect) idle(d time.Duration) string {
 	return "SET SESSION wait_timeout = " + strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-func (mysqlDialect) bye() string { return "" }
+func (mysqlDialect) beforeClose() string { return "" }
 
 func (mysqlDialect) inBatches(keys []string, write func(b *strings.Builder, first int, keys []string)) []statement {
 	var list []statement
@@ -115,8 +114,8 @@ func (mysqlDialect) inBatches(keys []string, write func(b *strings.Builder, firs
 	return list
 }
 
-// connectionID is a number again before it becomes part of a statement.
+// connectionID parses the number before it becomes part of a statement.
 func connectionID(session string) uint64 {
-	id, _ := strconv.ParseUint(mainly(session), 10, 64)
+	id, _ := strconv.ParseUint(sessionID(session), 10, 64)
 	return id
 }

@@ -20,11 +20,11 @@ import (
 // Options of a Store. The zero value works.
 type Options struct {
 	// Prefix is put before every name, so that several applications can share a database. Hosts
-	// that are to keep out of each other's way must have the same. At most 256 bytes. Default "".
+	// that compete for the same locks need the same prefix. At most 256 bytes. Default "".
 	Prefix string
 }
 
-// Store implements dlock.DistributedLock, as far as the comment of the package says.
+// Store implements dlock.DistributedLock, with the limits that the package comment lists.
 type Store struct {
 	db      *sql.DB
 	dialect dialect
@@ -43,34 +43,33 @@ type Store struct {
 	expiry *time.Timer // goes off when the first lease ends
 }
 
-// A dialect is what differs between the databases. The answer to a statement is one row of two
-// texts: which session answered, and the answer proper, which may be null. In a session other than
-// the one it is meant for, a statement changes nothing.
+// A dialect is what differs between the databases. A statement returns one row of two texts: the
+// session that answered, and the answer, which may be null. In a session other than the one it
+// names, a statement changes nothing.
 type dialect interface {
 	// String is the label of the store in metrics and logs.
 	String() string
-	// key is what a lock is called in the database.
+	// key returns the name of a lock in the database.
 	key(resource [sha256.Size]byte) string
-	// open makes a connection a session of ours; mark is a random text. The answer says why it
+	// open marks a connection as ours; mark is a random text. The answer says why the connection
 	// cannot be used, or is null.
 	open(mark string) statement
-	// look changes nothing. Its answer is null.
-	look() statement
-	// keep tells the server for how long the session may be idle before it is to be ended. Its
-	// answer is null.
+	// probe changes nothing. Its answer is null.
+	probe() statement
+	// keep sets the time after which the server ends the idle session. Its answer is null.
 	keep(session string, idle time.Duration) statement
-	// try takes the first of the locks that is free. The statements are asked in turn until one
-	// answers with the index of a lock. idle is as for keep, in case one is taken.
+	// try takes the first of the locks that is free. The statements are executed in turn until one
+	// returns the index of a lock. idle is as for keep, if a lock is taken.
 	try(session string, keys []string, idle time.Duration) []statement
-	// free unlocks. The answers, put together, have a 1 for each lock that the session had, and a 0
-	// for one that it had not. idle is as for keep.
+	// free unlocks. The answers, joined, have a 1 for each lock that the session held and a 0 for
+	// each that it did not. idle is as for keep.
 	free(session string, keys []string, idle time.Duration) []statement
-	// clear unlocks those of the locks that the session has.
+	// clear unlocks those of the locks that the session holds.
 	clear(session string, keys []string) []statement
-	// idle is keep for a dialect whose other statements cannot tell it; "" for all others.
+	// idle is keep for a dialect whose other statements cannot set the time; "" for all others.
 	idle(d time.Duration) string
-	// bye is executed before a connection is closed, if it still lives; "" for nothing.
-	bye() string
+	// beforeClose is executed before a live connection is closed; "" for nothing.
+	beforeClose() string
 }
 
 type statement struct {
@@ -112,7 +111,7 @@ func (n *Store) Check() error {
 	if err := n.usable(); err != nil {
 		return err
 	}
-	return n.twoConns()
+	return n.checkPoolSize()
 }
 
 func (n *Store) usable() error {
@@ -130,8 +129,8 @@ func (n *Store) String() string {
 	return n.dialect.String()
 }
 
-// lock is the key of a lock. The kind and the number of the slot stand before the name, between
-// zero bytes, which no name has in it: so no two locks are hashed from the same text.
+// lock returns the key of a lock. Kind, slot and name are separated by zero bytes, which no name
+// contains, so no two locks have the same text.
 func (n *Store) lock(name string, slots, slot int) string {
 	kind := "mutex"
 	if slots > 0 {
@@ -175,8 +174,8 @@ func (n *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
 }
 
-// Extend implements dlock.DistributedLock. One round trip, whatever the number of grants, shows
-// that the connection lives and leads to the session that holds them.
+// Extend implements dlock.DistributedLock. One round trip for all grants verifies that the
+// connection still leads to the session that holds them.
 func (n *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
 	if ttl < time.Millisecond || ttl > dlock.MaxTTL {
 		return nil, fmt.Errorf("nativelock: a TTL of %v: must be 1ms to %v", ttl, dlock.MaxTTL)
@@ -192,8 +191,8 @@ func (n *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 	})
 }
 
-// each does something with those of the grants that are held. The others are lost, and so are all
-// if the session ended meanwhile.
+// each calls do with those of the grants that are held. The others are lost; all are if the session
+// ends meanwhile.
 func (n *Store) each(ctx context.Context, grants []dlock.Grant,
 	do func(context.Context, []*lease) error) ([]dlock.Result, error) {
 	if err := n.usable(); err != nil {
@@ -229,8 +228,8 @@ func (n *Store) each(ctx context.Context, grants []dlock.Grant,
 	})
 }
 
-// Close frees all locks and gives the connection back. It waits for nobody: a call that is under
-// way ends with an error.
+// Close frees all locks and closes the connection. It does not wait for calls in progress: they end
+// with an error.
 func (n *Store) Close() error {
 	if n == nil || n.dialect == nil {
 		return nil
@@ -247,7 +246,7 @@ func (n *Store) Close() error {
 	if !first || n.session == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leastPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), minCallTime)
 	defer cancel()
 	n.release(ctx, n.session.all()) // they would end with the connection, too, but a moment later
 	n.disconnect()

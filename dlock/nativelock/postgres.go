@@ -11,31 +11,31 @@ import (
 )
 
 // PostgresAdvisory returns a store that holds advisory locks of sessions in Postgres 13 or newer.
-// Read in the comment of the package what they do not promise. It does not call the server.
+// The package comment lists what it does not promise. It does not call the server.
 //
-//	// any driver will do; stdlib.OpenDBFromPool(pool) takes one connection of a pgxpool for good
+//	// with any driver; stdlib.OpenDBFromPool(pool) takes one connection of a pgxpool for good
 //	db, err := sql.Open("pgx", url)
 //	lock := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
 //	defer lock.Close()
 //
-// An acquire is one round trip whatever the number of slots, once the driver has prepared the
-// statement; it tries them one after the other, so an acquire that is refused costs the server
-// about a microsecond per slot.
+// An acquire is one round trip for any number of slots once the driver has prepared the statement.
+// It tries the slots one after the other, so a refusal costs the server about a microsecond per
+// slot.
 //
-// The server ends the connection when it has heard nothing for a second more than the longest lease
-// (idle_session_timeout, which needs Postgres 14): so the slots of a host that was stopped, or has
-// vanished, come free little later than those on a table would. Postgres 13 notices only a host
-// that has vanished, within 15 seconds (tcp_keepalives), and never one that was stopped. A
-// PgBouncer in between must be in pool_mode=session, and notice by itself that a host has vanished
-// (tcp_keepidle and the like).
+// The server ends a session that has been idle for a second longer than its longest lease
+// (idle_session_timeout, since Postgres 14), so the slots of a host that was stopped or has
+// vanished come free little later than with sqllock. Postgres 13 notices only a host that has
+// vanished, within 15 seconds (tcp_keepalives), and never one that was stopped. A PgBouncer in
+// between must be in pool_mode=session and detect vanished hosts itself (tcp_keepidle and the
+// like).
 //
-// All hosts must use the same database: advisory locks are its own. A lock is 64 bits of a SHA-256
-// over prefix, name and slot. If two of them meet they keep each other out, so that less is granted
-// than could be, never more; among 10,000 locks that has a probability of 3 in 10¹². Other advisory
-// locks of the application meet ours as seldom if they are hashed, too; small numbers do not.
+// All hosts must use the same database: advisory locks belong to it. A lock is 64 bits of a SHA-256
+// over prefix, name and slot. If two collide they exclude each other, so less is granted, never
+// more; among 10,000 locks the probability is 3 in 10¹². Collisions with the application's own
+// advisory locks are as rare if those are hashed, too; with small numbers there are none.
 //
-// Each lock that is held takes a place in the server's lock table, which has
-// max_locks_per_transaction × max_connections of them (6,400 by default) for everything.
+// Each lock uses one entry of the server's lock table, which has max_locks_per_transaction ×
+// max_connections entries (6,400 by default) for everything.
 func PostgresAdvisory(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, postgresDialect{})
 }
@@ -67,8 +67,8 @@ var (
 )
 
 const (
-	postgresLook = "SELECT " + postgresSession + ", NULL::text"
-	postgresKeep = "SELECT me, CASE WHEN me = $1::text AND set_config(" + postgresIdle +
+	postgresProbe = "SELECT " + postgresSession + ", NULL::text"
+	postgresKeep  = "SELECT me, CASE WHEN me = $1::text AND set_config(" + postgresIdle +
 		", $2::text, false) IS NULL THEN '' END FROM (SELECT " +
 		postgresSession + " AS me OFFSET 0) AS s"
 )
@@ -87,7 +87,7 @@ func (postgresDialect) open(mark string) statement {
 	return statement{postgresOpen, []any{mark}}
 }
 
-func (postgresDialect) look() statement { return statement{postgresLook, nil} }
+func (postgresDialect) probe() statement { return statement{postgresProbe, nil} }
 
 func (postgresDialect) keep(session string, idle time.Duration) statement {
 	return statement{postgresKeep, []any{session, milliseconds(idle)}}
@@ -110,7 +110,7 @@ func (postgresDialect) idle(time.Duration) string { return "" }
 
 // bye is for stdlib.OpenDBFromPool: a pgxpool keeps what database/sql believes it has closed, with
 // its locks and settings, unless it is in a transaction.
-func (postgresDialect) bye() string { return "BEGIN" }
+func (postgresDialect) beforeClose() string { return "BEGIN" }
 
 // milliseconds rounds up.
 func milliseconds(d time.Duration) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A session is the connection on which all locks are held, and what is held on it.
+// A session is the connection that holds all locks, and its leases.
 type session struct {
 	conn   *sql.Conn
 	id     string
@@ -25,7 +25,7 @@ type session struct {
 	first  time.Time // no lease ends before
 }
 
-// A leaseID is how a grant is found: a token alone may name several locks.
+// A leaseID identifies a grant: one token may be used for several names.
 type leaseID struct {
 	name  string
 	mutex bool
@@ -39,7 +39,7 @@ type lease struct {
 	ends time.Time
 }
 
-func tokenOf(name string, slots int, token string) leaseID {
+func leaseIDOf(name string, slots int, token string) leaseID {
 	return leaseID{name, slots == 0, token}
 }
 
@@ -51,15 +51,15 @@ func (s *session) all() []*lease {
 	return list
 }
 
-// lasts notes when a lease ends.
-func (s *session) lasts(l *lease, ends time.Time) {
+// setEnd sets when a lease ends.
+func (s *session) setEnd(l *lease, ends time.Time) {
 	l.ends = ends
 	if len(s.leases) == 1 || ends.Before(s.first) {
 		s.first = ends
 	}
 }
 
-// last is when the last lease ends; the zero time if there is none.
+// last returns when the last lease ends, or the zero time.
 func (s *session) last() (t time.Time) {
 	for _, l := range s.leases {
 		if l.ends.After(t) {
@@ -77,17 +77,17 @@ func (s *session) forget(leases []*lease) {
 }
 
 const (
-	// leastPatience is how long a call goes on although its caller no longer waits: a driver that
-	// is told to stop ends the connection, and with it every lock of this process.
-	leastPatience = time.Second
-	// idleGrace is how much longer than its longest lease a session may be idle: this process, if
-	// it lives, is to unlock first.
+	// minCallTime is how long a call goes on after its caller has gone: most drivers end the
+	// connection when they interrupt a statement, and with it every lock of this process.
+	minCallTime = time.Second
+	// idleGrace is added to the longest lease for the idle time of a session, so that a live
+	// process unlocks first.
 	idleGrace = time.Second
 )
 
-// inTurn waits for this caller's turn and works on a goroutine of its own, so that neither the end
-// of ctx nor a server that hangs keeps the caller, while the work itself goes on: for as long as a
-// lease could be saved by the server's answer after all.
+// inTurn waits for the caller's turn and works on a goroutine of its own. So a caller returns when
+// ctx ends, even if the server hangs, while the work goes on for as long as the answer could still
+// save a lease.
 func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -116,7 +116,7 @@ func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T,
 	answered := make(chan answer, 1)
 	go func() {
 		defer n.calls.Done()
-		until := time.Now().Add(leastPatience)
+		until := time.Now().Add(minCallTime)
 		if t, ok := ctx.Deadline(); !ok {
 			until = time.Now().Add(sqlkit.LastResort)
 		} else if t.After(until) {
@@ -137,7 +137,7 @@ func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T,
 					a.err = fmt.Errorf("nativelock: the driver panicked: %v", p)
 				}
 			}()
-			n.sweep(ctx)
+			n.freeExpired(ctx)
 			a.value, a.err = work(ctx)
 		}()
 		n.schedule()
@@ -172,8 +172,8 @@ func (n *Store) schedule() {
 	})
 }
 
-// sweep unlocks what was not extended in time.
-func (n *Store) sweep(ctx context.Context) {
+// freeExpired unlocks the leases that were not extended in time.
+func (n *Store) freeExpired(ctx context.Context) {
 	s, now := n.session, time.Now()
 	if s == nil || len(s.leases) == 0 || now.Before(s.first) {
 		return
@@ -193,19 +193,19 @@ func (n *Store) sweep(ctx context.Context) {
 	}
 }
 
-// find returns what is held for a grant, or nil.
+// find returns the lease of a grant, or nil.
 func (n *Store) find(g dlock.Grant) *lease {
 	if n.session == nil {
 		return nil
 	}
-	l := n.session.leases[tokenOf(g.Name, g.Slots, g.Token)]
+	l := n.session.leases[leaseIDOf(g.Name, g.Slots, g.Token)]
 	if l == nil || g.Slot != dlock.AnySlot && g.Slot != l.slot {
 		return nil
 	}
 	return l
 }
 
-// acquire returns the slot that it took, or had for this token, or -1.
+// acquire returns the slot that it took, or that this token already had, or -1.
 func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err error) {
 	s := n.session
 	if l := n.find(dlock.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: dlock.AnySlot}); l != nil {
@@ -215,7 +215,7 @@ func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err e
 		}
 		return l.slot, n.extend(ctx, req.TTL, []*lease{l})
 	}
-	// A session can lock again what it has locked already: that must not be tried.
+	// A session can lock again what it has locked: skip those.
 	var keys []string
 	var slots []int
 	for i := range max(req.Slots, 1) {
@@ -226,7 +226,7 @@ func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err e
 	if len(keys) == 0 {
 		return -1, nil
 	}
-	idle := n.patience(req.TTL)
+	idle := n.idleLimit(req.TTL)
 	for _, st := range n.dialect.try(s.id, keys, idle) {
 		answer, err := n.ask(ctx, st)
 		if err != nil {
@@ -241,10 +241,10 @@ func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err e
 			n.clear(ctx, keys)
 			return 0, fmt.Errorf("%w: it locked number %q of %d", errAnswer, answer.String, len(keys))
 		}
-		l := &lease{leaseID: tokenOf(req.Name, req.Slots, req.Token), slot: slots[i], key: keys[i]}
+		l := &lease{leaseID: leaseIDOf(req.Name, req.Slots, req.Token), slot: slots[i], key: keys[i]}
 		s.leases[l.leaseID], s.keys[l.key] = l, true
-		s.lasts(l, time.Now().Add(req.TTL))
-		if err := n.allow(ctx, idle); err != nil {
+		s.setEnd(l, time.Now().Add(req.TTL))
+		if err := n.setIdleLimit(ctx, idle); err != nil {
 			return 0, err
 		}
 		return l.slot, nil
@@ -252,8 +252,8 @@ func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err e
 	return -1, nil
 }
 
-// clear unlocks what a statement that failed may have left locked. If that fails, too, the
-// connection has to end.
+// clear unlocks what a failed statement may have left locked. If that fails, too, it ends the
+// connection.
 func (n *Store) clear(ctx context.Context, keys []string) {
 	if n.session == nil {
 		return
@@ -277,19 +277,19 @@ func (n *Store) clear(ctx context.Context, keys []string) {
 	n.disconnect()
 }
 
-// extend makes leases last ttl from now, if the session still is the one that holds them.
+// extend extends leases to ttl from now if the session is still the one that holds them.
 func (n *Store) extend(ctx context.Context, ttl time.Duration, leases []*lease) error {
-	idle := n.patience(ttl)
+	idle := n.idleLimit(ttl)
 	if _, err := n.ask(ctx, n.dialect.keep(n.session.id, idle)); err != nil {
 		return err
 	}
 	for _, l := range leases {
-		n.session.lasts(l, time.Now().Add(ttl))
+		n.session.setEnd(l, time.Now().Add(ttl))
 	}
-	return n.allow(ctx, idle)
+	return n.setIdleLimit(ctx, idle)
 }
 
-// release unlocks. If it cannot, it ends the session, which does so, too.
+// release unlocks. If that fails it ends the session, which unlocks, too.
 func (n *Store) release(ctx context.Context, leases []*lease) {
 	s := n.session
 	keys := make([]string, len(leases))
@@ -317,16 +317,15 @@ func (n *Store) release(ctx context.Context, leases []*lease) {
 		n.disconnect() // somebody else unlocked in our session: then nothing is known any more
 		return
 	}
-	_ = n.allow(ctx, idle) // the leases have ended in any case
+	_ = n.setIdleLimit(ctx, idle) // the leases have ended in any case
 }
 
-// patience is how long the session may be idle when it holds a lease of ttl besides what it holds
-// already.
-func (n *Store) patience(ttl time.Duration) time.Duration { return max(n.session.idle, ttl+idleGrace) }
+// idleLimit is how long the session may be idle once it also holds a lease of ttl.
+func (n *Store) idleLimit(ttl time.Duration) time.Duration { return max(n.session.idle, ttl+idleGrace) }
 
-// allow notes how long the session may be idle, and tells the server if the statement before did
-// not.
-func (n *Store) allow(ctx context.Context, idle time.Duration) error {
+// setIdleLimit stores how long the session may be idle, and tells the server if the statement
+// before did not.
+func (n *Store) setIdleLimit(ctx context.Context, idle time.Duration) error {
 	s := n.session
 	if text := n.dialect.idle(idle); text != "" && idle != s.idle {
 		if _, err := s.conn.ExecContext(ctx, text); err != nil {
@@ -338,8 +337,7 @@ func (n *Store) allow(ctx context.Context, idle time.Duration) error {
 	return nil
 }
 
-// ask puts a question to the session. It ends the session when that turns out to be broken, or not
-// ours alone.
+// ask executes a statement in the session. It ends the session if the session is broken or shared.
 func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, err error) {
 	s := n.session
 	who, answer, err := askConn(ctx, s.conn, st)
@@ -348,7 +346,7 @@ func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, e
 	}
 	if err != nil {
 		// Is it the statement that failed, or the connection?
-		again, _, broken := askConn(ctx, s.conn, n.dialect.look())
+		again, _, broken := askConn(ctx, s.conn, n.dialect.probe())
 		if broken == nil && again == s.id {
 			return answer, n.explain(err)
 		}
@@ -362,7 +360,7 @@ func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, e
 	if strings.HasSuffix(who, readOnlyMark) && !strings.HasSuffix(s.id, readOnlyMark) {
 		return answer, fmt.Errorf("nativelock: %w: %s", dlock.ErrSetup, hasBecomeReadOnly)
 	}
-	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, mainly(s.id), mainly(who))
+	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, sessionID(s.id), sessionID(who))
 }
 
 func askConn(ctx context.Context, conn *sql.Conn, st statement) (who string, answer sql.NullString, err error) {
@@ -370,13 +368,13 @@ func askConn(ctx context.Context, conn *sql.Conn, st statement) (who string, ans
 	return who, answer, err
 }
 
-// mainly is a session without its mark, as the server's own tools show it.
-func mainly(session string) string {
+// sessionID is a session without its mark, as the server's own tools show it.
+func sessionID(session string) string {
 	id, _, _ := strings.Cut(session, " ")
 	return id
 }
 
-// disconnect ends the connection, and with it everything that is held.
+// disconnect ends the connection, and with it every lock.
 func (n *Store) disconnect() {
 	if n.session == nil {
 		return
@@ -386,7 +384,7 @@ func (n *Store) disconnect() {
 	n.endConn(conn)
 }
 
-// abandon is disconnect after the driver panicked: database/sql then holds a lock of its own, for
+// abandon is disconnect after a panic of the driver: database/sql then holds an internal lock for
 // which conn.Close would wait for ever.
 func (n *Store) abandon() {
 	if n.session == nil {
@@ -397,10 +395,10 @@ func (n *Store) abandon() {
 	_ = conn.Raw(func(c any) error { return c.(driver.Conn).Close() })
 }
 
-// endConn closes a connection instead of giving it back to the pool.
+// endConn closes a connection instead of returning it to the pool.
 func (n *Store) endConn(conn *sql.Conn) {
-	if text := n.dialect.bye(); text != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), leastPatience)
+	if text := n.dialect.beforeClose(); text != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), minCallTime)
 		_, _ = conn.ExecContext(ctx, text)
 		cancel()
 	}
@@ -408,12 +406,12 @@ func (n *Store) endConn(conn *sql.Conn) {
 	_ = conn.Close()
 }
 
-// connect makes a session if there is none, and reports whether it did.
+// connect opens a session if there is none, and reports whether it did.
 func (n *Store) connect(ctx context.Context) (fresh bool, err error) {
 	if n.session != nil {
 		return false, nil
 	}
-	if err := n.twoConns(); err != nil {
+	if err := n.checkPoolSize(); err != nil {
 		return false, err
 	}
 	for tries := 0; ; tries++ {
@@ -434,7 +432,7 @@ func (n *Store) connect(ctx context.Context) (fresh bool, err error) {
 			return false, fmt.Errorf("nativelock: %w: %s", dlock.ErrSetup, refusal.String)
 		}
 		n.session = &session{conn: conn, id: id, leases: map[leaseID]*lease{}, keys: map[string]bool{}}
-		if err := n.prove(ctx); err != nil {
+		if err := n.checkSession(ctx); err != nil {
 			n.disconnect()
 			return false, err
 		}

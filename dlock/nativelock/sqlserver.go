@@ -8,23 +8,21 @@ import (
 	"time"
 )
 
-// SQLServerAppLock returns a store that holds the application locks of sessions in SQL Server
-// (sp_getapplock). Read in the comment of the package what they do not promise. It does not call
-// the server.
+// SQLServerAppLock returns a store that holds application locks of sessions in SQL Server
+// (sp_getapplock). The package comment lists what it does not promise. It does not call the server.
 //
-// It is experimental: it has not been run against a server. Tested is what is sent, and what is
-// made of the answers.
+// It is experimental: it has not been run against a server. Only its statements, and what it makes
+// of answers, are tested.
 //
 //	db, err := sql.Open("sqlserver", url) // with github.com/microsoft/go-mssqldb
 //	lock := nativelock.SQLServerAppLock(db, nativelock.Options{Prefix: "shop:"})
 //	defer lock.Close()
 //
-// An acquire is one round trip whatever the number of slots. SQL Server notices a host that has
-// vanished by its keepalives, after half a minute or so by default, but ends no connection for
-// being idle: a host that was stopped keeps its slots until it goes on or its machine is switched
-// off.
+// An acquire is one round trip for any number of slots. SQL Server detects a host that has vanished
+// by its keepalives, after about half a minute by default, but ends no idle session: a host that
+// was stopped keeps its slots until it goes on or its machine is switched off.
 //
-// All hosts must use the same database: application locks are its own. The name of a lock is 160
+// All hosts must use the same database: application locks belong to it. The name of a lock is 160
 // bits of a SHA-256 over prefix, name and slot.
 func SQLServerAppLock(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, sqlserverDialect{})
@@ -32,7 +30,7 @@ func SQLServerAppLock(db *sql.DB, opts Options) *Store {
 
 const (
 	sqlserverSession = "CAST(@@SPID AS nvarchar(11))"
-	sqlserverLook    = "SELECT " + sqlserverSession + ", CAST(NULL AS nvarchar(11))"
+	sqlserverProbe   = "SELECT " + sqlserverSession + ", CAST(NULL AS nvarchar(11))"
 	sqlserverOpen    = "SELECT " + sqlserverSession +
 		", CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_WRITE' THEN NULL " +
 		"ELSE N'this database is read-only: a replica, which has locks of its own: connect to the primary' END"
@@ -56,9 +54,9 @@ func (sqlserverDialect) key(resource [sha256.Size]byte) string {
 
 func (sqlserverDialect) open(string) statement { return statement{sqlserverOpen, nil} }
 
-func (sqlserverDialect) look() statement { return statement{sqlserverLook, nil} }
+func (sqlserverDialect) probe() statement { return statement{sqlserverProbe, nil} }
 
-func (s sqlserverDialect) keep(string, time.Duration) statement { return s.look() }
+func (s sqlserverDialect) keep(string, time.Duration) statement { return s.probe() }
 
 func (sqlserverDialect) try(session string, keys []string, _ time.Duration) []statement {
 	return []statement{{sqlserverTry, sqlserverArgs(session, keys)}}
@@ -74,7 +72,7 @@ func (s sqlserverDialect) clear(session string, keys []string) []statement {
 
 func (sqlserverDialect) idle(time.Duration) string { return "" }
 
-func (sqlserverDialect) bye() string { return "" }
+func (sqlserverDialect) beforeClose() string { return "" }
 
 func sqlserverArgs(session string, keys []string) []any {
 	return []any{session, strings.Join(keys, ""), int64(sqlserverName), int64(len(keys))}

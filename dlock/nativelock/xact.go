@@ -9,11 +9,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// TryXactLock tries to take an advisory lock that lasts until the end of a transaction in Postgres,
-// and reports whether it did. It does not wait. It is for a short section that ends with the
-// transaction anyway: there is no lease, no heartbeat and nothing to release, and what is written
-// in the transaction is written under the lock or not at all. It works through a PgBouncer in any
-// mode that has transactions.
+// TryXactLock tries to take an advisory lock of Postgres that lasts until the end of a transaction,
+// and reports whether it did. It does not wait. It is for a short section within one transaction:
+// there is no lease, no heartbeat and nothing to release, and writes of the transaction happen
+// under the lock or not at all. It works through a PgBouncer in every mode that has transactions.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	defer tx.Rollback()
@@ -21,12 +20,12 @@ import (
 //	case err != nil:
 //		return err
 //	case !mine:
-//		return nil // another host is at it
+//		return nil // another host has the lock
 //	}
 //
-// The lock is 64 bits of a SHA-256 over the name, and has nothing to do with the locks of
-// PostgresAdvisory or of a table of the same name. A transaction may take the same one again. With
-// pgx itself use package pgxlock.
+// The lock is 64 bits of a SHA-256 over the name, and is independent of locks of the same name in
+// PostgresAdvisory or sqllock. A transaction may take the same lock again. With pgx itself use
+// package pgxlock.
 func TryXactLock(ctx context.Context, tx *sql.Tx, name string) (bool, error) {
 	query, args, err := XactLockQuery(name)
 	if err != nil {
@@ -39,8 +38,8 @@ func TryXactLock(ctx context.Context, tx *sql.Tx, name string) (bool, error) {
 	return taken, nil
 }
 
-// XactLockQuery is the statement of TryXactLock, for transactions of other libraries. Its answer is
-// one boolean.
+// XactLockQuery returns the statement of TryXactLock, for other libraries. Its answer is one
+// boolean.
 func XactLockQuery(name string) (query string, args []any, err error) {
 	if err := dlock.CheckName(name); err != nil {
 		return "", nil, fmt.Errorf("nativelock: %w", err)

@@ -1,3 +1,3 @@
-// Package sqlkit is what the stores on SQL databases, sqllock and nativelock, have in common: what
-// the errors of any driver mean, and the bounds of their waits. It links no driver.
+// Package sqlkit is shared by the stores on SQL databases, sqllock and nativelock: it says what the
+// errors of any driver mean, and bounds waits. It links no driver.
 package sqlkit

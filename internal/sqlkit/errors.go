@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Explain adds to an error of a driver what to do about it, and what it means for a dlock.Session:
-// see Meaning.
+// Explain adds to a driver's error what to do about it, and what it means for a dlock.Session: see
+// Meaning.
 func Explain(err error) error {
 	state := State(err)
 	advice, meaning := Advice(state), Meaning(state)
@@ -26,10 +26,10 @@ func Explain(err error) error {
 	return err
 }
 
-// Meaning tells what a refusal with this SQLSTATE means. It is dlock.ErrFault if the server is well
-// and refuses this name alone, dlock.ErrSetup if it serves no name until somebody mends it, and nil
-// for a server that fails or is in no state to answer: out of reach (08), out of room (53),
-// shutting down or failing over (57, 25006), in conflict with another transaction (40).
+// Meaning returns what an SQLSTATE means: dlock.ErrFault if the server works and refuses only this
+// name, dlock.ErrSetup if it serves no name until somebody changes the set-up, and nil if the
+// server is unreachable (08), out of resources (53), shutting down or failing over (57, 25006), or
+// in conflict with another transaction (40).
 func Meaning(state string) error {
 	if len(state) != 5 {
 		return nil
@@ -46,13 +46,13 @@ func Meaning(state string) error {
 	return nil
 }
 
-// LockNotAvailable is the SQLSTATE of a lock that was waited for in vain.
+// LockNotAvailable is the SQLSTATE of a lock wait that timed out.
 const LockNotAvailable = "55P03"
 
-// LockAdvice is what to do about that.
+// LockAdvice is what to do about LockNotAvailable.
 const LockAdvice = "another session keeps the table or a row of it locked: look for transactions that were left open"
 
-// Advice says what to do about an error with this SQLSTATE, or "".
+// Advice returns what to do about an SQLSTATE, or "".
 func Advice(state string) string {
 	switch state {
 	case "42P01", "42S02", "42883", "42703", "42S22", "42804", "3F000", "42S01":
@@ -95,6 +95,5 @@ func State(err error) string {
 	return ""
 }
 
-// mysqlState finds number and SQLSTATE in what drivers for MySQL say: "Error 1146 (42S02): Table
-// …".
+// mysqlState matches what drivers for MySQL write: "Error 1146 (42S02): Table …".
 var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): `)

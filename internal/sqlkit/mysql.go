@@ -1,7 +1,7 @@
 package sqlkit
 
-// mysqlStates are the SQLSTATEs that errors of MySQL have elsewhere. It calls many things 42000 (a
-// mistake of the caller) and HY000 (anything), which are neither or both.
+// mysqlStates maps errors of MySQL to the SQLSTATEs of other databases. MySQL reports many of them
+// as 42000 or HY000, which say nothing.
 var mysqlStates = map[string]string{
 	"1290": ReadOnly, "1836": ReadOnly, // --read-only, --super-read-only
 	"1305": "42883", "1318": "42883", // no such procedure, or one with other parameters

@@ -1,6 +1,6 @@
 package sqlkit
 
-// mssqlStates are the SQLSTATEs that errors of SQL Server have elsewhere.
+// mssqlStates maps errors of SQL Server to SQLSTATEs.
 var mssqlStates = map[int32]string{
 	207: "42703", 208: "42P01", // no such column, no such table
 	102: "42000", 195: "42000", // a syntax, or a function, that it does not know: too old

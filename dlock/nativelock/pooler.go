@@ -15,15 +15,15 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// errNotOurs is what all signs of a pooler come to that gives each transaction or statement to any
-// server connection.
+// errNotOurs is the error for a pooler that gives each transaction or statement to any server
+// connection.
 var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections among its clients (PgBouncer with "+
 	"pool_mode=transaction or statement), "+
 	"and native locks need one of their own: connect directly to the server, or through a pool with pool_mode=session, "+
 	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrSetup)
 
-// twoConns returns an error if the pool has no room for a second connection.
-func (n *Store) twoConns() error {
+// checkPoolSize returns an error if the pool has no room for a second connection.
+func (n *Store) checkPoolSize() error {
 	if n.db.Stats().MaxOpenConnections != 1 {
 		return nil
 	}
@@ -32,8 +32,8 @@ func (n *Store) twoConns() error {
 		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", dlock.ErrSetup)
 }
 
-// take takes a connection out of the pool. If the pool has none to give, it says so while the
-// caller still listens.
+// take takes a connection out of the pool. If all are in use it fails early enough for the caller
+// to hear why.
 func (n *Store) take(ctx context.Context) (*sql.Conn, error) {
 	if s := n.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
 		until, _ := ctx.Deadline() // inTurn has set one
@@ -49,21 +49,21 @@ func (n *Store) take(ctx context.Context) (*sql.Conn, error) {
 	return n.db.Conn(ctx)
 }
 
-// proofRounds: a pooler that is idle gives itself away in the first round, because it hands out the
-// connection used last. In one that is busy somebody else may take that just then; but then ours
-// leads to another connection as soon as it is used again.
-const proofRounds = 2
+// compareRounds: an idle pooler reuses its last connection, so the first round detects it. In a
+// busy one another client may take that connection; then our session has changed by the second
+// round.
+const compareRounds = 2
 
-// prove shows that the new session is ours alone and that its locks keep others out. It holds a
-// transaction on a second connection meanwhile, to which a pooler must give a server connection,
-// and compares.
-func (n *Store) prove(ctx context.Context) error {
+// checkSession verifies that the new session is not shared and that its locks exclude others. It
+// compares it with a second connection in a transaction, for which a pooler has to reserve a server
+// connection.
+func (n *Store) checkSession(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		other, err := n.take(ctx)
 		if err != nil {
-			return noSecond(err)
+			return noSecondConn(err)
 		}
-		if err = n.proveBy(ctx, other); err == nil {
+		if err = n.checkAgainst(ctx, other); err == nil {
 			_ = other.Close()
 			return nil
 		}
@@ -75,39 +75,39 @@ func (n *Store) prove(ctx context.Context) error {
 	}
 }
 
-func (n *Store) proveBy(ctx context.Context, other *sql.Conn) error {
-	for range proofRounds {
-		if err := n.compare(ctx, other); err != nil {
+func (n *Store) checkAgainst(ctx context.Context, other *sql.Conn) error {
+	for range compareRounds {
+		if err := n.compareSessions(ctx, other); err != nil {
 			return err
 		}
 	}
-	return n.exclude(ctx, other)
+	return n.checkExclusion(ctx, other)
 }
 
-func noSecond(err error) error {
+func noSecondConn(err error) error {
 	return explain(fmt.Errorf("no second connection, which is needed for a moment to see that no pooler shares them "+
 		"with others: "+
 		"every pool in between has to have room for one more: %w", err))
 }
 
-// compare looks at both connections, one of which is in a transaction.
-func (n *Store) compare(ctx context.Context, other *sql.Conn) error {
+// compareSessions asks both connections, one of which is in a transaction, for their sessions.
+func (n *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 	tx, err := other.BeginTx(ctx, nil)
 	if told := n.explain(err); errors.Is(told, errNotOurs) {
 		return told
 	} else if err != nil {
-		return noSecond(err) // a pooler connects to the server only now
+		return noSecondConn(err) // a pooler connects to the server only now
 	}
 	defer tx.Rollback()
 	var id string
 	var none sql.NullString
-	if err := tx.QueryRowContext(ctx, n.dialect.look().text).Scan(&id, &none); err != nil {
+	if err := tx.QueryRowContext(ctx, n.dialect.probe().text).Scan(&id, &none); err != nil {
 		return n.explain(err)
 	}
-	if mainly(id) == mainly(n.session.id) {
-		return fmt.Errorf("%w: two connections, used at the same time, both are session %s", errNotOurs, mainly(id))
+	if sessionID(id) == sessionID(n.session.id) {
+		return fmt.Errorf("%w: two connections, used at the same time, both are session %s", errNotOurs, sessionID(id))
 	}
-	if _, err := n.ask(ctx, n.dialect.look()); err != nil {
+	if _, err := n.ask(ctx, n.dialect.probe()); err != nil {
 		return err
 	}
 	if err := tx.Rollback(); err != nil {
@@ -116,11 +116,11 @@ func (n *Store) compare(ctx context.Context, other *sql.Conn) error {
 	return nil
 }
 
-// exclude tries to lock on the second connection what the first one holds. There are servers that
-// speak the language of the dialect and always say yes, clusters in which each node has locks of
-// its own, and a MySQL before 5.7 that forgets a lock when it grants another.
-func (n *Store) exclude(ctx context.Context, other *sql.Conn) error {
-	id, _, err := askConn(ctx, other, n.dialect.look())
+// checkExclusion tries to lock on the second connection what the first one holds. Some servers that
+// speak the protocol always grant, some clusters have separate locks on each node, and a MySQL
+// before 5.7 drops a lock when it grants another.
+func (n *Store) checkExclusion(ctx context.Context, other *sql.Conn) error {
+	id, _, err := askConn(ctx, other, n.dialect.probe())
 	if err != nil {
 		return n.explain(err)
 	}
@@ -146,7 +146,7 @@ func (n *Store) exclude(ctx context.Context, other *sql.Conn) error {
 	return err
 }
 
-// explain adds to an error what to do about it. Some of them are how a pooler shows itself.
+// explain adds to an error what to do about it. Some errors reveal a pooler.
 func (n *Store) explain(err error) error {
 	switch state := sqlkit.State(err); {
 	case err == nil, errors.Is(err, errNotOurs):
