@@ -37,6 +37,7 @@ func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 // Fails when a dead connection is not replaced, when what was held on it is kept (a second acquire
 // is refused, an extend is ok), and when acquire does not try again (an error).
 func TestSessionKilled(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		a := s.open(t, nativelock.Options{})
 		for range 2 {
@@ -67,6 +68,7 @@ func TestSessionKilled(t *testing.T) {
 // A server that is killed and comes back knows of no lock. Calls fail while it is away and succeed
 // when it is back.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	sqltest.SkipShort(t)
 	onOwn(t, func(t *testing.T, s subject) {
 		n := s.open(t, nativelock.Options{})
@@ -93,6 +95,7 @@ func TestServerKilled(t *testing.T) {
 // Fails when calls run under the caller's context (the leases are lost), and when Close does not
 // end the call under way (it takes until the last lease ends).
 func TestCallersGo(t *testing.T) {
+	t.Parallel()
 	onOwn(t, func(t *testing.T, s subject) {
 		n := s.open(t, nativelock.Options{})
 		held := mustGet(t, n, request("x", 0, time.Minute))
@@ -141,6 +144,7 @@ func TestCallersGo(t *testing.T) {
 //
 // Fails when a call that is under way goes on for as long as the driver lets it.
 func TestI7NoAnswer(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		proxy := servertest.NewProxyFor(t, s.server.Addr())
 		s.dsn = strings.Replace(s.dsn, s.server.Addr(), proxy.Addr(), 1)
@@ -155,7 +159,7 @@ func TestI7NoAnswer(t *testing.T) {
 				}
 				cancel()
 			}
-			testkit.Within(t, 8*time.Second, "another connection", func() bool {
+			testkit.Eventually(t, "another connection", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				g, err := n.TryAcquire(ctx, request("y", 0, time.Minute))

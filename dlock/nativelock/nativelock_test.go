@@ -46,6 +46,7 @@ func TestConformance(t *testing.T) {
 
 // Fails when a session tries again what it has locked.
 func TestContention(t *testing.T) {
+	t.Parallel()
 	sqltest.SkipShort(t)
 	onEach(t, func(t *testing.T, s subject) {
 		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140},
@@ -96,6 +97,7 @@ func outcomes(t testing.TB, results []dlock.Result, err error, want dlock.GrantO
 // has to evaluate every condition in mysql.try, and when the slots that this process holds are
 // tried again.
 func TestOneLockPerGrant(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		a, b := s.open(t, nativelock.Options{}), s.open(t, nativelock.Options{})
 		const n = 50
@@ -147,6 +149,7 @@ func TestOneLockPerGrant(t *testing.T) {
 //
 // Fails when the name of a lock in MySQL is the name itself, and when the prefix is not hashed.
 func TestNames(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		open := func(prefix string) *nativelock.Store { return s.open(t, nativelock.Options{Prefix: prefix}) }
 		a, b, c := open("p:"), open("p:"), open("q:")
@@ -166,6 +169,7 @@ func TestNames(t *testing.T) {
 // Fails when schedule sets no timer, and when the server is told to end the session when the lease
 // does (both: the session has ended).
 func TestLeftToExpire(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		a, b := s.open(t, nativelock.Options{}), s.open(t, nativelock.Options{})
 		mustGet(t, b, request("connected", 0, time.Minute))
@@ -204,6 +208,7 @@ func TestLeftToExpire(t *testing.T) {
 // Fails when Close leaves the locks to the end of the connection (now and then), and when it gives
 // the connection back as it is.
 func TestClose(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		db := s.pool(t)
 		a, b := s.make(db, nativelock.Options{}), s.open(t, nativelock.Options{})
@@ -241,6 +246,7 @@ func TestClose(t *testing.T) {
 // A request with a tick is refused with a reason that an operator can act on; faults of the options
 // are found before anything starts.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		n := s.open(t, nativelock.Options{})
 		req := request("x", 0, time.Minute)
@@ -253,7 +259,7 @@ func TestFaults(t *testing.T) {
 		for what, bad := range map[string]*nativelock.Store{
 			"no *sql.DB":       s.make(nil, nativelock.Options{}),
 			"Prefix":           s.make(s.pool(t), nativelock.Options{Prefix: "a\nb"}),
-			"Prefix of 300":    s.make(s.pool(t), nativelock.Options{Prefix: strings.Repeat("p", 300)}),
+			"at most 256":      s.make(s.pool(t), nativelock.Options{Prefix: strings.Repeat("p", 300)}),
 			"an empty *Store":  {},
 			"empty *Store: ma": nil,
 		} {
@@ -286,6 +292,7 @@ func TestFaults(t *testing.T) {
 // Fails when twoConns looks at nothing, and when take waits as long as it may (both: the caller
 // hears that the database did not answer).
 func TestSmallPools(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
 		db := s.pool(t)
 		db.SetMaxOpenConns(1)

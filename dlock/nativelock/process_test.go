@@ -19,20 +19,20 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// nativeChildEnv has the driver and the data source name for a test binary that is to be a process
-// that holds native locks.
+// nativeChildEnv makes the test binary a process that holds native locks. It has a driver, a prefix
+// and a data source name.
 const nativeChildEnv = "TICKSLOT_TEST_NATIVE_CHILD"
 
 const nativeChildTTL = 1500 * time.Millisecond
 
 func init() {
-	if driver, dsn, ok := strings.Cut(os.Getenv(nativeChildEnv), " "); ok {
-		child(driver, dsn)
+	if words := strings.SplitN(os.Getenv(nativeChildEnv), " ", 3); len(words) == 3 {
+		child(words[0], words[1], words[2])
 	}
 }
 
 // child holds a mutex, and says when it has it and when it has lost it.
-func child(driver, dsn string) {
+func child(driver, prefix, dsn string) {
 	fail := func(err error) {
 		if err != nil {
 			fmt.Println("failed", err)
@@ -43,7 +43,7 @@ func child(driver, dsn string) {
 	fail(err)
 	store := map[string]func(*sql.DB, nativelock.Options) *nativelock.Store{
 		"pgx": nativelock.PostgresAdvisory, "mysql": nativelock.MySQLGetLock,
-	}[driver](db, nativelock.Options{})
+	}[driver](db, nativelock.Options{Prefix: prefix})
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: nativeChildTTL, StoreTimeout: nativeChildTTL / 3})
 	fail(err)
 	lease, err := session.Mutex("x").TryAcquire(context.Background())
@@ -61,7 +61,7 @@ func startChild(t *testing.T, s subject) (*exec.Cmd, *bufio.Scanner) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), nativeChildEnv+"="+s.driver+" "+s.dsn)
+	cmd.Env = append(os.Environ(), nativeChildEnv+"="+s.driver+" "+s.prefix+" "+s.dsn)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

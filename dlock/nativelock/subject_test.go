@@ -25,6 +25,7 @@ type subject struct {
 	make     func(*sql.DB, nativelock.Options) *nativelock.Store
 	server   *sqltest.Server
 	database string
+	prefix   string                                      // of all names
 	sessions string                                      // a statement that lists the sessions of the hosts
 	end      string                                      // one that ends a session, whose number comes behind it
 	held     func(t testing.TB, keys ...string) []string // those of the keys that some session has locked
@@ -79,8 +80,13 @@ func mysql(t testing.TB) subject {
 func mysqlOn(t testing.TB, server *sqltest.Server) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
-	s := subject{driver: "mysql", dsn: server.DSN("", "", database), make: nativelock.MySQLGetLock, server: server,
-		database: database}
+	// The names of these locks belong to the server, which other tests use at the same time.
+	prefix := sqltest.Unique("test")
+	s := subject{driver: "mysql", dsn: server.DSN("", "", database), server: server, database: database, prefix: prefix}
+	s.make = func(db *sql.DB, opts nativelock.Options) *nativelock.Store {
+		opts.Prefix = prefix + opts.Prefix
+		return nativelock.MySQLGetLock(db, opts)
+	}
 	s.sessions = "SELECT id FROM information_schema.processlist WHERE db = '" + database +
 		"' AND host LIKE '127.%' ORDER BY id"
 	s.end = "KILL %s"
@@ -107,7 +113,7 @@ func (s subject) exec(t testing.TB, statement string) string {
 
 // lock is the key of a lock. Hosts of two versions must agree on it.
 func (s subject) lock(prefix, kind string, slot int, name string) string {
-	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, prefix, name))))
+	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, s.prefix+prefix, name))))
 }
 
 // kill ends all sessions in the database.
