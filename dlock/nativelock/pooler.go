@@ -19,7 +19,8 @@ import (
 // connection.
 var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections among its clients (PgBouncer with "+
 	"pool_mode=transaction or statement), "+
-	"and native locks need one of their own: connect directly to the server, or through a pool with pool_mode=session, "+
+	"and native locks need one of their own: connect directly to the server, or through a pool "+
+	"with pool_mode=session, "+
 	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrSetup)
 
 // checkPoolSize returns an error if the pool has no room for a second connection.
@@ -151,11 +152,13 @@ func (n *Store) explain(err error) error {
 	switch state := sqlkit.State(err); {
 	case err == nil, errors.Is(err, errNotOurs):
 		return err
-	case state == "26000" || state == "42P05" || // a prepared statement is on another server connection, or is there already
-		state == "08P01" && strings.Contains(err.Error(), "statement pooling"): // BEGIN
+	// A prepared statement is on another server connection, or is there already; and BEGIN.
+	case state == "26000" || state == "42P05" ||
+		state == "08P01" && strings.Contains(err.Error(), "statement pooling"):
 		return fmt.Errorf("%w: %w", errNotOurs, err)
 	case state == "53200":
-		return fmt.Errorf("nativelock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w", dlock.ErrFault, err)
+		return fmt.Errorf("nativelock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w",
+			dlock.ErrFault, err)
 	}
 	return explain(err)
 }

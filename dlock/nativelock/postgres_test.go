@@ -284,8 +284,9 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 func TestUnfitServersAdvisory(t *testing.T) {
 	t.Parallel()
 	for create, want := range map[string]string{
-		"FUNCTION fake.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'":                   "replica",
-		"FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT true'": "grants a lock to two connections",
+		"FUNCTION fake.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'": "replica",
+		"FUNCTION fake.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS " +
+			"'SELECT true'": "grants a lock to two connections",
 	} {
 		s := postgres(t)
 		s.exec(t, "CREATE SCHEMA fake; CREATE "+create)

@@ -113,7 +113,8 @@ func (s subject) exec(t testing.TB, statement string) string {
 
 // lock is the key of a lock. Hosts of two versions must agree on it.
 func (s subject) lock(prefix, kind string, slot int, name string) string {
-	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, s.prefix+prefix, name))))
+	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, s.prefix+prefix,
+		name))))
 }
 
 // kill ends all sessions in the database.

@@ -41,7 +41,8 @@ func role(t *testing.T, server *sqltest.Server, database string) (name string, e
 	exec = execOn(server, database)
 	subject{open: viaPgx(t, server.DSN("", "", database)), exec: exec}.migrated(t)
 	name = strings.ReplaceAll(sqltest.Unique("role"), ":", "") + database
-	exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE "+name+" LOGIN PASSWORD '"+servertest.Canary+"'; GRANT USAGE ON SCHEMA public TO "+name+";"+
+	exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE "+name+" LOGIN PASSWORD '"+servertest.Canary+
+		"'; GRANT USAGE ON SCHEMA public TO "+name+";"+
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO "+name)
 	t.Cleanup(func() { exec(t, "DROP OWNED BY "+name+"; DROP ROLE "+name) })
 	return name, exec, viaPgx(t, server.DSN(name, "", database))
@@ -184,7 +185,8 @@ func TestAuditOfTheClock(t *testing.T) {
 				t.Errorf("%s, %v: %q, %v", what, offset, warnings, err)
 				continue
 			}
-			told := regexp.MustCompile(`the clock of this host is (\S+) (ahead of|behind) the server's`).FindStringSubmatch(warnings[0])
+			told := regexp.MustCompile(`the clock of this host is (\S+) (ahead of|behind) the server's`).
+				FindStringSubmatch(warnings[0])
 			if told == nil || told[2] != side {
 				t.Errorf("%s, %v: %q: want %q", what, offset, warnings[0], side)
 				continue

@@ -92,7 +92,8 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 				values = append(values, fmt.Sprintf("('%c-many-%d:slot:', 0, 1, %[3]s, %[3]s)", "amz"[i/400], i+j,
 					ago(40)))
 			}
-			s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, fence, acquired_at, expires_at) VALUES "+strings.Join(values, ","))
+			s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, fence, acquired_at, expires_at) VALUES "+
+				strings.Join(values, ","))
 		}
 	}
 	cleanup()

@@ -274,8 +274,9 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 	}
 	head := " WHERE resource_name = 'a:slot:' AND slot = -1"
 	for text, want := range map[string]dlock.Origin{
-		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"}, "'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"},
-		"'5'": {By: "5"}, "''": {},
+		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"},
+		"'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"},
+		"'5'":               {By: "5"}, "''": {},
 	} {
 		s.exec(t, "UPDATE "+s.table+" SET paused_until = "+inAnHour+", pause_origin = "+text+head)
 		_, err := acquire("u")

@@ -409,7 +409,8 @@ func TestOverrideByHandPostgres(t *testing.T) {
 	}
 	for text, want := range map[string]dlock.Origin{"'me'": {By: "me"}, "NULL": {},
 		"'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
-		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_origin = "+text+" WHERE resource_name = 'a:slot:' AND slot = -1")
+		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_origin = "+text+
+			" WHERE resource_name = 'a:slot:' AND slot = -1")
 		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
 			no.PausedBy != want {

@@ -199,7 +199,8 @@ func TestReadOnlyPostgresRecovers(t *testing.T) {
 				s.open = viaSQL(t, server.DSN("", "", database))
 			}
 			become := func(readOnly string) {
-				s.exec(t, "SET default_transaction_read_only = off; ALTER DATABASE "+database+" SET default_transaction_read_only = "+readOnly)
+				s.exec(t, "SET default_transaction_read_only = off; ALTER DATABASE "+database+
+					" SET default_transaction_read_only = "+readOnly)
 			}
 			g, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(),
 				dlock.Request{Name: "a", Token: "first", TTL: time.Minute})

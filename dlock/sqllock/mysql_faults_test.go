@@ -58,7 +58,8 @@ func TestI7CutOffMySQL(t *testing.T) {
 				CREATE PROCEDURE cut_off() BEGIN
 					DECLARE it BIGINT;
 					DECLARE done BOOLEAN DEFAULT FALSE;
-					DECLARE connections CURSOR FOR SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID();
+					DECLARE connections CURSOR FOR SELECT id FROM information_schema.processlist
+						WHERE db = DATABASE() AND id <> CONNECTION_ID();
 					DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = TRUE;
 					DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; -- it has just ended
 					OPEN connections;

@@ -200,7 +200,8 @@ func TestDeletedRowsMySQL(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		other.does(fmt.Sprintf("DELETE FROM distributed_locks WHERE resource_name = 'n%d:slot:' AND slot IN (-1, 3, 11)", n))
+		other.does(fmt.Sprintf(
+			"DELETE FROM distributed_locks WHERE resource_name = 'n%d:slot:' AND slot IN (-1, 3, 11)", n))
 		found := map[int]bool{}
 		tries := 2
 		if n > 16 {

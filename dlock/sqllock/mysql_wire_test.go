@@ -155,7 +155,8 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	state := func() (all string) {
 		t.Helper()
 		err := db.QueryRowContext(t.Context(),
-			"SELECT CONCAT_WS(' ', CONNECTION_ID(), @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@autocommit, @@"+isolation+
+			"SELECT CONCAT_WS(' ', CONNECTION_ID(), @@innodb_lock_wait_timeout, @@lock_wait_timeout, "+
+				"@@autocommit, @@"+isolation+
 				", @@sql_mode, @@group_concat_max_len)").Scan(&all)
 		if err != nil {
 			t.Fatal(err)
@@ -214,7 +215,8 @@ func TestListOfTenThousandMySQL(t *testing.T) {
 	digit = fmt.Sprintf(digit, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	s.exec(t, "INSERT INTO distributed_locks "+
 		"(resource_name,slot,fence,acquired_at,expires_at,host_name,process_id,process_tag)"+
-		" SELECT 'wide:slot:',a.d*1000+b.d*100+c.d*10+e.d,7,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6)+INTERVAL 1 HOUR,'"+host+"',1,'x'"+
+		" SELECT 'wide:slot:',a.d*1000+b.d*100+c.d*10+e.d,7,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6)+INTERVAL 1 HOUR,"+
+		"'"+host+"',1,'x'"+
 		" FROM "+digit+"a CROSS JOIN "+digit+"b CROSS JOIN "+digit+"c CROSS JOIN "+digit+"e")
 	held, err := s.open(t, sqllock.Options{}).List(t.Context(), "wide", dlock.MaxSlots)
 	if err != nil || len(held) != dlock.MaxSlots || held[9999].Slot != 9999 || held[9999].Holder.Host != host {
@@ -257,7 +259,8 @@ func TestAdviceMySQL(t *testing.T) {
 	s := mysqlOn(t, server, oneTrip).migrated(t)
 	database := strings.TrimSpace(s.exec(t, "SELECT DATABASE()"))
 	user := strings.Trim(sqltest.Unique("u"), ":") + database[:12]
-	s.exec(t, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"' WITH MAX_USER_CONNECTIONS 1; GRANT ALL ON "+database+".* TO "+user)
+	s.exec(t, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"' WITH MAX_USER_CONNECTIONS 1; "+
+		"GRANT ALL ON "+database+".* TO "+user)
 	t.Cleanup(func() { s.exec(t, "DROP USER "+user) })
 	one := openMySQL(t, server.DSN(user, "", database))
 	if err := one.PingContext(t.Context()); err != nil {

@@ -186,7 +186,8 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 	}()
 	ended := func(ctx context.Context) error {
 		var over bool
-		if err := pool.QueryRow(ctx, "SELECT expires_at < clock_timestamp() FROM distributed_locks WHERE slot = 0").Scan(&over); err != nil || !over {
+		const query = "SELECT expires_at < clock_timestamp() FROM distributed_locks WHERE slot = 0"
+		if err := pool.QueryRow(ctx, query).Scan(&over); err != nil || !over {
 			return errors.Join(err, errors.New("the lease has not ended"))
 		}
 		return nil

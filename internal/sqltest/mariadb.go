@@ -107,7 +107,8 @@ func StartMariaDB(opts Options) (*Server, error) {
 	// The root of MySQL may come through the socket only.
 	password := " IDENTIFIED BY '" + servertest.Canary + "'; "
 	// Not for a replica, which has the same users of its own.
-	_, err = s.Exec("", "SET sql_log_bin = 0; CREATE USER IF NOT EXISTS root@'127.0.0.1'; ALTER USER root@'127.0.0.1'"+password+
+	_, err = s.Exec("", "SET sql_log_bin = 0; CREATE USER IF NOT EXISTS root@'127.0.0.1'; "+
+		"ALTER USER root@'127.0.0.1'"+password+
 		"GRANT ALL PRIVILEGES ON *.* TO root@'127.0.0.1' WITH GRANT OPTION; CREATE USER app"+password)
 	if err != nil {
 		s.Close()

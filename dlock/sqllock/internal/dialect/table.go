@@ -123,7 +123,8 @@ func ClockWarnings(sent, got time.Time, server int64) []string {
 		return nil
 	}
 	const ms = time.Millisecond
-	which, then := "ahead of", "starts its ticks too early, and those more than "+dlock.MaxTickAhead.String()+" ahead are refused"
+	which, then := "ahead of", "starts its ticks too early, and those more than "+
+		dlock.MaxTickAhead.String()+" ahead are refused"
 	if ahead < 0 {
 		which, then = "behind", "starts its ticks too late"
 	}
