@@ -157,7 +157,8 @@ func (n *Store) explain(err error) error {
 		state == "08P01" && strings.Contains(err.Error(), "statement pooling"):
 		return fmt.Errorf("%w: %w", errNotOurs, err)
 	case state == "53200":
-		return fmt.Errorf("nativelock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w",
+		return fmt.Errorf(
+			"nativelock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w",
 			dlock.ErrFault, err)
 	}
 	return explain(err)

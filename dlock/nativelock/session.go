@@ -104,8 +104,8 @@ func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T,
 	case n.turn <- struct{}{}:
 	case <-ctx.Done():
 		n.calls.Done()
-		return none, fmt.Errorf("nativelock: the connection that holds the locks is still busy with an earlier call: %w",
-			ctx.Err())
+		return none, fmt.Errorf(
+			"nativelock: the connection that holds the locks is still busy with an earlier call: %w", ctx.Err())
 	case <-n.life.Done():
 		n.calls.Done()
 		return none, errClosed

@@ -215,9 +215,8 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(),
-		"SELECT * FROM "+s.FunctionName(
-			"acquire")+"('a:slot:', 1, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000::bigint)"); err != nil {
+	const args = "('a:slot:', 1, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000::bigint)"
+	if _, err := tx.Exec(t.Context(), "SELECT * FROM "+s.FunctionName("acquire")+args); err != nil {
 		t.Fatal(err)
 	}
 	released := make(chan []dlock.Result, 1)
