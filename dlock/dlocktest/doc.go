@@ -19,8 +19,8 @@
 //		})
 //	}
 //
-// [Faulty] wraps a store and makes its calls fail on demand: replies get lost, requests arrive late,
-// the store hangs. Both work inside a testing/synctest bubble.
+// [Faulty] wraps a store and makes its calls fail on demand: replies get lost, requests arrive
+// late, the store hangs. Both work inside a testing/synctest bubble.
 //
 // What it does not promise: that a store survives the loss of its server or of its network. Only a
 // test that kills a real server shows that.

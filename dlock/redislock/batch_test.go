@@ -119,9 +119,9 @@ func (c *crossing) waiting(n int) {
 	c.until(fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
 }
 
-// Calls that come while maxInFlight are in flight share one round trip, in which all acquires are one run
-// of their script and all releases another; each caller gets its own answer. A heartbeat does not
-// wait.
+// Calls that come while maxInFlight are in flight share one round trip, in which all acquires are
+// one run of their script and all releases another; each caller gets its own answer. A heartbeat
+// does not wait.
 //
 // Fails when every call is sent alone, when send merges nothing, when it mixes up the answers,
 // and when Extend waits for a lane.
