@@ -49,15 +49,18 @@ func (a *acquirer) overtake(e *entry, t dueTick) bool {
 // submit has the store asked for a tick, now or when it is the tick's turn; or does at once what
 // its timer does while the store is down.
 func (a *acquirer) submit(e *entry, t dueTick) {
-	if a.store.isOpen(e) {
-		a.withoutStore(e, t)
+	if open, why, degraded := a.store.without(e); open {
+		a.withoutStore(e, t, why, degraded)
 		return
 	}
 	a.mu.Lock()
 	switch {
 	case a.closed:
 		a.mu.Unlock()
-		a.drop(e, t)
+		a.drop(e, t, ReasonDraining)
+	case e.waits.at != 0: // a later one waits, which came while this one was taken out of the queue
+		a.mu.Unlock()
+		a.drop(e, t, ReasonStoreBusy)
 	case a.attempts < maxAttempts:
 		a.attempts++
 		a.mu.Unlock()
@@ -159,7 +162,7 @@ func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 func (a *acquirer) next() {
 	down, e, t := a.takeNext()
 	for _, d := range down {
-		a.withoutStore(d.e, d.tick)
+		a.submit(d.e, d.tick)
 	}
 	if e != nil {
 		go a.attempt(e, t)
@@ -207,7 +210,7 @@ func (a *acquirer) withdraw(e *entry) {
 	a.queue.dismiss(e)
 	a.mu.Unlock()
 	if waited {
-		a.drop(e, t)
+		a.drop(e, t, ReasonDraining)
 	}
 }
 
@@ -222,12 +225,12 @@ func (a *acquirer) close() {
 	a.queue.dismiss(nil)
 	a.mu.Unlock()
 	for _, l := range left {
-		a.drop(l.e, l.tick)
+		a.drop(l.e, l.tick, ReasonDraining)
 	}
 }
 
-// drop skips a tick because nothing more is to start.
-func (a *acquirer) drop(e *entry, t dueTick) {
-	a.ledger.skip(&e.state.record, t.at, ReasonDraining, nil)
+// drop skips a tick that has a place.
+func (a *acquirer) drop(e *entry, t dueTick, why Reason) {
+	a.ledger.skip(&e.state.record, t.at, why, nil)
 	a.registry.leave(e)
 }

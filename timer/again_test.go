@@ -49,7 +49,7 @@ func TestRegistererCanBeUsedAgain(t *testing.T) {
 // Status, metrics and health say so. When it is well again its ticks come, and those that came due
 // meanwhile are missed ones.
 //
-// Fails when take does not ask again, or TimersSucceed does not look at the fault.
+// Fails when setNext does not ask again, or TimersSucceed does not look at the fault.
 func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -47,7 +47,7 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 
 // A look at the heap allocates nothing when nothing is due.
 //
-// Fails when fire makes its batch anew.
+// Fails when runDue makes its batch anew.
 func TestNothingDueAllocatesNothing(t *testing.T) {
 	s, _ := dueAgain(t, nil, func(context.Context) error { return nil })
 	until := make(chan struct{})

@@ -16,11 +16,7 @@ import (
 // they may get one. One that is past its MaxRunTime gets none, and is not waited for, just as
 // nobody waits for one whose slot has run out.
 func (n *runner) rejoining(e *entry) bool {
-	if !e.shared() || n.withoutSlot(e) == nil {
-		return false
-	}
-	_, _, well := n.store.breakerOf(e)
-	return well
+	return e.shared() && n.withoutSlot(e) != nil && n.store.serves(e)
 }
 
 // withoutSlot returns the oldest run that could use a slot; nil: there is none.

@@ -17,8 +17,8 @@ import (
 // other door, and the store is not asked. Trigger does not obey it. The dead-man's check holds its
 // peace.
 //
-// Fails when blackout looks at one of the lists only, when due asks for the blackout last, and when
-// darkness does not tell the silence.
+// Fails when blackout looks at one of the lists only, when comeDue asks for the blackout last, and
+// when blackedOut counts it towards AlarmAfter.
 func TestBlackoutDoor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -69,7 +69,7 @@ func TestBlackoutDoor(t *testing.T) {
 	})
 }
 
-// A tick is judged by when it was due, also if its host comes to it a little later, or stands back.
+// A tick is judged by when it was due, also if its host comes to it a little later, or yields.
 //
 // Fails when comeDue asks about now, and when darkAgain asks about ticks that stood back.
 func TestBlackoutIsJudgedByTheTick(t *testing.T) {
@@ -102,7 +102,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 // A blackout that panics, or whose end is not later, lets nothing start, and says so: once in the
 // log, with every tick in Explain, and to the dead-man's check.
 //
-// Fails when blackout ignores the error, when darkness logs each time, and when it takes a broken
+// Fails when blackout ignores the error, when blackedOut logs each time, and when it takes a broken
 // one for meant.
 func TestBrokenBlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {

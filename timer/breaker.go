@@ -36,12 +36,12 @@ type breaker struct {
 	refuses  bool      // an acquire has failed, and none was answered since
 	answers  int       // in a row
 	since    time.Time // when err last came or went
-	told     time.Time // when an outage was last logged
-	telling  bool      // this one was
+	loggedAt time.Time // when an outage was last logged
+	logging  bool      // this one was
 
 	heard time.Time // when the last call was over
 
-	toldSetup time.Time // when it was last logged that the store is not set up right
+	setupLoggedAt time.Time // when it was last logged that the store is not set up right
 }
 
 // A change is what one call did to the breaker.
@@ -51,7 +51,7 @@ type change struct {
 	closed   bool
 	setup    bool          // it has said that it is not set up right, and had not before
 	mended   bool          // it did not open, but runs started without the store
-	tell     bool          // one of these, and it is worth a line in the log
+	log      bool          // one of these, and it is worth a line in the log
 	lasted   time.Duration // how long it was open
 }
 
@@ -87,26 +87,26 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 	}
 	switch {
 	case c.setup:
-		c.tell = b.mayTell(&b.toldSetup, now)
+		c.log = b.mayLog(&b.setupLoggedAt, now)
 	case c.opened:
-		c.tell = !b.telling && b.mayTell(&b.told, now)
+		c.log = !b.logging && b.mayLog(&b.loggedAt, now)
 	case b.open && b.answers >= mends:
-		b.open, c.closed, c.lasted, c.tell = false, true, down, b.telling
-		b.telling = false
+		b.open, c.closed, c.lasted, c.log = false, true, down, b.logging
+		b.logging = false
 		b.since = now
 	}
 	if err == nil && !b.open {
-		b.setup, b.telling = nil, false
+		b.setup, b.logging = nil, false
 	}
 	return c
 }
 
-// mayTell reports whether an outage is worth a line in the log, and notes when there was one.
-func (b *breaker) mayTell(told *time.Time, now time.Time) bool {
-	if !told.IsZero() && now.Sub(*told) < quiet {
+// mayLog reports whether an outage is worth a line in the log, and notes when there was one.
+func (b *breaker) mayLog(loggedAt *time.Time, now time.Time) bool {
+	if !loggedAt.IsZero() && now.Sub(*loggedAt) < quiet {
 		return false
 	}
-	*told, b.telling = now, true
+	*loggedAt, b.logging = now, true
 	return true
 }
 

@@ -87,7 +87,7 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 // A run that keeps to its host is noticed at its MaxRunTime also while the user's code is slow to
 // decide about many timers that are due at the same moment, each in less time than Live allows.
 //
-// Fails when only takeDue gives clocks; and when fire takes the moment at which all were due for
+// Fails when only takeDue gives clocks; and when runDue takes the moment at which all were due for
 // that at which it comes to each: then none is missed.
 func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {

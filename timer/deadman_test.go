@@ -86,7 +86,7 @@ func occupy(f *fleet, _ *host) {
 
 // A run that succeeds on one host is known to all others, also to those that never get a tick.
 //
-// Fails when the success does not travel with the release, or heard does not take it in.
+// Fails when the success does not travel with the release, or views do not take it in.
 func TestSuccessElsewhereCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that ran the latest tick stands back for some milliseconds, so that the others get the
+// A host that ran the latest tick yields for some milliseconds, so that the others get the
 // next. It costs no tick.
 func ExampleTimer_leastRecentFirst() {
 	store := memlock.New()

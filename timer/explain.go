@@ -121,8 +121,8 @@ func (h *history) get(i int) (*decision, error) {
 	return &h.decisions[i], h.errs[i]
 }
 
-// said is when a decision was made.
-func said(c *decision) time.Time {
+// decidedAt is when a decision was made.
+func decidedAt(c *decision) time.Time {
 	if c == nil {
 		return time.Time{}
 	}
@@ -196,12 +196,12 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		x.Known, x.Result = true, found.result(why)
 	}
 	several := found != nil && found.through() != found.tick
-	w := wording{next: next, said: said(found), due: due, window: e.catchUpWindow(), shared: e.shared(), timer: e.timer, perHost: e.hostLimit()}
+	w := wording{next: next, said: decidedAt(found), due: due, window: e.catchUpWindow(), shared: e.shared(), timer: e.timer, perHost: e.hostLimit()}
 	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without a mutex
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
 		x.Known = x.Known && w.isTick // what lies between those that were missed is none
 		if w.isTick {
-			w.left = s.planner.timetable.comes(e, x.Tick).Sub(s.planner.now())
+			w.left = s.planner.timetable.startsAt(e, x.Tick).Sub(s.planner.now())
 		}
 	}
 	if !x.Known {

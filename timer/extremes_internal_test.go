@@ -42,7 +42,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				found <- s.planner.timetable.lastCome(s.registry.get("a"), now)
+				found <- s.planner.timetable.lastDue(s.registry.get("a"), now)
 			}()
 			select {
 			case got := <-found:
@@ -71,10 +71,10 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 			}
 			e := s.registry.get("a")
 			for _, since := range []time.Duration{0, time.Minute, min(timeOf(most), longest/3*2)} {
-				s.store.views.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
+				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
 			}
 			if most == time.Hour {
-				s.store.views.heldFor(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
+				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
 			}
 			s.log.flush()
 			if told := strings.Contains(log.String(), "held for longer"); told != (most == time.Hour) {

@@ -54,7 +54,7 @@ func (f *fleet) shares(name string) (shares []float64, sum int) {
 // With LeastRecentFirst five hosts share the ticks evenly, whichever is nearest to the store; it
 // costs no tick. Without it the nearest wins.
 //
-// Fails when standBack never does.
+// Fails when yield never does.
 func TestLeastRecentFirstIsFair(t *testing.T) {
 	for _, leastRecent := range []bool{false, true} {
 		for _, perTick := range []int{1, 2} {
@@ -95,9 +95,9 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 	}
 }
 
-// While the store is down nobody stands back: hosts do not compete then.
+// While the store is down nobody yields: hosts do not compete then.
 //
-// Fails when standBack does not look at the breaker.
+// Fails when yield does not look at the breaker.
 func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -141,10 +141,10 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	})
 }
 
-// A tick that stands back is tried when its turn comes, or accounted for by the shutdown; the
-// removal of its timer, of which no books are left, ends it.
+// A tick that yields is tried when its turn comes, or accounted for by the shutdown; the
+// removal of its timer, of which nothing is left, ends it.
 //
-// Fails when drain forgets what stands back, or takes it for missed.
+// Fails when drain forgets what yields, or takes it for missed.
 func TestStandingBackIsAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, remove := range []bool{false, true} {

@@ -81,7 +81,7 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 // A host that is late (a schedule blocks, a machine stands still) tries the latest tick only, and
 // counts the others as missed.
 //
-// Fails when due does not count the missed ticks, or takes the oldest for the one that is due.
+// Fails when arrive does not count the missed ticks, or takes the oldest for the one that is due.
 func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -115,7 +115,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 
 // Ticks that wait for their turn when draining begins are skipped, and Run does not wait for them.
 //
-// Fails when drain leaves the line as it is, or does not count what stands in it.
+// Fails when drain leaves the queue as it is, or does not count what stands in it.
 func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -131,10 +131,10 @@ func TestI9DrainAccountsForTicksInLine(t *testing.T) {
 	})
 }
 
-// A tick in line that is overtaken by the next one of its timer is skipped: the store would call it
-// late.
+// A tick in the queue that is overtaken by the next one of its timer is skipped: the store would
+// call it late.
 //
-// Fails when nextInLine tries it, or keeps its place.
+// Fails when takeNext tries it, or keeps its place.
 func TestI9OvertakenTickIsSkipped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -166,7 +166,7 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 	})
 }
 
-// Remove takes a timer's ticks out of the line, too.
+// Remove takes a timer's ticks out of the queue, too.
 //
 // Fails when Remove leaves them there, or keeps their places.
 func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
@@ -198,7 +198,7 @@ func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
 
 // The schedule is the user's code and may call the scheduler, even remove its own timer.
 //
-// Fails when fire asks it with the lock held, or does not look at gone afterwards.
+// Fails when runDue asks it with a mutex held, or does not look at gone afterwards.
 func TestScheduleMayCallTheScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -280,7 +280,7 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 // A grant that comes in, and a store that fails, after draining began starts nothing: the slot goes
 // back, the tick is skipped.
 //
-// Fails when attempt or Trigger does not look at the phase again after the store's answer, or when
+// Fails when settle does not look at the phase again after the store's answer, or when
 // giveBack does not release.
 func TestI8NothingStartsWhileDraining(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"granted": dlocktest.Slow(300 * time.Millisecond), "down": dlocktest.Hang} {
@@ -500,7 +500,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 // Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when
 // it is gone.
 //
-// Fails when heard does not look at the Info of a grant, or of a refusal, or when declared does not
+// Fails when views do not look at the Info of a grant, or of a refusal, or when declared does not
 // forget.
 func TestDisagreementEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {

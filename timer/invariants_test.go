@@ -41,7 +41,7 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 // A run that loses its lease is told, by Valid and by its context, before another host can start in
 // its slot. The host is cut off from the store; the policy is StoreDownSkip.
 //
-// Fails when lost cancels nothing (the cancel in Scheduler.lost taken out): the run never ends.
+// Fails when lost cancels nothing (the cancel in runner.lost taken out): the run never ends.
 func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -171,9 +171,9 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 
 // Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers
 // meet every door: local limit, full slots, taken ticks, a store that fails by chance, draining.
-// (Late hosts, quarantine and ticks that wait in line: TestI9… in gate_test.go.)
+// (Late hosts, quarantine and ticks that wait in the queue: TestI9… in gate_test.go.)
 //
-// Fails when nextInLine drops a tick.
+// Fails when takeNext drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -273,9 +273,10 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 	})
 }
 
-// A burst of more due timers than attempts are allowed at once waits in line and loses nothing.
+// A burst of more due timers than attempts are allowed at once waits in the queue and loses
+// nothing.
 //
-// Fails when nextInLine starts nothing, and when try does not look at maxAttempts.
+// Fails when takeNext starts nothing, and when try does not look at maxAttempts.
 func TestAttemptsInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -165,7 +165,7 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 
 // A log handler may call the scheduler, and may block without stopping the probes.
 //
-// Fails when something is logged with the books locked.
+// Fails when something is logged with a mutex held.
 func TestLoggersRunOutsideTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -277,7 +277,7 @@ func (f *fleet) New(s schedule.Schedule) error {
 // A host with more due ticks than it can dispatch is busy, not stalled: its probes say so, and Run
 // ends when it is told to.
 //
-// Fails when fire does not look at until, and when it shows that it is alive only at its end.
+// Fails when runDue does not look at until, and when it shows that it is alive only at its end.
 func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

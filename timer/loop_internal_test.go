@@ -50,7 +50,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 // The loop never sleeps for long, whatever comes next: a step of the wall clock must not delay a
 // tick by more. And Remove leaves nothing behind.
 //
-// Fails when fire does not look at maxSleep, when it polls, or when Remove leaves the tick in the
+// Fails when runDue does not look at maxSleep, when it polls, or when Remove leaves the tick in the
 // heap.
 func TestLoopNeverSleepsForLong(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(1000 * time.Hour), Run: func(context.Context) error { return nil }})

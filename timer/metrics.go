@@ -12,10 +12,10 @@ import (
 )
 
 // metrics are the Prometheus metrics of a scheduler. Those of timers are not kept as such: they are
-// its books, written down when Prometheus asks for them. A hundred thousand timers have millions of
-// series, and keeping each up to date would cost more than all the rest of a run. There is no label
-// for the host (Prometheus adds instance), the slot, the run or the fence: their number has no
-// bound.
+// its ledger, written down when Prometheus asks for them. A hundred thousand timers have millions
+// of series, and keeping each up to date would cost more than all the rest of a run. There is no
+// label for the host (Prometheus adds instance), the slot, the run or the fence: their number has
+// no bound.
 type metrics struct {
 	scheduler *Scheduler
 

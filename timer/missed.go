@@ -57,23 +57,23 @@ func (p CatchUpPolicy) String() string {
 // lastMissed returns the tick that is to be made up for if no host had it, as far as this host can
 // know before it has asked the store; the zero dueTick: none.
 func (tt *timetable) lastMissed(e *entry, now time.Time) dueTick {
-	last := tt.lastCome(e, now)
+	last := tt.lastDue(e, now)
 	if last.IsZero() {
 		return dueTick{}
 	}
-	return dueTick{at: last.UnixMicro(), missed: tt.comes(e, last).UnixMicro()}
+	return dueTick{at: last.UnixMicro(), missed: tt.startsAt(e, last).UnixMicro()}
 }
 
-// lastCome returns the latest tick to which this host would have come by now; the zero time: none
+// lastDue returns the latest tick to which this host would have come by now; the zero time: none
 // that is made up for.
-func (tt *timetable) lastCome(e *entry, now time.Time) time.Time {
+func (tt *timetable) lastDue(e *entry, now time.Time) time.Time {
 	window := e.catchUpWindow()
 	if e.timer.Schedule == nil || window == 0 || !tt.catchesUp || e.timer.LocalOnly || e.timer.MaxPerTick == unlimited {
 		return time.Time{}
 	}
 	reached := now.Add(-e.spread(tt.host))
 	last := schedule.Latest(e.timer.Schedule, reached, window)
-	if last.IsZero() || !tt.comes(e, last).After(now) {
+	if last.IsZero() || !tt.startsAt(e, last).After(now) {
 		return last
 	}
 	before := last.Add(-time.Microsecond) // its jitter still delays the last

@@ -187,8 +187,8 @@ func TestNotMissed(t *testing.T) {
 // Calendars are made up for unless they say otherwise, also their very last tick; other schedules
 // are not.
 //
-// Fails when take drops what was missed of a schedule that has ended, or when withDefaults leaves
-// CatchUpSkip to calendars.
+// Fails when setNext drops what was missed of a schedule that has ended, or when withDefaults
+// leaves CatchUpSkip to calendars.
 func TestMissedByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -380,7 +380,7 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 // While the store is down nothing is made up for: nobody knows whether it was run. When it is back,
 // what is due then is.
 //
-// Fails when attempt or withoutStore run a missed tick without the store.
+// Fails when settle runs a missed tick without the store.
 func TestMissedWhileTheStoreIsDown(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprintf("breaker open %v", open), func(t *testing.T) {
@@ -460,7 +460,7 @@ func TestMissedDuringQuarantine(t *testing.T) {
 // A host that starts with a thousand timers whose tick was missed asks no more than 64 at once, and
 // makes up for all.
 //
-// Fails when take starts attempts by itself.
+// Fails when setNext starts attempts by itself.
 func TestManyMissedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -491,7 +491,7 @@ func TestManyMissedAtOnce(t *testing.T) {
 // CatchUpOnce timer runs twice, each that somebody could run within the window does, and the books
 // of every host are right.
 //
-// Fails when take accounts for no missed tick, and as the tests above do.
+// Fails when setNext accounts for no missed tick, and as the tests above do.
 func TestMissedAtRandom(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

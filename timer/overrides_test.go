@@ -163,7 +163,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 // One host runs what is triggered in the fleet, within a heartbeat, also a timer that has no
 // schedule; and each trigger once.
 //
-// Fails when runTriggered runs without its claim, or when takeOverrides does not remember the
+// Fails when runTriggered runs without its claim, or when take does not remember the
 // instant.
 func TestTriggerInTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -485,7 +485,7 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 // A pause that a host has heard of is kept to while the store is down, until its end: the store may
 // be what is being moved.
 //
-// Fails when withoutStore, attempt or Trigger do not look at pauseKnown.
+// Fails when settle do not look at paused.
 func TestPauseOutlastsTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -525,7 +525,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 
 // A tick that fell into a pause which is over is refused as paused. That does not pause the timer.
 //
-// Fails when heard obeys the refusal of a missed tick.
+// Fails when refused obeys the refusal of a missed tick.
 func TestPauseThatIsOverPausesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

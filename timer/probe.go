@@ -74,9 +74,9 @@ func (p *prober) start() (stop func() (leave func())) {
 	}
 }
 
-// greet waits for the store's first answer, for a while. It returns an error if that is that it is
-// not set up right.
-func (p *prober) greet(ctx context.Context) error {
+// awaitFirstAnswer waits for the store's first answer, for a while. It returns an error if that is
+// that it is not set up right.
+func (p *prober) awaitFirstAnswer(ctx context.Context) error {
 	w := p.watch
 	grace := time.NewTimer(min(w.ttl, startGrace))
 	defer grace.Stop()
@@ -88,7 +88,7 @@ func (p *prober) greet(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.greeting = false
+	w.awaitingFirst = false
 	if err != nil {
 		return fmt.Errorf("timer: nothing was started, because the store (%s) can serve no timer: %w", w.label, err)
 	}
@@ -107,7 +107,7 @@ func (p *prober) run(until <-chan struct{}) {
 		case <-until:
 			return
 		case <-timer.C:
-		case <-p.watch.prodded:
+		case <-p.watch.wake:
 		}
 	}
 }
@@ -116,8 +116,8 @@ func (p *prober) probe(until <-chan struct{}) {
 	name, err := p.ask()
 	w := p.watch
 	defer w.log.flush()
-	if p.tellsSetup(err) {
-		p.tellFirst(err) // Run returns it, so that nobody need log it
+	if p.notSetUpAtFirst(err) {
+		p.reportFirst(err) // Run returns it, so that nobody need log it
 		return
 	}
 	w.views.endPauses()
@@ -137,7 +137,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	if !well {
 		return
 	}
-	p.tellFirst(nil)
+	p.reportFirst(nil)
 	p.askTroubled(until)
 	p.reacquire(until)
 	p.learnOverrides(until)
@@ -151,21 +151,22 @@ func (p *prober) probe(until <-chan struct{}) {
 	}
 }
 
-// tellsSetup reports whether the store's first answer is that it is not set up right. Otherwise it
-// notes that the store has been asked, and what it found wrong with the hosts' own locks.
-func (p *prober) tellsSetup(err error) bool {
+// notSetUpAtFirst reports whether the store's first answer is that it is not set up right.
+// Otherwise it notes that the store has been asked, and what it found wrong with the hosts' own
+// locks.
+func (p *prober) notSetUpAtFirst(err error) bool {
 	w := p.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.greeting && reasonOf(err) == ReasonStoreSetup {
+	if w.awaitingFirst && reasonOf(err) == ReasonStoreSetup {
 		return true
 	}
 	w.probed = true
-	w.foundWrong(err)
+	w.noteOwnFault(err)
 	return false
 }
 
-func (p *prober) tellFirst(err error) {
+func (p *prober) reportFirst(err error) {
 	select {
 	case p.first <- err:
 	default: // it is told already

@@ -2,10 +2,10 @@ package timer
 
 import "testing"
 
-// The line keeps no timer of which no tick waits, however long some other does.
+// The queue keeps no timer of which no tick waits, however long some other does.
 //
 // Fails when who is served from one of its lists stays in the other.
-func TestLineForgetsWhoWasServed(t *testing.T) {
+func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var l queue
 	first := &entry{clock: clock{next: 1 << 40}, state: &state{}}
 	l.enqueue(first, dueTick{at: 1})

@@ -20,7 +20,7 @@ import (
 // its ticks, nor those of the peak; what has waited long has its turn, too, while timers that are
 // due often take all they can.
 //
-// Fails when the line is served in the order of its arrival (then "often" loses 30 ticks), or by
+// Fails when the queue is served in the order of its arrival (then "often" loses 30 ticks), or by
 // the nearness of the next tick alone (then the peak has no turn).
 func TestAPeakStarvesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 // However many call Trigger at once, no more than 64 calls to the store are under way; all others
 // wait, and ticks have their turn.
 //
-// Fails when Trigger does not wait in line.
+// Fails when Trigger does not wait in the queue.
 func TestTriggersInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		slow := &countingStore{DistributedLock: memlock.New()}
@@ -168,7 +168,7 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 
 // When Trigger has returned, Status shows the run.
 //
-// Fails when Trigger leaves it to another goroutine to enter the run into the books.
+// Fails when Trigger leaves it to another goroutine to begin the run.
 func TestTriggerReturnsWhenStatusShowsTheRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

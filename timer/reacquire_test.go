@@ -21,8 +21,8 @@ import (
 // no slot, and these only get less; and no host starts anything while a run of its own has no slot.
 // Real handlers are counted.
 //
-// Fails when try and attempt do not look whether the timer is rejoining, when rejoin adopts
-// nothing, and when orphan finds nothing.
+// Fails when why and settle do not look whether the timer is rejoining, when reacquire attaches
+// nothing, and when withoutSlot finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		for name, down := range outages {
@@ -143,7 +143,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 // The one run of a host that went on without the store gets a slot, a fence and its validity back,
 // and loses them like any other: its context ends when the slot is lost for good.
 //
-// Fails when adopt does not watch the lease, leaves the run degraded, or counts no slot as held.
+// Fails when attach does not watch the lease, leaves the run degraded, or counts no slot as held.
 func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -183,7 +183,7 @@ func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
 
 // A slot that was asked for before the run without one began, and comes after it, goes to that run.
 //
-// Fails when attempt does not hand over.
+// Fails when settle does not hand over.
 func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -212,7 +212,7 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 
 // A run that is past its MaxRunTime gets no slot, and keeps nobody else from starting.
 //
-// Fails when orphan does not look at the context.
+// Fails when withoutSlot does not look at the context.
 func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -539,7 +539,7 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 // and no more than MaxConcurrency go on at once, waits included; while the store fails now and
 // then.
 //
-// Fails when again counts a retry as a start (d.started++).
+// Fails when again counts a retry as a start (r.started++).
 func TestI9RetriesAreNoTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

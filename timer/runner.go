@@ -112,7 +112,7 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 	case !r.local:
 		r.degraded.Store(true)
 		n.store.views.beginDegraded(e)
-		n.store.ranWithout()
+		n.store.startedWithout()
 	}
 	n.ledger.began(&e.state.record, r)
 }

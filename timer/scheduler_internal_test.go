@@ -14,7 +14,7 @@ import (
 // When the scheduling goroutine has to end while the user's code decides about something, what it
 // has taken from the heap and not come to is there again, to be accounted for.
 //
-// Fails when fire does not put back what is left of theirs.
+// Fails when runDue does not put back what is left of userCode.
 func TestNothingTakenIsForgotten(t *testing.T) {
 	until := make(chan struct{})
 	asked, end := 0, func() {}

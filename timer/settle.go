@@ -42,9 +42,8 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 }
 
 // withoutStore does at once with a tick what its timer does while the store is down.
-func (a *acquirer) withoutStore(e *entry, t dueTick) {
-	_, why, _ := a.store.breakerOf(e)
-	x := a.settle(e, t, nil, why, a.store.views.down(e, why))
+func (a *acquirer) withoutStore(e *entry, t dueTick, why error, degraded bool) {
+	x := a.settle(e, t, nil, why, degraded)
 	if x.start {
 		go func() { a.runner.carryOut(a.runner.startRun(e, t.at, nil, true)) }()
 		return

@@ -96,12 +96,12 @@ func (b *breakers) troubled() []string {
 func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
 	b := w.breakers.at(shard)
 	c := b.saw(failure, renewal)
-	if c.mended = c.answered && !b.open && !c.closed && w.without > 0; c.mended {
-		c.tell = b.mayTell(&b.told, time.Now())
-		b.telling = false
+	if c.mended = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.mended {
+		c.log = b.mayLog(&b.loggedAt, time.Now())
+		b.logging = false
 	}
 	switch {
-	case !c.tell:
+	case !c.log:
 	case c.setup:
 		w.log.later(slog.LevelWarn, "timer: a server of the store is not set up right: until somebody mends it, timers that live on it skip their ticks, whatever their OnStoreDown",
 			"store", w.label, "server", shard, "err", failure)
@@ -110,16 +110,16 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 			"store", w.label, "server", shard, "err", failure)
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: a server of the store answers again",
-			"store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
+			"store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
 	case c.mended:
 		w.log.later(slog.LevelWarn,
 			"timer: a server of the store did not answer for a moment, and runs started without it",
-			"store", w.label, "server", shard, "runs_without_it", w.without)
+			"store", w.label, "server", shard, "runs_without_it", w.ranWithout)
 	}
 	if c.answered && !b.open || c.closed {
 		w.storeIsBack(shard)
 		if len(w.breakers.down()) == 0 {
-			w.without = 0
+			w.ranWithout = 0
 		}
 	}
 	if failure == nil {
@@ -138,7 +138,7 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 	if asked > 1 || w.names.elsewhere(shard, 0) == "" {
 		return true
 	}
-	w.prod() // the prober asks another
+	w.wakeProber() // the prober asks another
 	return false
 }
 

@@ -174,7 +174,7 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 // A run that went on without its server gets a slot again when that is back, though its timer is
 // not due.
 //
-// Fails when rejoin asks only servers whose breakers are closed.
+// Fails when reacquire asks only servers whose breakers are closed.
 func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

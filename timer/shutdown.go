@@ -34,7 +34,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		p := newProber(s.store, s.session)
 		p.reacquire, p.trigger = s.acquirer.reacquire, s.runTriggered
 		stopProbing = p.start()
-		err = p.greet(ctx)
+		err = p.awaitFirstAnswer(ctx)
 	}
 	if err == nil {
 		s.planner.loop(ctx.Done())

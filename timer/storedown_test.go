@@ -40,8 +40,8 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 // when it comes back. Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip
 // they do not.
 //
-// Fails when heard ignores the policy, when watch does not see a panic, or when the session gives
-// up after an error.
+// Fails when views.down ignores the policy, when watch does not see a panic, or when the session
+// gives up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
 	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
 		f := newFleet(t)
@@ -217,7 +217,7 @@ func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...dl
 
 // "Not acquired" is an answer: it never triggers the fallback.
 //
-// Fails when heard takes every error for a failure of the store.
+// Fails when answer takes every error for a failure of the store.
 func TestFullIsNotDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -239,7 +239,7 @@ func TestFullIsNotDown(t *testing.T) {
 
 // A change of the store's state is logged once, not once per tick.
 //
-// Fails when heard or watch logs without a change, or when the state does not remember since when.
+// Fails when asked or called logs without a change, or when the state does not remember since when.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText

@@ -30,30 +30,30 @@ type storeWatch struct {
 	ledger   *ledger
 	views    *views
 	base     context.Context // of all calls; set when Run begins, before anything starts
-	prodded  chan struct{}   // the store is back, or something is new: the prober should look at once
+	wake     chan struct{}   // the store is back, or something is new: the prober should look at once
 
 	acquireTime prometheus.Observer // nil: there are no metrics
 	ops         map[dlock.StoreOp]opMetrics
 
 	// mu guards the rest. While it is held, only the mutexes of views, registry, ledger and log are
 	// taken.
-	mu         sync.Mutex
-	breakers   breakers
-	quarantine time.Time // until when the store grants nothing, as it said
-	ownFault   error     // what the store finds wrong with what the hosts keep there for themselves
-	auditing   bool
-	warned     map[string]time.Time // when each warning of an audit was last logged
-	greeting   bool                 // Run waits for the store's first answer
-	probed     bool                 // the store has been asked once, whatever it said
-	hosts      int                  // that were last seen to share the store, this one included; 0: not known
-	without    int                  // runs that started without the store since it last answered
+	mu            sync.Mutex
+	breakers      breakers
+	quarantine    time.Time // until when the store grants nothing, as it said
+	ownFault      error     // what the store finds wrong with what the hosts keep there for themselves
+	auditing      bool
+	warned        map[string]time.Time // when each warning of an audit was last logged
+	awaitingFirst bool                 // Run waits for the store's first answer
+	probed        bool                 // the store has been asked once, whatever it said
+	hosts         int                  // that were last seen to share the store, this one included; 0: not known
+	ranWithout    int                  // runs that started without the store since it last answered
 }
 
 func newStoreWatch(config Config, log *lineLog, g *registry, l *ledger) *storeWatch {
 	w := &storeWatch{
 		label: storeLabel(config.Lock), timeout: config.StoreTimeout, ttl: config.TTL,
 		caps: dlock.CapabilitiesOf(config.Lock), log: log, registry: g, ledger: l,
-		prodded: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1),
 	}
 	w.names = shardNames{w.caps.Sharder}
 	w.views = &views{log: log, ledger: l, registry: g}
@@ -71,13 +71,13 @@ func storeLabel(store dlock.DistributedLock) string {
 func (w *storeWatch) begin(base context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.base, w.greeting = base, true
+	w.base, w.awaitingFirst = base, true
 }
 
-// prod has the prober look at once.
-func (w *storeWatch) prod() {
+// wakeProber has the prober look at once.
+func (w *storeWatch) wakeProber() {
 	select {
-	case w.prodded <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 }
@@ -130,7 +130,7 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 // hearUpdate notes that overrides may have changed, and has the prober find out what.
 func (w *storeWatch) hearUpdate(version int64) {
 	if w.views.heardOfUpdate(version) {
-		w.prod()
+		w.wakeProber()
 	}
 }
 
@@ -164,12 +164,12 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	}
 	b := &w.breakers.whole
 	c := b.saw(failure, renewal)
-	if c.mended = c.answered && !b.open && !c.closed && w.without > 0; c.mended {
-		c.tell = b.mayTell(&b.told, time.Now())
-		b.telling = false
+	if c.mended = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.mended {
+		c.log = b.mayLog(&b.loggedAt, time.Now())
+		b.logging = false
 	}
 	switch {
-	case !c.tell:
+	case !c.log:
 	case c.setup:
 		w.log.later(slog.LevelWarn,
 			"timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown",
@@ -181,19 +181,19 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 			"timers_run_local", local, "timers_skip", skip, "err", failure)
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: the store answers again",
-			"store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.without)
+			"store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
 	case c.mended:
 		w.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it",
-			"store", w.label, "runs_without_it", w.without)
+			"store", w.label, "runs_without_it", w.ranWithout)
 	}
 	if c.answered && !b.open || c.closed {
-		w.without = 0
+		w.ranWithout = 0
 		if shard == "" {
 			w.storeIsBack(shard)
 		}
 		w.audit()
 		if w.views.degradedRuns() > 0 {
-			w.prod()
+			w.wakeProber()
 		}
 	}
 }
@@ -238,20 +238,30 @@ func (w *storeWatch) policies() (local, skip int) {
 	return local, skip
 }
 
-// breakerOf is how the breaker between a timer and the store stands: whether it is open, what is
-// wrong with the store (nil: nothing is known), and whether the last call was answered and ticks
-// may ask.
-func (w *storeWatch) breakerOf(e *entry) (open bool, why error, well bool) {
+// without reports whether ticks of a timer do not ask the store, what is wrong with it (nil: it has
+// just answered, and is not trusted yet), and whether the timer goes on without it.
+func (w *storeWatch) without(e *entry) (open bool, why error, degraded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.breakers.at(w.names.of(e.lockName))
-	return b.open, b.why(), b.well()
+	if !b.open {
+		return false, nil, false
+	}
+	return true, b.why(), w.views.down(e, b.why())
 }
 
 // isOpen reports whether ticks of a timer do not ask the store.
 func (w *storeWatch) isOpen(e *entry) bool {
-	open, _, _ := w.breakerOf(e)
-	return open
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breakers.at(w.names.of(e.lockName)).open
+}
+
+// serves reports whether the store's last call for a timer's server was answered and ticks may ask.
+func (w *storeWatch) serves(e *entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breakers.at(w.names.of(e.lockName)).well()
 }
 
 // allOpen reports whether no tick asks the store, whatever its timer.
@@ -275,11 +285,11 @@ func (w *storeWatch) isWell() bool {
 	return w.breakers.whole.well()
 }
 
-// ranWithout counts a run that started without the store.
-func (w *storeWatch) ranWithout() {
+// startedWithout counts a run that started without the store.
+func (w *storeWatch) startedWithout() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.without++
+	w.ranWithout++
 }
 
 // hostsSeen is how many hosts were last seen to share the store, this one included; 0: not known.
@@ -390,9 +400,9 @@ func (w *storeWatch) storeIsBack(shard string) {
 	}
 }
 
-// foundWrong notes what the store finds wrong with the hosts' own locks: no timer suffers, but the
-// hosts are not counted, and it may be the first sign of more. Called with mu held.
-func (w *storeWatch) foundWrong(err error) {
+// noteOwnFault notes what the store finds wrong with the hosts' own locks: no timer suffers, but
+// the hosts are not counted, and it may be the first sign of more. Called with mu held.
+func (w *storeWatch) noteOwnFault(err error) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch {
 	case !failed:

@@ -66,10 +66,10 @@ func (tt *timetable) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
 	c.first = tick
 	c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, now.Add(-e.spread(tt.host)))
 	if !c.last.Equal(tick) {
-		due = tt.comes(e, c.last)
+		due = tt.startsAt(e, c.last)
 		if due.After(now) { // its jitter still delays the last, so the one before it is tried
 			c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, c.last.Add(-time.Microsecond))
-			due = tt.comes(e, c.last)
+			due = tt.startsAt(e, c.last)
 		}
 	}
 	c.due, c.late = due, now.Sub(due)
@@ -106,7 +106,7 @@ func (tt *timetable) delayed(e *entry, now, next time.Time) time.Time {
 	// How long ago it can have been.
 	most := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter)
 	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
-	if last.IsZero() || !tt.comes(e, last).After(now) {
+	if last.IsZero() || !tt.startsAt(e, last).After(now) {
 		return time.Time{}
 	}
 	return last
@@ -117,11 +117,11 @@ func (tt *timetable) planned(e *entry, tick time.Time) plan {
 	if tick.IsZero() {
 		return plan{}
 	}
-	return plan{tick: tick, due: tt.comes(e, tick)}
+	return plan{tick: tick, due: tt.startsAt(e, tick)}
 }
 
-// comes is when this host comes to a tick.
-func (tt *timetable) comes(e *entry, tick time.Time) time.Time {
+// startsAt is when this host comes to a tick.
+func (tt *timetable) startsAt(e *entry, tick time.Time) time.Time {
 	return tick.Add(e.spread(tt.host) + e.jitter(tick))
 }
 

@@ -80,7 +80,7 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	}
 	w.holder = no.Holder
 	v.remember(e, no)
-	v.heldFor(e, no)
+	v.warnHeldLong(e, no)
 }
 
 // down notes that the store serves a timer not, and reports whether the timer goes on without it:
@@ -181,9 +181,9 @@ func (v *views) elsewhere(e *entry) int {
 	return e.state.view.declared
 }
 
-// heldFor says once of each holder that it holds a slot for longer than any run should take. Called
-// with mu held.
-func (v *views) heldFor(e *entry, no *dlock.NotAcquiredError) {
+// warnHeldLong says once of each holder that it holds a slot for longer than any run should take.
+// Called with mu held.
+func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
 	w := &e.state.view
 	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= e.timer.MaxRunTime || w.overlong == no.Holder {
 		return
