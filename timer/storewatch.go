@@ -67,10 +67,9 @@ func storeLabel(store dlock.DistributedLock) string {
 	return "custom"
 }
 
-// begin is the beginning of Run, which waits for the store's first answer.
+// begin is the beginning of Run, which waits for the store's first answer. Nobody asks the store
+// yet, so it needs no mutex; and may take none, because that of the registry is held.
 func (w *storeWatch) begin(base context.Context) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.base, w.awaitingFirst = base, true
 }
 
