@@ -25,8 +25,8 @@
 //   - MaxPerTick, rate: starts of one tick in the fleet. Default MaxConcurrency. Without it three
 //     hosts with a short job would run it three times per interval, one after the other, and never
 //     overlap.
-//   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take all
-//     slots.
+//   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take
+//     all slots.
 //
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick
 // passes these doors: due, blackout, local limit, one call to the store for tick and slot together,

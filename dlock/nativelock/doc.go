@@ -1,5 +1,5 @@
-// Package nativelock is a dlock store on locks that a database keeps for a connection: advisory locks
-// in Postgres, GET_LOCK in MySQL and MariaDB, application locks in SQL Server.
+// Package nativelock is a dlock store on locks that a database keeps for a connection: advisory
+// locks in Postgres, GET_LOCK in MySQL and MariaDB, application locks in SQL Server.
 //
 //	lock := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
 //	defer lock.Close()
@@ -10,15 +10,16 @@
 // # What is not promised
 //
 //   - MaxConcurrency can be exceeded. A lock ends with its connection. A host whose connection
-//     breaks, or is ended by an administrator (pg_terminate_backend, KILL), learns of it at its next
-//     heartbeat: a third of a TTL later, or a whole TTL if it cannot reach the server. Until then
-//     another host may run in the same slot, and nothing tells the two apart. The same happens at a
-//     failover: the new primary has none of the locks.
+//     breaks, or is ended by an administrator (pg_terminate_backend, KILL), learns of it at its
+//     next heartbeat: a third of a TTL later, or a whole TTL if it cannot reach the server. Until
+//     then another host may run in the same slot, and nothing tells the two apart. The same happens
+//     at a failover: the new primary has none of the locks.
 //   - MaxPerTick is not supported. A request with a tick is refused with an error that matches
-//     dlock.ErrFault, so a timer without MaxPerTick: timer.NoLimit never runs: each tick is skipped,
-//     with that error as the reason. With NoLimit a short job runs once per host and tick.
-//   - There are no fences, refusals do not name the holder, and hosts that declare different numbers
-//     of slots do not notice. Grant.PreviousExpired is always false, Info.SinceSuccess always 0.
+//     dlock.ErrFault, so a timer without MaxPerTick: timer.NoLimit never runs: each tick is
+//     skipped, with that error as the reason. With NoLimit a short job runs once per host and tick.
+//   - There are no fences, refusals do not name the holder, and hosts that declare different
+//     numbers of slots do not notice. Grant.PreviousExpired is always false, Info.SinceSuccess
+//     always 0.
 //   - It is no dlock.Controller: names cannot be paused, limited or triggered, leases not revoked.
 //   - An acquire may be refused although a slot was free at every moment, if slots change hands
 //     while it tries one after the other.
@@ -42,8 +43,8 @@
 // All locks of a process are held on one connection. The store takes it out of the *sql.DB at the
 // first use, replaces it when it breaks, and keeps it until Close. So the pool has one connection
 // less, and must allow at least two. Calls are made one after the other, one round trip each. A
-// call whose context ends returns, but its statement goes on until the last lease has ended, because
-// interrupting it would end the connection and with it every lease.
+// call whose context ends returns, but its statement goes on until the last lease has ended,
+// because interrupting it would end the connection and with it every lease.
 //
 // A run whose connection breaks is cancelled with dlock.ErrLost at the next heartbeat, whatever the
 // timer's OnStoreDown: its lock has ended. Call Close before you close the *sql.DB.

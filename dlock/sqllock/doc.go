@@ -14,8 +14,9 @@
 //
 //   - After a failover to a copy that lacked the last commits (asynchronous replication), or after
 //     a restore from a backup, leases are missing. A slot may then be granted twice until the old
-//     holder's next heartbeat, at most a third of the TTL later. The same happens to whoever empties
-//     the table or deletes rows of locks that are held. Synchronous replication prevents it.
+//     holder's next heartbeat, at most a third of the TTL later. The same happens to whoever
+//     empties the table or deletes rows of locks that are held. Synchronous replication prevents
+//     it.
 //
 //   - The server's clock is a wall clock. If it steps forward by more than the rest of a lease, the
 //     lease ends in the database while its holder still trusts it.

@@ -18,7 +18,7 @@
 //   - Start Redis again: for 30 seconds (QuarantineTTL) it grants nothing, because it may have
 //     forgotten leases that are still held. The same applies to a Redis that you have just started.
 //   - With Sentinel, name all sentinels and the master:
-//     REDIS_URL='redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379'
+//     REDIS_URL='redis://s1:26379/0?master_name=shop&password=secret&addr=s2:26379&addr=s3:26379'
 //     and kill -STOP the master for 20 seconds: the copies switch to the new one, which grants
 //     nothing for half a minute, and do not return to the old one when it resumes. make sentinel
 //     runs that.

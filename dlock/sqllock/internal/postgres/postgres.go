@@ -33,8 +33,8 @@ const defaultSchema = "public"
 // oldTransaction is the age of a transaction above which Audit warns.
 const oldTransaction = 5 * time.Minute
 
-// Audit warns if there are more than manyDead dead rows and more than manyTimes as many as live ones.
-// A VACUUM that works leaves fewer.
+// Audit warns if there are more than manyDead dead rows and more than manyTimes as many as live
+// ones. A VACUUM that works leaves fewer.
 const (
 	manyDead  = 50_000
 	manyTimes = 20
