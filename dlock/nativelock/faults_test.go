@@ -31,11 +31,11 @@ func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 	})
 }
 
-// When the session is ended by somebody else all that it held is lost, which the next heartbeat
-// tells; others get it at once, and this process can take what is free with its very next call.
+// When the server ends the session, all its locks are lost, and the next heartbeat says so. Others
+// get them at once, and this process can acquire again with its next call.
 //
-// Fails when a dead connection is not replaced, when what was held on it is kept (a second acquire
-// is refused, an extend is ok), and when acquire does not try again (an error).
+// Fails when a dead connection is not replaced, when its leases are kept (a second acquire is
+// refused, an extend is ok), and when acquire does not try again (an error).
 func TestSessionKilled(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -89,11 +89,11 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
-// A caller that goes away, or cannot wait, while the server stands still costs no lease: the call
-// goes on without him, and what it was granted is found by its token. Close waits for nothing.
+// A call whose caller goes away while the server hangs costs no lease: the call goes on, and its
+// grant is found by its token. Close does not wait.
 //
 // Fails when calls run under the caller's context (the leases are lost), and when Close does not
-// end the call under way (it takes until the last lease ends).
+// end the call in progress.
 func TestCallersGo(t *testing.T) {
 	t.Parallel()
 	onOwn(t, func(t *testing.T, s subject) {
@@ -139,10 +139,9 @@ func TestCallersGo(t *testing.T) {
 	})
 }
 
-// A connection on which no answer comes any more is given up when no lease can be saved by it, and
-// replaced.
+// A connection that no longer answers is replaced once no lease could be saved by an answer.
 //
-// Fails when a call that is under way goes on for as long as the driver lets it.
+// Fails when a call in progress goes on for as long as the driver lets it.
 func TestI7NoAnswer(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -183,7 +182,7 @@ func TestI7NoAnswer(t *testing.T) {
 	})
 }
 
-// numbered gives each grant a fence, by which a crowd tells it from others.
+// numbered gives each grant a fence, by which a crowd tells grants apart.
 type numbered struct {
 	dlock.DistributedLock
 	last *atomic.Int64
@@ -195,11 +194,11 @@ func (n numbered) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 	return g, err
 }
 
-// A server that stands still for longer than a lease lasts: every call is back within StoreTimeout,
-// no lease is valid beyond its trust window, no slot has two valid holders, and the crowd goes on
-// when the server does.
+// A server hangs for longer than a lease lasts: every call returns within StoreTimeout, no lease is
+// valid beyond its trust window, no slot has two valid holders, and the crowd recovers with the
+// server.
 //
-// Fails when calls wait for their turn without looking at their context.
+// Fails when calls wait for their turn without watching their context.
 func TestI1I2I7Frozen(t *testing.T) {
 	t.Parallel()
 	sqltest.SkipShort(t)

@@ -163,11 +163,10 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// A lease that is left to itself is unlocked when it ends, without another call, and the connection
-// lives on.
+// A lease that is not extended is unlocked when it ends, without another call, and the connection
+// survives.
 //
-// Fails when schedule sets no timer, and when the server is told to end the session when the lease
-// does (both: the session has ended).
+// Fails when schedule sets no timer, and when the server ends the session together with the lease.
 func TestLeftToExpire(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -286,11 +285,10 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// A pool that may open one connection only is refused at once, with what to do; one whose
-// connections are all in use, before the caller's time is up.
+// A pool that may open only one connection is refused at once, with advice. A pool whose
+// connections are all in use is reported before the caller's time is up.
 //
-// Fails when twoConns looks at nothing, and when take waits as long as it may (both: the caller
-// hears that the database did not answer).
+// Fails when checkPoolSize checks nothing, and when take waits for as long as it may.
 func TestSmallPools(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {

@@ -144,11 +144,11 @@ func (s subject) poolerOf(t testing.TB, mode string, settings ...string) (subjec
 	return s, bouncer
 }
 
-// A PgBouncer that shares its connections is refused, with what to do, and nothing stays locked;
-// one that does not is as good as the server.
+// A PgBouncer that shares connections is refused, with advice, and nothing stays locked. One with
+// pool_mode=session works like the server.
 //
-// Fails when compare does not look whose session the second connection is, and when explain does
-// not know the errors of the pooler.
+// Fails when compareSessions does not compare the sessions, and when explain does not know the
+// pooler's errors.
 func TestPgBouncerAdvisory(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {

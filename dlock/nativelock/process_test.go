@@ -80,12 +80,11 @@ func startChild(t *testing.T, s subject) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, lines
 }
 
-// The locks of a process that is killed are free at once, long before its lease would have ended;
-// those of one that is stopped, when its lease has ended, and when it goes on it finds that it has
-// lost them.
+// The locks of a process that is killed are free at once, before its lease ends. The locks of a
+// process that is stopped are free when its lease has ended; when it goes on it learns that it lost
+// them.
 //
-// Fails, for the one that is stopped, when the server is not told for how long the session may be
-// idle (it holds the lock for ever).
+// Fails, for the stopped one, when the server is not told how long the session may be idle.
 func TestI6Processes(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {

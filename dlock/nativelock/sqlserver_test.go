@@ -239,9 +239,9 @@ func TestStatementsSQLServerAppLock(t *testing.T) {
 	}
 }
 
-// When a lock turns out not to have been held, nothing is known of the others.
+// If a lock turns out not to have been held, all leases of the session are lost.
 //
-// Fails when release does not look at the answers.
+// Fails when release ignores the answers.
 func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	server := newFakeSQLServer(t)

@@ -149,10 +149,9 @@ func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
 	return func() dlock.DistributedLock { return s.open(t, nativelock.Options{Prefix: prefix}) }
 }
 
-// A crew is several hosts that look like one store: each attempt, with all that follows from it, is
-// made by one of them. The suite asks of any store that a token is as good anywhere as where it was
-// granted, which is true of a Store in its own process only; and it is there that a Session uses
-// it.
+// A crew is several hosts that look like one store: each acquire, and what follows from it, is made
+// by one of them. The suite expects that any host of a store can use a token; a native lock can
+// only be used by the Store that took it.
 type crew []dlock.DistributedLock
 
 func (c crew) of(token string) int {

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// audits expects one warning for each of wants, with that in it, in that order, and no other.
+// audits expects exactly these warnings, one for each text in wants and in that order.
 func audits(t *testing.T, what string, store *sqllock.Store, wants ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -48,11 +48,12 @@ func role(t *testing.T, server *sqltest.Server, database string) (name string, e
 	return name, exec, viaPgx(t, server.DSN(name, "", database))
 }
 
-// A server as it is after its installation, and a role with the documented rights, are fine. What
-// the server would lose in a crash, cannot do, or does not allow is told. Neither a PgBouncer in
-// transaction mode nor synchronous_commit = off endangers a lease.
+// Audit has no warning for a server as installed and a role with the documented privileges. It
+// warns of settings with which a crash loses leases, of a read-only server, and of missing
+// privileges. Neither a PgBouncer in transaction mode nor synchronous_commit = off endangers a
+// lease.
 //
-// Fails when one of the settings or rights is not looked at, or the wrong way round.
+// Fails when one of the settings or privileges is not checked, or checked the wrong way round.
 func TestAuditPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -96,7 +97,7 @@ func TestAuditPostgres(t *testing.T) {
 	audits(t, "fsync=off", open(t, sqllock.Options{}), "fsync is off")
 }
 
-// Fails when one of the settings is not looked at.
+// Fails when one of the settings is not checked.
 func TestAuditMySQL(t *testing.T) {
 	t.Parallel()
 	audits(t, "a usual server", mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t).open(t, sqllock.Options{}))

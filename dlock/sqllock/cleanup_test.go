@@ -12,12 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// cleans shows that Cleanup takes what has been idle for longer than the retention, and nothing
-// else, and that fences go on growing. ago is an expression of the dialect for the time so many
-// days ago.
+// cleans shows that Cleanup deletes rows that have been idle for longer than the retention, and no
+// others, and that fences still grow. ago returns an SQL expression for the time so many days ago.
 //
-// Fails when rows in use, rows above a slot in use, rows whose fence is ahead of the clock, or
-// orders go; and when only one batch is done.
+// Fails when rows in use, rows below a slot in use, rows whose fence is ahead of the clock, or
+// overrides are deleted; and when only one batch is done.
 func cleans(t *testing.T, s subject, ago func(days int) string) {
 	t.Helper()
 	ctx := t.Context()

@@ -45,7 +45,7 @@ func TestLimitsWhileGrantingMySQL(t *testing.T) {
 	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 4, 60))
 }
 
-// Fails when the second look, which the transaction makes, is left out.
+// Fails when the transaction does not read the snapshot again.
 func TestLimitsWhileGrantingSQLite(t *testing.T) {
 	sqltest.SkipShort(t)
 	brisk(t)
@@ -53,8 +53,8 @@ func TestLimitsWhileGrantingSQLite(t *testing.T) {
 	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 60))
 }
 
-// firstUpdates has many use a name for the first time, all at once: some order, the others want a
-// slot. None may fail, and nothing may be forgotten.
+// firstUpdates makes several hosts update and acquire new names at the same time. No call may fail,
+// and no update may be lost.
 func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 	t.Helper()
 	hosts := []*sqllock.Store{open().(*sqllock.Store), open().(*sqllock.Store)}
@@ -102,7 +102,7 @@ func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 	}
 }
 
-// Fails when the row of a name, which an order makes, too, may be made once only.
+// Fails when only one of several callers may insert the row of a name.
 func TestFirstUpdatesAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	t.Run("MySQL", func(t *testing.T) {
@@ -191,8 +191,8 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	}
 }
 
-// Fails when the first look is left out, or locks something; and when the holder that a limit names
-// is one of the slots within it.
+// Fails when a refusal takes a lock, and when a limit names the holder of a slot within it instead
+// of the one whose lease ends first.
 func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := sceneMySQL(t, oneTrip)
@@ -201,8 +201,8 @@ func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 	})
 }
 
-// Fails when the first look is left out; and when the holder that a limit names is one of the slots
-// within it.
+// Fails when a refusal takes a lock, and when a limit names the holder of a slot within it instead
+// of the one whose lease ends first.
 func TestOverridesRefuseWithoutALockSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t)).migrated(t)
@@ -261,7 +261,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	}
 }
 
-// byHand has somebody write orders into the table, who need not know how they are kept.
+// byHand writes overrides into the table without knowing their format.
 func byHand(t *testing.T, s subject, inAnHour string) {
 	t.Helper()
 	store := s.migrated(t).open(t, sqllock.Options{})
@@ -383,9 +383,8 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 	}
 }
 
-// Fails when a token is looked for in the slots that are declared only, and when a lease that was
-// revoked ends before whoever asked for it again ceases to trust it: its slot would have two valid
-// holders.
+// Fails when a token is searched only in the declared slots, and when a revoked lease ends before
+// the caller that asked for it again stops trusting it: the slot would have two valid holders.
 func TestAskedAgainAfterUpdates(t *testing.T) {
 	t.Parallel()
 	t.Run("MySQL", func(t *testing.T) {
@@ -398,7 +397,7 @@ func TestAskedAgainAfterUpdates(t *testing.T) {
 	})
 }
 
-// The overrides is one transaction, and so is what is told of many names.
+// An update is one transaction. Inspect of many names is one statement.
 func TestStatementsOfUpdatesSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()

@@ -21,10 +21,9 @@ import (
 
 var ann = dlock.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
 
-// limitsWhileGranting has a limit of 2 ordered and taken back, again and again, while workers take,
-// extend and release the slots of that name and others order other things. From when the order is
-// back until the next one is sent, no grant may be made beside two other leases. Nothing may fail:
-// a deadlock in the database would be an error.
+// limitsWhileGranting sets and resets a limit of 2 again and again while workers take, extend and
+// release the slots of that name and others update it. While the limit is in force, no grant may be
+// made beside two other leases. No call may fail: a deadlock in the database would be an error.
 func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips int) {
 	t.Helper()
 	const slots, workers, limit, name = 8, 10, 2, "flip"
@@ -181,8 +180,8 @@ func (c *limitCheck) gives(token string) {
 	delete(c.held, token)
 }
 
-// Fails when leases beyond a limit that was lowered are not counted, and when an order locks rows
-// in another order than an extension does.
+// Fails when leases above a lowered limit are not counted, and when an update locks rows in another
+// order than an extension.
 func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	sqltest.SkipShort(t)
 	t.Parallel()
@@ -190,10 +189,10 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 6, 150))
 }
 
-// A limit that is set while a grant is being made comes after it.
+// A limit waits for grants in progress.
 //
-// Fails when the order does not wait for the rows: then the next attempt does not know of that
-// grant, and is the second within a limit of one.
+// Fails when the update does not wait for the rows: the next acquire does not see that grant, and
+// is the second within a limit of one.
 func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -302,10 +301,9 @@ func acquireAsT(s *sqllock.Store) string {
 		"('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
 }
 
-// A grant that was decided on before a limit was set, and is made after that, keeps to it.
+// A grant that was decided before a limit was set, and is made after it, keeps to it.
 //
-// Fails when it does not look again whether there was an update: there are two within a limit of
-// one.
+// Fails when it does not check for a new update: two are granted within a limit of one.
 func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -367,11 +365,11 @@ func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
 	}
 }
 
-// A revoked lease lasts for as long as its holder trusts it, who counts from the request that was
-// answered. He hears of it with his first heartbeat.
+// A revoked lease lasts for as long as its holder trusts it, counted from the last request that was
+// answered. The holder's first heartbeat reports the revocation.
 //
-// Fails when a lease that was revoked is not extended because its holder asks for it again, whose
-// first reply was lost: he would trust it when the store has given it to another.
+// Fails when a request that is repeated because its reply was lost does not extend a revoked lease:
+// its holder would trust it after the slot was granted to another.
 func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
@@ -396,10 +394,10 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	}
 }
 
-// What somebody writes into the table by hand is an order, too.
+// Text that was written into the table by hand is an override, too.
 //
-// Fails when the text has to be JSON: then the answer is an error of the store, and a timer runs as
-// if that were down.
+// Fails when the text has to be JSON: the answer is an error of the store, so timers run as if it
+// were down.
 func TestOverrideByHandPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)

@@ -22,8 +22,8 @@ var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: faultTTL / 
 
 const faultTTL = 2 * time.Second
 
-// backWithin bounds how long nobody is granted a slot after a fault: two TTLs, and what a busy
-// machine takes. A store that waits for a connection which is dead takes 15 s longer.
+// backWithin bounds the time without a grant after a fault: two TTLs, and what a busy machine
+// takes. A store that waits for a dead connection takes 15 s longer.
 const backWithin = 2*faultTTL + 10*time.Second
 
 // gather starts a crowd of two hosts on the subject.
@@ -35,8 +35,8 @@ func gather(t *testing.T, s subject) *crowd.Crowd {
 	return c
 }
 
-// frozen pauses the server for longer than a lease lasts: every call is back within StoreTimeout,
-// no lease is valid beyond its trust window, and when the server goes on, so does the crowd.
+// frozen pauses the server for longer than a lease lasts: every call returns within StoreTimeout,
+// no lease is valid beyond its trust window, and the crowd recovers with the server.
 func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	t.Helper()
 	c := gather(t, s)
@@ -59,8 +59,8 @@ func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	c.Disperse()
 }
 
-// killed kills the server as a crash of its machine would, and starts it again: what it had granted
-// it still knows.
+// killed kills the server and starts it again, as after a crash of its machine. It must still know
+// what it had granted.
 func killed(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	t.Helper()
 	c := gather(t, s)
@@ -79,8 +79,8 @@ func killed(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	c.Disperse()
 }
 
-// cutOff ends every connection, again and again, with the statement that the server has for it. The
-// crowd goes on, at the latest two TTLs after each cut.
+// cutOff ends every connection again and again, with the given statement. The crowd recovers within
+// two TTLs of each cut.
 func cutOff(t *testing.T, s subject, statement string, cuts int) {
 	c := gather(t, s)
 	var slowest time.Duration

@@ -26,8 +26,7 @@ func TestMain(m *testing.M) {
 	servertest.Main(m, func() error { return goleak.Find() })
 }
 
-// A subject is one database, in one way of reaching it, that the tests which all dialects share run
-// on.
+// A subject is one database, reached in one way, for the tests that all dialects share.
 type subject struct {
 	// open returns the client of one more host, which is closed after the test.
 	open func(t testing.TB, opts sqllock.Options) *sqllock.Store
@@ -52,8 +51,8 @@ func (s subject) app(t testing.TB) subject {
 	return s
 }
 
-// oneRightLess takes each right that docs/sql.md gives from the user app in turn, and expects that
-// something fails and says why.
+// oneRightLess revokes each documented privilege from the user app in turn, and expects an error
+// that says so.
 func oneRightLess(t *testing.T, s subject) {
 	t.Helper()
 	statement := regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*);$`)
@@ -80,7 +79,7 @@ func oneRightLess(t *testing.T, s subject) {
 	}
 }
 
-// all calls all that a store does with a new name, and returns the first error.
+// all makes each call of a store with a new name, and returns the first error.
 func all(s *sqllock.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -111,8 +110,7 @@ func all(s *sqllock.Store) error {
 	return s.Cleanup(ctx)
 }
 
-// documented returns the grants that docs/sql.md gives to app, one statement each, on another
-// schema than the one it names.
+// documented returns the grants to app from docs/sql.md, one statement each, with another schema.
 func documented(t testing.TB, heading, schema string) []string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/sql.md")

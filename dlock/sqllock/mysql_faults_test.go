@@ -74,10 +74,9 @@ func TestI7CutOffMySQL(t *testing.T) {
 	}
 }
 
-// A network that loses the reply to every acquire: the grant is found again by its token, or given
-// back.
+// A network loses the reply to every acquire. The grant is found again, or released, by its token.
 //
-// Fails when the token is not looked for: the second answer is another slot, or that all are held.
+// Fails when the token is not searched: the second answer is another slot, or full.
 func TestLostRepliesMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -200,9 +199,9 @@ func connections(t *testing.T, exec func(testing.TB, string) string) int {
 	return len(strings.Fields(exec(t, "SELECT id FROM information_schema.processlist WHERE user = 'app'")))
 }
 
-// A pool of which the application has every connection in use is told as what it is.
+// The error says that all connections of the pool are in use.
 //
-// Fails when the error is that of the context alone.
+// Fails when the error is only that of the context.
 func TestDrainedPoolIsToldMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

@@ -67,9 +67,9 @@ func within(d time.Duration, call func(context.Context) error) (took time.Durati
 	return time.Since(began), err
 }
 
-// Whatever others lock, and for however long, a call ends with its context, no thread of the server
-// goes on waiting for long after that, and what it waited for is not taken any more when it can be
-// had. If it is a row that is locked, the call ends before, and says so.
+// Whatever other sessions lock, a call ends with its context, its thread in the server ends soon
+// after, and it takes nothing for a caller who has gone. If a row is locked, the call ends earlier
+// and says so.
 //
 // Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken
 // for a caller who has gone.
@@ -203,8 +203,7 @@ func (s stranger) database() (name string) {
 	return name
 }
 
-// A caller without a deadline is told after five seconds what to look for, also by what waits in
-// the server.
+// A caller without a deadline gets an error after five seconds that says what to look for.
 //
 // Fails when error 1205 is not known.
 func TestLockWaitTellsWhyMySQL(t *testing.T) {
@@ -229,8 +228,8 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	}
 }
 
-// A deadlock with somebody else's transaction is repeated inside the call. Extensions and releases
-// wait for nobody while they have a row locked, so they meet none.
+// After a deadlock with another session's transaction the procedure tries again. Extensions and
+// releases wait for no lock while they hold one, so they cause none.
 //
 // Fails when error 1213 is not caught.
 func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
@@ -354,9 +353,9 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 	}
 }
 
-// A slot that is extended in the moment in which it is taken stays with its holder.
+// A lease that is extended while another session takes its slot stays with its holder.
 //
-// Fails when the row is not looked at again, or a look that is older than the row is trusted.
+// Fails when the row is not read again, or a snapshot older than the row is trusted.
 func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 	t.Parallel()
 	for way, params := range map[string]string{"snapshot": oneTrip, "found rows": oneTrip + "&clientFoundRows=true"} {

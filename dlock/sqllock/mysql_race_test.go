@@ -14,10 +14,10 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// A server whose clock steps back by an hour: leases last longer, nobody gets one that is held, an
-// extension is one, and fences grow.
+// The server's clock steps back by an hour: leases last longer, no held slot is granted, extensions
+// work, and fences grow.
 //
-// Fails when a fence is the time alone, or an extension counts only if it ends later than before.
+// Fails when a fence is only the time, or an extension must end later than the lease did before.
 func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -182,8 +182,8 @@ func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 	}
 }
 
-// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next
-// attempt finds them, with more a later one. A name whose own row was deleted goes on.
+// Slots whose rows were deleted by hand are granted again: with up to sixteen slots by the next
+// acquire, with more by a later one. A name whose own row was deleted keeps working.
 //
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsMySQL(t *testing.T) {

@@ -11,9 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// lockedByOthers expects an error that comes before the caller gives up, says what to look for, and
-// is no reason to go on without the store. On a machine that has much else to do it may come too
-// late once.
+// lockedByOthers expects an error that arrives before the caller gives up, says what to look for,
+// and does not count as an outage. On a busy machine it may be late once.
 func lockedByOthers(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	var errs []error
@@ -30,11 +29,11 @@ func lockedByOthers(t *testing.T, what string, call func(context.Context) error)
 	t.Errorf("%s: %v: must say that something is locked, and match ErrFault", what, errors.Join(errs...))
 }
 
-// A transaction that somebody left open keeps the row of one slot locked. That slot is not granted,
-// and all others are, with a tick and without.
+// A transaction that was left open keeps the row of one slot locked. That slot is not granted; all
+// others are, with and without a tick.
 //
-// Fails when a row that is locked is waited for while another slot is free, or when the caller has
-// gone before he is told.
+// Fails when a locked row is waited for while another slot is free, and when the answer comes after
+// the caller has gone.
 func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	t.Parallel()
 	for _, ticks := range []bool{false, true} {
@@ -177,7 +176,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	}
 }
 
-// nobodys are grants of the same names, with tokens that nobody has.
+// nobodys returns grants of the same names with unknown tokens.
 func nobodys(grants []dlock.Grant) (list []dlock.Grant) {
 	for _, g := range grants {
 		g.Token = "nobodys" + g.Token

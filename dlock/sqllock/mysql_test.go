@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-// The driver tells of every connection that we break.
+// The driver would log every connection that these tests break.
 func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 
 // oneTrip has the driver put the arguments into the statement.
@@ -149,10 +149,10 @@ func TestContentionMySQL(t *testing.T) {
 	}
 }
 
-// The settings of a session must not make a difference to who gets a slot.
+// The settings of a session do not affect which requests are granted.
 //
-// Fails when the level of the session is used: at SERIALIZABLE a look waits for others, and they
-// for it.
+// Fails when the isolation level of the session is used: at SERIALIZABLE a read waits for others,
+// and they for it.
 func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	t.Parallel()
 	sqltest.SkipShort(t)
@@ -168,7 +168,8 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	}
 }
 
-// A replica that executes what the primary has logged, in whatever format, has the same table.
+// A replica that executes the binary log of the primary, in any format, ends up with the same
+// table.
 //
 // Fails when a procedure writes what only the primary knows, such as SYSDATE(), or works at READ
 // COMMITTED.

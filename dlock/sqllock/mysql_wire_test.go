@@ -252,7 +252,7 @@ func TestLongestNamesMySQL(t *testing.T) {
 	}
 }
 
-// What the server refuses is told with what to do about it, and whether the server itself is well.
+// Errors of the server say what to do, and whether the server itself works.
 func TestAdviceMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

@@ -171,8 +171,8 @@ func BenchmarkPostgresAgainstNaive(b *testing.B) {
 	b.Run("control", compare(scene{50, 90, 16}, naive(pool), naive(pool)))
 }
 
-// BenchmarkPostgresByN tells how the time of an attempt grows with the number of slots, as ratios
-// to that with five.
+// BenchmarkPostgresByN compares the time of an acquire at several numbers of slots with that at
+// five.
 func BenchmarkPostgresByN(b *testing.B) {
 	_, stores := benchPostgres(b)
 	acquire := ours(stores[:1])

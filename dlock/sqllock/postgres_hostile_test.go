@@ -16,9 +16,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// Whoever may create functions and operators in a schema of the search path executes nothing with
-// the rights of the application, or of the owner who migrates: a function that takes just what a
-// statement passes would be preferred to the one of Postgres.
+// Another user's functions and operators in the search path are never called with the rights of the
+// application or of the owner who migrates, even if their parameters match better than those of
+// Postgres' own.
 //
 // Fails when one of the functions does not set its search_path.
 func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
@@ -48,11 +48,9 @@ func TestStrangersFunctionsAreNotCalledPostgres(t *testing.T) {
 	}
 }
 
-// Somebody else who says SET search_path on a server connection that a pooler shares moves nobody
-// to another table.
+// A SET search_path by another client of a pooler does not move the store to another table.
 //
-// Fails when names are looked for where the connection looks first: there are two holders, and a
-// healthy lease is lost.
+// Fails when names are not qualified: there are two holders, and a healthy lease is lost.
 func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -215,9 +213,9 @@ func (d disguised) QueryRow(ctx context.Context, query string, args []any, dest 
 	return err
 }
 
-// What takes the clients of Postgres, but keeps locks in another way, is refused at the start.
+// Servers that accept Postgres clients but have other locks are refused at start-up.
 //
-// Fails when the version is not looked at.
+// Fails when the version is not checked.
 func TestOtherServersAreRefusedPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -254,10 +252,10 @@ func (p onPool) Exec(ctx context.Context, statements string) error {
 
 func (p onPool) Close() error { return nil }
 
-// A transaction that is left open makes everything slower, for as long as it is. Audit tells of it,
-// and of what it leaves behind.
+// Audit warns of a transaction that was left open, which slows down everything, and of the dead
+// rows that it leaves.
 //
-// Fails when open transactions, or old versions of rows, are not looked at.
+// Fails when open transactions, or dead rows, are not checked.
 func TestAuditOldTransactionsPostgres(t *testing.T) {
 	const manyDead = 60_000
 	t.Parallel()

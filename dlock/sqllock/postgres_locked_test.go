@@ -36,7 +36,7 @@ func lockRow(t *testing.T, pool *pgxpool.Pool, resource string, slot int) (unloc
 	return unlock
 }
 
-// freed makes n slots of a name that have been had and are free, so that each has a row.
+// freed creates the rows of n slots of a name, by acquiring and releasing each.
 func freed(t *testing.T, s *sqllock.Store, name string, n int) {
 	t.Helper()
 	var grants []dlock.Grant
@@ -63,11 +63,11 @@ func briefly(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// The row of a slot that a transaction of somebody else keeps locked costs that slot, and no other:
-// all that are free are granted at once. When there is no other, the answer says what is in the
-// way, and is none of a store that is down: with StoreDownRunLocal every host would run then.
+// A row that another transaction keeps locked costs that slot only: all other free slots are
+// granted at once. If there is no other, the error says what is in the way and does not count as an
+// outage, because with StoreDownRunLocal every host would run.
 //
-// Fails when an attempt waits for the row of the slot that ended first, and when the server waits
+// Fails when an acquire waits for the row of the slot that ended first, and when the server waits
 // for as long as the caller.
 func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 	t.Parallel()
@@ -166,11 +166,10 @@ func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
 	unlock()
 }
 
-// A release goes on without the lease whose row somebody keeps locked, and without remembering a
-// success if that row is.
+// A release skips the lease whose row is locked, and does not store a success if the row of the
+// name is locked.
 //
-// Fails when it waits for the rows of all its leases, and when it waits for the row of a whole
-// name.
+// Fails when it waits for the rows of all its leases, or for the row of a name.
 func TestForeignLockAndReleasePostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -202,9 +201,9 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 	}
 }
 
-// Whoever waits in vain for a lock in the database hears what is in the way.
+// The error after a lock wait says what to look for.
 //
-// Fails when the server waits for as long as the caller: its answer comes when he has gone.
+// Fails when the server waits for as long as the caller: its answer comes too late.
 func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -230,11 +229,11 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 const idleRows = "INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at) SELECT %s, " +
 	"'1980-01-01', '1980-01-01' FROM generate_series(0, %d) AS i"
 
-// Cleanup waits for nobody, and nobody waits for it: what somebody has locked is not idle. A grant
-// that is being made counts as one, so that it leaves no slot behind that has no row.
+// Cleanup waits for no lock and blocks nobody: it skips what is locked. A grant in progress counts
+// as locked, so Cleanup leaves no slot without a row.
 //
-// Fails when it deletes in one statement without a look at what is locked: it waits with the rows
-// of other names in its hand.
+// Fails when it deletes without checking for locks: it waits while it has rows of other names
+// locked.
 func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -281,11 +280,10 @@ func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 	}
 }
 
-// Somebody who has locked the whole table keeps Cleanup, and what else has no deadline, for
-// seconds, not for as long as he likes.
+// A session that has locked the whole table delays Cleanup, and calls without a deadline, by
+// seconds only.
 //
-// Fails when there is a statement without a bound for its locks: after its process was killed it
-// would go on in the server.
+// Fails when a statement has no lock timeout: it would outlive its process in the server.
 func TestLockedTablePostgres(t *testing.T) {
 	t.Parallel()
 	sqltest.SkipShort(t)

@@ -226,8 +226,7 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 	}
 }
 
-// A nosy tracer is one that keeps all that it is told, as those do that write the arguments of
-// statements into traces.
+// nosy is a tracer that stores everything, like those that write arguments into traces.
 type nosy struct {
 	mu   sync.Mutex
 	told []string
@@ -242,10 +241,10 @@ func (n *nosy) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQ
 
 func (n *nosy) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A tracer that the application has set on its pool sees the statements of the store, but no token:
-// whoever knows one can release that lease.
+// The tracer of the application's pool sees the statements of the store, but no tokens: a token is
+// enough to release a lease.
 //
-// Fails when the store's pool has the tracer as it is.
+// Fails when the store's pool uses the tracer as it is.
 func TestTracersSeeNoTokenPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

@@ -38,10 +38,10 @@ func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
 	return s, pool
 }
 
-// A lease that ends is extended at the last moment, in a transaction that has not been committed
-// when somebody else looks, to whom it seems free. He waits for that transaction, and is refused.
+// A lease is extended in a transaction that has not committed when another acquire finds the lease
+// ended. That acquire waits for the transaction and is refused.
 //
-// Fails when the row is not looked at again after the wait: the slot is granted twice.
+// Fails when the row is not read again after the wait: the slot is granted twice.
 func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -157,10 +157,10 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 	proxy.BlackHole(false)
 }
 
-// An extension that had to wait until its lease had ended does not bring it back.
+// An extension that waits until its lease has ended does not revive it.
 //
-// Fails when the expiry is not looked at again after the wait: a row that was only locked is not
-// read anew.
+// Fails when the expiry is not checked again after the wait: a row that was only locked is not read
+// again.
 func TestExtendAfterAWaitPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
@@ -248,10 +248,11 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	}
 }
 
-// A network that swallows everything, so that not even a dial is refused, is got over within
-// seconds once it lets through again.
+// After a network that drops everything, even connection attempts, the store recovers within
+// seconds.
 //
-// Fails when a dial may take as long as usual: its place in the pool is taken for two minutes.
+// Fails when a connection attempt has the usual time-out: it uses up a place in the pool for two
+// minutes.
 func TestSilentLossPostgres(t *testing.T) {
 	t.Parallel()
 	sqltest.SkipShort(t)

@@ -226,9 +226,9 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	}
 }
 
-// Nobody may use a token again; whoever does gets an answer, and not two slots.
+// A token must not be reused. A client that does gets an answer, and not two slots.
 //
-// Fails when a lease that has ended is looked for again and again.
+// Fails when an ended lease is searched again and again.
 func TestTokenUsedAgainPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})

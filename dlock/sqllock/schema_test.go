@@ -22,10 +22,11 @@ var strangeTables = []string{
 	"wanted", "held", "done", "page", "idle", "kept", "clock", "n", "l", "head", "slot", "mine",
 }
 
-// manyMigrate lets ten hosts migrate at the same time, as a new deployment does, and several more
+// manyMigrate makes ten hosts migrate at the same time, as a new deployment does, and one more
 // after them.
 //
-// Fails when the statements are not under one lock: some are told that something exists already.
+// Fails when the statements are not under one lock: some hosts get an error that something exists
+// already.
 func manyMigrate(t *testing.T, s subject) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -67,7 +68,7 @@ func quotedTables(t *testing.T, s subject) {
 	}
 }
 
-// everything calls every method of a store, and expects what a store answers that nobody else uses.
+// everything calls every method of a store that nobody else uses, and checks the answers.
 func everything(t testing.TB, store *sqllock.Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -105,8 +106,7 @@ func everything(t testing.TB, store *sqllock.Store) {
 	}
 }
 
-// noTable expects clear words when nobody has migrated, from every method, and that the store is
-// not taken for one that is down.
+// noTable expects every method to say that Migrate must be called, and not to report an outage.
 func noTable(t *testing.T, s subject) {
 	t.Helper()
 	ctx := t.Context()

@@ -23,8 +23,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// sqliteChild tells a test binary to be another process: what to do, a number, and the path of the
-// file.
+// sqliteChild makes the test binary a child process. It has what to do, a number, and the path of
+// the file.
 const sqliteChild = "TICKSLOT_TEST_SQLITE_CHILD"
 
 func init() {
@@ -60,7 +60,7 @@ func child(what string, n int, path string) error {
 	return errors.New("what?")
 }
 
-// told waits until the parent says go.
+// told waits until the parent calls tell.
 func told() {
 	fmt.Println("ready")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
@@ -127,9 +127,9 @@ const (
 	crowdTTL   = 1500 * time.Millisecond
 )
 
-// childCrowds has four workers take, hold and release slots until the parent says that it is
-// enough, now and then for longer than a lease. It says when which slot was valid. If there is only
-// one, whoever has it adds one to a number in a file, which cannot be done by two at once.
+// childCrowds has four workers take, hold and release slots until the parent closes its input, now
+// and then for longer than a lease. It prints when which slot was valid. With one slot, its holder
+// also adds one to a number in a file, which two holders at once would spoil.
 func childCrowds(store *sqllock.Store, slots int, counter string) error {
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: crowdTTL, StoreTimeout: crowdTTL / 3})
 	if err != nil {

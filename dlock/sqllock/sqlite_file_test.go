@@ -72,12 +72,11 @@ func TestStatementsSQLite(t *testing.T) {
 		"COMMIT"}, acquire("v"))
 }
 
-// A disk that hangs, as it may when SQLite moves what was written to its final place, delays nobody
-// beyond his deadline, and only him whose call it was. What was granted is found again with its
-// token.
+// A disk that hangs, as it may in a checkpoint, delays only the call in progress, and that one not
+// beyond its deadline. What was granted is found again by its token.
 //
-// Fails when calls are made in the caller's goroutine (not back in time), and when a turn is waited
-// for without a bound (the second call fails).
+// Fails when calls run on the caller's goroutine (late), and when the wait for the turn has no
+// bound (the second call fails).
 func TestI7DiskHangsSQLite(t *testing.T) {
 	t.Parallel()
 	h := &hook{}

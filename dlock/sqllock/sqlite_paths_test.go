@@ -49,11 +49,11 @@ func startMounted(t testing.TB, path, from, to string) *process {
 		`mount --bind "$1" "$2" && exec "$3"`, "sh", from, to)
 }
 
-// A SQLite file that two processes reach by paths in two folders has two write-ahead logs: what one
-// grants the other does not see. Such a file is refused, at the first use and by Verify, with what
-// to do about it. A folder that is mounted twice is fine.
+// A SQLite file that two processes reach through two folders has two write-ahead logs, and neither
+// process sees the other's grants. Such a file is refused at the first use and by Verify, with
+// advice. A folder that is mounted twice is fine.
 //
-// Fails when links are not counted, or mount points not looked at.
+// Fails when links are not counted, or mount points not checked.
 func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -50,11 +50,11 @@ func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 	}
 }
 
-// Four processes fight for the slots of one file, while one of them is killed and another one
-// stopped for longer than its lease, again and again. No slot has two valid holders, fences grow,
-// and nothing is lost of what is done under the lock alone.
+// Four processes compete for the slots of one file while one is killed and another is stopped for
+// longer than its lease. No slot has two valid holders, fences grow, and no work done under the
+// lock is lost.
 //
-// Fails when the second look, which the transaction makes, is left out.
+// Fails when the transaction does not read the snapshot again.
 func TestI1I4ProcessesSQLite(t *testing.T) {
 	t.Parallel()
 	brisk(t)

@@ -137,8 +137,8 @@ func TestCleanupSQLite(t *testing.T) {
 	})
 }
 
-// Each connection to a database in memory has one of its own. That is found when the schema is
-// looked at, not when two hold one slot.
+// Each connection to a database in memory has a database of its own. Verify finds that, before two
+// hosts hold one slot.
 //
 // Fails when shared does not compare two connections.
 func TestPrivateMemorySQLite(t *testing.T) {

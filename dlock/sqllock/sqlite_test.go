@@ -111,8 +111,8 @@ func execSQLite(t testing.TB, db *sql.DB, statements string) string {
 	return out.String()
 }
 
-// brisk skips a test that makes thousands of calls if SQLite is slow. It is translated from C, and
-// the race detector, which looks at every access to its memory, makes it twenty times slower.
+// brisk skips a test that makes thousands of calls if SQLite is slow: the race detector makes it
+// twenty times slower, because it is Go translated from C.
 func brisk(t testing.TB) {
 	t.Helper()
 	var race, spared bool
@@ -142,7 +142,7 @@ func TestConformanceSQLite(t *testing.T) {
 	}
 }
 
-// Fails when the second look, which the transaction makes, is left out.
+// Fails when the transaction does not read the snapshot again.
 func TestContentionSQLite(t *testing.T) {
 	sqltest.SkipShort(t)
 	brisk(t)
@@ -243,10 +243,9 @@ func TestDeletedRowsSQLite(t *testing.T) {
 	}
 }
 
-// An acquire that is refused takes no lock, so that it is answered, too, while somebody else
-// writes.
+// A refusal takes no lock, so it works while another connection writes.
 //
-// Fails when the first look is left out.
+// Fails when an acquire does not read without a lock first.
 func TestRefusalTakesNoLockSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t)).migrated(t)
@@ -274,8 +273,7 @@ func TestRefusalTakesNoLockSQLite(t *testing.T) {
 	}
 }
 
-// SQLite's clock shows milliseconds, so that what looks like the length of a lease may have been
-// one less. It is never less than the TTL all the same.
+// A lease is never shorter than its TTL, although SQLite's clock shows only milliseconds.
 //
 // Fails when the TTL is not rounded up, and when a lease ends as soon as the clock shows its end.
 func TestNotAMillisecondEarlySQLite(t *testing.T) {

@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// The overrides while a host is stopped reaches it when it goes on.
+// Overrides that were set while a host was stopped reach it when it goes on.
 //
 // Fails as timertest.Stopped says.
 func TestOverridesWhileStoppedPostgres(t *testing.T) {

@@ -62,8 +62,7 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	refused("acquire after Cleanup", err)
 }
 
-// Fails when an acquire does not look at the format, or Cleanup takes it for a row that nobody
-// uses.
+// Fails when an acquire does not check the format, or Cleanup deletes its row.
 func TestTwoVersionsOfUs(t *testing.T) {
 	t.Parallel()
 	for way, params := range map[string]string{"one trip": oneTrip, "prepared": ""} {

@@ -1,9 +1,8 @@
 // Package sqltest runs private Postgres, MariaDB (or MySQL), and PgBouncer
 // servers for tests, in the manner of package servertest.
 //
-// They listen on 127.0.0.1 only, and let anyone in: Postgres and PgBouncer ask
-// nobody for a password, MariaDB's root has none. What is committed outlives the
-// server, as in production, so a test may kill a server and see what it has kept.
+// They listen on 127.0.0.1 only. What is committed survives the server, as in production, so a test
+// may kill a server and check what it has kept.
 //
 // The core (StartPostgres, StartMariaDB, StartPgBouncer) needs no *testing.T, so
 // that programs can use it too. The layer in testing.go is for tests, and skips
