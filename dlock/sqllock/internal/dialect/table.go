@@ -52,6 +52,42 @@ func CheckFormat(format int64) error {
 // Column is the name and type of a column, in the terms of the database's catalogue.
 type Column [2]string
 
+// A Kind is what a column stores. Each database has a type for each.
+type Kind int
+
+const (
+	KindName   Kind = iota // a resource_name
+	KindToken              // the token of a grant
+	KindInt                // a slot, or a count
+	KindBig                // a fence, an id, or µs since 1970
+	KindTime               // an instant
+	KindText               // part of a holder
+	KindOrigin             // an origin, as JSON
+)
+
+// columns are those of the table.
+var columns = []struct {
+	name string
+	kind Kind
+}{
+	{"resource_name", KindName}, {"slot", KindInt}, {"lock_id", KindToken}, {"fence", KindBig},
+	{"acquired_at", KindTime}, {"expires_at", KindTime}, {"released_at", KindTime},
+	{"host_name", KindText}, {"process_id", KindBig}, {"process_tag", KindText}, {"revoked", KindOrigin},
+	{"tick", KindBig}, {"tick_starts", KindInt}, {"tick_schedule", KindBig}, {"slots", KindInt},
+	{"succeeded_at", KindTime}, {"overrides_version", KindBig},
+	{"paused_until", KindTime}, {"pause_origin", KindOrigin}, {"slot_limit", KindInt}, {"limit_origin", KindOrigin},
+	{"triggered_at", KindBig}, {"trigger_origin", KindOrigin},
+}
+
+// Columns returns the columns of the table with the types of a database.
+func Columns(types map[Kind]string) []Column {
+	list := make([]Column, len(columns))
+	for i, c := range columns {
+		list[i] = Column{c.name, types[c.kind]}
+	}
+	return list
+}
+
 // CheckColumns compares the columns of a table with those that are needed. Additional columns are
 // ignored.
 func CheckColumns(table string, has map[string]string, want []Column) []error {

@@ -293,17 +293,11 @@ func (m *DB) Migrate(ctx context.Context) error {
 	})
 }
 
-var wantedColumns = []dialect.Column{
-	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
-	{"acquired_at", "datetime(6)"}, {"expires_at", "datetime(6)"}, {"released_at", "datetime(6)"},
-	{"host_name", "varchar(255) utf8mb4"}, {"process_id", "bigint"}, {"process_tag", "varchar(255) utf8mb4"},
-	{"revoked", "text utf8mb4"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"},
-	{"succeeded_at", "datetime(6)"},
-	{"overrides_version", "bigint"}, {"paused_until", "datetime(6)"}, {"pause_origin", "text utf8mb4"},
-	{"slot_limit", "int"}, {"limit_origin", "text utf8mb4"},
-	{"triggered_at", "bigint"}, {"trigger_origin", "text utf8mb4"},
-}
+var wantedColumns = dialect.Columns(map[dialect.Kind]string{
+	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
+	dialect.KindBig:  "bigint",
+	dialect.KindTime: "datetime(6)", dialect.KindText: "varchar(255) utf8mb4", dialect.KindOrigin: "text utf8mb4",
+})
 
 // indexes are those that the procedures name, and their columns.
 var indexes = []struct{ name, columns string }{

@@ -182,16 +182,10 @@ func (p *DB) Migrate(ctx context.Context) error {
 }
 
 // wantedColumns has the type names of pg_type.
-var wantedColumns = []dialect.Column{
-	{"resource_name", "text"}, {"slot", "int4"}, {"lock_id", "text"}, {"fence", "int8"},
-	{"acquired_at", "timestamptz"}, {"expires_at", "timestamptz"}, {"released_at", "timestamptz"},
-	{"host_name", "text"}, {"process_id", "int8"}, {"process_tag", "text"}, {"revoked", "text"},
-	{"tick", "int8"}, {"tick_starts", "int4"}, {"tick_schedule", "int8"}, {"slots", "int4"},
-	{"succeeded_at", "timestamptz"},
-	{"overrides_version", "int8"}, {"paused_until", "timestamptz"}, {"pause_origin", "text"}, {"slot_limit", "int4"},
-	{"limit_origin", "text"},
-	{"triggered_at", "int8"}, {"trigger_origin", "text"},
-}
+var wantedColumns = dialect.Columns(map[dialect.Kind]string{
+	dialect.KindName: "text", dialect.KindToken: "text", dialect.KindInt: "int4", dialect.KindBig: "int8",
+	dialect.KindTime: "timestamptz", dialect.KindText: "text", dialect.KindOrigin: "text",
+})
 
 // Verify implements dialect.Database.
 func (p *DB) Verify(ctx context.Context) error {

@@ -250,16 +250,10 @@ func (s *DB) Migrate(ctx context.Context) error {
 	return err
 }
 
-var wantedColumns = []dialect.Column{
-	{"resource_name", "TEXT"}, {"slot", "INTEGER"}, {"lock_id", "TEXT"}, {"fence", "INTEGER"},
-	{"acquired_at", "INTEGER"}, {"expires_at", "INTEGER"}, {"released_at", "INTEGER"},
-	{"host_name", "TEXT"}, {"process_id", "INTEGER"}, {"process_tag", "TEXT"}, {"revoked", "TEXT"},
-	{"tick", "INTEGER"}, {"tick_starts", "INTEGER"}, {"tick_schedule", "INTEGER"}, {"slots", "INTEGER"},
-	{"succeeded_at", "INTEGER"},
-	{"overrides_version", "INTEGER"}, {"paused_until", "INTEGER"}, {"pause_origin", "TEXT"}, {"slot_limit", "INTEGER"},
-	{"limit_origin", "TEXT"},
-	{"triggered_at", "INTEGER"}, {"trigger_origin", "TEXT"},
-}
+var wantedColumns = dialect.Columns(map[dialect.Kind]string{
+	dialect.KindName: "TEXT", dialect.KindToken: "TEXT", dialect.KindInt: "INTEGER", dialect.KindBig: "INTEGER",
+	dialect.KindTime: "INTEGER", dialect.KindText: "TEXT", dialect.KindOrigin: "TEXT",
+})
 
 // Verify implements dialect.Database.
 func (s *DB) Verify(ctx context.Context) error {

@@ -153,17 +153,11 @@ func (m *DB) Migrate(ctx context.Context) error {
 		strconv.FormatInt(dialect.LockWait(ctx), 10)+";\n"+m.file("schema", 0)+";\nCOMMIT TRANSACTION;")
 }
 
-var wantedColumns = []dialect.Column{
-	{"resource_name", "varbinary(544)"}, {"slot", "int"}, {"lock_id", "varbinary(64)"}, {"fence", "bigint"},
-	{"acquired_at", "datetime2(6)"}, {"expires_at", "datetime2(6)"}, {"released_at", "datetime2(6)"},
-	{"host_name", "nvarchar(255)"}, {"process_id", "bigint"}, {"process_tag", "nvarchar(255)"},
-	{"revoked", "nvarchar(4000)"},
-	{"tick", "bigint"}, {"tick_starts", "int"}, {"tick_schedule", "bigint"}, {"slots", "int"},
-	{"succeeded_at", "datetime2(6)"},
-	{"overrides_version", "bigint"}, {"paused_until", "datetime2(6)"}, {"pause_origin", "nvarchar(4000)"},
-	{"slot_limit", "int"}, {"limit_origin", "nvarchar(4000)"},
-	{"triggered_at", "bigint"}, {"trigger_origin", "nvarchar(4000)"},
-}
+var wantedColumns = dialect.Columns(map[dialect.Kind]string{
+	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
+	dialect.KindBig:  "bigint",
+	dialect.KindTime: "datetime2(6)", dialect.KindText: "nvarchar(255)", dialect.KindOrigin: "nvarchar(4000)",
+})
 
 // Verify implements dialect.Database.
 func (m *DB) Verify(ctx context.Context) error {
