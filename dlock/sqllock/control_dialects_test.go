@@ -227,7 +227,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 		}
 		grants = append(grants, g)
 	}
-	// The extension of slot 0 stops in its transaction for as long as the other session has this lock.
+	// The extension of slot 0 stops in its transaction while the other session has this lock.
 	other.does("DO GET_LOCK('"+database+"', 0)",
 		"CREATE TRIGGER gate BEFORE UPDATE ON distributed_locks FOR EACH ROW IF OLD.slot = 0 THEN "+
 			"DO GET_LOCK('"+database+"', 60), RELEASE_LOCK('"+database+"'); END IF")

@@ -86,7 +86,7 @@ const used = "tickslot: used"
 // takes a millisecond, but no round trip; a connection used within the last second is not checked.
 func isAlive(conn *pgx.Conn) bool {
 	last, ok := conn.PgConn().CustomData()[used].(time.Time)
-	//lint:ignore SA1019 Ping costs a round trip. A connection that only seems to be alive fails, as one that breaks a moment later.
+	//lint:ignore SA1019 Ping costs a round trip; if this is wrong, the call fails.
 	return !ok || time.Since(last) < time.Second || conn.PgConn().CheckConn() == nil
 }
 
