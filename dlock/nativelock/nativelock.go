@@ -34,7 +34,7 @@ type Store struct {
 	life context.Context // ended by Close
 	end  context.CancelFunc
 
-	turn    chan struct{} // held by whoever uses session
+	turn    chan struct{} // held by the call that uses session
 	session *session      // nil: none yet, or it broke
 
 	mu     sync.Mutex

@@ -359,7 +359,7 @@ func (m *DB) Verify(ctx context.Context) error {
 	}
 	if len(has["routine"]) < len(routines) {
 		errs = append(errs, fmt.Errorf(
-			"of the %d procedures of this version this user sees %d: he may lack EXECUTE on them, or another table,"+
+			"of the %d procedures of this version this user sees %d: it may lack EXECUTE on them, or another table,"+
 				" whose name differs by case or accents only, has them", len(routines), len(has["routine"])))
 	}
 	return dialect.WrongSchema(errs...)

@@ -27,7 +27,7 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	OUT o_declared integer,
 	OUT o_success bigint, -- µs since a grant was last released as succeeded, 0: unknown
 	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint, -- full: whose lease ends first, µs
-	OUT o_previous_expired boolean, -- ok: whoever had the slot before did not release it
+	OUT o_previous_expired boolean, -- ok: the previous lease ended unreleased
 	OUT o_version bigint, -- of the overrides
 	OUT o_limit integer,  -- slots of the override, 0: there is none
 	OUT o_origin text      -- paused: who did it, and why
@@ -180,7 +180,7 @@ BEGIN
 		IF v_free IS NULL AND v_seen.present < v_high - v_low THEN
 			v_free := (SELECT min(i) FROM generate_series(v_low, v_high - 1) AS i
 				WHERE NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot = i));
-			CONTINUE WHEN v_free IS NULL; -- somebody has just put that row back
+			CONTINUE WHEN v_free IS NULL; -- that row was just inserted again
 		END IF;
 		IF v_seen.slot_limit IS NOT NULL AND (v_free IS NOT NULL OR v_ended) THEN
 			-- The leases of every slot count: after the limit was lowered there may be more than it

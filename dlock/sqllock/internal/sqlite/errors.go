@@ -56,7 +56,7 @@ var advices = []struct {
 	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", dlock.ErrSetup},
 	{
 		[]string{"within a transaction"},
-		"somebody has left a connection of the pool in a transaction: give the store a *sql.DB of its own",
+		"a connection of the pool was left in a transaction: give the store a *sql.DB of its own",
 		dlock.ErrSetup,
 	},
 	{

@@ -285,7 +285,7 @@ func (f *file) onePath() error {
 		}
 		f.mu.Unlock()
 	}
-	const why = "who opens the file by another path has a write-ahead log of his own, and both may be granted one slot"
+	const why = "a process that uses another path has a write-ahead log of its own, and both may be granted one slot"
 	if mount != "" {
 		return fmt.Errorf("%w: %s is mounted as a file: %s; mount the folder that the file is in, never the file",
 			dlock.ErrSetup, mount, why)

@@ -75,7 +75,7 @@ BEGIN
 			acquired_at = @clock, expires_at = @until, released_at = NULL, revoked = NULL, host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot,
 			@before = expires_at -- what it was
 		WHERE resource_name = @resource AND slot = @first AND expires_at <= SYSUTCDATETIME();
-	-- A new one, or one whose row somebody deleted.
+	-- A new slot, or one whose row was deleted.
 	IF @slot IS NULL
 	BEGIN
 		SELECT @slot = MIN(free.slot) FROM (
