@@ -34,8 +34,8 @@ func (l layer) String() string {
 }
 
 var (
-	// Two simulations, in which every fault occurs.
-	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$", args: []string{"-seeds", "2"},
+	// Four simulations: every fault occurs, and each bug shows.
+	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$", args: []string{"-seeds", "4", "-seed", "12"},
 		alarm: "promises were broken"}
 	torture = layer{pkg: "internal/torture/fleet", args: []string{"-store", "redis", "-for", "20s", "-seed", "11"},
 		alarm: `"broken":`}
