@@ -16,7 +16,7 @@ import (
 //
 // Fails if beat keeps what has ended (all 120 are released), releasePending sends all at once, or
 // releaseLater has no bound.
-func TestUnsettledIsBounded(t *testing.T) {
+func TestPendingReleasesAreBounded(t *testing.T) {
 	given := func(h host, since int) (n, largest int) {
 		for _, c := range h.spy.released()[since:] {
 			n += len(c.grants)

@@ -220,7 +220,7 @@ func TestLeasesFollowTheirNames(t *testing.T) {
 // the heartbeat nor by Close, which takes no longer for it.
 //
 // Fails if releaseLater has one list for all, and if Close settles one server after the other.
-func TestUnsettledOfAShardThatHangs(t *testing.T) {
+func TestPendingReleasesOfAShardThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)
 		unsettle := func() {

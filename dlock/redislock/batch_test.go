@@ -61,7 +61,7 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crossing has every lane of a store taken by an acquire that does not come back until the gate
+// crossing has as many acquires in flight as may be, none of which returns until the gate
 // opens.
 type crossing struct {
 	t      *testing.T
@@ -124,7 +124,7 @@ func (c *crossing) waiting(n int) {
 // does not wait.
 //
 // Fails when every call is sent alone, when send merges nothing, when it mixes up the answers,
-// and when Extend waits for a lane.
+// and when Extend waits to be sent.
 func TestCallsShareRoundTrips(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -172,10 +172,10 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	}
 }
 
-// A call waits for a lane no longer than its context, and is then not sent any more.
+// A call that waits to be sent returns when its context ends, and is then not sent.
 //
 // Fails when do ignores ctx, and when flush sends calls whose callers have given up.
-func TestNobodyWaitsForALane(t *testing.T) {
+func TestWaitingCallsEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -203,7 +203,7 @@ func (e ending) Ends() (context.Context, time.Time) { return e.Context, time.Now
 // The same for a call of a Session, whose context reports what will end it.
 //
 // Fails when wait checks only the time, and when it checks only the parent.
-func TestSessionWaitsForNoLane(t *testing.T) {
+func TestWaitingCallsOfASessionEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
 	session, err := dlock.NewSession(c.store, dlock.SessionOptions{TTL: quarantineTTL,

@@ -21,7 +21,7 @@ const MaxIdleTime = rediskit.MaxIdleTime
 // OwnPool opens a pool as New does.
 var OwnPool = rediskit.OwnPool
 
-// Waiting is how many calls wait for a lane.
+// Waiting is how many calls wait to be sent.
 func (s *Store) Waiting() int {
 	s.batcher.mu.Lock()
 	defer s.batcher.mu.Unlock()
