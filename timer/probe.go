@@ -39,7 +39,7 @@ type prober struct {
 	counted time.Time
 	counts  int // since the start, or since the store last failed
 	// reacquire gets slots for runs that have none, trigger starts a run that somebody ordered for
-	// the fleet; both are the acquirer's.
+	// the fleet. Run sets both, so that the prober knows no part of a tick's way.
 	reacquire func(until <-chan struct{})
 	trigger   func(*entry, dlock.Trigger)
 	// Gets, once, that the store serves (nil) or that it is not set up right, whichever it says

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -392,11 +393,11 @@ func guard(call func() error) (err error) {
 // storeIsBack ends the fallback of timers that have not asked the store, or that server of it,
 // since. Called with mu held.
 func (w *storeWatch) storeIsBack(shard string) {
-	for _, e := range w.registry.all() {
-		if shard == "" || w.names.of(e.lockName) == shard {
-			w.views.upAgain(e)
-		}
+	entries := w.registry.all()
+	if shard != "" {
+		entries = slices.DeleteFunc(entries, func(e *entry) bool { return w.names.of(e.lockName) != shard })
 	}
+	w.views.upAgain(entries...)
 }
 
 // noteOwnFault notes what the store finds wrong with the hosts' own locks: no timer suffers, but

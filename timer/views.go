@@ -112,11 +112,13 @@ func (v *views) down(e *entry, err error) (degraded bool) {
 	return degraded
 }
 
-// upAgain ends the fallback of a timer.
-func (v *views) upAgain(e *entry) {
+// upAgain ends the fallback of timers.
+func (v *views) upAgain(entries ...*entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e.state.view.down = false
+	for _, e := range entries {
+		e.state.view.down = false
+	}
 }
 
 // wentDown notes that the store did not answer a timer for so long that the lease of a run ended.
