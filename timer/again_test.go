@@ -71,9 +71,12 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 			bad = false
 			return at.Truncate(time.Minute).Add(time.Minute)
 		})
-		h := f.start(timer.Config{Registerer: reg, Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: minutely, Run: f.handler(0)}, timer.Timer{Name: "b", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		h := f.start(timer.Config{Registerer: reg, Logger: textLogger(&log)},
+			timer.Timer{Name: "a", Schedule: minutely, Run: f.handler(0)},
+			timer.Timer{Name: "b", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
 		time.Sleep(9*time.Minute + 30*time.Second)
-		if err := errors.Join(h.TimersSucceed(), h.Degraded()); err != nil || values(t, reg)["tickslot_schedule_failed a"] != 0 {
+		if err := errors.Join(h.TimersSucceed(), h.Degraded()); err != nil ||
+			values(t, reg)["tickslot_schedule_failed a"] != 0 {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
@@ -82,16 +85,19 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		v := values(t, reg)
-		if failed, there := v["tickslot_schedule_failed a"]; failed != 1 || !there || v["tickslot_schedule_failed b"] != 0 {
+		if failed, there := v["tickslot_schedule_failed a"]; failed != 1 || !there ||
+			v["tickslot_schedule_failed b"] != 0 {
 			t.Errorf("the metrics do not tell: %v", failed)
 		}
 		for name, err := range map[string]error{"TimersSucceed": h.TimersSucceed(), "Degraded": h.Degraded()} {
-			if err == nil || !strings.Contains(err.Error(), `timer "a" is not due: its schedule failed`) || !strings.Contains(err.Error(), "the calendar's service is down") {
+			if err == nil || !strings.Contains(err.Error(), `timer "a" is not due: its schedule failed`) ||
+				!strings.Contains(err.Error(), "the calendar's service is down") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		time.Sleep(10 * time.Minute)
-		if err := errors.Join(h.TimersSucceed(), h.Degraded()); err != nil || values(t, reg)["tickslot_schedule_failed a"] != 0 {
+		if err := errors.Join(h.TimersSucceed(), h.Degraded()); err != nil ||
+			values(t, reg)["tickslot_schedule_failed a"] != 0 {
 			t.Error(err)
 		}
 		st, _ = h.Status().Timer("a")
@@ -125,7 +131,8 @@ func TestLongRunsAreNoSilence(t *testing.T) {
 		limit, perHost int
 		local, fails   bool
 	}{
-		"one": {limit: 1}, "three": {limit: 3}, "ten on one host": {limit: 10, perHost: 10, local: true}, "local": {limit: 1, local: true},
+		"one": {limit: 1}, "three": {limit: 3}, "ten on one host": {limit: 10, perHost: 10, local: true},
+		"local":   {limit: 1, local: true},
 		"failing": {limit: 1, fails: true}, "failing locally": {limit: 10, perHost: 10, local: true, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +145,8 @@ func TestLongRunsAreNoSilence(t *testing.T) {
 					}
 					return err
 				}
-				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: c.limit, MaxPerTick: 1, MaxPerHost: c.perHost, LocalOnly: c.local, Run: run}
+				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: c.limit,
+					MaxPerTick: 1, MaxPerHost: c.perHost, LocalOnly: c.local, Run: run}
 				for range 2 {
 					f.start(timer.Config{}, work)
 				}
@@ -156,7 +164,8 @@ func TestLongRunsAreNoSilence(t *testing.T) {
 						t.Errorf("told in %d of 1,200 probes of runs that all fail", degraded)
 					}
 				} else if degraded > 0 {
-					t.Errorf("degraded in %d of 1,200 probes, though every run succeeds: %v, %v", degraded, f.hosts[0].TimersSucceed(), f.hosts[1].TimersSucceed())
+					t.Errorf("degraded in %d of 1,200 probes, though every run succeeds: %v, %v", degraded,
+						f.hosts[0].TimersSucceed(), f.hosts[1].TimersSucceed())
 				}
 				f.stop()
 			})

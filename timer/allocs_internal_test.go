@@ -22,7 +22,8 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 	if raceDetector {
 		t.Skip("the race detector allocates, too: make test runs this a second time, without it")
 	}
-	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
+	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(),
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		Timer{Name: "a", Schedule: schedule.Every(5 * time.Second), Run: run})
 	if err != nil {
 		t.Fatal(err)

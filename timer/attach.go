@@ -29,7 +29,8 @@ func (n *runner) withoutSlot(e *entry) *Run {
 // oldestWithoutSlot is called with mu held.
 func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
 	for _, r := range e.state.runs {
-		if r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil && (oldest == nil || r.started.Before(oldest.started)) {
+		wants := r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil
+		if wants && (oldest == nil || r.started.Before(oldest.started)) {
 			oldest = r
 		}
 	}

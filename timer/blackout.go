@@ -15,7 +15,8 @@ func (tt *timetable) blackout(e *entry, t time.Time) error {
 			return &brokenBlackout{err} // nothing starts that it may have been meant to prevent
 		}
 		if !until.IsZero() {
-			return fmt.Errorf("%s, until %s at the earliest", schedule.Describe(by), until.UTC().Format(time.RFC3339Nano))
+			return fmt.Errorf("%s, until %s at the earliest", schedule.Describe(by),
+				until.UTC().Format(time.RFC3339Nano))
 		}
 	}
 	return nil

@@ -25,8 +25,10 @@ func TestBlackoutDoor(t *testing.T) {
 		window := func(from, to string) []schedule.Blackout {
 			return []schedule.Blackout{schedule.DailyWindow(from, to, "UTC")}
 		}
-		busy := timer.Timer{Name: "busy", Schedule: minutely(), Blackouts: window("00:10", "00:20"), Run: f.handler(14*time.Minute + 30*time.Second)}
-		own := timer.Timer{Name: "own", Schedule: minutely(), Blackouts: window("00:10", "00:20"), Run: f.handler(time.Second)}
+		busy := timer.Timer{Name: "busy", Schedule: minutely(), Blackouts: window("00:10", "00:20"),
+			Run: f.handler(14*time.Minute + 30*time.Second)}
+		own := timer.Timer{Name: "own", Schedule: minutely(), Blackouts: window("00:10", "00:20"),
+			Run: f.handler(time.Second)}
 		other := timer.Timer{Name: "other", Schedule: minutely(), Run: f.handler(time.Second)}
 		paused := own
 		paused.Name = "paused"
@@ -77,18 +79,21 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
 		at := func(minute, second int) time.Time { return time.Date(2000, 1, 1, 0, minute, second, 0, time.UTC) }
 		dark := []schedule.Blackout{schedule.Between(at(15, 0), at(20, 0))}
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.At(at(14, 58), at(19, 58)), Blackouts: dark, Run: f.handler(0)}, s.timer())
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.At(at(14, 58), at(19, 58)),
+			Blackouts: dark, Run: f.handler(0)}, s.timer())
 		time.Sleep(14*time.Minute + 55*time.Second)
 		s.sleep(at(15, 2))
 		time.Sleep(5 * time.Minute)
 		s.sleep(at(20, 2))
 		time.Sleep(time.Minute)
-		if st, _ := h.Status().Timer("a"); st.Started != 1 || st.Skipped[timer.ReasonBlackout] != 1 || f.watch.startsOf("a", at(14, 58)) != 1 {
+		if st, _ := h.Status().Timer("a"); st.Started != 1 || st.Skipped[timer.ReasonBlackout] != 1 ||
+			f.watch.startsOf("a", at(14, 58)) != 1 {
 			t.Errorf("%+v", st)
 		}
 		// The hosts that ran the tick before stand back a few milliseconds into the blackout.
 		for range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3, LeastRecentFirst: true, Run: f.handler(0),
+			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3,
+				LeastRecentFirst: true, Run: f.handler(0),
 				Blackouts: []schedule.Blackout{schedule.Between(at(30, 0).Add(time.Microsecond), at(40, 0))}})
 		}
 		time.Sleep(time.Until(at(35, 0)))
@@ -115,7 +120,8 @@ func TestBrokenBlackout(t *testing.T) {
 			}
 			return false
 		})
-		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Blackouts: []schedule.Blackout{panics}, Run: f.handler(0)})
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a",
+			Schedule: schedule.Every(time.Second), Blackouts: []schedule.Blackout{panics}, Run: f.handler(0)})
 		for range 2 {
 			time.Sleep(time.Minute)
 			broken.Store(true)
@@ -156,12 +162,13 @@ func TestSlowBlackoutHoldsNobodyUp(t *testing.T) {
 		var timers []timer.Timer
 		for i := range 40 {
 			name := fmt.Sprintf("%02d", i)
-			job := timer.Timer{Name: name, Schedule: schedule.Every(time.Hour).From(due), Run: func(context.Context) error {
-				if name != "20" && time.Since(due) > time.Second {
-					late.Add(1)
-				}
-				return nil
-			}}
+			job := timer.Timer{Name: name, Schedule: schedule.Every(time.Hour).From(due),
+				Run: func(context.Context) error {
+					if name != "20" && time.Since(due) > time.Second {
+						late.Add(1)
+					}
+					return nil
+				}}
 			if name == "20" {
 				job.Blackouts = []schedule.Blackout{schedule.BlackoutFunc(func(time.Time) bool {
 					time.Sleep(20 * time.Second)

@@ -35,7 +35,8 @@ func (s *oneAtATime) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 //
 // Fails when try does not look at the breaker, or when the pauses do not grow.
 func TestBreaker(t *testing.T) {
-	for name, down := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang, "refuses": dlocktest.Error(errors.New("refused"))} {
+	for name, down := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang,
+		"refuses": dlocktest.Error(errors.New("refused"))} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
@@ -44,8 +45,9 @@ func TestBreaker(t *testing.T) {
 				var timers []timer.Timer
 				var ran atomic.Int64
 				for i := range 200 {
-					timers = append(timers, timer.Timer{Name: fmt.Sprint("timer ", i), Schedule: schedule.Every(time.Second),
-						Run: func(context.Context) error { ran.Add(1); return nil }})
+					timers = append(timers, timer.Timer{Name: fmt.Sprint("timer ", i),
+						Schedule: schedule.Every(time.Second),
+						Run:      func(context.Context) error { ran.Add(1); return nil }})
 				}
 				h := f.startOn(store, timer.Config{}, timers...)
 				time.Sleep(5 * time.Second)
@@ -93,7 +95,8 @@ func TestBreaker(t *testing.T) {
 func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), Run: f.handler(0)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second),
+			Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
 		h.link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
 		for range 1000 {
@@ -134,7 +137,10 @@ func TestProbeFindsOut(t *testing.T) {
 		until(t, 1500*time.Millisecond, "the host has started", func() bool { return h.Started() == nil })
 		until(t, 15*time.Second, "the store is found to be down", func() bool { return h.StoreReachable() != nil })
 		h.link.Heal()
-		until(t, 15*time.Second, "the store is found to be back", func() bool { return h.StoreReachable() == nil && h.Status().Store.Up })
+		until(t, 15*time.Second, "the store is found to be back", func() bool {
+			return h.StoreReachable() == nil &&
+				h.Status().Store.Up
+		})
 		time.Sleep(time.Hour)
 		h.link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.OpAcquire) // renewals work
 		until(t, 30*time.Second, "the store is found not to grant", func() bool { return h.StoreReachable() != nil })
@@ -159,7 +165,8 @@ func TestHostsAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 4 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+				MaxPerHost: 2, Run: f.handler(0)})
 		}
 		time.Sleep(2 * time.Minute)
 		for _, h := range f.hosts {
@@ -175,7 +182,8 @@ func TestHostsAreCounted(t *testing.T) {
 				hosts, bound = 4, 8 // what it knew
 			}
 			if st := h.Status(); st.Hosts != hosts || st.Timers[0].EffectiveLimit != bound {
-				t.Errorf("host %d: %d hosts, want %d; bound %d, want %d", i, st.Hosts, hosts, st.Timers[0].EffectiveLimit, bound)
+				t.Errorf("host %d: %d hosts, want %d; bound %d, want %d", i, st.Hosts, hosts,
+					st.Timers[0].EffectiveLimit, bound)
 			}
 		}
 		f.hosts[3].link.Heal()
@@ -189,7 +197,8 @@ func TestHostsAreCounted(t *testing.T) {
 func TestLateRenewalShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(50 * time.Second)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute),
+			Run: f.handler(50 * time.Second)})
 		until(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		for range 300 {
 			time.Sleep(100 * time.Millisecond)

@@ -48,7 +48,8 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 						<-end
 						return nil
 					}
-					h := f.start(timer.Config{Logger: slog.New(slog.NewTextHandler(log, nil)), DrainTimeout: 3 * time.Hour}, tm)
+					h := f.start(timer.Config{Logger: slog.New(slog.NewTextHandler(log, nil)),
+						DrainTimeout: 3 * time.Hour}, tm)
 					time.Sleep(3 * time.Second) // the scheduling goroutine was awake when it began to run
 					began := time.Now()
 					for range 1 + 2*among {
@@ -72,7 +73,8 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 							time.Sleep(time.Until(began.Add(at)))
 							synctest.Wait()
 							if n := strings.Count(log.String(), told.line); n != want {
-								t.Errorf("%v after it began, %q was told %d times, want %d:\n%s", at, told.line, n, want, log.String())
+								t.Errorf("%v after it began, %q was told %d times, want %d:\n%s", at, told.line, n,
+									want, log.String())
 							}
 						}
 					}
@@ -101,9 +103,11 @@ func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
 			}
 			return false
 		})
-		timers := []timer.Timer{{Name: "a", LocalOnly: true, MaxRunTime: 30 * time.Second, Run: func(context.Context) error { <-end; return nil }}}
+		timers := []timer.Timer{{Name: "a", LocalOnly: true, MaxRunTime: 30 * time.Second,
+			Run: func(context.Context) error { <-end; return nil }}}
 		for i := range 6 {
-			timers = append(timers, timer.Timer{Name: fmt.Sprint("slow-", i), LocalOnly: true, Schedule: schedule.Every(time.Hour).Offset(time.Minute),
+			timers = append(timers, timer.Timer{Name: fmt.Sprint("slow-", i), LocalOnly: true,
+				Schedule:  schedule.Every(time.Hour).Offset(time.Minute),
 				Blackouts: []schedule.Blackout{blackout}, Run: func(context.Context) error { return nil }})
 		}
 		h := f.start(timer.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}, timers...)

@@ -29,7 +29,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-var fullClocks = flag.Int("clocks", 0, "ticks of one second for which clocks that differ are tested on real servers (1000: 19 minutes); 0: 50 of 200 ms")
+var fullClocks = flag.Int("clocks", 0,
+	"ticks of one second for which clocks that differ are tested on real servers (1000: 19 minutes); 0: 50 of 200 ms")
 
 // A clockTest is five hosts whose clocks are apart, and how long they are watched.
 type clockTest struct {
@@ -120,7 +121,8 @@ func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 			}
 			own[k] = job
 		}
-		h, err := timer.New(timer.Config{Lock: clocked{c.open(i), r}, TTL: 9 * time.Second, StoreTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		h, err := timer.New(timer.Config{Lock: clocked{c.open(i), r}, TTL: 9 * time.Second,
+			StoreTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
 			Holder: dlock.Holder{Host: fmt.Sprint("host", i), PID: 1, ID: rand.Text()}}, own...)
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +165,8 @@ func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 			if st.Ticks != st.Started+skipped {
 				t.Errorf("host %d: %+v", i, st)
 			}
-			r.books += fmt.Sprintf("\n%s on host %d (clock %+v periods): %d ticks, %d started, skipped %v", st.Name, i, c.apart[i], st.Ticks, st.Started, st.Skipped)
+			r.books += fmt.Sprintf("\n%s on host %d (clock %+v periods): %d ticks, %d started, skipped %v", st.Name, i,
+				c.apart[i], st.Ticks, st.Started, st.Skipped)
 		}
 	}
 	return r
@@ -201,8 +204,11 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 		case !want.exactly || exact:
 		case undisturbed:
 			t.Errorf("%s: %d runs, want exactly %d%s", want.name, runs, c.ticks*want.perTick, r.books)
-		default: // a host that stood still for longer than a period misses ticks, and a slot that is released late is full
-			t.Logf("%s: %d runs instead of %d, because the machine stood still%s", want.name, runs, c.ticks*want.perTick, r.books)
+		// A host that stood still for longer than a period misses ticks, and a slot that is
+		// released late is full.
+		default:
+			t.Logf("%s: %d runs instead of %d, because the machine stood still%s", want.name, runs,
+				c.ticks*want.perTick, r.books)
 		}
 	}
 }
@@ -221,9 +227,11 @@ func TestClocksThatDiffer(t *testing.T) {
 				store := memlock.New()
 				// Until the host whose clock is ahead has had a tick, one whose clock is behind may
 				// have all.
-				c := clockTest{period: time.Second, warm: time.Minute, ticks: testkit.Rounds(t, 100, 1000), apart: clocks, open: func(host int) dlock.DistributedLock {
-					return &distant{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond, more: mathrand.New(mathrand.NewPCG(uint64(host), 1))}
-				}}
+				c := clockTest{period: time.Second, warm: time.Minute, ticks: testkit.Rounds(t, 100, 1000),
+					apart: clocks, open: func(host int) dlock.DistributedLock {
+						return &distant{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond,
+							more: mathrand.New(mathrand.NewPCG(uint64(host), 1))}
+					}}
 				r := c.run(t, limits()...)
 				c.check(t, r, clocks[0] != farApart[0], true)
 				synctest.Wait()
@@ -241,7 +249,8 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short")
 	}
-	for name, server := range map[string]func(t *testing.T) func() dlock.DistributedLock{"redis": onRedis, "postgres": onPostgres} {
+	for name, server := range map[string]func(t *testing.T) func() dlock.DistributedLock{"redis": onRedis,
+		"postgres": onPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			open := server(t)
@@ -253,11 +262,14 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 			}{
 				{"apart", farApart, limits()},
 				{"close", nearby, limits()},
-				{"equal", agreeing, append(limits(), timer.Timer{Name: "first come"}, timer.Timer{Name: "least recent", LeastRecentFirst: true})},
+				{"equal", agreeing, append(limits(), timer.Timer{Name: "first come"},
+					timer.Timer{Name: "least recent", LeastRecentFirst: true})},
 			} {
 				t.Run(fleet.name, func(t *testing.T) {
 					t.Parallel()
-					c := clockTest{period: 200 * time.Millisecond, ticks: testkit.Rounds(t, 25, 50), apart: fleet.clocks, prefix: fleet.name + " ", open: func(int) dlock.DistributedLock { return open() }}
+					c := clockTest{period: 200 * time.Millisecond, ticks: testkit.Rounds(t, 25, 50),
+						apart: fleet.clocks, prefix: fleet.name + " ",
+						open: func(int) dlock.DistributedLock { return open() }}
 					if *fullClocks > 0 {
 						c.period, c.ticks, c.warm = time.Second, *fullClocks, 100*time.Second
 					}
@@ -273,7 +285,8 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 								runs, most := r.runs(name)
 								t.Logf("%s: %d runs, up to %d of a tick, by hosts %v", name, runs, most, shares)
 								for i, n := range shares {
-									if *fullClocks > 0 && name == "least recent" && undisturbed && (n < c.ticks*12/100 || n > c.ticks*30/100) {
+									if *fullClocks > 0 && name == "least recent" && undisturbed &&
+										(n < c.ticks*12/100 || n > c.ticks*30/100) {
 										t.Errorf("least recent: host %d had %d of %d runs", i, n, runs)
 									}
 								}

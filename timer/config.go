@@ -86,7 +86,9 @@ func (c Config) check() error {
 		value time.Duration
 	}{{"PreStopDelay", c.PreStopDelay}, {"DrainTimeout", c.DrainTimeout}} {
 		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("timer: Config.%s: %v is negative: use a positive duration, or 0 for the default", d.field, d.value))
+			errs = append(errs,
+				fmt.Errorf("timer: Config.%s: %v is negative: use a positive duration, or 0 for the default", d.field,
+					d.value))
 		}
 	}
 	for i, b := range c.Blackouts {
@@ -112,7 +114,8 @@ func (t Timer) check(fleet bool) error {
 	if t.Run == nil {
 		fault("Run", "it is nil: set the function that does the work")
 	}
-	t.checkSchedule(fleet && !t.LocalOnly && t.MaxPerTick != NoLimit && !(t.MaxPerTick == 0 && t.MaxConcurrency == NoLimit), fault)
+	t.checkSchedule(fleet && !t.LocalOnly && t.MaxPerTick != NoLimit &&
+		!(t.MaxPerTick == 0 && t.MaxConcurrency == NoLimit), fault)
 	limit := func(field string, value int) bool {
 		switch {
 		case value == NoLimit || value >= 0 && value <= maxLimit:
@@ -120,21 +123,28 @@ func (t Timer) check(fleet bool) error {
 		case value < 0:
 			fault(field, "%d is negative: use 1 to %d, 0 for the default, or timer.NoLimit", value, maxLimit)
 		default:
-			fault(field, "%d is more than %d: a store keeps a record per slot, so use a smaller number, or timer.NoLimit", value, maxLimit)
+			fault(field,
+				"%d is more than %d: a store keeps a record per slot, so use a smaller number, or timer.NoLimit", value,
+				maxLimit)
 		}
 		return false
 	}
 	inFleet, onHost := limit("MaxConcurrency", t.MaxConcurrency), limit("MaxPerHost", t.MaxPerHost)
 	limit("MaxPerTick", t.MaxPerTick)
-	if concurrency := max(limitOf(t.MaxConcurrency), 1); inFleet && onHost && t.MaxPerHost > concurrency && t.MaxPerHost != NoLimit {
-		fault("MaxPerHost", "%d is more than MaxConcurrency (%d), which one host cannot exceed either: lower it, or raise MaxConcurrency", t.MaxPerHost, concurrency)
+	if concurrency := max(limitOf(t.MaxConcurrency), 1); inFleet && onHost && t.MaxPerHost > concurrency &&
+		t.MaxPerHost != NoLimit {
+		fault("MaxPerHost",
+			"%d is more than MaxConcurrency (%d), which one host cannot exceed either: lower it, or raise MaxConcurrency",
+			t.MaxPerHost, concurrency)
 	}
 	if t.MaxRunTime < 0 && t.MaxRunTime != NoLimit {
-		fault("MaxRunTime", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.MaxRunTime, DefaultMaxRunTime)
+		fault("MaxRunTime", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.MaxRunTime,
+			DefaultMaxRunTime)
 	}
 	t.Retry.check(timeOf(t.MaxRunTime), fault)
 	if t.AlarmAfter < 0 && t.AlarmAfter != NoLimit {
-		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter, DefaultAlarmAfter)
+		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter,
+			DefaultAlarmAfter)
 	}
 	for i, b := range t.Blackouts {
 		for _, err := range schedule.CheckBlackout(b) {
@@ -148,7 +158,8 @@ func (t Timer) check(fleet bool) error {
 		fault("CatchUp.Policy", "a timer without a Schedule misses nothing: take it out, or set a Schedule")
 	}
 	if t.CatchUp.Window < 0 && t.CatchUp.Window != NoLimit {
-		fault("CatchUp.Window", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.CatchUp.Window, DefaultCatchUpWindow)
+		fault("CatchUp.Window", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.CatchUp.Window,
+			DefaultCatchUpWindow)
 	}
 	if !(t.Delay.Jitter >= 0 && t.Delay.Jitter <= maxJitter) { // NaN, too
 		fault("Delay.Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Delay.Jitter, maxJitter)
@@ -160,7 +171,8 @@ func (t Timer) check(fleet bool) error {
 		fault("Delay.ByHost", "%v: use 0 to %v", t.Delay.ByHost, maxDelay)
 	}
 	if t.Delay.ByHost > 0 && t.MaxPerTick != NoLimit {
-		fault("Delay.ByHost", "it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to timer.NoLimit, or use ByTimer")
+		fault("Delay.ByHost",
+			"it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to timer.NoLimit, or use ByTimer")
 	}
 	if t.OnStoreDown > StoreDownSkip {
 		fault("OnStoreDown", "%d is not a policy: use timer.StoreDownRunLocal or timer.StoreDownSkip", t.OnStoreDown)

@@ -55,18 +55,23 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		`DrainTimeout: -1ns is negative`, `PreStopDelay: -2ns is negative`,
-		`TTL 2s: must be at least three times StoreTimeout (1s)`, `TTL 2s: this store takes at most 1s`, `Prefix "a\nb"`,
-		`timer "": Name: it is empty`, `timer "twice": Name: it is given twice`, `it is 240 bytes long: use at most 200`,
+		`TTL 2s: must be at least three times StoreTimeout (1s)`, `TTL 2s: this store takes at most 1s`,
+		`Prefix "a\nb"`,
+		`timer "": Name: it is empty`, `timer "twice": Name: it is given twice`,
+		`it is 240 bytes long: use at most 200`,
 		`"bad\xff" is not valid UTF-8`, `"new\nline" has a control character`, `has "slot:" in it`,
 		`timer "no-run": Run: it is nil`,
 		`timer "negative": MaxConcurrency: -5 is negative`, `timer "negative": MaxPerTick: -2 is negative`,
 		`timer "negative": MaxPerHost: -3 is negative`, `timer "negative": MaxRunTime: -4ns is negative`,
-		`timer "absurd": MaxConcurrency: 10001 is more than 10000`, `timer "absurd": MaxPerTick: 1099511627776 is more than 10000`,
+		`timer "absurd": MaxConcurrency: 10001 is more than 10000`,
+		`timer "absurd": MaxPerTick: 1099511627776 is more than 10000`,
 		`timer "host": MaxPerHost: 3 is more than MaxConcurrency (2)`,
 		`timer "policy": OnStoreDown: 7 is not a policy`,
 		`timer "zero": Schedule: Every(0s)`, `timer "minus": Schedule: Every(-1s)`,
-		`timer "two": Schedule: Daily "1"`, `timer "two": Schedule: zone "x"`, `timer "two": Schedule: Except: it has no blackout`,
-		`timer "never": Schedule: timer_test.nextFunc never fires`, `timer "stuck": Schedule:`, `timer "panics": Schedule: timer_test.nextFunc: its Next panicked: no`,
+		`timer "two": Schedule: Daily "1"`, `timer "two": Schedule: zone "x"`,
+		`timer "two": Schedule: Except: it has no blackout`,
+		`timer "never": Schedule: timer_test.nextFunc never fires`, `timer "stuck": Schedule:`,
+		`timer "panics": Schedule: timer_test.nextFunc: its Next panicked: no`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing: %s", want)
@@ -109,23 +114,27 @@ func TestZeroValuesWork(t *testing.T) {
 //
 // Fails when a default is another than the comment of its field says.
 func TestDefaults(t *testing.T) {
-	s, err := timer.New(timer.Config{}, timer.Timer{Name: "plain", Run: nop}, timer.Timer{Name: "three", Run: nop, MaxConcurrency: 3})
+	s, err := timer.New(timer.Config{}, timer.Timer{Name: "plain", Run: nop},
+		timer.Timer{Name: "three", Run: nop, MaxConcurrency: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"plain": 1, "three": 3} {
-		if st, _ := s.Status().Timer(name); st.MaxConcurrency != want || st.MaxPerTick != want || st.MaxPerHost != want {
+		if st, _ := s.Status().Timer(name); st.MaxConcurrency != want || st.MaxPerTick != want ||
+			st.MaxPerHost != want {
 			t.Errorf("%+v, want %d everywhere", st, want)
 		}
 	}
-	if timer.DefaultMaxRunTime != time.Hour || timer.DefaultDrainTimeout != 30*time.Second || timer.CancelGrace != 5*time.Second {
+	if timer.DefaultMaxRunTime != time.Hour || timer.DefaultDrainTimeout != 30*time.Second ||
+		timer.CancelGrace != 5*time.Second {
 		t.Error("a constant is not what its comment says")
 	}
 }
 
 // Whatever a name is, it is refused with a reason or works; two different names are two timers.
 func FuzzNames(f *testing.F) {
-	for _, name := range []string{"a", "{", "}", "{}", "a:b", "*", `"'`, "\n", "🕰🕰", "a:slot:0", ":slot", "%s%n", "'; DROP TABLE x;--", strings.Repeat("é", 101), "\xff"} {
+	for _, name := range []string{"a", "{", "}", "{}", "a:b", "*", `"'`, "\n", "🕰🕰", "a:slot:0", ":slot", "%s%n",
+		"'; DROP TABLE x;--", strings.Repeat("é", 101), "\xff"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

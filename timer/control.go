@@ -151,7 +151,8 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
 	if err := guard(func() error { return ctl.Update(ctx, hostsLock, dlock.Update{}) }); err != nil {
-		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w", timer, err)
+		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w",
+			timer, err)
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ func refused(err error, reason timer.Reason) bool {
 func TestTriggerTakesNoTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(time.Second)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute),
+			Run: f.handler(time.Second)})
 		for range 5 {
 			if err := h.Trigger(t.Context(), "a"); err != nil {
 				t.Error(err)
@@ -82,7 +83,8 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{})
 		time.Sleep(time.Minute + time.Second)
-		if err := h.Register(timer.Timer{Name: "late", Schedule: schedule.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}); err != nil {
+		if err := h.Register(timer.Timer{Name: "late", Schedule: schedule.Every(2 * time.Second),
+			Run: f.handler(1500 * time.Millisecond)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.Register(timer.Timer{Name: "late", Run: f.handler(0)}); err == nil {
@@ -102,7 +104,8 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		if again, _ := f.watch.ticks("late"); again != ran {
 			t.Error("it went on after Remove")
 		}
-		again := timer.Timer{Name: "late", Schedule: schedule.Every(2 * time.Second), Run: f.handler(1500 * time.Millisecond)}
+		again := timer.Timer{Name: "late", Schedule: schedule.Every(2 * time.Second),
+			Run: f.handler(1500 * time.Millisecond)}
 		if err := h.Register(again); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +137,8 @@ func TestWithoutAStore(t *testing.T) {
 			return sleep(ctx, 2500*time.Millisecond)
 		}
 		s, err := timer.New(timer.Config{},
-			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: timer.NoLimit, Run: work})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: timer.NoLimit,
+				Run: work})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +147,8 @@ func TestWithoutAStore(t *testing.T) {
 		go func() { done <- s.Run(ctx) }()
 		local := f.start(timer.Config{},
 			timer.Timer{Name: "b", LocalOnly: true, Schedule: schedule.Every(time.Second), Run: f.handler(0)},
-			timer.Timer{Name: "c", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "c", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit,
+				Schedule: schedule.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "d", LocalOnly: true, MaxRunTime: time.Second, Run: func(ctx context.Context) error {
 				<-ctx.Done()
 				if r, _ := timer.RunFromContext(ctx); r.Valid() {
@@ -163,7 +168,8 @@ func TestWithoutAStore(t *testing.T) {
 			t.Errorf("%d at once, slots %v; want 2 in slots 0 and 1", f.watch.peak["a"], slots)
 		}
 		// The host's own slot, and one probe per 11 to 15 s, whatever the timers do.
-		if st := local.Status().Timers; local.link.Calls(dlocktest.OpAcquire) > 7 || st[0].Started < 59 || st[1].Started < 59 {
+		if st := local.Status().Timers; local.link.Calls(dlocktest.OpAcquire) > 7 || st[0].Started < 59 ||
+			st[1].Started < 59 {
 			n := local.link.Calls(dlocktest.OpAcquire)
 			t.Errorf("timers with nothing to ask called the store %d times; %+v", n, local.Status())
 		}

@@ -35,7 +35,8 @@ func TestHistogramIsAsPrometheus(t *testing.T) {
 		}
 		var got [2]told
 		for i, m := range []prometheus.Metric{
-			prometheus.MustNewConstHistogram(prometheus.NewDesc("h", "h", nil, nil), ours.count(), ours.sum, ours.cumulated(bounds)), theirs} {
+			prometheus.MustNewConstHistogram(prometheus.NewDesc("h", "h", nil, nil), ours.count(), ours.sum,
+				ours.cumulated(bounds)), theirs} {
 			reg := prometheus.NewRegistry()
 			reg.MustRegister(oneMetric{m})
 			families, err := reg.Gather()
@@ -65,7 +66,8 @@ func TestCountersAreBornBeforeTheyCount(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		always := schedule.BlackoutFunc(func(time.Time) bool { return true })
 		s, err := New(Config{Registerer: reg, Logger: slog.New(slog.DiscardHandler)},
-			Timer{Name: "a", Schedule: schedule.Every(time.Minute), Blackouts: []schedule.Blackout{always}, Run: func(context.Context) error { return nil }})
+			Timer{Name: "a", Schedule: schedule.Every(time.Minute), Blackouts: []schedule.Blackout{always},
+				Run: func(context.Context) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,8 +95,10 @@ func TestCountersAreBornBeforeTheyCount(t *testing.T) {
 			}
 			for _, m := range f.GetMetric() {
 				seen = true
-				if c := m.GetCounter(); c.GetCreatedTimestamp() == nil || c.GetCreatedTimestamp().AsTime().After(first) {
-					t.Errorf("%v ticks were counted before their counter was born, at %v", c.GetValue(), c.GetCreatedTimestamp())
+				if c := m.GetCounter(); c.GetCreatedTimestamp() == nil ||
+					c.GetCreatedTimestamp().AsTime().After(first) {
+					t.Errorf("%v ticks were counted before their counter was born, at %v", c.GetValue(),
+						c.GetCreatedTimestamp())
 				}
 			}
 		}

@@ -84,7 +84,8 @@ func (d *deadman) says(t Timer, failed Outcome, holder dlock.Holder) error {
 	if !d.success.IsZero() {
 		last = "since " + d.success.UTC().Format(time.RFC3339)
 	}
-	return fmt.Errorf("timer %q: %d ticks without a successful run anywhere %s: %s", t.Name, d.ticks, last, d.why(failed, holder))
+	return fmt.Errorf("timer %q: %d ticks without a successful run anywhere %s: %s", t.Name, d.ticks, last,
+		d.why(failed, holder))
 }
 
 func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
@@ -119,7 +120,9 @@ func (s *Scheduler) TimersSucceed() error {
 	for _, e := range s.registry.all() {
 		if e.gone.Load() { // nobody expects a run of it any more, but to end
 			if _, n := s.runner.counts(e); n > 0 {
-				errs = append(errs, fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d", e.timer.Name, n))
+				errs = append(errs,
+					fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d",
+						e.timer.Name, n))
 			}
 			continue
 		}

@@ -29,16 +29,19 @@ func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
 		after  int
 		reason string
 	}{
-		"failing":       {run: fail, reason: `runs end with "error"`},
-		"on this host":  {run: hang, reason: "the runs on this host do not end"},
-		"elsewhere":     {run: hang, reason: "every slot is held, the one that ends first by other/1/x", prime: occupy},
-		"without store": {run: fail, reason: "nobody claims its ticks; here they are skipped: store", prime: func(_ *fleet, h *host) { h.link.Inject(dlocktest.Hang) }},
-		"never":         {run: fail, after: timer.NoLimit},
+		"failing":      {run: fail, reason: `runs end with "error"`},
+		"on this host": {run: hang, reason: "the runs on this host do not end"},
+		"elsewhere":    {run: hang, reason: "every slot is held, the one that ends first by other/1/x", prime: occupy},
+		"without store": {run: fail, reason: "nobody claims its ticks; here they are skipped: store",
+			prime: func(_ *fleet, h *host) { h.link.Inject(dlocktest.Hang) }},
+		"never": {run: fail, after: timer.NoLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second, OnStoreDown: timer.StoreDownSkip, Run: succeedOnce(c.run)})
+				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a",
+					Schedule: schedule.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second,
+					OnStoreDown: timer.StoreDownSkip, Run: succeedOnce(c.run)})
 				time.Sleep(time.Minute) // the one success
 				if c.prime != nil {
 					c.prime(f, h)
@@ -53,7 +56,8 @@ func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-				} else if err == nil || !strings.Contains(err.Error(), c.reason) || !strings.Contains(err.Error(), "since 2000-01-01T00:0") || strings.Contains(err.Error(), "secret") {
+				} else if err == nil || !strings.Contains(err.Error(), c.reason) ||
+					!strings.Contains(err.Error(), "since 2000-01-01T00:0") || strings.Contains(err.Error(), "secret") {
 					t.Errorf("it says %v, want %s", err, c.reason)
 				}
 				h.link.Heal()
@@ -92,17 +96,19 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 		f := newFleet(t)
 		var failing atomic.Bool
 		for range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(context.Context) error {
-				if failing.Load() {
-					return errors.New("no")
-				}
-				return nil
-			}})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute),
+				Run: func(context.Context) error {
+					if failing.Load() {
+						return errors.New("no")
+					}
+					return nil
+				}})
 		}
 		time.Sleep(2 * time.Hour)
 		for i, h := range f.hosts {
 			if st := h.Status().Timers[0]; st.TicksSinceSuccess > 1 || h.TimersSucceed() != nil {
-				t.Errorf("host %d, which ran it %d times: silent for %d ticks, %v", i, st.Started, st.TicksSinceSuccess, h.TimersSucceed())
+				t.Errorf("host %d, which ran it %d times: silent for %d ticks, %v", i, st.Started, st.TicksSinceSuccess,
+					h.TimersSucceed())
 			}
 		}
 		failing.Store(true)
@@ -126,12 +132,14 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 		f := newFleet(t)
 		end := make(chan struct{})
 		h := f.start(timer.Config{Logger: textLogger(&log)},
-			timer.Timer{Name: "stuck", Schedule: schedule.Every(time.Minute), MaxRunTime: 40 * time.Second, Run: func(context.Context) error { <-end; return nil }},
+			timer.Timer{Name: "stuck", Schedule: schedule.Every(time.Minute), MaxRunTime: 40 * time.Second,
+				Run: func(context.Context) error { <-end; return nil }},
 			timer.Timer{Name: "other", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait() // the log has been written
 		st, _ := h.Status().Timer("stuck")
-		if len(st.Running) != 1 || !st.Running[0].Overdue || st.Running[0].Valid || st.Skipped[timer.ReasonHostFull] < 8 {
+		if len(st.Running) != 1 || !st.Running[0].Overdue || st.Running[0].Valid ||
+			st.Skipped[timer.ReasonHostFull] < 8 {
 			t.Errorf("%+v", st)
 		}
 		if list, _ := f.store.List(t.Context(), "timer:stuck", 1); len(list) != 0 {
@@ -164,7 +172,9 @@ func TestContentionIsToldOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		reg := newRegistry()
-		f.start(timer.Config{Logger: textLogger(&log), Registerer: reg}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Minute, Run: f.handler(0)})
+		f.start(timer.Config{Logger: textLogger(&log), Registerer: reg},
+			timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Minute,
+				Run: f.handler(0)})
 		time.Sleep(5 * time.Minute)
 		synctest.Wait() // the log has been written
 		if n := strings.Count(log.String(), "longer than 1.5 × MaxRunTime"); n != 1 {
@@ -173,8 +183,10 @@ func TestContentionIsToldOf(t *testing.T) {
 		lease.StopRenewing() // as if it had been killed
 		time.Sleep(time.Minute)
 		got := values(t, reg)
-		if got["tickslot_leases_expired_total a"] != 1 || got["tickslot_holds_overlong_total a"] != 1 || got["tickslot_hosts"] != 1 {
-			t.Errorf("expired %v, overlong %v, hosts %v; want 1 of each", got["tickslot_leases_expired_total a"], got["tickslot_holds_overlong_total a"], got["tickslot_hosts"])
+		if got["tickslot_leases_expired_total a"] != 1 || got["tickslot_holds_overlong_total a"] != 1 ||
+			got["tickslot_hosts"] != 1 {
+			t.Errorf("expired %v, overlong %v, hosts %v; want 1 of each", got["tickslot_leases_expired_total a"],
+				got["tickslot_holds_overlong_total a"], got["tickslot_hosts"])
 		}
 		f.stop()
 	})

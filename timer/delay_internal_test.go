@@ -13,7 +13,8 @@ import (
 //
 // Fails when hashed does not mix the bits of FNV: then web-1 to web-9 lie in a tenth of a day.
 func TestSpreadOfSimilarNames(t *testing.T) {
-	for _, bound := range []time.Duration{time.Second, time.Minute, 10 * time.Minute, time.Hour, 12 * time.Hour, 24 * time.Hour} {
+	for _, bound := range []time.Duration{time.Second, time.Minute, 10 * time.Minute, time.Hour, 12 * time.Hour,
+		24 * time.Hour} {
 		var hosts, timers, nine [10]int
 		for i := range 300 {
 			e := &entry{timer: Timer{Name: "reload", Delay: Delay{ByHost: bound}}}

@@ -56,7 +56,8 @@ func TestJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
 		for _, host := range []string{"a", "b", "c"} {
-			job := timer.Timer{Name: "job", Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Delay: timer.Delay{Jitter: .3}, Run: rec.handler(host)}
+			job := timer.Timer{Name: "job", Schedule: minutely(), MaxConcurrency: timer.NoLimit,
+				MaxPerTick: timer.NoLimit, Delay: timer.Delay{Jitter: .3}, Run: rec.handler(host)}
 			sharp := job
 			sharp.Name, sharp.Delay.Jitter, sharp.Run = "sharp", 0, rec.handler(host+" sharp")
 			f.start(timer.Config{}, job, sharp)
@@ -103,7 +104,9 @@ func TestJitter(t *testing.T) {
 // the spread).
 func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
-		"jitter": {Delay: timer.Delay{Jitter: .5}}, "little jitter": {Delay: timer.Delay{Jitter: .1}}, "spread": {Delay: timer.Delay{ByTimer: time.Hour}}, "both": {Delay: timer.Delay{Jitter: .5, ByTimer: 90 * time.Second}},
+		"jitter": {Delay: timer.Delay{Jitter: .5}}, "little jitter": {Delay: timer.Delay{Jitter: .1}},
+		"spread": {Delay: timer.Delay{ByTimer: time.Hour}}, "both": {Delay: timer.Delay{Jitter: .5,
+			ByTimer: 90 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -118,7 +121,8 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 				}
 				ran := rec.of("a")
 				until := time.Now().Add(-time.Hour - time.Minute)
-				for tick := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC); tick.Before(until); tick = tick.Add(time.Minute) {
+				for tick := time.Date(2000, 1, 1, 0, 1, 0, 0,
+					time.UTC); tick.Before(until); tick = tick.Add(time.Minute) {
 					if at := ran[tick]; len(at) != 1 {
 						t.Fatalf("the tick %v ran %d times", tick, len(at))
 					}
@@ -134,7 +138,8 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 // Fails when replan plans from now, or when first does not look for what jitter delays; and, by
 // more, when replan plans from the latest tick.
 func TestClockSetBack(t *testing.T) {
-	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Delay: timer.Delay{Jitter: .5}}, "spread": {Delay: timer.Delay{ByTimer: 10 * time.Minute}}} {
+	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Delay: timer.Delay{Jitter: .5}},
+		"spread": {Delay: timer.Delay{ByTimer: 10 * time.Minute}}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f, rec := newFleet(t), recorder{}
@@ -152,7 +157,8 @@ func TestClockSetBack(t *testing.T) {
 				}
 				time.Sleep(11 * time.Minute)
 				ran := rec.of("a")
-				for tick := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC); tick.Before(time.Now().Add(skew - 10*time.Minute - 30*time.Second)); tick = tick.Add(time.Minute) {
+				for tick := time.Date(2000, 1, 1, 0, 1, 0, 0,
+					time.UTC); tick.Before(time.Now().Add(skew - 10*time.Minute - 30*time.Second)); tick = tick.Add(time.Minute) {
 					if at := ran[tick]; len(at) != 1 {
 						t.Fatalf("the tick %v ran %d times", tick, len(at))
 					}
@@ -182,7 +188,8 @@ func TestClockSetBack(t *testing.T) {
 func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec, s := newFleet(t), recorder{}, &sleeper{}
-		job := timer.Timer{Name: "job", Schedule: schedule.Every(10 * time.Second).Offset(0), LocalOnly: true, Delay: timer.Delay{Jitter: .5}, Run: rec.handler("a")}
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(10 * time.Second).Offset(0), LocalOnly: true,
+			Delay: timer.Delay{Jitter: .5}, Run: rec.handler("a")}
 		f.start(timer.Config{}, job, s.timer())
 		job.Run = rec.handler("b")
 		f.start(timer.Config{}, job)
@@ -224,10 +231,12 @@ func TestSpread(t *testing.T) {
 			for _, host := range []string{"a", "b", "c"} {
 				var timers []timer.Timer
 				for i := range timersN {
-					job := timer.Timer{Name: fmt.Sprint("job", i), Schedule: minutely(), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Delay: timer.Delay{ByTimer: bound},
+					job := timer.Timer{Name: fmt.Sprint("job", i), Schedule: minutely(), MaxConcurrency: timer.NoLimit,
+						MaxPerTick: timer.NoLimit, Delay: timer.Delay{ByTimer: bound},
 						Run: rec.handler(fmt.Sprint(host, " job", i, round))}
 					both := job
-					both.Name, both.Delay.ByHost, both.Run = fmt.Sprint("both", i), bound, rec.handler(fmt.Sprint(host, " both", i, round))
+					both.Name, both.Delay.ByHost, both.Run = fmt.Sprint("both", i), bound,
+						rec.handler(fmt.Sprint(host, " both", i, round))
 					timers = append(timers, job, both)
 				}
 				f.start(timer.Config{Holder: dlock.Holder{Host: host, PID: 1, ID: host + round}}, timers...)
@@ -240,7 +249,8 @@ func TestSpread(t *testing.T) {
 				for tick, at := range runs {
 					d := at[0].Sub(tick)
 					if len(at) != 1 || list[i] != 0 && d != list[i] {
-						t.Fatalf("%s %s%d: the run of %v began at %v, another %v after its tick", host, kind, i, tick, at, list[i])
+						t.Fatalf("%s %s%d: the run of %v began at %v, another %v after its tick", host, kind, i, tick,
+							at, list[i])
 					}
 					list[i] = d
 					if first.IsZero() || tick.Before(first) {

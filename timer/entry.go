@@ -36,7 +36,8 @@ type state struct {
 }
 
 func newEntry(t Timer, hasStore bool) *entry {
-	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, local: t.LocalOnly || !hasStore, state: &state{}}
+	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, local: t.LocalOnly ||
+		!hasStore, state: &state{}}
 	e.id = scheduleID(e.timer.Schedule)
 	return e
 }

@@ -54,5 +54,6 @@ type StuckError struct {
 }
 
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("timer: shut down with %d handlers that ignore their context: %s", len(e.Timers), strings.Join(e.Timers, ", "))
+	return fmt.Sprintf("timer: shut down with %d handlers that ignore their context: %s", len(e.Timers),
+		strings.Join(e.Timers, ", "))
 }

@@ -14,7 +14,8 @@ func ExampleTimer_blackouts() {
 	now := time.Now()
 	runs := make(chan bool, 1)
 	timers, err := timer.New(
-		timer.Config{Blackouts: []schedule.Blackout{schedule.Between(now.Add(-time.Hour), now.Add(time.Hour))}}, // the database is being moved
+		// The database is being moved.
+		timer.Config{Blackouts: []schedule.Blackout{schedule.Between(now.Add(-time.Hour), now.Add(time.Hour))}},
 		timer.Timer{
 			Name:      "send-reminders",
 			Schedule:  schedule.Every(10 * time.Millisecond),

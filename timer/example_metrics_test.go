@@ -27,7 +27,8 @@ func ExampleConfig_registerer() {
 	}
 	defer start(timers)()
 	fmt.Println("triggered:", timers.Trigger(context.Background(), "process-orders"))
-	for job, _ := timers.Status().Timer("process-orders"); job.Last == nil; job, _ = timers.Status().Timer("process-orders") {
+	for job, _ := timers.Status().Timer("process-orders"); job.Last == nil; job,
+		_ = timers.Status().Timer("process-orders") {
 		time.Sleep(time.Millisecond) // until it has ended
 	}
 

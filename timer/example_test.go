@@ -67,7 +67,8 @@ func ExampleRunFromContext() {
 		return nil
 	}
 
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{Name: "charge-cards", MaxConcurrency: 3, Run: handler})
+	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{Name: "charge-cards", MaxConcurrency: 3,
+		Run: handler})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -24,10 +24,12 @@ type history struct {
 // A decision is what became of one tick, or of several that were missed together. There may be
 // millions, so it is small and has no pointer that the garbage collector would follow.
 type decision struct {
-	tick     int64         // µs; 0: none, the run was triggered
-	when     int64         // ns, when it was decided, or when its run began
-	extent   time.Duration // of a run that has ended: how long it took; of several that were missed: until just before the tick that came after them
-	slot     int32         // of a run that has ended
+	tick int64 // µs; 0: none, the run was triggered
+	when int64 // ns, when it was decided, or when its run began
+	// Of a run that has ended: how long it took; of several that were missed: until just before the
+	// tick that came after them.
+	extent   time.Duration
+	slot     int32 // of a run that has ended
 	attempts int16
 	ran      bool
 	verdict  verdict
@@ -37,9 +39,13 @@ type decision struct {
 // somebody else's gave, which its error tells.
 type verdict uint8
 
-var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked), string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled),
-	string(ReasonMissed), string(ReasonBlackout), string(ReasonHostFull), string(ReasonFull), string(ReasonTickTaken), string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
-	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup), string(ReasonStoreFault), string(ReasonStoreBusy), string(ReasonRejoining), string(ReasonDraining), string(ReasonTickHeld)}
+var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
+	string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled),
+	string(ReasonMissed), string(ReasonBlackout), string(ReasonHostFull), string(ReasonFull), string(ReasonTickTaken),
+	string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
+	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup),
+	string(ReasonStoreFault), string(ReasonStoreBusy), string(ReasonRejoining), string(ReasonDraining),
+	string(ReasonTickHeld)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))
@@ -70,7 +76,8 @@ func (c *decision) result(err error) *RunResult {
 	if !c.ran || c.verdict == 0 {
 		return nil
 	}
-	r := &RunResult{Started: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]), Attempts: int(c.attempts), Err: err}
+	r := &RunResult{Started: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]),
+		Attempts: int(c.attempts), Err: err}
 	if c.tick != 0 {
 		r.Tick = time.UnixMicro(c.tick).UTC()
 	}
@@ -135,9 +142,11 @@ type Explanation struct {
 	Tick  time.Time
 	Host  dlock.Holder // whose explanation it is
 
-	Known  bool       // this host remembers the tick: the fields below, up to Text, are true
-	Reason Reason     // the door that stopped it here; "": it ran here
-	Err    error      // what the store said, if it was the store: a *dlock.NotAcquiredError names holder, pause, and times
+	Known  bool   // this host remembers the tick: the fields below, up to Text, are true
+	Reason Reason // the door that stopped it here; "": it ran here
+	// What the store said, if it was the store: a *dlock.NotAcquiredError names holder, pause, and
+	// times.
+	Err    error
 	Slot   int        // it ran here: in which slot
 	Result *RunResult // it ran here, and has ended
 
@@ -196,7 +205,8 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		x.Known, x.Result = true, found.result(why)
 	}
 	several := found != nil && found.through() != found.tick
-	w := wording{next: next, said: decidedAt(found), due: due, window: e.catchUpWindow(), shared: e.shared(), timer: e.timer, perHost: e.hostLimit()}
+	w := wording{next: next, said: decidedAt(found), due: due, window: e.catchUpWindow(), shared: e.shared(),
+		timer: e.timer, perHost: e.hostLimit()}
 	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without a mutex
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
 		x.Known = x.Known && w.isTick // what lies between those that were missed is none
@@ -262,9 +272,11 @@ func (x *Explanation) words(w wording) string {
 	case x.Claimed.Equal(x.Tick):
 		text += fmt.Sprintf("; it was claimed last by %s", x.ClaimedBy)
 	case x.Claimed.After(x.Tick):
-		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano), x.ClaimedBy)
+		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano),
+			x.ClaimedBy)
 	case !x.Claimed.IsZero():
-		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano), x.ClaimedBy)
+		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s",
+			x.Claimed.Format(time.RFC3339Nano), x.ClaimedBy)
 	}
 	if x.Paused != nil && x.Reason != ReasonPaused {
 		text += fmt.Sprintf("; paused now %s, for another %v", x.Paused.Origin, x.Paused.For.Round(time.Second))
@@ -309,7 +321,8 @@ func (x *Explanation) why(w wording) string {
 		return text
 	}
 	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == ReasonStoreDown && x.Err != nil && !failed {
-		return fmt.Sprintf("the store did not answer: %v", x.Err) // it was somebody else whom it did not answer: ticks do not ask
+		// It was somebody else whom it did not answer: ticks do not ask.
+		return fmt.Sprintf("the store did not answer: %v", x.Err)
 	}
 	if x.Err != nil {
 		return x.Err.Error()
@@ -319,13 +332,15 @@ func (x *Explanation) why(w wording) string {
 		if w.window == 0 {
 			return "this host came to it late, or a later one was due already, and CatchUp says to skip it"
 		}
-		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than CatchUp.Window (%v)", w.window)
+		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than CatchUp.Window (%v)",
+			w.window)
 	case ReasonHostFull:
 		return fmt.Sprintf("as many runs went on here as may (MaxPerHost %d)", w.perHost)
 	case ReasonStoreDown:
 		return "the store did not answer"
 	case ReasonStoreBusy:
-		return fmt.Sprintf("%d calls to the store were under way on this host until the next tick came due: it answered slowly, or too much was due at once", maxAttempts)
+		return fmt.Sprintf("%d calls to the store were under way on this host until the next tick came due: it answered slowly, or too much was due at once",
+			maxAttempts)
 	case ReasonQuarantine:
 		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was shutting down"
 	case ReasonRejoining:

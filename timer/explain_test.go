@@ -34,13 +34,19 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		reason timer.Reason
 		says   string
 	}{
-		"ran":       {says: "a at 2000-01-01T00:02:00Z: ran here, on me/1/x, in slot 0, from 2000-01-01T00:02:00Z for 1s: ok"},
-		"runs":      {job: timer.Timer{MaxConcurrency: 2, Run: hang}, says: "runs here, on me/1/x, in slot 1"},
-		"failed":    {job: timer.Timer{Run: func(context.Context) error { return errors.New("no paper") }}, says: "for 0s: error: no paper"},
-		"retried":   {job: timer.Timer{Retry: timer.Retry{MaxAttempts: 3}, Run: func(context.Context) error { return errors.New("no paper") }}, says: "error after 3 attempts: no paper"},
+		"ran":  {says: "a at 2000-01-01T00:02:00Z: ran here, on me/1/x, in slot 0, from 2000-01-01T00:02:00Z for 1s: ok"},
+		"runs": {job: timer.Timer{MaxConcurrency: 2, Run: hang}, says: "runs here, on me/1/x, in slot 1"},
+		"failed": {job: timer.Timer{Run: func(context.Context) error { return errors.New("no paper") }},
+			says: "for 0s: error: no paper"},
+		"retried": {job: timer.Timer{Retry: timer.Retry{MaxAttempts: 3},
+			Run: func(context.Context) error { return errors.New("no paper") }},
+			says: "error after 3 attempts: no paper"},
 		"no ticks":  {job: timer.Timer{MaxPerTick: timer.NoLimit}, says: "ran here"},
 		"local run": {job: timer.Timer{LocalOnly: true}, says: "ran here, on me/1/x, in slot 0"},
-		"degraded": {job: timer.Timer{}, when: func(_ *testing.T, f *fleet, h *host) { h.link.Inject(dlocktest.Error(errors.New("down"))) },
+		"degraded": {job: timer.Timer{}, when: func(_ *testing.T, f *fleet,
+			h *host) {
+			h.link.Inject(dlocktest.Error(errors.New("down")))
+		},
 			says: "ran here, on me/1/x, without a slot of the store's"},
 		"full": {when: func(t *testing.T, f *fleet, h *host) {
 			time.Sleep(3 * time.Second)
@@ -48,37 +54,53 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			if _, err := s.Semaphore("timer:a", 1).TryAcquire(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}, reason: timer.ReasonFull, says: "timer:a: not acquired: held by other/1/x for 27s, ends in 13s unless extended: since 2000-01-01T00:01:33Z"},
+		}, reason: timer.ReasonFull,
+			says: "timer:a: not acquired: held by other/1/x for 27s, ends in 13s unless extended: since 2000-01-01T00:01:33Z"},
 		"taken": {when: func(_ *testing.T, f *fleet, h *host) {
-			timer.SetSkew(f.start(named("b"), timer.Timer{Name: "a", Schedule: minutely(), Run: nop}).Scheduler, time.Second)
-		}, reason: timer.ReasonTickTaken, says: "the tick has had all its starts, the last by b/1/x; it was claimed last by b/1/x"},
-		"late": {job: timer.Timer{Schedule: schedule.Every(30 * time.Second).Offset(0)}, when: func(_ *testing.T, f *fleet, h *host) {
-			b := f.start(named("b"), timer.Timer{Name: "a", Schedule: schedule.Every(30 * time.Second).Offset(2 * time.Second), Run: nop})
-			timer.SetSkew(b.Scheduler, 3*time.Second)
-		}, reason: timer.ReasonTickLate, says: "a later tick has been claimed already; the latest tick that was claimed is 2000-01-01T00:02:02Z, by b/1/x"},
+			timer.SetSkew(f.start(named("b"), timer.Timer{Name: "a", Schedule: minutely(), Run: nop}).Scheduler,
+				time.Second)
+		}, reason: timer.ReasonTickTaken,
+			says: "the tick has had all its starts, the last by b/1/x; it was claimed last by b/1/x"},
+		"late": {job: timer.Timer{Schedule: schedule.Every(30 * time.Second).Offset(0)},
+			when: func(_ *testing.T, f *fleet, h *host) {
+				b := f.start(named("b"), timer.Timer{Name: "a",
+					Schedule: schedule.Every(30 * time.Second).Offset(2 * time.Second), Run: nop})
+				timer.SetSkew(b.Scheduler, 3*time.Second)
+			}, reason: timer.ReasonTickLate,
+			says: "a later tick has been claimed already; the latest tick that was claimed is 2000-01-01T00:02:02Z, by b/1/x"},
 		"ahead": {when: func(_ *testing.T, f *fleet, h *host) {
 			timer.SetSkew(h.Scheduler, 7*time.Second)
-		}, reason: timer.ReasonTickAhead, says: "more than 5s ahead of the store's clock: check the clock of this host; no host claimed it: the latest that was claimed is 2000-01-01T00:01:00Z, by me/1/x"},
+		}, reason: timer.ReasonTickAhead,
+			says: "more than 5s ahead of the store's clock: check the clock of this host; no host claimed it: the latest that was claimed is 2000-01-01T00:01:00Z, by me/1/x"},
 		"paused": {when: func(t *testing.T, f *fleet, h *host) {
 			if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
 				t.Error(err)
 			}
-		}, reason: timer.ReasonPaused, says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00Z"},
+		}, reason: timer.ReasonPaused,
+			says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00Z"},
 		"limit of 0": {when: func(t *testing.T, f *fleet, h *host) {
 			if err := h.Control().SetMaxConcurrency(t.Context(), "a", 0, ann); err != nil {
 				t.Error(err)
 			}
 		}, reason: timer.ReasonPaused, says: "paused by ann: the database is being moved; "},
-		"paused here": {job: timer.Timer{MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit}, when: func(t *testing.T, f *fleet, h *host) {
-			if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
-				t.Error(err)
-			}
-		}, reason: timer.ReasonPaused, says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00"},
-		"blackout":    {job: timer.Timer{Blackouts: dark}, reason: timer.ReasonBlackout, says: "daily 00:02 to 00:20 in UTC, until 2000-01-01T00:20:00Z at the earliest"},
-		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.ReasonHostFull, says: "as many runs went on here as may (MaxPerHost 1)"},
-		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *fleet, h *host) { h.link.Inject(dlocktest.Error(errors.New("down"))) },
+		"paused here": {job: timer.Timer{MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit},
+			when: func(t *testing.T, f *fleet, h *host) {
+				if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
+					t.Error(err)
+				}
+			}, reason: timer.ReasonPaused,
+			says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00"},
+		"blackout": {job: timer.Timer{Blackouts: dark}, reason: timer.ReasonBlackout,
+			says: "daily 00:02 to 00:20 in UTC, until 2000-01-01T00:20:00Z at the earliest"},
+		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.ReasonHostFull,
+			says: "as many runs went on here as may (MaxPerHost 1)"},
+		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *fleet,
+			h *host) {
+			h.link.Inject(dlocktest.Error(errors.New("down")))
+		},
 			reason: timer.ReasonStoreDown, says: "did not run here, on me/1/x: store: the store did not answer: down"},
-		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: schedule.Every(20 * time.Second).Offset(0), Run: hang}, when: func(t *testing.T, f *fleet, h *host) {
+		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: schedule.Every(20 * time.Second).Offset(0),
+			Run: hang}, when: func(t *testing.T, f *fleet, h *host) {
 			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long
 			// enough to lose them, and others take them
 			h.link.Inject(dlocktest.Error(errors.New("down")))
@@ -98,7 +120,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			h.stopped(t)
 			f.hosts = nil
 			h.link.Heal()
-		}, reason: timer.ReasonDraining, says: "the host was shutting down, or the timer was removed; the store has it that this host claimed it last"},
+		}, reason: timer.ReasonDraining,
+			says: "the host was shutting down, or the timer was removed; the store has it that this host claimed it last"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -119,7 +142,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 				time.Sleep(time.Until(minute(2).Add(6 * time.Second)))
 				tick := minute(2)
 				x, err := h.Explain(t.Context(), "a", tick)
-				if err != nil || !x.Known || x.Reason != c.reason || !strings.Contains(x.Text, c.says) || !x.Tick.Equal(tick) || x.String() != x.Text {
+				if err != nil || !x.Known || x.Reason != c.reason || !strings.Contains(x.Text, c.says) ||
+					!x.Tick.Equal(tick) || x.String() != x.Text {
 					t.Errorf("%v\n%+v\nwant %s: %s", err, x, c.reason, c.says)
 				}
 				if x.Reason != "" && (x.Slot != -1 || x.Result != nil) {
@@ -137,7 +161,8 @@ func TestExplainMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
 		time.Sleep(30 * time.Second)
-		run := timer.Timer{Name: "run", Schedule: minutely(), CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: time.Minute}, Run: f.handler(0)}
+		run := timer.Timer{Name: "run", Schedule: minutely(), CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce,
+			Window: time.Minute}, Run: f.handler(0)}
 		skip := timer.Timer{Name: "skip", Schedule: minutely(), Run: f.handler(0)}
 		h := f.start(named("me"), run, skip, s.timer())
 		time.Sleep(2 * time.Second)
@@ -148,8 +173,10 @@ func TestExplainMissedTicks(t *testing.T) {
 			tick time.Time
 			says string
 		}{
-			{"run", minute(0), "tick_first: timer:run: not acquired: no tick of this schedule was claimed before, so none was missed"},
-			{"run", minute(1), "this host came to it late, and a later one was due already, or it was older than CatchUp.Window (1m0s)"},
+			{"run", minute(0),
+				"tick_first: timer:run: not acquired: no tick of this schedule was claimed before, so none was missed"},
+			{"run", minute(1),
+				"this host came to it late, and a later one was due already, or it was older than CatchUp.Window (1m0s)"},
 			{"run", minute(9), "this host came to it late, and a later one was due already"},
 			{"run", minute(9).Add(time.Second), "not a tick of its schedule"},
 			{"run", minute(10), "tick_first"},
@@ -160,7 +187,8 @@ func TestExplainMissedTicks(t *testing.T) {
 			{"skip", minute(11).Add(time.Microsecond), "not a tick of its schedule"},
 			{"skip", minute(12), "not due yet on me/1/x, for another 28s"},
 			{"skip", minute(500), "not due yet on me/1/x, for another 8h8m28s"},
-			{"skip", minute(-5), "me/1/x does not remember it (it keeps the last 16 since it was started); the latest tick that was claimed is 2000-01-01T00:11:00Z, by me/1/x"},
+			{"skip", minute(-5),
+				"me/1/x does not remember it (it keeps the last 16 since it was started); the latest tick that was claimed is 2000-01-01T00:11:00Z, by me/1/x"},
 		} {
 			x, err := h.Explain(t.Context(), c.name, c.tick)
 			if err != nil || !strings.Contains(x.Text, c.says) {
@@ -170,11 +198,13 @@ func TestExplainMissedTicks(t *testing.T) {
 		if _, err := h.Explain(t.Context(), "nobody", minute(1)); !errors.Is(err, timer.ErrUnknown) {
 			t.Errorf("an unknown timer: %v", err)
 		}
-		if err := h.Register(timer.Timer{Name: "manual", Run: nop}, timer.Timer{Name: "spread", Schedule: minutely(), Delay: timer.Delay{ByTimer: time.Hour}, Run: nop}); err != nil {
+		if err := h.Register(timer.Timer{Name: "manual", Run: nop}, timer.Timer{Name: "spread", Schedule: minutely(),
+			Delay: timer.Delay{ByTimer: time.Hour}, Run: nop}); err != nil {
 			t.Error(err)
 		}
 		for _, tick := range []time.Time{{}, minute(1)} {
-			if x, err := h.Explain(t.Context(), "manual", tick); err != nil || x.Known || !strings.Contains(x.Text, "no tick has come due") && !strings.Contains(x.Text, "not a tick") {
+			if x, err := h.Explain(t.Context(), "manual", tick); err != nil || x.Known ||
+				!strings.Contains(x.Text, "no tick has come due") && !strings.Contains(x.Text, "not a tick") {
 				t.Errorf("%v, %v", x, err)
 			}
 		}
@@ -192,7 +222,8 @@ func TestExplainMissedTicks(t *testing.T) {
 func TestExplainRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: minutely(), Run: f.handler(0)}, timer.Timer{Name: "idle", Schedule: schedule.Every(24 * time.Hour).Offset(23 * time.Hour), Run: nop})
+		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: minutely(), Run: f.handler(0)},
+			timer.Timer{Name: "idle", Schedule: schedule.Every(24 * time.Hour).Offset(23 * time.Hour), Run: nop})
 		if n := timer.Remembered(h.Scheduler, "a"); n != 0 {
 			t.Errorf("%d ticks before the first", n)
 		}
@@ -202,7 +233,8 @@ func TestExplainRing(t *testing.T) {
 			for back := range 20 {
 				tick := minute(n - back)
 				x, err := h.Explain(t.Context(), "a", tick)
-				if known := back < 16 && back < n; err != nil || x.Known != known || known && (x.Result == nil || !x.Result.Tick.Equal(tick)) {
+				if known := back < 16 && back < n; err != nil || x.Known != known || known &&
+					(x.Result == nil || !x.Result.Tick.Equal(tick)) {
 					t.Fatalf("tick %d of %d: %+v, %v", n-back, n, x, err)
 				}
 			}
@@ -233,7 +265,8 @@ func TestExplainRing(t *testing.T) {
 func TestExplainWhileTicksComeDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), MaxConcurrency: 3, Delay: timer.Delay{Jitter: .5}, Run: f.handler(2 * time.Millisecond)})
+		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), MaxConcurrency: 3,
+			Delay: timer.Delay{Jitter: .5}, Run: f.handler(2 * time.Millisecond)})
 		var asking sync.WaitGroup
 		for i := range 4 {
 			asking.Go(func() {

@@ -26,7 +26,8 @@ func nothing(context.Context) error { return nil }
 func TestMissedWindowsOfAnyLength(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	for _, window := range []time.Duration{1, time.Second, 4 * time.Second, 136 * 365 * 24 * time.Hour, longest / 4, longest/4 + 1, longest - 1, longest, NoLimit} {
+	for _, window := range []time.Duration{1, time.Second, 4 * time.Second, 136 * 365 * 24 * time.Hour, longest / 4,
+		longest/4 + 1, longest - 1, longest, NoLimit} {
 		for _, past := range []time.Duration{0, time.Minute, 100 * 365 * 24 * time.Hour} {
 			at := []time.Time{now.Add(24 * time.Hour)}
 			want := time.Time{}
@@ -38,7 +39,8 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 			}
 			found := make(chan time.Time, 1)
 			go func() {
-				s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Schedule: schedule.At(at...), CatchUp: CatchUp{Window: window}, Run: nothing})
+				s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Schedule: schedule.At(at...),
+					CatchUp: CatchUp{Window: window}, Run: nothing})
 				if err != nil {
 					t.Error(err)
 				}
@@ -71,10 +73,12 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 			}
 			e := s.registry.get("a")
 			for _, since := range []time.Duration{0, time.Minute, min(timeOf(most), longest/3*2)} {
-				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: since})
+				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull,
+					Holder: dlock.NewHolder(), HeldFor: since})
 			}
 			if most == time.Hour {
-				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
+				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull,
+					Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
 			}
 			s.log.flush()
 			if told := strings.Contains(log.String(), "held for longer"); told != (most == time.Hour) {
@@ -98,7 +102,8 @@ func TestTicksThatAreFarApart(t *testing.T) {
 	if got := e.clock.interval(); got != time.Minute {
 		t.Errorf("interval %v", got)
 	}
-	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute), time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC)), Delay: Delay{Jitter: 0.5}, Run: nothing})
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute),
+		time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC)), Delay: Delay{Jitter: 0.5}, Run: nothing})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +119,8 @@ func TestTicksThatAreFarApart(t *testing.T) {
 func TestQuarantineWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &forever{}
-		s, err := New(Config{Lock: store, Logger: slog.New(slog.DiscardHandler)}, Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)), Run: nothing})
+		s, err := New(Config{Lock: store, Logger: slog.New(slog.DiscardHandler)},
+			Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)), Run: nothing})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,38 +58,46 @@ func (f *fleet) shares(name string) (shares []float64, sum int) {
 func TestLeastRecentFirstIsFair(t *testing.T) {
 	for _, leastRecent := range []bool{false, true} {
 		for _, perTick := range []int{1, 2} {
-			for period, name := range map[time.Duration]string{time.Second: "a second", 10 * time.Millisecond: "ten milliseconds"} {
-				t.Run(fmt.Sprintf("least recent first %t, %d per tick, every %s", leastRecent, perTick, name), func(t *testing.T) {
-					bubble(t, func(t *testing.T) {
-						f := newFleet(t)
-						for i := range 5 {
-							store := &distant{DistributedLock: f.store, away: time.Duration(i) * 200 * time.Microsecond, more: rand.New(rand.NewPCG(uint64(i), 0))}
-							f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick, Schedule: schedule.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
-								LeastRecentFirst: leastRecent})
-						}
-						time.Sleep(2 * time.Minute) // the hosts have been counted
-						job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick, Schedule: schedule.Every(period).Offset(0), LeastRecentFirst: leastRecent, Run: f.handler(period / 10)}
-						time.Sleep(period / 2)
-						for _, h := range f.hosts {
-							if err := h.Register(job); err != nil {
-								t.Fatal(err)
+			for period, name := range map[time.Duration]string{time.Second: "a second",
+				10 * time.Millisecond: "ten milliseconds"} {
+				t.Run(fmt.Sprintf("least recent first %t, %d per tick, every %s", leastRecent, perTick, name),
+					func(t *testing.T) {
+						bubble(t, func(t *testing.T) {
+							f := newFleet(t)
+							for i := range 5 {
+								store := &distant{DistributedLock: f.store,
+									away: time.Duration(i) * 200 * time.Microsecond,
+									more: rand.New(rand.NewPCG(uint64(i), 0))}
+								f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick,
+									Schedule: schedule.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
+									LeastRecentFirst: leastRecent})
 							}
-						}
-						time.Sleep(1000 * period)
-						shares, runs := f.shares("job")
-						t.Logf("%.1f %%", shares)
-						if ran, most := f.watch.ticks("job"); ran != 1000 || most != perTick || runs != 1000*perTick {
-							t.Errorf("%d ticks ran, up to %d times, %d runs", ran, most, runs)
-						}
-						for i, s := range shares {
-							if leastRecent && period == time.Second && (s < 12 || s > 30) {
-								t.Errorf("host %d has %.1f %%", i, s)
+							time.Sleep(2 * time.Minute) // the hosts have been counted
+							job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick,
+								Schedule: schedule.Every(period).Offset(0), LeastRecentFirst: leastRecent,
+								Run: f.handler(period / 10)}
+							time.Sleep(period / 2)
+							for _, h := range f.hosts {
+								if err := h.Register(job); err != nil {
+									t.Fatal(err)
+								}
 							}
-						}
-						f.ended()
-						f.watch.check(t)
+							time.Sleep(1000 * period)
+							shares, runs := f.shares("job")
+							t.Logf("%.1f %%", shares)
+							if ran, most := f.watch.ticks("job"); ran != 1000 || most != perTick ||
+								runs != 1000*perTick {
+								t.Errorf("%d ticks ran, up to %d times, %d runs", ran, most, runs)
+							}
+							for i, s := range shares {
+								if leastRecent && period == time.Second && (s < 12 || s > 30) {
+									t.Errorf("host %d has %.1f %%", i, s)
+								}
+							}
+							f.ended()
+							f.watch.check(t)
+						})
 					})
-				})
 			}
 		}
 	}
@@ -102,7 +110,8 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
 		for i := range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), LeastRecentFirst: true, Run: rec.handler(fmt.Sprint(i))})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), LeastRecentFirst: true,
+				Run: rec.handler(fmt.Sprint(i))})
 		}
 		time.Sleep(10*time.Minute + 30*time.Second)
 		for _, h := range f.hosts {
@@ -150,9 +159,11 @@ func TestStandingBackIsAccountedFor(t *testing.T) {
 		for _, remove := range []bool{false, true} {
 			f := newFleet(t)
 			for range 5 {
-				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, LeastRecentFirst: true, Run: f.handler(0)})
+				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5,
+					LeastRecentFirst: true, Run: f.handler(0)})
 			}
-			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond) // all ran the tick before, and stand back
+			// All ran the tick before, and stand back.
+			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond)
 			st, _ := f.hosts[0].Status().Timer("a")
 			var skipped uint64
 			for _, n := range st.Skipped {
@@ -186,12 +197,14 @@ func TestStoodBackThenQuarantined(t *testing.T) {
 		f := newFleet(t)
 		tick := time.Now().Truncate(time.Minute).Add(10 * time.Minute)
 		for range 5 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, LeastRecentFirst: true, Run: f.handler(0),
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5,
+				LeastRecentFirst: true, Run: f.handler(0),
 				Blackouts: []schedule.Blackout{schedule.Between(tick.Add(10*time.Second), tick.Add(50*time.Second))}})
 		}
 		time.Sleep(time.Until(tick) - time.Second)
 		for _, h := range f.hosts {
-			h.link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Reason: dlock.ReasonQuarantine, ExpiresIn: 30 * time.Second}), dlocktest.OpAcquire)
+			h.link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Reason: dlock.ReasonQuarantine,
+				ExpiresIn: 30 * time.Second}), dlocktest.OpAcquire)
 		}
 		time.Sleep(2 * time.Second)
 		for _, h := range f.hosts {

@@ -126,7 +126,8 @@ func (w *watcher) enter(ctx context.Context) (leave func()) {
 			w.faults = append(w.faults, "a fence did not grow")
 		}
 		w.fences[slot] = r.Fence()
-		if other := w.holders[slot]; other != nil && other.Valid() && other.Slot() == r.Slot() { // it may have got another slot after an outage
+		// It may have got another slot after an outage.
+		if other := w.holders[slot]; other != nil && other.Valid() && other.Slot() == r.Slot() {
 			w.faults = append(w.faults, "two valid runs in one slot")
 		}
 		w.holders[slot] = r

@@ -25,7 +25,8 @@ type fullAnswer struct {
 // same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with
 // mu held.
 func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
-	if interval := e.clock.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency && no.HeldFor >= interval {
+	if interval := e.clock.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency &&
+		no.HeldFor >= interval {
 		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered))}
 	}
 }

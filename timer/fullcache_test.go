@@ -34,7 +34,8 @@ func (a *asks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, 
 func TestFullTimerAsksRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 700, MaxRunTime: 50 * time.Millisecond, Run: f.handler(0)}
+		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 700,
+			MaxRunTime: 50 * time.Millisecond, Run: f.handler(0)}
 		var stores []*asks
 		for range 3 {
 			s := &asks{DistributedLock: f.store, name: "timer:a"}
@@ -80,7 +81,8 @@ func TestFullTimerAsksRarely(t *testing.T) {
 func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 20, Run: f.handler(1500 * time.Millisecond)}
+		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 20,
+			Run: f.handler(1500 * time.Millisecond)}
 		for range 3 {
 			f.start(timer.Config{}, job)
 		}
@@ -108,7 +110,8 @@ func TestFullIsForgotten(t *testing.T) {
 		h := f.start(timer.Config{}, job)
 		take := func(ttl time.Duration, slots int) dlock.Grant {
 			t.Helper()
-			g, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "timer:a", Slots: slots, Token: "x", TTL: ttl})
+			g, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "timer:a", Slots: slots, Token: "x",
+				TTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +160,8 @@ func TestFullIsForgotten(t *testing.T) {
 func TestOnlyFullIsRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond).Offset(0),
+			Run: f.handler(0)})
 		time.Sleep(time.Second + 50*time.Millisecond)
 		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(time.Minute), ann); err != nil {
 			t.Fatal(err)
@@ -182,9 +186,11 @@ func TestSeldomTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		s := &asks{DistributedLock: f.store, name: "timer:a"}
-		f.startOn(s, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), Run: f.handler(0)})
+		f.startOn(s, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second),
+			Run: f.handler(0)})
 		often := &asks{DistributedLock: f.store, name: "timer:b"}
-		f.startOn(often, timer.Config{}, timer.Timer{Name: "b", Schedule: schedule.Every(10 * time.Millisecond), Run: f.handler(0)})
+		f.startOn(often, timer.Config{}, timer.Timer{Name: "b", Schedule: schedule.Every(10 * time.Millisecond),
+			Run: f.handler(0)})
 		occupy(f, nil)
 		time.Sleep(10 * time.Minute)
 		if n := s.n.Load(); n != 60 {
@@ -204,7 +210,8 @@ func TestSeldomTimersAlwaysAsk(t *testing.T) {
 func TestShortRunsAreNotRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxPerTick: timer.NoLimit, Run: f.handler(30 * time.Millisecond)}
+		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxPerTick: timer.NoLimit,
+			Run: f.handler(30 * time.Millisecond)}
 		s := &asks{DistributedLock: f.store, name: "timer:a"}
 		f.start(timer.Config{}, job)
 		f.startOn(s, timer.Config{}, job)

@@ -132,7 +132,8 @@ func (g *gate) blackedOut(e *entry, blackout error) {
 		g.ledger.discount(&e.state.record)
 	}
 	if failed && !e.blackoutFailed {
-		g.log.later(slog.LevelError, "timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
+		g.log.later(slog.LevelError,
+			"timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
 			"timer", e.timer.Name, "err", blackout)
 	}
 	e.blackoutFailed = failed

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"strings"
 	"sync"
@@ -63,7 +62,8 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 2 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 5, MaxPerHost: 2, Run: f.handler(10 * time.Second)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 5,
+				MaxPerHost: 2, Run: f.handler(10 * time.Second)})
 		}
 		time.Sleep(time.Minute)
 		for _, h := range f.hosts {
@@ -158,7 +158,8 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(10 * time.Second)
 		if started, skipped := h.accounted(t); skipped[timer.ReasonStoreBusy] != 200-128 || started != 128+200 {
-			t.Errorf("%d started, skipped %v; want 72 skipped, whose turn had not come, and all others started", started, skipped)
+			t.Errorf("%d started, skipped %v; want 72 skipped, whose turn had not come, and all others started",
+				started, skipped)
 		}
 		if took := h.stopped(t); took != 0 {
 			t.Errorf("Run returned after %v, though nothing went on", took)
@@ -173,7 +174,8 @@ func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran atomic.Int64
-		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), func(context.Context) error { ran.Add(1); return nil })...)
+		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)),
+			func(context.Context) error { ran.Add(1); return nil })...)
 		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(1050 * time.Millisecond)
 		var all sync.WaitGroup
@@ -257,7 +259,8 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{PreStopDelay: 5 * time.Second},
-			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "manual", Run: f.handler(0)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "manual", Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
 		before := h.Status().Timers[0].Started
 		h.stop()
@@ -283,7 +286,8 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 // Fails when settle does not look at the phase again after the store's answer, or when
 // giveBack does not release.
 func TestI8NothingStartsWhileDraining(t *testing.T) {
-	for name, fault := range map[string]dlocktest.Fault{"granted": dlocktest.Slow(300 * time.Millisecond), "down": dlocktest.Hang} {
+	for name, fault := range map[string]dlocktest.Fault{"granted": dlocktest.Slow(300 * time.Millisecond),
+		"down": dlocktest.Hang} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
@@ -293,7 +297,8 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 					return nil
 				}
 				h := f.start(timer.Config{},
-					timer.Timer{Name: "tick", Schedule: once(time.Now().Add(time.Second)), Run: run}, timer.Timer{Name: "manual", Run: run})
+					timer.Timer{Name: "tick", Schedule: once(time.Now().Add(time.Second)), Run: run},
+					timer.Timer{Name: "manual", Run: run})
 				if err := h.Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
 					t.Error(err)
 				}
@@ -304,7 +309,8 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				h.stop()
 				synctest.Wait()
-				if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.ReasonHostFull) && !refused(err, timer.ReasonDraining) {
+				if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.ReasonHostFull) &&
+					!refused(err, timer.ReasonDraining) {
 					t.Errorf("Trigger while draining: %v", err)
 				}
 				if took := h.stopped(t); took > 2*time.Second {
@@ -384,7 +390,8 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		began := time.Now()
 		err := h.Trigger(ctx, "a")
-		if took := time.Since(began); !errors.Is(err, context.Canceled) || errors.Is(err, timer.ErrRefused) || took != 100*time.Millisecond {
+		if took := time.Since(began); !errors.Is(err, context.Canceled) || errors.Is(err, timer.ErrRefused) ||
+			took != 100*time.Millisecond {
 			t.Errorf("Trigger returned %v after %v", err, took)
 		}
 		if st := h.Status(); st.Store.Err != "" || h.Degraded() != nil {
@@ -437,100 +444,4 @@ func (s *ticksSeen) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gr
 		s.mu.Unlock()
 	}
 	return s.DistributedLock.TryAcquire(ctx, req)
-}
-
-// A quarantine is told once and shows in Degraded while it lasts. A tick that has a successor
-// before its end is skipped; one that has none is tried as soon as it ends; one that still waits
-// when Run drains, or is refused after that, is skipped.
-//
-// Fails when quarantined does not log, or logs each time; when postpone ignores the next tick, does
-// not wake the loop, or postpones while draining; when drain forgets what is postponed.
-func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		var log logText
-		start := time.Now()
-		ends := start.Add(33 * time.Second)
-		config := timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-		store := func() dlock.DistributedLock { return &quarantine{DistributedLock: f.store, until: ends} }
-		var ran atomic.Int64
-		daily := func(at time.Duration) timer.Timer {
-			return timer.Timer{Name: "daily", Schedule: once(start.Add(at)), Run: func(context.Context) error {
-				ran.Store(int64(time.Since(ends)))
-				return nil
-			}}
-		}
-		waits := f.startOn(store(), config, daily(25*time.Second))
-		waits.link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again when the answer comes
-		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
-		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
-		late := f.startOn(store(), timer.Config{}, daily(20*time.Second-100*time.Millisecond))
-		late.link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
-		time.Sleep(20 * time.Second)
-		for _, h := range []*host{drained, late} {
-			if h.stopped(t); h.Status().Timers[0].Skipped[timer.ReasonQuarantine] != 1 {
-				t.Errorf("%+v, want its tick skipped", h.Status().Timers[0])
-			}
-			h.accounted(t)
-		}
-		busy.accounted(t) // nothing of it waits
-		time.Sleep(6 * time.Second)
-		for _, h := range []*host{waits, busy} {
-			if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), "the store restarted") {
-				t.Errorf("degraded: %v", err)
-			}
-		}
-		time.Sleep(20 * time.Second)
-		if late := time.Duration(ran.Load()); late <= 0 || late > 200*time.Millisecond {
-			t.Errorf("the tick was tried %v after the end", late)
-		}
-		for _, h := range []*host{waits, busy} {
-			if err := h.Degraded(); err != nil {
-				t.Errorf("degraded after the end: %v", err)
-			}
-			h.stopped(t)
-			h.accounted(t)
-		}
-		if n := strings.Count(log.String(), "grants nothing until old"); n != 2 {
-			t.Errorf("logged %d times by two hosts:\n%s", n, log.String())
-		}
-	})
-}
-
-// Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when
-// it is gone.
-//
-// Fails when views do not look at the Info of a grant, or of a refusal, or when declared does not
-// forget.
-func TestDisagreementEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		two := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, Run: f.handler(10 * time.Second)})
-		one := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 1, Run: f.handler(10 * time.Second)})
-		trigger := func(h *host, want error) {
-			t.Helper()
-			if err := h.Trigger(t.Context(), "a"); !errors.Is(err, want) {
-				t.Errorf("Trigger returned %v", err)
-			}
-		}
-		declared := func(want int, when string) {
-			t.Helper()
-			if st := one.Status().Timers[0]; st.LimitElsewhere != want || (one.Degraded() != nil) != (want != 0) {
-				t.Errorf("%s: declared elsewhere %d, want %d; degraded: %v", when, st.LimitElsewhere, want, one.Degraded())
-			}
-		}
-		trigger(two, nil)
-		trigger(one, timer.ErrRefused)
-		declared(2, "after a refusal")
-		time.Sleep(11 * time.Second)
-		trigger(one, nil)
-		declared(2, "after a grant")
-		time.Sleep(11 * time.Second)
-		trigger(one, nil)
-		declared(2, "while the other may only be between two ticks")
-		time.Sleep(time.Minute)
-		trigger(one, nil)
-		declared(0, "after the other was silent")
-		f.stop()
-	})
 }

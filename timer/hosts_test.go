@@ -41,13 +41,15 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 5 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3, MaxPerHost: 2, Run: f.handler(0)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+				MaxPerHost: 2, Run: f.handler(0)})
 		}
 		expect := func(when string, hosts, bound int) {
 			t.Helper()
 			for i, h := range f.hosts {
 				if st := h.Status(); st.Hosts != hosts || st.Timers[0].EffectiveLimit != bound {
-					t.Errorf("%s: host %d: %d hosts, want %d; bound %d, want %d", when, i, st.Hosts, hosts, st.Timers[0].EffectiveLimit, bound)
+					t.Errorf("%s: host %d: %d hosts, want %d; bound %d, want %d", when, i, st.Hosts, hosts,
+						st.Timers[0].EffectiveLimit, bound)
 				}
 			}
 		}
@@ -59,7 +61,10 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect("in an outage", 5, 10)
 		f.hosts[0].link.Heal()
-		until(t, dlock.DefaultTTL, "the first is back", func() bool { return f.hosts[0].Status().Store.Up && f.hosts[0].StoreReachable() == nil })
+		until(t, dlock.DefaultTTL, "the first is back", func() bool {
+			return f.hosts[0].Status().Store.Up &&
+				f.hosts[0].StoreReachable() == nil
+		})
 		time.Sleep(time.Second)
 		f.hosts[0].link.Inject(down)
 		time.Sleep(5 * time.Second)
@@ -96,20 +101,25 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 		if st := never.Status(); st.Hosts != 0 || st.Timers[0].EffectiveLimit != 0 || !st.Timers[0].Degraded {
 			t.Errorf("%+v", st)
 		}
-		if n, bound := gauge(t, registry, "tickslot_hosts"), gauge(t, registry, "tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsInf(bound, 1) {
+		if n, bound := gauge(t, registry, "tickslot_hosts"), gauge(t, registry,
+			"tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsInf(bound, 1) {
 			t.Errorf("%v hosts, bound %v", n, bound)
 		}
 		if st := s.Status(); st.Hosts != 0 || st.Timers[0].EffectiveLimit != 1 {
 			t.Errorf("%+v", st)
 		}
-		if n, bound := gauge(t, listless, "tickslot_hosts"), gauge(t, listless, "tickslot_effective_limit_bound"); !math.IsNaN(n) || bound != 1 {
+		if n, bound := gauge(t, listless, "tickslot_hosts"), gauge(t, listless,
+			"tickslot_effective_limit_bound"); !math.IsNaN(n) || bound != 1 {
 			t.Errorf("%v hosts, bound %v", n, bound)
 		}
 		if n := gauge(t, alone, "tickslot_hosts"); n != 1 {
 			t.Errorf("%v hosts without a store", n)
 		}
 		never.link.Heal()
-		until(t, 2*dlock.DefaultTTL, "the hosts are counted", func() bool { return gauge(t, registry, "tickslot_hosts") == 2 })
+		until(t, 2*dlock.DefaultTTL, "the hosts are counted", func() bool {
+			return gauge(t, registry,
+				"tickslot_hosts") == 2
+		})
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -22,7 +22,8 @@ func TestScheduleIDIsKept(t *testing.T) {
 	dates := func(last string) schedule.Schedule {
 		return schedule.Except(nightly, schedule.Dates("", "2026-01-01", "2026-01-02", "2026-01-03", last))
 	}
-	for _, other := range []schedule.Schedule{schedule.Every(time.Hour), schedule.Daily("02:00", ""), dates("2026-01-04")} {
+	for _, other := range []schedule.Schedule{schedule.Every(time.Hour), schedule.Daily("02:00", ""),
+		dates("2026-01-04")} {
 		if scheduleID(other) == scheduleID(nightly) {
 			t.Errorf("%v has the number of %v", other, nightly)
 		}

@@ -23,7 +23,8 @@ func TestIdleTimersAreSmall(t *testing.T) {
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
 	for i := range timers {
-		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), MaxConcurrency: 3, Run: run}
+		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), MaxConcurrency: 3,
+			Run: run}
 	}
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
 	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, timers...)

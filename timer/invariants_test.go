@@ -26,8 +26,9 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 5 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3, MaxRunTime: time.Minute,
-				Run: f.handler(2700 * time.Millisecond)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+				MaxRunTime: time.Minute,
+				Run:        f.handler(2700 * time.Millisecond)})
 		}
 		time.Sleep(10 * time.Minute)
 		f.stop()
@@ -59,9 +60,11 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 			cause.Store(context.Cause(ctx))
 			return nil
 		}
-		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: run}
+		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+			Run: run}
 		first := f.start(timer.Config{}, work)
-		until(t, 5*time.Second, "the first host runs", func() bool { return len(first.Status().Timers[0].Running) == 1 })
+		until(t, 5*time.Second, "the first host runs",
+			func() bool { return len(first.Status().Timers[0].Running) == 1 })
 		taken := make(chan time.Time, 1)
 		second := work
 		second.Run = func(ctx context.Context) error {
@@ -79,7 +82,8 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 			t.Fatalf("the slot was granted at %v; the run was valid until %v and not told at all", at, lastValid.Load())
 		}
 		if !ended.Load().(time.Time).Before(at) || !lastValid.Load().(time.Time).Before(at) {
-			t.Errorf("the slot was granted at %v; the run was valid until %v and told at %v", at, lastValid.Load(), ended.Load())
+			t.Errorf("the slot was granted at %v; the run was valid until %v and told at %v", at, lastValid.Load(),
+				ended.Load())
 		}
 		if !errors.Is(cause.Load().(error), dlock.ErrLost) {
 			t.Errorf("cause %v, want one that matches dlock.ErrLost", cause.Load())
@@ -100,7 +104,8 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				for range 3 {
-					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 5, MaxPerTick: most,
+					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second),
+						MaxConcurrency: 5, MaxPerTick: most,
 						Run: f.handler(50 * time.Millisecond)})
 					// The store is reached at different moments: jobs are over before the next host
 					// asks.
@@ -129,7 +134,8 @@ func TestI4FencesGrowFromRunToRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond),
+				MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
 		}
 		time.Sleep(time.Minute)
 		f.stop()
@@ -148,12 +154,14 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		config := timer.Config{TTL: 6 * time.Second, StoreTimeout: 500 * time.Millisecond}
-		work := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour, OnStoreDown: timer.StoreDownSkip,
-			Run: f.handler(2 * time.Hour)}
+		work := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxRunTime: 3 * time.Hour,
+			OnStoreDown: timer.StoreDownSkip,
+			Run:         f.handler(2 * time.Hour)}
 		killed := f.start(config, work)
 		until(t, time.Second, "the first host runs", func() bool { return len(killed.Status().Timers[0].Running) == 1 })
 		time.Sleep(time.Minute)
-		killed.link.Inject(dlocktest.Error(errors.New("dead"))) // nothing of it reaches the store any more, no release either
+		// Nothing of it reaches the store any more, no release either.
+		killed.link.Inject(dlocktest.Error(errors.New("dead")))
 		cut := time.Now()
 		other := f.start(config, work)
 		until(t, time.Minute, "the slot comes back", func() bool { return len(other.Status().Timers[0].Running) == 1 })
@@ -184,7 +192,8 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 				policy = timer.StoreDownSkip
 			}
 			timers = append(timers, timer.Timer{
-				Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%7) * 300 * time.Millisecond), MaxConcurrency: 1 + i%3, OnStoreDown: policy,
+				Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%7) * 300 * time.Millisecond),
+				MaxConcurrency: 1 + i%3, OnStoreDown: policy,
 				Run: f.handler(time.Duration(i) * 20 * time.Millisecond),
 			})
 		}
@@ -192,7 +201,8 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 		for range 3 {
 			f.start(timer.Config{DrainTimeout: time.Second}, timers...)
 		}
-		faults := []dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply, dlocktest.Slow(700 * time.Millisecond), dlocktest.Error(errors.New("refused"))}
+		faults := []dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply, dlocktest.Slow(700 * time.Millisecond),
+			dlocktest.Error(errors.New("refused"))}
 		for i := range 12 {
 			h := f.hosts[i%len(f.hosts)]
 			h.link.Inject(faults[rand.IntN(len(faults))])
@@ -209,7 +219,8 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 					skipped += n
 				}
 				if st.Ticks != st.Started+skipped {
-					t.Errorf("host %d, timer %s: %d ticks, but %d started and %d skipped: %v", i, st.Name, st.Ticks, st.Started, skipped, st.Skipped)
+					t.Errorf("host %d, timer %s: %d ticks, but %d started and %d skipped: %v", i, st.Name, st.Ticks,
+						st.Started, skipped, st.Skipped)
 				}
 				var period time.Duration
 				for _, tm := range timers {
@@ -243,9 +254,12 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 		every := schedule.Every(time.Second)
 		h := f.start(timer.Config{DrainTimeout: time.Second},
 			timer.Timer{Name: "panics", Schedule: every, Run: func(context.Context) error { panic("boom") }},
-			timer.Timer{Name: "errs", Schedule: every, Run: func(context.Context) error { return errors.New("no luck") }},
-			timer.Timer{Name: "exits", Schedule: every, Run: func(context.Context) error { runtime.Goexit(); return nil }},
-			timer.Timer{Name: "blocks", Schedule: every, MaxRunTime: time.Second, Run: func(context.Context) error { <-forever; return nil }},
+			timer.Timer{Name: "errs", Schedule: every,
+				Run: func(context.Context) error { return errors.New("no luck") }},
+			timer.Timer{Name: "exits", Schedule: every,
+				Run: func(context.Context) error { runtime.Goexit(); return nil }},
+			timer.Timer{Name: "blocks", Schedule: every, MaxRunTime: time.Second,
+				Run: func(context.Context) error { <-forever; return nil }},
 			timer.Timer{Name: "good", Schedule: every, Run: f.handler(10 * time.Millisecond)},
 		)
 		time.Sleep(100*time.Second + 500*time.Millisecond)
@@ -253,7 +267,8 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 		for _, s := range h.Status().Timers {
 			st[s.Name] = s
 		}
-		for name, outcome := range map[string]timer.Outcome{"panics": timer.OutcomePanicked, "errs": timer.OutcomeFailed, "exits": timer.OutcomeFailed, "good": timer.OutcomeOK} {
+		for name, outcome := range map[string]timer.Outcome{"panics": timer.OutcomePanicked,
+			"errs": timer.OutcomeFailed, "exits": timer.OutcomeFailed, "good": timer.OutcomeOK} {
 			if st[name].Started < 99 || st[name].Last == nil || st[name].Last.Outcome != outcome {
 				t.Errorf("%s: %d runs, last %+v; want 100 and %s", name, st[name].Started, st[name].Last, outcome)
 			}

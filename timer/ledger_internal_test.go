@@ -43,7 +43,8 @@ func TestLedgerAccountsForEveryTick(t *testing.T) {
 	}
 	all.Wait()
 	l.read(r, func(r *record) {
-		if r.started != ticks/2 || r.skipped[ReasonMissed] != 9*ticks || r.skipped[ReasonFull] != ticks/2 || len(r.history.decisions) != historyLen {
+		if r.started != ticks/2 || r.skipped[ReasonMissed] != 9*ticks || r.skipped[ReasonFull] != ticks/2 ||
+			len(r.history.decisions) != historyLen {
 			t.Errorf("started %d, skipped %v, %d remembered", r.started, r.skipped, len(r.history.decisions))
 		}
 		if r.tally == nil || r.tally.ran[0].took.count() != ticks/2 || r.lastErr == nil {

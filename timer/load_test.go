@@ -32,13 +32,14 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 			if i%10 == 0 {
 				policy, count = timer.StoreDownSkip, &skip
 			}
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(10 * time.Second), OnStoreDown: policy, Run: func(ctx context.Context) error {
-				count.Add(1)
-				if r, _ := timer.RunFromContext(ctx); r.Valid() {
-					valid.Add(1)
-				}
-				return nil
-			}})
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(10 * time.Second),
+				OnStoreDown: policy, Run: func(ctx context.Context) error {
+					count.Add(1)
+					if r, _ := timer.RunFromContext(ctx); r.Valid() {
+						valid.Add(1)
+					}
+					return nil
+				}})
 		}
 		h := f.start(timer.Config{}, timers...)
 		h.link.Inject(dlocktest.Hang)
@@ -76,9 +77,12 @@ func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"}, timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-			timer.Timer{Name: "bad", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)},
-			timer.Timer{Name: "good", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)})
+		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"},
+			timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+			timer.Timer{Name: "bad", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+				Run: f.handler(0)},
+			timer.Timer{Name: "good", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+				Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
 		f.stop()
@@ -143,10 +147,12 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var runs atomic.Int64
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { runs.Add(1); return nil }})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
+			Run: func(context.Context) error { runs.Add(1); return nil }})
 		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
 		before := h.link.Calls(dlocktest.OpAcquire)
-		until(t, 3*time.Second, "an attempt is under way", func() bool { return h.link.Calls(dlocktest.OpAcquire) == before+1 })
+		until(t, 3*time.Second, "an attempt is under way",
+			func() bool { return h.link.Calls(dlocktest.OpAcquire) == before+1 })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := h.Remove(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
@@ -172,7 +178,8 @@ func TestLoggersRunOutsideTheLock(t *testing.T) {
 		calls := &callingHandler{Handler: slog.NewTextHandler(io.Discard, nil)}
 		h := f.start(timer.Config{Logger: slog.New(calls)},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(30 * time.Second)},
-			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)})
+			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+				Run: f.handler(0)})
 		calls.scheduler.Store(h.Scheduler)
 		time.Sleep(5 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("down")))
@@ -230,8 +237,10 @@ func TestI10TypedNilError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{},
-			timer.Timer{Name: "nil", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { var e *fs.PathError; return e }},
-			timer.Timer{Name: "panic", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { var e *timer.PanicError; return e }})
+			timer.Timer{Name: "nil", Schedule: schedule.Every(time.Second),
+				Run: func(context.Context) error { var e *fs.PathError; return e }},
+			timer.Timer{Name: "panic", Schedule: schedule.Every(time.Second),
+				Run: func(context.Context) error { var e *timer.PanicError; return e }})
 		time.Sleep(10 * time.Second)
 		for _, st := range h.Status().Timers {
 			if st.Started != 10 || st.Last.Outcome != timer.OutcomeFailed {
@@ -248,19 +257,22 @@ func TestI10TypedNilError(t *testing.T) {
 func TestFarFutureIsNever(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		for i, last := range []time.Time{time.Unix(1<<63-62135596801, 999999999), time.Unix(1<<45, 0), time.Unix(1<<60, 0)} {
+		for i, last := range []time.Time{time.Unix(1<<63-62135596801, 999999999), time.Unix(1<<45, 0),
+			time.Unix(1<<60, 0)} {
 			soon := time.Now().Add(time.Second)
-			h := f.start(timer.Config{}, timer.Timer{Name: fmt.Sprint(i), Run: f.handler(0), Schedule: nextFunc(func(t time.Time) time.Time {
-				if t.Before(soon) {
-					return soon
-				}
-				return last
-			})})
+			h := f.start(timer.Config{}, timer.Timer{Name: fmt.Sprint(i), Run: f.handler(0),
+				Schedule: nextFunc(func(t time.Time) time.Time {
+					if t.Before(soon) {
+						return soon
+					}
+					return last
+				})})
 			time.Sleep(2 * time.Second)
 			if st := h.Status().Timers[0]; st.Started != 1 || !st.Next.IsZero() {
 				t.Errorf("%v: %+v", last, st)
 			}
-			if err := f.New(nextFunc(func(time.Time) time.Time { return last })); err == nil || !strings.Contains(err.Error(), "never fires") {
+			if err := f.New(nextFunc(func(time.Time) time.Time { return last })); err == nil ||
+				!strings.Contains(err.Error(), "never fires") {
 				t.Errorf("%v: %v", last, err)
 			}
 		}
@@ -285,12 +297,13 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 		var timers []timer.Timer
 		for i := range 20 {
 			grid := schedule.Every(time.Second)
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Run: nop, Schedule: nextFunc(func(t time.Time) time.Time {
-				if slow.Load() {
-					time.Sleep(200 * time.Millisecond) // an expensive schedule: a round of all takes four seconds
-				}
-				return grid.Next(t)
-			})})
+			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Run: nop,
+				Schedule: nextFunc(func(t time.Time) time.Time {
+					if slow.Load() {
+						time.Sleep(200 * time.Millisecond) // an expensive schedule: a round of all takes four seconds
+					}
+					return grid.Next(t)
+				})})
 		}
 		h := f.start(timer.Config{}, timers...)
 		slow.Store(true)
@@ -318,8 +331,10 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 func TestQuarantineOfUnknownLength(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		endless := &countingStore{DistributedLock: &quarantine{DistributedLock: f.store, until: time.Now().Add(time.Hour), silent: true}}
-		f.startOn(endless, timer.Config{}, timer.Timer{Name: "daily", Schedule: once(time.Now().Add(time.Second)), Run: nop})
+		endless := &countingStore{DistributedLock: &quarantine{DistributedLock: f.store,
+			until: time.Now().Add(time.Hour), silent: true}}
+		f.startOn(endless, timer.Config{}, timer.Timer{Name: "daily", Schedule: once(time.Now().Add(time.Second)),
+			Run: nop})
 		time.Sleep(60 * time.Second)
 		f.stop()
 		if n := endless.calls; n < 10 || n > 61 {
@@ -336,7 +351,8 @@ func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for i := range 6 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 10, MaxPerTick: 2 + i%2,
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second),
+				MaxConcurrency: 10, MaxPerTick: 2 + i%2,
 				Run: f.handler(50 * time.Millisecond)})
 		}
 		time.Sleep(100 * 2 * time.Second)

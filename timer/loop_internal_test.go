@@ -53,7 +53,8 @@ func TestHeapKeepsOrder(t *testing.T) {
 // Fails when runDue does not look at maxSleep, when it polls, or when Remove leaves the tick in the
 // heap.
 func TestLoopNeverSleepsForLong(t *testing.T) {
-	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(1000 * time.Hour), Run: func(context.Context) error { return nil }})
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(1000 * time.Hour),
+		Run: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +81,10 @@ func TestSteppedBack(t *testing.T) {
 	for _, c := range []struct {
 		passed, shown time.Duration
 		want          bool
-	}{{10 * time.Second, 10 * time.Second, false}, {10 * time.Second, -time.Hour, true}, {10 * time.Second, 8 * time.Second, true},
-		{10 * time.Second, 9500 * time.Millisecond, false}, {10 * time.Second, time.Hour, false}, {0, 8 * time.Hour, false}} {
+	}{{10 * time.Second, 10 * time.Second, false}, {10 * time.Second, -time.Hour, true},
+		{10 * time.Second, 8 * time.Second, true},
+		{10 * time.Second, 9500 * time.Millisecond, false}, {10 * time.Second, time.Hour, false},
+		{0, 8 * time.Hour, false}} {
 		if got := steppedBack(c.passed, c.shown); got != c.want {
 			t.Errorf("%v passed, the clock shows %v: %v", c.passed, c.shown, got)
 		}
@@ -93,7 +96,8 @@ func TestSteppedBack(t *testing.T) {
 // Fails when replan keeps the items of the heap, or when those that wait go on waiting by the old
 // clock.
 func TestReplan(t *testing.T) {
-	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(context.Context) error { return nil }})
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute),
+		Run: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +109,8 @@ func TestReplan(t *testing.T) {
 	s.planner.heap.push(item{when: e.clock.next, e: e})
 	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
 	s.planner.replan(now)
-	if len(s.planner.heap) != 2 || time.UnixMicro(s.planner.heap[1].when).Sub(now) > time.Minute || s.planner.heap[1].again != nil || s.planner.heap[0].again.at != 1 ||
+	if len(s.planner.heap) != 2 || time.UnixMicro(s.planner.heap[1].when).Sub(now) > time.Minute ||
+		s.planner.heap[1].again != nil || s.planner.heap[0].again.at != 1 ||
 		s.planner.heap[0].when != now.UnixMicro() {
 		t.Errorf("%+v", s.planner.heap)
 	}

@@ -45,41 +45,57 @@ func newMetrics(s *Scheduler) *metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tickslot", Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "tickslot", Name: name, Help: help, Buckets: callBounds}, labels)
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "tickslot", Name: name, Help: help,
+			Buckets: callBounds}, labels)
 	}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("tickslot_"+name, help, labels, nil)
 	}
 	m := &metrics{
-		scheduler:      s,
-		ticks:          desc("ticks_total", "Ticks that came due, by the door that stopped them or started.", "timer", "result"),
-		runs:           desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
-		retries:        desc("retries_total", "Attempts after the first of a run.", "timer"),
-		runDuration:    desc("run_duration_seconds", "How long runs took.", "timer", "outcome"),
-		tickLag:        desc("tick_lag_seconds", "How long after their instant ticks started.", "timer"),
-		acquisitions:   desc("slot_acquisitions_total", "Attempts to get a slot, by result.", "timer", "result"),
-		acquireTime:    histogram("slot_acquire_duration_seconds", "How long attempts to get a slot took.", "store"),
-		holdTime:       desc("slot_hold_duration_seconds", "How long slots were held.", "timer"),
-		slotsHeld:      desc("slots_held", "Slots that this host holds.", "timer"),
-		slotsLimit:     desc("slots_limit", "Slots that this host thinks the timer has in the fleet.", "timer"),
-		slotsElsewhere: desc("slots_limit_elsewhere", "Slots that other hosts think the timer has, if they disagree; else 0.", "timer"),
+		scheduler: s,
+		ticks: desc("ticks_total", "Ticks that came due, by the door that stopped them or started.", "timer",
+			"result"),
+		runs:         desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
+		retries:      desc("retries_total", "Attempts after the first of a run.", "timer"),
+		runDuration:  desc("run_duration_seconds", "How long runs took.", "timer", "outcome"),
+		tickLag:      desc("tick_lag_seconds", "How long after their instant ticks started.", "timer"),
+		acquisitions: desc("slot_acquisitions_total", "Attempts to get a slot, by result.", "timer", "result"),
+		acquireTime:  histogram("slot_acquire_duration_seconds", "How long attempts to get a slot took.", "store"),
+		holdTime:     desc("slot_hold_duration_seconds", "How long slots were held.", "timer"),
+		slotsHeld:    desc("slots_held", "Slots that this host holds.", "timer"),
+		slotsLimit:   desc("slots_limit", "Slots that this host thinks the timer has in the fleet.", "timer"),
+		slotsElsewhere: desc("slots_limit_elsewhere",
+			"Slots that other hosts think the timer has, if they disagree; else 0.", "timer"),
 		beats:          desc("heartbeats_total", "Renewals of slots, by result.", "timer", "result"),
 		leasesLost:     desc("leases_lost_total", "Slots that were lost while a run held them.", "timer"),
 		fallbackActive: desc("fallback_active", "1 while the timer runs, or would run, without the store.", "timer"),
 		fallbackRuns:   desc("fallback_runs_total", "Runs that started without the store.", "timer"),
-		bound:          desc("effective_limit_bound", "How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost; +Inf: not known.", "timer"),
-		overdueRuns:    desc("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.", "timer"),
-		overlongHolds:  desc("holds_overlong_total", "Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer"),
-		leasesExpired:  desc("leases_expired_total", "Slots that this host got after whoever had them let them expire unreleased.", "timer"),
-		hosts:          desc("hosts", "Schedulers that were last seen to share the store and compete for its slots, this one included. Not there until they are known."),
-		breaker:        desc("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.", "store"),
-		up:             desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.", "store"),
-		opTime:         histogram("store_operation_duration_seconds", "How long calls to the store took.", "store", "op"),
-		opErrors:       counter("store_errors_total", "Calls to the store that failed or were not answered.", "store", "op"),
-		lastSuccess:    desc("last_success_timestamp_seconds", "When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
-		paused:         desc("paused", "1 while the timer is paused in the whole fleet, as far as this host has heard.", "timer"),
-		scheduleFailed: desc("schedule_failed", "1 while the timer is not due because its schedule failed when it was asked last.", "timer"),
-		build:          gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
+		bound: desc("effective_limit_bound",
+			"How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost; +Inf: not known.",
+			"timer"),
+		overdueRuns: desc("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.",
+			"timer"),
+		overlongHolds: desc("holds_overlong_total",
+			"Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer"),
+		leasesExpired: desc("leases_expired_total",
+			"Slots that this host got after whoever had them let them expire unreleased.", "timer"),
+		hosts: desc("hosts",
+			"Schedulers that were last seen to share the store and compete for its slots, this one included. Not there until they are known."),
+		breaker: desc("store_breaker_open",
+			"1 while ticks do not ask the store because it failed several times in a row.", "store"),
+		up: desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.",
+			"store"),
+		opTime: histogram("store_operation_duration_seconds", "How long calls to the store took.", "store",
+			"op"),
+		opErrors: counter("store_errors_total", "Calls to the store that failed or were not answered.", "store",
+			"op"),
+		lastSuccess: desc("last_success_timestamp_seconds",
+			"When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
+		paused: desc("paused", "1 while the timer is paused in the whole fleet, as far as this host has heard.",
+			"timer"),
+		scheduleFailed: desc("schedule_failed",
+			"1 while the timer is not due because its schedule failed when it was asked last.", "timer"),
+		build: gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
 	return m
@@ -102,9 +118,11 @@ func version() string {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions, m.holdTime, m.slotsHeld,
+	for _, d := range []*prometheus.Desc{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions,
+		m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
-		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.scheduleFailed, m.paused} {
+		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.scheduleFailed,
+		m.paused} {
 		ch <- d
 	}
 	for _, c := range m.kept() {
@@ -239,11 +257,13 @@ func (w *series) counter(d *prometheus.Desc, n uint64, labels ...string) {
 		w.list = append(w.list, prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...))
 		return
 	}
-	w.list = append(w.list, prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, float64(n), w.born, labels...))
+	w.list = append(w.list, prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, float64(n),
+		w.born, labels...))
 }
 
 func (w *series) histogram(d *prometheus.Desc, bounds []float64, h *histogram, labels ...string) {
-	w.list = append(w.list, prometheus.MustNewConstHistogramWithCreatedTimestamp(d, h.count(), h.sum, h.cumulated(bounds), w.born, labels...))
+	w.list = append(w.list, prometheus.MustNewConstHistogramWithCreatedTimestamp(d, h.count(), h.sum,
+		h.cumulated(bounds), w.born, labels...))
 }
 
 func (w *series) send(ch chan<- prometheus.Metric) {
@@ -281,6 +301,7 @@ func (m *metrics) ofStore(w *storeWatch) {
 	w.acquireTime = m.acquireTime.WithLabelValues(w.label)
 	w.ops = make(map[dlock.StoreOp]opMetrics)
 	for _, op := range []dlock.StoreOp{dlock.OpAcquire, dlock.OpExtend, dlock.OpRelease} {
-		w.ops[op] = opMetrics{took: m.opTime.WithLabelValues(w.label, string(op)), failed: m.opErrors.WithLabelValues(w.label, string(op))}
+		w.ops[op] = opMetrics{took: m.opTime.WithLabelValues(w.label, string(op)),
+			failed: m.opErrors.WithLabelValues(w.label, string(op))}
 	}
 }

@@ -23,12 +23,16 @@ func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		f := newFleet(t)
-		f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: schedule.Every(time.Second),
+			Run: f.handler(0)})
 		h := f.start(timer.Config{Registerer: keeping{reg}},
 			timer.Timer{Name: "ok", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
-			timer.Timer{Name: "errs", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { return errors.New("no") }},
-			timer.Timer{Name: "long", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Hour, Run: f.handler(time.Minute)},
-			timer.Timer{Name: "skips", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)},
+			timer.Timer{Name: "errs", Schedule: schedule.Every(time.Second),
+				Run: func(context.Context) error { return errors.New("no") }},
+			timer.Timer{Name: "long", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Hour,
+				Run: f.handler(time.Minute)},
+			timer.Timer{Name: "skips", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+				Run: f.handler(0)},
 			timer.Timer{Name: "gone", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(21 * time.Second)
 		if err := h.Remove(t.Context(), "gone"); err != nil {
@@ -46,7 +50,8 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("%s is %v (there: %v) while the store is down, want %v", key, value, ok, want)
 			}
 		}
-		if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), `"ok" runs without the store`) || strings.Contains(err.Error(), `"skips" runs`) {
+		if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), `"ok" runs without the store`) ||
+			strings.Contains(err.Error(), `"skips" runs`) {
 			t.Errorf("degraded: %v", err)
 		}
 		h.link.Heal()
@@ -63,24 +68,30 @@ func TestMetrics(t *testing.T) {
 		}
 		got := values(t, reg)
 		atLeast := map[string]float64{
-			"tickslot_ticks_total started ok": 20, "tickslot_ticks_total skipped_host_full long": 2, "tickslot_ticks_total skipped_store skips": 15,
+			"tickslot_ticks_total started ok": 20, "tickslot_ticks_total skipped_host_full long": 2,
+			"tickslot_ticks_total skipped_store skips":   15,
 			"tickslot_ticks_total skipped_tick_taken ok": 1,
 			"tickslot_runs_total ok ok":                  20, "tickslot_runs_total error errs": 50,
 			"tickslot_run_duration_seconds ok ok": 20, "tickslot_tick_lag_seconds ok": 20,
 			"tickslot_slot_acquisitions_total acquired ok": 5, "tickslot_slot_acquisitions_total error skips": 1,
 			"tickslot_slot_acquire_duration_seconds memory": 100, "tickslot_slot_hold_duration_seconds long": 1,
-			"tickslot_heartbeats_total ok long": 1, "tickslot_heartbeats_total unknown long": 1, "tickslot_leases_lost_total long": 1,
+			"tickslot_heartbeats_total ok long": 1, "tickslot_heartbeats_total unknown long": 1,
+			"tickslot_leases_lost_total long": 1,
 			"tickslot_fallback_runs_total ok": 15, "tickslot_store_up memory": 1,
-			"tickslot_store_operation_duration_seconds acquire memory": 100, "tickslot_store_errors_total acquire memory": 6,
-			"tickslot_last_success_timestamp_seconds ok": 946684800, "tickslot_build_info": 1, "tickslot_slots_limit ok": 1,
-			"tickslot_slots_limit_elsewhere ok": 0, "tickslot_leases_expired_total ok": 0, "tickslot_runs_overdue ok": 0, "tickslot_holds_overlong_total ok": 0,
+			"tickslot_store_operation_duration_seconds acquire memory": 100,
+			"tickslot_store_errors_total acquire memory":               6,
+			"tickslot_last_success_timestamp_seconds ok":               946684800, "tickslot_build_info": 1,
+			"tickslot_slots_limit ok":           1,
+			"tickslot_slots_limit_elsewhere ok": 0, "tickslot_leases_expired_total ok": 0,
+			"tickslot_runs_overdue ok": 0, "tickslot_holds_overlong_total ok": 0,
 		}
 		for key, least := range atLeast {
 			if value, ok := got[key]; !ok || value < least {
 				t.Errorf("%s is %v (there: %v), want at least %v", key, value, ok, least)
 			}
 		}
-		for _, key := range []string{"tickslot_slots_held ok", "tickslot_slots_held long", "tickslot_fallback_active ok", "tickslot_fallback_active long", "tickslot_store_breaker_open memory"} {
+		for _, key := range []string{"tickslot_slots_held ok", "tickslot_slots_held long",
+			"tickslot_fallback_active ok", "tickslot_fallback_active long", "tickslot_store_breaker_open memory"} {
 			if value, ok := got[key]; !ok || value != 0 {
 				t.Errorf("%s is %v (there: %v), want 0 in the end", key, value, ok)
 			}
@@ -146,7 +157,8 @@ func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		f := newFleet(t)
 		h := f.start(timer.Config{Registerer: keeping{reg}})
-		if err := h.Register(timer.Timer{Name: "gone", Run: f.handler(3 * time.Second)}, timer.Timer{Name: "late", MaxConcurrency: 7, Run: f.handler(0)}); err != nil {
+		if err := h.Register(timer.Timer{Name: "gone", Run: f.handler(3 * time.Second)},
+			timer.Timer{Name: "late", MaxConcurrency: 7, Run: f.handler(0)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.Trigger(t.Context(), "gone"); err != nil {
@@ -174,12 +186,14 @@ func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
 	if _, err := timer.New(timer.Config{Registerer: reg}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := timer.New(timer.Config{Registerer: reg}); err == nil || !strings.Contains(err.Error(), "WrapRegistererWith") {
+	if _, err := timer.New(timer.Config{Registerer: reg}); err == nil ||
+		!strings.Contains(err.Error(), "WrapRegistererWith") {
 		t.Errorf("err %v", err)
 	}
 	reg = prometheus.NewRegistry()
 	for _, part := range []string{"a", "b"} {
-		if _, err := timer.New(timer.Config{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"part": part}, reg)}); err != nil {
+		if _, err := timer.New(timer.Config{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"part": part},
+			reg)}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -44,18 +44,23 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 		{"the time of day", schedule.Daily("02:00", ""), schedule.Daily("14:00", "")},
 		{"the zone", schedule.Daily("14:00", "America/New_York"), schedule.Daily("14:00", "UTC")},
 		{"one tick more", schedule.Cron("0 2 * * *", ""), schedule.Cron("0 2,14 * * *", "")},
-		{"an exception less", schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-02")), schedule.Daily("14:00", "")},
-		{"another exception", schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-02")), schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-09"))},
-		{"one instant more", schedule.At(at(1, 2, 0), at(3, 14, 0)), schedule.At(at(1, 2, 0), at(2, 14, 0), at(3, 14, 0))},
+		{"an exception less", schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-02")),
+			schedule.Daily("14:00", "")},
+		{"another exception", schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-02")),
+			schedule.Except(schedule.Daily("14:00", ""), schedule.Dates("", "2000-01-09"))},
+		{"one instant more", schedule.At(at(1, 2, 0), at(3, 14, 0)), schedule.At(at(1, 2, 0), at(2, 14, 0),
+			at(3, 14, 0))},
 		{"another kind", schedule.Daily("02:00", ""), schedule.Every(24 * time.Hour).Offset(14 * time.Hour)},
-		{"the grid", schedule.Every(24 * time.Hour).Offset(2 * time.Hour), schedule.Every(24 * time.Hour).Offset(14 * time.Hour)},
+		{"the grid", schedule.Every(24 * time.Hour).Offset(2 * time.Hour),
+			schedule.Every(24 * time.Hour).Offset(14 * time.Hour)},
 		{"a type of somebody else's", &foreign{2}, &foreign{14}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				job := func(s schedule.Schedule) timer.Timer {
-					return timer.Timer{Name: "job", Schedule: s, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
+					return timer.Timer{Name: "job", Schedule: s, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce},
+						Run: f.handler(time.Second)}
 				}
 				for range 2 {
 					f.start(rarely, job(c.old))
@@ -120,7 +125,8 @@ func TestTwoSchedulesSideBySide(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				chance := rand.New(rand.NewPCG(seed, 7))
-				schedules := []schedule.Schedule{schedule.Cron("0 */2 * * *", ""), schedule.Cron("30 */2 * * *", ""), schedule.Cron("0 */4 * * *", "")}
+				schedules := []schedule.Schedule{schedule.Cron("0 */2 * * *", ""), schedule.Cron("30 */2 * * *", ""),
+					schedule.Cron("0 */4 * * *", "")}
 				for range 3 {
 					f.start(rarely, timer.Timer{Name: "job", Schedule: schedules[0], Run: f.handler(time.Second)})
 				}
@@ -131,7 +137,8 @@ func TestTwoSchedulesSideBySide(t *testing.T) {
 					f.hosts = slices.Delete(f.hosts, i, i+1)
 					h.stopped(t)
 					h.accounted(t)
-					f.start(rarely, timer.Timer{Name: "job", Schedule: schedules[chance.IntN(3)], Run: f.handler(time.Second)})
+					f.start(rarely, timer.Timer{Name: "job", Schedule: schedules[chance.IntN(3)],
+						Run: f.handler(time.Second)})
 				}
 				f.ended()
 				if ran, most := f.watch.ticks("job"); most != 1 || ran < 15 {
@@ -165,7 +172,8 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				c.job.Name, c.job.Schedule, c.job.MaxRunTime, c.job.Run = "job", schedule.Cron("0 * * * *", ""), 2*time.Hour, f.handler(70*time.Minute)
+				c.job.Name, c.job.Schedule, c.job.MaxRunTime, c.job.Run = "job", schedule.Cron("0 * * * *", ""),
+					2*time.Hour, f.handler(70*time.Minute)
 				c.job.OnStoreDown = timer.StoreDownSkip
 				time.Sleep(30 * time.Minute)
 				for range c.hosts {
@@ -206,7 +214,8 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: schedule.Cron("0 * * * *", ""), OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "job", Schedule: schedule.Cron("0 * * * *", ""), OnStoreDown: timer.StoreDownSkip,
+			Run: f.handler(time.Second)}
 		time.Sleep(30 * time.Minute)
 		h := f.start(timer.Config{}, job)
 		sleepUntil(at(1, 1, 50))
@@ -270,7 +279,9 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				for i := range 3 { // their clocks differ by more than a run takes, so that slots are free again
-					h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode, Run: f.handler(time.Second)})
+					h := f.start(timer.Config{}, timer.Timer{Name: "job",
+						Schedule: schedule.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode,
+						Run: f.handler(time.Second)})
 					timer.SetSkew(h.Scheduler, -time.Duration(i)*2*time.Second)
 				}
 				if err := f.hosts[0].Control().SetMaxConcurrency(t.Context(), "job", c.override, ann); err != nil {
@@ -283,7 +294,8 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 				if _, most := f.watch.ticks("job"); runs-before != c.runs || most > c.inCode {
 					t.Errorf("%d runs of 60 ticks, up to %d of one; want %d, %d", runs-before, most, c.runs, c.inCode)
 				}
-				if st, _ := f.hosts[0].Status().Timer("job"); st.MaxPerTick != c.inCode || st.MaxConcurrency != c.override {
+				if st, _ := f.hosts[0].Status().Timer("job"); st.MaxPerTick != c.inCode ||
+					st.MaxConcurrency != c.override {
 					t.Errorf("%+v", st)
 				}
 				f.ended()
@@ -302,7 +314,9 @@ func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), Delay: timer.Delay{ByTimer: 10 * time.Hour}, CatchUp: timer.CatchUp{Window: 24 * time.Hour}, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""),
+					Delay: timer.Delay{ByTimer: 10 * time.Hour}, CatchUp: timer.CatchUp{Window: 24 * time.Hour},
+					Run: f.handler(time.Second)}
 				h := f.start(timer.Config{}, job)
 				time.Sleep(23 * time.Hour)
 				st, _ := h.Status().Timer("job")

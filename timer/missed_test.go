@@ -3,12 +3,10 @@ package timer_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
@@ -79,71 +77,74 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 		hosts, perTick, ticks int
 		apart                 time.Duration // the hosts come back
 	}{
-		{1, 1, 1, 0}, {1, 3, 40, 0}, {3, 1, 1, 0}, {3, 3, 3, 0}, {5, 5, 40, 0}, {3, 3, 2, 20 * time.Second}, {5, 1, 7, 90 * time.Second}, {4, timer.NoLimit, 3, time.Second},
+		{1, 1, 1, 0}, {1, 3, 40, 0}, {3, 1, 1, 0}, {3, 3, 3, 0}, {5, 5, 40, 0}, {3, 3, 2, 20 * time.Second},
+		{5, 1, 7, 90 * time.Second}, {4, timer.NoLimit, 3, time.Second},
 	} {
-		t.Run(fmt.Sprintf("%d hosts, %d per tick, %d missed, %v apart", c.hosts, c.perTick, c.ticks, c.apart), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: c.perTick, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
-				up := func(apart time.Duration) {
-					for range c.hosts {
+		t.Run(fmt.Sprintf("%d hosts, %d per tick, %d missed, %v apart", c.hosts, c.perTick, c.ticks, c.apart),
+			func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := newFleet(t)
+					job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: c.perTick,
+						CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
+					up := func(apart time.Duration) {
+						for range c.hosts {
+							f.start(timer.Config{}, job)
+							time.Sleep(apart)
+						}
+					}
+					time.Sleep(5 * time.Minute)
+					up(0)
+					time.Sleep(20 * time.Minute) // 00:25, the latest tick was 00:20
+					usual := c.hosts
+					if c.perTick != timer.NoLimit {
+						usual = min(usual, c.perTick)
+					}
+					if n, _ := f.runs("job"); n != 2*usual {
+						t.Fatalf("%d runs of 2 ticks", n)
+					}
+					f.ended()
+					time.Sleep(time.Duration(c.ticks) * 10 * time.Minute)
+					down := time.Now()
+					latest := down.Truncate(10 * time.Minute)
+					up(c.apart)
+					for _, h := range slices.Clone(f.hosts) { // a rolling deploy
+						h.stopped(t)
+						h.accounted(t)
+						f.hosts = slices.DeleteFunc(f.hosts, func(other *host) bool { return other == h })
 						f.start(timer.Config{}, job)
-						time.Sleep(apart)
 					}
-				}
-				time.Sleep(5 * time.Minute)
-				up(0)
-				time.Sleep(20 * time.Minute) // 00:25, the latest tick was 00:20
-				usual := c.hosts
-				if c.perTick != timer.NoLimit {
-					usual = min(usual, c.perTick)
-				}
-				if n, _ := f.runs("job"); n != 2*usual {
-					t.Fatalf("%d runs of 2 ticks", n)
-				}
-				f.ended()
-				time.Sleep(time.Duration(c.ticks) * 10 * time.Minute)
-				down := time.Now()
-				latest := down.Truncate(10 * time.Minute)
-				up(c.apart)
-				for _, h := range slices.Clone(f.hosts) { // a rolling deploy
-					h.stopped(t)
-					h.accounted(t)
-					f.hosts = slices.DeleteFunc(f.hosts, func(other *host) bool { return other == h })
-					f.start(timer.Config{}, job)
-				}
-				for time.Since(down) < time.Duration(c.hosts)*c.apart+time.Second {
-					time.Sleep(time.Second)
-				}
-				want, wantLast := 2*usual+1, latest
-				if c.perTick == timer.NoLimit { // nobody can know
-					want = 2 * usual
-					wantLast = time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)
-				}
-				seen := time.Now().Truncate(10 * time.Minute)
-				for ; seen.After(latest); seen = seen.Add(-10 * time.Minute) { // came due while the hosts came back
-					wantLast = time.Now().Truncate(10 * time.Minute)
-					_, most := f.watch.ticks("job")
-					if most > usual {
-						t.Errorf("%d starts of one tick", most)
+					for time.Since(down) < time.Duration(c.hosts)*c.apart+time.Second {
+						time.Sleep(time.Second)
 					}
-				}
-				n, last := f.runs("job")
-				if wantLast.Equal(latest) && n != want || n < want || !last.Equal(wantLast) {
-					t.Errorf("%d runs, the last of %v; want %d, %v", n, last, want, wantLast)
-				}
-				if starts := f.watch.startsOf("job", latest.UTC()); c.perTick != timer.NoLimit && starts != 1 {
-					t.Errorf("the latest tick that was missed had %d runs", starts)
-				}
-				before, _ := f.runs("job")
-				time.Sleep(10 * time.Minute)
-				if after, _ := f.runs("job"); after-before != usual {
-					t.Errorf("the tick after had %d runs, want %d", after-before, usual)
-				}
-				f.ended()
-				f.watch.check(t)
+					want, wantLast := 2*usual+1, latest
+					if c.perTick == timer.NoLimit { // nobody can know
+						want = 2 * usual
+						wantLast = time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)
+					}
+					seen := time.Now().Truncate(10 * time.Minute)
+					for ; seen.After(latest); seen = seen.Add(-10 * time.Minute) { // came due while the hosts came back
+						wantLast = time.Now().Truncate(10 * time.Minute)
+						_, most := f.watch.ticks("job")
+						if most > usual {
+							t.Errorf("%d starts of one tick", most)
+						}
+					}
+					n, last := f.runs("job")
+					if wantLast.Equal(latest) && n != want || n < want || !last.Equal(wantLast) {
+						t.Errorf("%d runs, the last of %v; want %d, %v", n, last, want, wantLast)
+					}
+					if starts := f.watch.startsOf("job", latest.UTC()); c.perTick != timer.NoLimit && starts != 1 {
+						t.Errorf("the latest tick that was missed had %d runs", starts)
+					}
+					before, _ := f.runs("job")
+					time.Sleep(10 * time.Minute)
+					if after, _ := f.runs("job"); after-before != usual {
+						t.Errorf("the tick after had %d runs, want %d", after-before, usual)
+					}
+					f.ended()
+					f.watch.check(t)
+				})
 			})
-		})
 	}
 }
 
@@ -158,9 +159,11 @@ func TestNotMissed(t *testing.T) {
 		f := newFleet(t)
 		hourly := schedule.Every(time.Hour).Offset(0)
 		job := func(name string, window time.Duration, policy timer.CatchUpPolicy) timer.Timer {
-			return timer.Timer{Name: name, Schedule: hourly, CatchUp: timer.CatchUp{Policy: policy, Window: window}, Run: f.handler(time.Second)}
+			return timer.Timer{Name: name, Schedule: hourly, CatchUp: timer.CatchUp{Policy: policy, Window: window},
+				Run: f.handler(time.Second)}
 		}
-		old := []timer.Timer{job("narrow", 30*time.Minute, timer.CatchUpOnce), job("wide", 31*time.Minute, timer.CatchUpOnce), job("skip", 0, timer.CatchUpSkip)}
+		old := []timer.Timer{job("narrow", 30*time.Minute, timer.CatchUpOnce),
+			job("wide", 31*time.Minute, timer.CatchUpOnce), job("skip", 0, timer.CatchUpSkip)}
 		f.start(timer.Config{}, old...)
 		time.Sleep(90 * time.Minute) // 01:30
 		f.ended()
@@ -272,12 +275,16 @@ func TestMissedBySleeping(t *testing.T) {
 		starts        int
 	}{
 		{"all", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}}, 3, 3, 1},
-		{"all, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 3, 3, 1},
+		{"all, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 3, 3,
+			1},
 		{"all, skip", timer.Timer{}, 3, 3, 0},
 		{"one", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}}, 1, 3, 1},
-		{"one, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 1, 3, 2},
-		{"all, and long ago", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: 4 * time.Minute}}, 3, 3, 0},
-		{"all, without a limit per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 9, MaxPerTick: timer.NoLimit}, 3, 3, 3},
+		{"one, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 1, 3,
+			2},
+		{"all, and long ago", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: 4 * time.Minute}},
+			3, 3, 0},
+		{"all, without a limit per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce},
+			MaxConcurrency: 9, MaxPerTick: timer.NoLimit}, 3, 3, 3},
 		{"one alone", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, LocalOnly: true}, 1, 1, 1},
 		{"one alone, skip", timer.Timer{LocalOnly: true}, 1, 1, 0},
 	} {
@@ -286,7 +293,8 @@ func TestMissedBySleeping(t *testing.T) {
 				c.job.Schedule = tenMinutes
 				starts, skipped := each(t, c.job, c.asleep, c.hosts)
 				if starts != c.starts {
-					t.Errorf("%d runs of the latest tick that was missed, want %d (skipped %v)", starts, c.starts, skipped)
+					t.Errorf("%d runs of the latest tick that was missed, want %d (skipped %v)", starts, c.starts,
+						skipped)
 				}
 				if skipped[timer.ReasonMissed] < uint64(2*c.asleep) {
 					t.Errorf("skipped %v: each that slept missed two ticks before the latest", skipped)
@@ -303,7 +311,8 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		time.Sleep(15 * time.Minute)
-		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, LocalOnly: true, Run: f.handler(0)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: tenMinutes,
+			CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, LocalOnly: true, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		if st, _ := h.Status().Timer("job"); st.Ticks != 0 || st.Started != 0 {
 			t.Errorf("%+v", st)
@@ -327,10 +336,12 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 		want   int
 	}{
 		{"after a blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 38, false, 1},
-		{"during a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []schedule.Blackout{dark}}, 20, false, 1},
+		{"during a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute),
+			Blackouts: []schedule.Blackout{dark}}, 20, false, 1},
 		{"a tick after the blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 45, false, 2},
 		{"asleep until after a blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 38, true, 1},
-		{"asleep until in a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute), Blackouts: []schedule.Blackout{dark}}, 20, true, 1},
+		{"asleep until in a blackout", timer.Timer{Schedule: tenMinutes.Offset(4 * time.Minute),
+			Blackouts: []schedule.Blackout{dark}}, 20, true, 1},
 		{"asleep, a tick after the blackout", timer.Timer{Blackouts: []schedule.Blackout{dark}}, 45, true, 2},
 		{"after a pause", timer.Timer{}, 38, false, 1},
 		{"a tick after the pause", timer.Timer{}, 45, false, 2},
@@ -386,7 +397,8 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 		t.Run(fmt.Sprintf("breaker open %v", open), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce},
+					Run: f.handler(time.Second)}
 				f.start(timer.Config{}, job)
 				time.Sleep(15 * time.Minute)
 				f.ended()
@@ -396,7 +408,8 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 				many := []timer.Timer{job}
 				if open { // others find out before it
 					for i := range 70 {
-						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(time.Second), Run: nop})
+						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(time.Second),
+							Run: nop})
 					}
 					many = many[1:]
 				}
@@ -408,7 +421,8 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 					}
 				}
 				time.Sleep(time.Minute)
-				if st, _ := h.Status().Timer("job"); st.Started != 0 || st.Skipped[timer.ReasonStoreDown] != 1 || st.Ticks != 1 {
+				if st, _ := h.Status().Timer("job"); st.Started != 0 || st.Skipped[timer.ReasonStoreDown] != 1 ||
+					st.Ticks != 1 {
 					t.Errorf("%+v", st)
 				}
 				link.Heal()
@@ -430,7 +444,8 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 func TestMissedDuringQuarantine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
+		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3,
+			CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
 		f.start(timer.Config{}, job)
 		time.Sleep(15 * time.Minute)
 		f.ended()
@@ -443,7 +458,8 @@ func TestMissedDuringQuarantine(t *testing.T) {
 			t.Fatalf("%d runs: the store was to grant nothing", n)
 		}
 		x, err := f.hosts[0].Explain(t.Context(), "job", time.Time{})
-		if err != nil || !x.Tick.Equal(time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)) || x.Known || !strings.Contains(x.Text, "being tried on") {
+		if err != nil || !x.Tick.Equal(time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)) || x.Known ||
+			!strings.Contains(x.Text, "being tried on") {
 			t.Errorf("%+v, %v", x, err)
 		}
 		time.Sleep(10 * time.Second)
@@ -455,78 +471,4 @@ func TestMissedDuringQuarantine(t *testing.T) {
 			t.Errorf("skipped %v", skipped)
 		}
 	})
-}
-
-// A host that starts with a thousand timers whose tick was missed asks no more than 64 at once, and
-// makes up for all.
-//
-// Fails when setNext starts attempts by itself.
-func TestManyMissedAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		timers := many(1000, tenMinutes, f.handler(time.Second))
-		for i := range timers {
-			timers[i].CatchUp.Policy, timers[i].MaxConcurrency = timer.CatchUpOnce, 1
-		}
-		f.start(timer.Config{}, timers...)
-		time.Sleep(15 * time.Minute)
-		f.ended()
-		time.Sleep(10 * time.Minute)
-		slow := &countingStore{DistributedLock: f.store}
-		h := f.startOn(slow, timer.Config{}, timers...)
-		time.Sleep(time.Minute)
-		for _, st := range h.Status().Timers {
-			if st.Started != 1 {
-				t.Fatalf("timer %s: %+v", st.Name, st)
-			}
-		}
-		if slow.most < 32 || slow.most > 65 { // and the prober's
-			t.Errorf("%d calls at once", slow.most)
-		}
-		f.ended()
-	})
-}
-
-// Hosts come and go at random for a day, some sleep, the store has hiccups: no tick of a
-// CatchUpOnce timer runs twice, each that somebody could run within the window does, and the books
-// of every host are right.
-//
-// Fails when setNext accounts for no missed tick, and as the tests above do.
-func TestMissedAtRandom(t *testing.T) {
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f := newFleet(t)
-				chance := rand.New(rand.NewPCG(seed, 0))
-				job := timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Second),
-					Delay: timer.Delay{Jitter: []float64{0, .5}[seed%2], ByTimer: []time.Duration{0, time.Hour}[seed/2%2]}}
-				naps := map[*host]*sleeper{}
-				for range 500 {
-					time.Sleep(time.Duration(chance.IntN(300)) * time.Second)
-					switch n := chance.IntN(10); {
-					case n < 3 && len(f.hosts) < 4:
-						s := &sleeper{every: time.Minute}
-						naps[f.start(timer.Config{}, job, s.timer())] = s
-					case n < 6 && len(f.hosts) > 0:
-						i := chance.IntN(len(f.hosts))
-						h := f.hosts[i]
-						f.hosts = slices.Delete(f.hosts, i, i+1)
-						h.stopped(t)
-						h.accounted(t)
-					case n < 8 && len(f.hosts) > 0:
-						naps[f.hosts[chance.IntN(len(f.hosts))]].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
-					}
-				}
-				f.start(timer.Config{}, job) // one that is awake
-				time.Sleep(time.Hour + 21*time.Minute)
-				synctest.Wait()
-				f.ended()
-				ran, most := f.watch.ticks("job")
-				if most != 1 || ran < 40 {
-					t.Errorf("%d ticks ran, up to %d times", ran, most)
-				}
-				f.watch.check(t)
-			})
-		})
-	}
 }

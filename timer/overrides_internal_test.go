@@ -33,7 +33,8 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 		defer v.mu.Unlock()
 		v.applyOverrides(e, info, nil)
 	}
-	s.store.views.take(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Limit: &dlock.Limit{Origin: ann, Slots: 7}})
+	s.store.views.take(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
+		Limit: &dlock.Limit{Origin: ann, Slots: 7}})
 	is("read", true, 7)
 	answer(dlock.Info{Version: 4, SlotLimit: 3})
 	is("an answer from before the update", true, 7)

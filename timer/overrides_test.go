@@ -10,9 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
@@ -34,7 +31,8 @@ func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		often := timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(time.Millisecond)}
-		seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
+		seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour),
+			Run: f.handler(time.Millisecond)}
 		for range 3 {
 			f.start(timer.Config{}, often, seldom)
 		}
@@ -54,11 +52,13 @@ func TestPauseReachesTheFleet(t *testing.T) {
 					t.Errorf("host %d: %s: paused %+v, want until %v by ann", i, ts.Name, ts.Paused, end)
 				}
 			}
-			if err := h.Trigger(t.Context(), "seldom"); !refused(err, timer.ReasonPaused) || !strings.Contains(err.Error(), "ann: the database") {
+			if err := h.Trigger(t.Context(), "seldom"); !refused(err, timer.ReasonPaused) ||
+				!strings.Contains(err.Error(), "ann: the database") {
 				t.Errorf("host %d: a trigger during a pause: %v", i, err)
 			}
 			x, err := h.Explain(t.Context(), "often", time.Time{})
-			if err != nil || x.Reason != timer.ReasonPaused || !strings.Contains(x.Text, "paused by ann: the database is being moved") {
+			if err != nil || x.Reason != timer.ReasonPaused || !strings.Contains(x.Text,
+				"paused by ann: the database is being moved") {
 				t.Errorf("host %d: %v, %v", i, x, err)
 			}
 		}
@@ -100,7 +100,8 @@ func TestLimitReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		open := timer.Timer{Name: "open", Schedule: schedule.Every(time.Second), Run: f.handler(time.Hour)}
-		stated := timer.Timer{Name: "stated", Schedule: schedule.Every(time.Second), MaxConcurrency: 4, MaxPerTick: 1, MaxPerHost: 1, Run: f.handler(90 * time.Second)}
+		stated := timer.Timer{Name: "stated", Schedule: schedule.Every(time.Second), MaxConcurrency: 4, MaxPerTick: 1,
+			MaxPerHost: 1, Run: f.handler(90 * time.Second)}
 		for range 3 {
 			f.start(timer.Config{}, open, stated)
 		}
@@ -127,7 +128,8 @@ func TestLimitReachesTheFleet(t *testing.T) {
 			t.Errorf("%d runs of a timer with 7 overridden", n)
 		}
 		for i, h := range f.hosts {
-			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 1 || ts.MaxPerHost != 7 || ts.LimitOverride != 7 {
+			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 1 || ts.MaxPerHost != 7 ||
+				ts.LimitOverride != 7 {
 				t.Errorf("host %d: %+v", i, ts)
 			}
 		}
@@ -146,14 +148,16 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		if n := running("stated"); n != 0 {
 			t.Errorf("%d runs of a timer with 0 overridden", n)
 		}
-		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Origin != ann || !ts.Paused.Until.IsZero() {
+		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Origin != ann ||
+			!ts.Paused.Until.IsZero() {
 			t.Errorf("with 0 overridden: %+v", ts.Paused)
 		}
 		if err := control.ResetMaxConcurrency(t.Context(), "stated", ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(beat + 5*time.Second)
-		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.LimitOverride != 0 || running("stated") != 3 {
+		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.LimitOverride != 0 ||
+			running("stated") != 3 {
 			t.Errorf("after the override was taken back: %d runs, %+v", running("stated"), ts)
 		}
 		f.stop()
@@ -241,7 +245,8 @@ func TestForceRelease(t *testing.T) {
 			t.Errorf("told after %v", took)
 		}
 		lost, ok := errors.AsType[*dlock.LostError](cause)
-		if !ok || !errors.Is(cause, dlock.ErrLost) || lost.RevokedBy == nil || *lost.RevokedBy != ann || !strings.Contains(cause.Error(), "ann") {
+		if !ok || !errors.Is(cause, dlock.ErrLost) || lost.RevokedBy == nil || *lost.RevokedBy != ann ||
+			!strings.Contains(cause.Error(), "ann") {
 			t.Errorf("cause %v", cause)
 		}
 		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.ReasonFull) {
@@ -290,8 +295,10 @@ func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
 func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Millisecond)}
-		seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)}
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+			Run: f.handler(time.Millisecond)}
+		seldom := timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour),
+			Run: f.handler(time.Millisecond)}
 		a, b := f.start(timer.Config{}, job, seldom), f.start(timer.Config{}, job, seldom)
 		time.Sleep(time.Minute)
 		b.link.Inject(dlocktest.Hang)
@@ -311,7 +318,8 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 		b.link.Heal()
 		time.Sleep(time.Minute)
 		if ts, _ := b.Status().Timer("seldom"); ts.Paused == nil {
-			t.Errorf("the host that was cut off does not know of the pause; it asked %d times", b.link.Calls(dlocktest.OpControl)-before)
+			t.Errorf("the host that was cut off does not know of the pause; it asked %d times",
+				b.link.Calls(dlocktest.OpControl)-before)
 		}
 		asked := b.link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
@@ -329,8 +337,10 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		local := timer.Timer{Name: "local", Schedule: schedule.Every(time.Second), LocalOnly: true, Run: f.handler(time.Millisecond)}
-		free := timer.Timer{Name: "free", Schedule: schedule.Every(time.Second), MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, Run: f.handler(time.Millisecond)}
+		local := timer.Timer{Name: "local", Schedule: schedule.Every(time.Second), LocalOnly: true,
+			Run: f.handler(time.Millisecond)}
+		free := timer.Timer{Name: "free", Schedule: schedule.Every(time.Second), MaxConcurrency: timer.NoLimit,
+			MaxPerTick: timer.NoLimit, Run: f.handler(time.Millisecond)}
 		h := f.start(timer.Config{}, local, free)
 		time.Sleep(time.Minute)
 		for _, name := range []string{"local", "free"} {
@@ -393,7 +403,8 @@ func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "manual", Run: f.handler(time.Second)})
 		time.Sleep(time.Minute)
-		_, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "tickslot:trigger:manual", Slots: 1, Token: "of-a-host-that-died", TTL: time.Minute,
+		_, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "tickslot:trigger:manual", Slots: 1,
+			Token: "of-a-host-that-died", TTL: time.Minute,
 			Tick: &dlock.Tick{At: time.Now(), Max: 1}})
 		if err != nil {
 			t.Fatal(err)
@@ -431,7 +442,8 @@ func TestOverridesBesideASpoiltKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.startOn(spoilt{f.store, "timer:bad"}, timer.Config{},
-			timer.Timer{Name: "a", Run: f.handler(time.Second)}, timer.Timer{Name: "bad", Run: f.handler(time.Second)}, timer.Timer{Name: "z", Run: f.handler(time.Second)})
+			timer.Timer{Name: "a", Run: f.handler(time.Second)}, timer.Timer{Name: "bad", Run: f.handler(time.Second)},
+			timer.Timer{Name: "z", Run: f.handler(time.Second)})
 		time.Sleep(time.Minute)
 		for _, name := range []string{"a", "z"} {
 			if err := h.Control().Trigger(t.Context(), name, ann); err != nil {
@@ -450,103 +462,5 @@ func TestOverridesBesideASpoiltKey(t *testing.T) {
 			t.Errorf("nothing was overridden, and it asked %d times what", n)
 		}
 		f.stop()
-	})
-}
-
-// A pause that ends by itself is over for the metrics, too, also where no answer of the store tells
-// so: of a timer that is not due for days.
-//
-// Fails when the prober does not call endPauses.
-func TestPauseEndsInTheMetrics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		reg := prometheus.NewRegistry()
-		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "seldom", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
-		paused := func(value int) error {
-			return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP tickslot_paused 1 while the timer is paused in the whole fleet, as far as this host has heard.\n"+
-				"# TYPE tickslot_paused gauge\ntickslot_paused{timer=\"seldom\"} %d\n", value)), "tickslot_paused")
-		}
-		time.Sleep(time.Minute)
-		if err := h.Control().Pause(t.Context(), "seldom", time.Now().Add(10*time.Minute), ann); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(beat)
-		if err := paused(1); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(11 * time.Minute)
-		if err := paused(0); err != nil {
-			t.Error(err)
-		}
-		f.stop()
-	})
-}
-
-// A pause that a host has heard of is kept to while the store is down, until its end: the store may
-// be what is being moved.
-//
-// Fails when settle do not look at paused.
-func TestPauseOutlastsTheStore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(time.Millisecond)},
-			timer.Timer{Name: "first", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
-		time.Sleep(time.Minute)
-		for _, name := range []string{"often", "first"} {
-			if err := h.Control().Pause(t.Context(), name, time.Now().Add(10*time.Minute), ann); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(beat)
-		h.link.Inject(dlocktest.Hang)
-		ran, _ := f.watch.ticks("often")
-		if err := h.Trigger(t.Context(), "first"); !refused(err, timer.ReasonPaused) {
-			t.Errorf("a trigger while the store is down: %v", err)
-		}
-		time.Sleep(9 * time.Minute)
-		if after, _ := f.watch.ticks("often"); after != ran {
-			t.Errorf("%d ticks of a paused timer ran while the store was down", after-ran)
-		}
-		time.Sleep(2 * time.Minute)
-		if after, _ := f.watch.ticks("often"); after == ran {
-			t.Error("nothing ran when the pause was over, and the store still down")
-		}
-		ts, _ := h.Status().Timer("often")
-		var skipped uint64
-		for _, n := range ts.Skipped {
-			skipped += n
-		}
-		if d := ts.Ticks - ts.Started - skipped; d > 1 {
-			t.Errorf("books: %+v", ts)
-		}
-		f.stop()
-	})
-}
-
-// A tick that fell into a pause which is over is refused as paused. That does not pause the timer.
-//
-// Fails when refused obeys the refusal of a missed tick.
-func TestPauseThatIsOverPausesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		job := timer.Timer{Name: "a", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
-		h := f.start(timer.Config{}, job)
-		time.Sleep(15 * time.Minute) // it has run at 0:10
-		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(10*time.Minute), ann); err != nil {
-			t.Fatal(err)
-		}
-		f.ended()
-		time.Sleep(11 * time.Minute) // 0:20 fell into the pause, which is over
-		var log logText
-		h = f.start(timer.Config{Logger: textLogger(&log)}, job)
-		time.Sleep(time.Second)
-		ts, _ := h.Status().Timer("a")
-		if ts.Skipped[timer.ReasonPaused] != 1 || ts.Paused != nil {
-			t.Errorf("skipped %v, paused %+v; want one tick that was paused, and a timer that is not", ts.Skipped, ts.Paused)
-		}
-		f.stop()
-		if strings.Contains(log.String(), "paused in the whole fleet") { // the next heartbeat would make it good, but not what the log has told
-			t.Errorf("a host that came after the pause says\n%s", &log)
-		}
 	})
 }

@@ -20,7 +20,8 @@ import (
 func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	t.Parallel()
 	fromNow := nextFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as River's PeriodicInterval
-	everyTwo := cron.Every(2 * time.Second)                                          // as robfig/cron's @every: on the full second
+	// As robfig/cron's @every: on the full second.
+	everyTwo := cron.Every(2 * time.Second)
 	twice := nextFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
 	nightly, err := cron.ParseStandard("0 2 * * *")
 	if err != nil {
@@ -33,9 +34,10 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 		timer   timer.Timer
 		refused bool
 	}{
-		"from now on":                {store, timer.Timer{Schedule: fromNow}, true},
-		"robfig's @every":            {store, timer.Timer{Schedule: everyTwo}, true},
-		"inside of Except":           {store, timer.Timer{Schedule: schedule.Except(fromNow, schedule.Dates("", "2001-01-01"))}, true},
+		"from now on":     {store, timer.Timer{Schedule: fromNow}, true},
+		"robfig's @every": {store, timer.Timer{Schedule: everyTwo}, true},
+		"inside of Except": {store, timer.Timer{Schedule: schedule.Except(fromNow,
+			schedule.Dates("", "2001-01-01"))}, true},
 		"with several starts a tick": {store, timer.Timer{Schedule: fromNow, MaxConcurrency: 3}, true},
 		"no claims":                  {store, timer.Timer{Schedule: fromNow, MaxPerTick: timer.NoLimit}, false},
 		"no limits":                  {store, timer.Timer{Schedule: fromNow, MaxConcurrency: timer.NoLimit}, false},
@@ -45,11 +47,14 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 		"robfig's expressions":       {store, timer.Timer{Schedule: nightly}, false},
 		"very often":                 {store, timer.Timer{Schedule: tiny}, false},
 		"a grid":                     {store, timer.Timer{Schedule: schedule.Every(time.Minute)}, false},
-		"a grid from now on":         {store, timer.Timer{Schedule: schedule.Every(time.Minute).From(time.Now())}, false}, // which nobody can tell
+		// Which nobody can tell.
+		"a grid from now on": {store, timer.Timer{Schedule: schedule.Every(time.Minute).From(time.Now())},
+			false},
 	} {
 		c.timer.Name, c.timer.Run = "a", nop
 		_, err := timer.New(c.config, c.timer)
-		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "every host would have ticks of its own") {
+		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(),
+			"every host would have ticks of its own") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

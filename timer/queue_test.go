@@ -44,7 +44,8 @@ func TestAPeakStarvesNobody(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			f := newFleet(t)
 			timers := many(500, schedule.Every(time.Second).Offset(0), f.handler(0))
-			timers = append(timers, timer.Timer{Name: "rarely", Schedule: schedule.Every(24 * time.Hour).Offset(5500 * time.Millisecond), Run: f.handler(0)})
+			timers = append(timers, timer.Timer{Name: "rarely",
+				Schedule: schedule.Every(24 * time.Hour).Offset(5500 * time.Millisecond), Run: f.handler(0)})
 			h := f.start(timer.Config{}, timers...)
 			h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
 			time.Sleep(30 * time.Second)
@@ -63,7 +64,8 @@ func TestAPeakStarvesNobody(t *testing.T) {
 				t.Errorf("Trigger took %v", took)
 			}
 			var x timer.Explanation
-			for tick := time.Now().Truncate(time.Second); x.Reason != timer.ReasonStoreBusy && time.Since(tick) < 10*time.Second; tick = tick.Add(-time.Second) {
+			for tick := time.Now().Truncate(time.Second); x.Reason != timer.ReasonStoreBusy &&
+				time.Since(tick) < 10*time.Second; tick = tick.Add(-time.Second) {
 				var err error
 				if x, err = h.Explain(t.Context(), "0", tick); err != nil {
 					t.Error(err)
@@ -89,7 +91,10 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 		slow := &countingStore{DistributedLock: memlock.New()}
 		f := newFleet(t)
 		h := f.startOn(slow, timer.Config{},
-			timer.Timer{Name: "import", MaxConcurrency: 10_000, Run: func(ctx context.Context) error { return sleep(ctx, time.Hour) }},
+			timer.Timer{Name: "import", MaxConcurrency: 10_000, Run: func(ctx context.Context) error {
+				return sleep(ctx,
+					time.Hour)
+			}},
 			timer.Timer{Name: "tick", Schedule: schedule.Every(time.Second), Run: nop})
 		var all sync.WaitGroup
 		var failed atomic.Int64
@@ -127,7 +132,8 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{StoreTimeout: 5 * time.Second}, append(many(3, nil, f.handler(0)), timer.Timer{Name: "many", MaxConcurrency: 1000, Run: f.handler(0)})...)
+		h := f.start(timer.Config{StoreTimeout: 5 * time.Second}, append(many(3, nil, f.handler(0)),
+			timer.Timer{Name: "many", MaxConcurrency: 1000, Run: f.handler(0)})...)
 		time.Sleep(time.Minute) // the host has its own slot
 		h.link.Inject(dlocktest.Slow(3*time.Second), dlocktest.OpAcquire)
 		var all sync.WaitGroup
@@ -145,7 +151,8 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 		impatient, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer stop()
 		first, second, third := trigger(impatient, "0"), trigger(t.Context(), "1"), trigger(t.Context(), "2")
-		if d, err := first(); d != 100*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, timer.ErrRefused) {
+		if d, err := first(); d != 100*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, timer.ErrRefused) {
 			t.Errorf("whose context ended: %v after %v", err, d)
 		}
 		if err := h.Remove(t.Context(), "1"); err != nil {

@@ -39,7 +39,8 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 		h.link.Heal()
 		time.Sleep(20 * time.Second)
 		if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 ||
-			!strings.Contains(lines[0], "timers_run_local=500 timers_skip=500") || !strings.Contains(lines[1], "answers again") || !strings.Contains(lines[1], "runs_without_it=") {
+			!strings.Contains(lines[0], "timers_run_local=500 timers_skip=500") ||
+			!strings.Contains(lines[1], "answers again") || !strings.Contains(lines[1], "runs_without_it=") {
 			t.Errorf("%d lines of an outage, the first: %.1000s", len(lines), log.String())
 		}
 		time.Sleep(2 * time.Minute)
@@ -64,7 +65,8 @@ func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a",
+			Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
@@ -87,14 +89,16 @@ func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
 		f := newFleet(t)
 		store := newSeveral(f.store)
 		f.startOn(store, timer.Config{Logger: textLogger(&log)},
-			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)}, timer.Timer{Name: "c", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "c", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
 			store.server["a"].InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire)
 			time.Sleep(5 * time.Second)
 		}
-		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 || !strings.Contains(log.String(), "server=a") {
+		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 ||
+			!strings.Contains(log.String(), "server=a") {
 			t.Errorf("%d lines of twenty hiccups in a hundred seconds:\n%s", n, log.String())
 		}
 		f.stop()
@@ -171,10 +175,13 @@ func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
 		f := newFleet(t)
 		var n, runs atomic.Int64
 		h := f.start(timer.Config{Logger: slog.New(panickingHandler{&n})},
-			timer.Timer{Name: "fails", Schedule: schedule.Every(time.Second), Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Millisecond},
-				Run: func(context.Context) error { runs.Add(1); return errors.New("failed") }},
-			timer.Timer{Name: "panics", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { panic("a handler") }},
-			timer.Timer{Name: "long", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
+			timer.Timer{Name: "fails", Schedule: schedule.Every(time.Second),
+				Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Millisecond},
+				Run:   func(context.Context) error { runs.Add(1); return errors.New("failed") }},
+			timer.Timer{Name: "panics", Schedule: schedule.Every(time.Second),
+				Run: func(context.Context) error { panic("a handler") }},
+			timer.Timer{Name: "long", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+				MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
 		time.Sleep(time.Minute)
@@ -273,16 +280,20 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	var log logText
 	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
-		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip, Run: run},
-		timer.Timer{Name: "b", Schedule: schedule.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit, MaxRunTime: time.Minute, Run: run})
+		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3,
+			OnStoreDown: timer.StoreDownSkip, Run: run},
+		timer.Timer{Name: "b", Schedule: schedule.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit,
+			MaxRunTime: time.Minute, Run: run})
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 2 ||
 		!strings.Contains(lines[0], "level=INFO") || !strings.Contains(lines[0], "timer=a ") ||
-		!strings.Contains(lines[0], "max_concurrency=3 max_per_tick=3 max_per_host=3 max_run_time=1h0m0s on_store_down=skip") ||
-		!strings.Contains(lines[1], "timer=b ") || !strings.Contains(lines[1], "max_concurrency=1 max_per_tick=none max_per_host=1 max_run_time=1m0s") {
+		!strings.Contains(lines[0],
+			"max_concurrency=3 max_per_tick=3 max_per_host=3 max_run_time=1h0m0s on_store_down=skip") ||
+		!strings.Contains(lines[1], "timer=b ") || !strings.Contains(lines[1],
+		"max_concurrency=1 max_per_tick=none max_per_host=1 max_run_time=1m0s") {
 		t.Errorf("logged:\n%s", log.String())
 	}
 	log.Reset()
@@ -293,7 +304,8 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 		t.Errorf("logged of one more:\n%s", log.String())
 	}
 	log.Reset()
-	if _, err := timer.New(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Run: run}, timer.Timer{Name: "a", Run: run}); err == nil || log.Len() > 0 {
+	if _, err := timer.New(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Run: run},
+		timer.Timer{Name: "a", Run: run}); err == nil || log.Len() > 0 {
 		t.Errorf("%v; logged of what was refused:\n%s", err, log.String())
 	}
 	timers := many(1000, schedule.Every(time.Minute), run)
@@ -302,10 +314,12 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	}
 	for level, want := range map[slog.Level]int{slog.LevelInfo: 2, slog.LevelDebug: 1002} {
 		log.Reset()
-		if _, err := timer.New(timer.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))}, timers...); err != nil {
+		if _, err := timer.New(timer.Config{Logger: slog.New(slog.NewTextHandler(&log,
+			&slog.HandlerOptions{Level: level}))}, timers...); err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(log.String(), "\n"); n != want || !strings.Contains(log.String(), "timers=990") || !strings.Contains(log.String(), "timers=10 ") {
+		if n := strings.Count(log.String(), "\n"); n != want || !strings.Contains(log.String(), "timers=990") ||
+			!strings.Contains(log.String(), "timers=10 ") {
 			t.Errorf("%d lines of a thousand timers at %v: %.1000s", n, level, log.String())
 		}
 	}

@@ -53,14 +53,16 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	}
 	for host := range hosts {
 		f.start(timer.Config{}, timer.Timer{
-			Name: "a", Schedule: schedule.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost, OnStoreDown: policy,
+			Name: "a", Schedule: schedule.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost,
+			OnStoreDown: policy,
 			Run: func(ctx context.Context) error {
 				defer f.watch.enter(ctx)()
 				r, _ := timer.RunFromContext(ctx)
 				mu.Lock()
 				for other, its := range handlers {
 					if back && its == host && other.Degraded() {
-						t.Errorf("host %d starts a handler after the outage, while another of its own goes on without a slot", host)
+						t.Errorf("host %d starts a handler after the outage, while another of its own goes on without a slot",
+							host)
 					}
 				}
 				handlers[r] = host
@@ -108,7 +110,9 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		}
 		return true
 	})
-	if down == dlocktest.Short { // its acquires were answered all the time: the store is back with the next renewal, which takes TTL/10 and a little
+	// Its acquires were answered all the time: the store is back with the next renewal, which takes
+	// TTL/10 and a little.
+	if down == dlocktest.Short {
 		time.Sleep(3 * time.Second)
 	}
 	_, began := count()
@@ -150,22 +154,25 @@ func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
 		taken := &takenStore{DistributedLock: f.store}
 		var run atomic.Pointer[timer.Run]
 		var cause atomic.Value
-		h := f.startOn(taken, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
-			r, _ := timer.RunFromContext(ctx)
-			run.Store(r)
-			<-ctx.Done()
-			cause.Store(context.Cause(ctx))
-			return nil
-		}})
+		h := f.startOn(taken, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute),
+			Run: func(ctx context.Context) error {
+				r, _ := timer.RunFromContext(ctx)
+				run.Store(r)
+				<-ctx.Done()
+				cause.Store(context.Cause(ctx))
+				return nil
+			}})
 		h.link.Inject(dlocktest.Error(errors.New("down")))
 		until(t, time.Minute, "it runs", func() bool { return run.Load() != nil })
 		r := run.Load()
 		if r.Valid() || !r.Degraded() || r.Slot() != -1 || r.Fence() != 0 {
-			t.Errorf("without the store: valid %v, degraded %v, slot %d, fence %d", r.Valid(), r.Degraded(), r.Slot(), r.Fence())
+			t.Errorf("without the store: valid %v, degraded %v, slot %d, fence %d", r.Valid(), r.Degraded(), r.Slot(),
+				r.Fence())
 		}
 		h.link.Heal()
 		until(t, 15*time.Second, "it has a slot", func() bool { return r.Valid() })
-		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Degraded || len(st.Running) != 1 || !st.Running[0].Valid {
+		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Degraded ||
+			len(st.Running) != 1 || !st.Running[0].Valid {
 			t.Errorf("after the outage: degraded %v, slot %d, fence %d, %+v", r.Degraded(), r.Slot(), r.Fence(), st)
 		}
 		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 1 {
@@ -187,11 +194,17 @@ func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
 func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(800 * time.Millisecond), MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
-		h.link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)                       // the first tick, which asks twice, for a second in all
-		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire) // the second, 800 ms after the first
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(800 * time.Millisecond),
+			MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
+		// The first tick, which asks twice, for a second in all.
+		h.link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)
+		// The second, 800 ms after the first.
+		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
 		running := func() []timer.RunStatus { return h.Status().Timers[0].Running }
-		until(t, 2*time.Second, "a run without a slot", func() bool { return len(running()) == 1 && running()[0].Degraded })
+		until(t, 2*time.Second, "a run without a slot", func() bool {
+			return len(running()) == 1 &&
+				running()[0].Degraded
+		})
 		until(t, 300*time.Millisecond, "it has a slot", func() bool {
 			if len(running()) != 1 {
 				t.Errorf("a run started while another had no slot: %+v", running())
@@ -218,12 +231,13 @@ func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 		f := newFleet(t)
 		var calls atomic.Int64
 		end := make(chan struct{})
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxRunTime: 20 * time.Second, Run: func(context.Context) error {
-			if calls.Add(1) == 1 {
-				<-end // and ignores its context
-			}
-			return nil
-		}})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
+			MaxRunTime: 20 * time.Second, Run: func(context.Context) error {
+				if calls.Add(1) == 1 {
+					<-end // and ignores its context
+				}
+				return nil
+			}})
 		h.link.Inject(dlocktest.Error(errors.New("down")))
 		time.Sleep(30 * time.Second)
 		h.link.Heal()

@@ -20,7 +20,10 @@ const fewTimers = 20
 // logRegistered logs what the limits of new timers are, with what was left out filled in. Called
 // without mu.
 func (s *Scheduler) logRegistered(entries []*entry) {
-	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int { return strings.Compare(a.timer.Name, b.timer.Name) })
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int {
+		return strings.Compare(a.timer.Name,
+			b.timer.Name)
+	})
 	level := slog.LevelInfo
 	if len(entries) > fewTimers {
 		s.logTogether(entries)
@@ -79,7 +82,8 @@ type resolved struct {
 }
 
 func (s *Scheduler) resolvedOf(t Timer) resolved {
-	r := resolved{concurrency: t.MaxConcurrency, perTick: t.MaxPerTick, perHost: t.MaxPerHost, runTime: t.MaxRunTime, catchUp: t.CatchUp.Policy}
+	r := resolved{concurrency: t.MaxConcurrency, perTick: t.MaxPerTick, perHost: t.MaxPerHost, runTime: t.MaxRunTime,
+		catchUp: t.CatchUp.Policy}
 	if r.shared = s.session != nil && !t.LocalOnly; r.shared {
 		r.storeDown = t.OnStoreDown
 	}
@@ -87,7 +91,8 @@ func (s *Scheduler) resolvedOf(t Timer) resolved {
 }
 
 func (r resolved) args() []any {
-	args := []any{"max_concurrency", limitText(r.concurrency), "max_per_tick", limitText(r.perTick), "max_per_host", limitText(r.perHost), "max_run_time", timeText(r.runTime)}
+	args := []any{"max_concurrency", limitText(r.concurrency), "max_per_tick", limitText(r.perTick), "max_per_host",
+		limitText(r.perHost), "max_run_time", timeText(r.runTime)}
 	if r.shared {
 		args = append(args, "on_store_down", r.storeDown.String())
 	} else {

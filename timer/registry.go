@@ -46,7 +46,8 @@ type removal struct {
 }
 
 func newRegistry() *registry {
-	return &registry{entries: make(map[string]*entry), parting: make(map[string]*entry), removals: make(map[*entry]*removal)}
+	return &registry{entries: make(map[string]*entry), parting: make(map[string]*entry),
+		removals: make(map[*entry]*removal)}
 }
 
 func (g *registry) current() phase { return phase(g.phase.Load()) }
@@ -89,7 +90,9 @@ func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry,
 	}
 	for name := range names {
 		if g.entries[name] != nil {
-			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name", name))
+			errs = append(errs,
+				fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name",
+					name))
 		}
 	}
 	if len(errs) > 0 || entries == nil {

@@ -29,7 +29,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				f := newFleet(t)
 				reg := newRegistry()
 				release := make(chan struct{})
-				stuck := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: 1, MaxRunTime: 10 * time.Second, LocalOnly: local,
+				stuck := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: 1,
+					MaxRunTime: 10 * time.Second, LocalOnly: local,
 					Run: func(ctx context.Context) error { defer f.watch.enter(ctx)(); <-release; return nil }}
 				h := f.start(timer.Config{Registerer: reg}, stuck)
 				until(t, 2*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
@@ -71,7 +72,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				st, _ = h.Status().Timer("a")
-				if len(h.Status().Timers) != 1 || st.Removed || len(st.Running) != 1 || st.Skipped[timer.ReasonHostFull] < 9 || st.Next.IsZero() {
+				if len(h.Status().Timers) != 1 || st.Removed || len(st.Running) != 1 ||
+					st.Skipped[timer.ReasonHostFull] < 9 || st.Next.IsZero() {
 					t.Errorf("its successor: %+v", st)
 				}
 				if v := values(t, reg); v["tickslot_runs_overdue a"] != 1 {
@@ -134,15 +136,16 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 				took <- time.Since(began)
 				return err
 			}},
-			timer.Timer{Name: "two", Schedule: schedule.Every(time.Second).Offset(0), MaxConcurrency: 2, Run: func(ctx context.Context) error {
-				began := time.Now()
-				if r, _ := timer.RunFromContext(ctx); r.Slot() == 0 {
-					return sleep(ctx, 10*time.Second)
-				}
-				err := h.Remove(ctx, "two")
-				other <- time.Since(began)
-				return err
-			}})
+			timer.Timer{Name: "two", Schedule: schedule.Every(time.Second).Offset(0), MaxConcurrency: 2,
+				Run: func(ctx context.Context) error {
+					began := time.Now()
+					if r, _ := timer.RunFromContext(ctx); r.Slot() == 0 {
+						return sleep(ctx, 10*time.Second)
+					}
+					err := h.Remove(ctx, "two")
+					other <- time.Since(began)
+					return err
+				}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +170,8 @@ func TestTimersComeAndGo(t *testing.T) {
 		f := newFleet(t)
 		reg := newRegistry()
 		h := f.start(timer.Config{Registerer: reg, DrainTimeout: time.Second})
-		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, Run: f.handler(1500 * time.Millisecond)})
+		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
+			Run: f.handler(1500 * time.Millisecond)})
 		var over atomic.Bool
 		work := func(ctx context.Context) error {
 			defer f.watch.enter(ctx)()
@@ -188,7 +192,8 @@ func TestTimersComeAndGo(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Second))
 					switch rand.IntN(4) {
 					case 0:
-						_ = h.Register(timer.Timer{Name: name, Schedule: schedule.Every(time.Second), MaxConcurrency: 2, LocalOnly: name == "c", MaxRunTime: 2 * time.Second, Run: work})
+						_ = h.Register(timer.Timer{Name: name, Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
+							LocalOnly: name == "c", MaxRunTime: 2 * time.Second, Run: work})
 					case 1:
 						_ = h.Remove(ctx, name)
 					case 2:
@@ -241,7 +246,8 @@ func TestNilContexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, err := range map[string]error{"Run": other.Run(none), "Trigger": h.Trigger(none, "a"), "Remove": h.Remove(none, "a")} {
+		for name, err := range map[string]error{"Run": other.Run(none), "Trigger": h.Trigger(none, "a"),
+			"Remove": h.Remove(none, "a")} {
 			if err == nil || !strings.Contains(err.Error(), "context is nil") {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -90,9 +90,11 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 	case p.MaxAttempts < 0:
 		bad("Retry.MaxAttempts", "%d is negative: use 1 to %d, or 0 for no retry", p.MaxAttempts, maxRetryAttempts)
 	case p.MaxAttempts > maxRetryAttempts:
-		bad("Retry.MaxAttempts", "%d is more than %d: use a smaller number, and leave the rest to the next tick", p.MaxAttempts, maxRetryAttempts)
+		bad("Retry.MaxAttempts", "%d is more than %d: use a smaller number, and leave the rest to the next tick",
+			p.MaxAttempts, maxRetryAttempts)
 	case p.MaxAttempts == 0 && (p.FirstWait != 0 || p.MaxWait != 0 || p.If != nil):
-		bad("Retry.MaxAttempts", "it is not set, so the rest of Retry does nothing: set how many attempts there may be, or 1 for no retry")
+		bad("Retry.MaxAttempts",
+			"it is not set, so the rest of Retry does nothing: set how many attempts there may be, or 1 for no retry")
 	}
 	for _, wait := range []struct {
 		field string
@@ -102,7 +104,9 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 		case wait.value < 0:
 			bad(wait.field, "%v is negative: use a positive duration, or 0 for the default", wait.value)
 		case wait.value > maxRetryWait:
-			bad(wait.field, "%v is more than %v: the slot is held meanwhile, so use a shorter one, and leave the rest to the next tick", wait.value, maxRetryWait)
+			bad(wait.field,
+				"%v is more than %v: the slot is held meanwhile, so use a shorter one, and leave the rest to the next tick",
+				wait.value, maxRetryWait)
 		}
 	}
 	if !good {
@@ -116,7 +120,9 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 		maxRunTime = DefaultMaxRunTime
 	}
 	if p = p.withDefaults(); p.MaxAttempts > 1 && maxRunTime > 0 && p.FirstWait >= maxRunTime {
-		fault("Retry.FirstWait", "%v is not shorter than MaxRunTime (%v), which counts the waits, too: lower it, or raise MaxRunTime", p.FirstWait, maxRunTime)
+		fault("Retry.FirstWait",
+			"%v is not shorter than MaxRunTime (%v), which counts the waits, too: lower it, or raise MaxRunTime",
+			p.FirstWait, maxRunTime)
 	}
 }
 
@@ -184,7 +190,8 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 	if time.Until(r.ends()) <= wait {
 		return false // it would hold the slot for nothing
 	}
-	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait, "err", err}
+	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait,
+		"err", err}
 	if p, ok := err.(*PanicError); ok {
 		args = append(args, "stack", string(p.Stack)) // what ends the run tells only of the last attempt
 	}

@@ -34,7 +34,8 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler)}, &entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
+			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler)},
+				&entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
 			n.registry.setPhase(running)
 			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx = ctx
@@ -48,7 +49,8 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				}
 			})
 			yes := n.waitToRetry(e, r, time.Now().Add(3*time.Second))
-			if took := time.Since(began); yes != goesOn || !goesOn && took != 10500*time.Millisecond || took < 10500*time.Millisecond || took > 11*time.Second {
+			if took := time.Since(began); yes != goesOn || !goesOn && took != 10500*time.Millisecond ||
+				took < 10500*time.Millisecond || took > 11*time.Second {
 				t.Errorf("goes on %v: attempt %v after %v, want that after 10.5s", goesOn, yes, took)
 			}
 			cancel()
@@ -61,7 +63,8 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 // Fails when a quarter is taken off by multiplying (the first wait of 1 ns is 0, and so are all),
 // or when the longest wait that is accepted overflows.
 func TestRetryWaitsAtTheExtremes(t *testing.T) {
-	for _, p := range []Retry{{FirstWait: 1, MaxWait: maxRetryWait}, {FirstWait: maxRetryWait, MaxWait: maxRetryWait}, {FirstWait: 1, MaxWait: 1}} {
+	for _, p := range []Retry{{FirstWait: 1, MaxWait: maxRetryWait}, {FirstWait: maxRetryWait, MaxWait: maxRetryWait},
+		{FirstWait: 1, MaxWait: 1}} {
 		b := p.withDefaults().backOff()
 		for i := range maxRetryAttempts {
 			if wait := b.NextBackOff(); wait < p.FirstWait/2 || wait > p.MaxWait+1 || i > 60 && wait < p.MaxWait/2 {
@@ -95,7 +98,9 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {
 		without, with := allocs(Retry{}, err), allocs(Retry{MaxAttempts: 5, FirstWait: time.Millisecond}, err)
 		t.Logf("%s: %v allocations without Retry, %v with", name, without, with)
-		if with > without+1 { // a run of less than 256 ns is logged without the allocation that its length costs; the waits are three
+		// A run of less than 256 ns is logged without the allocation that its length costs; the
+		// waits are three.
+		if with > without+1 {
 			t.Errorf("%s: %v allocations with Retry, %v without", name, with, without)
 		}
 	}

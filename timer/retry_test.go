@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -13,8 +12,6 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/dlocktest"
-	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -90,7 +87,8 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 		for i := range timers {
 			name := fmt.Sprint("t", i)
 			saw[name] = &attempts{script: []error{errFlaky}}
-			list = append(list, timer.Timer{Name: name, Schedule: once(time.Now().Add(10 * time.Second)), Run: saw[name].handle,
+			list = append(list, timer.Timer{Name: name, Schedule: once(time.Now().Add(10 * time.Second)),
+				Run:   saw[name].handle,
 				Retry: timer.Retry{MaxAttempts: most, FirstWait: time.Second, MaxWait: 8 * time.Second}})
 		}
 		h := f.start(timer.Config{Registerer: reg, Logger: textLogger(&log)}, list...)
@@ -113,7 +111,8 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 				}
 			}
 			for i, r := range a.runs {
-				if r.number != i+1 || r.run != a.runs[0].run || r.slot != 0 || r.fence == 0 || r.fence != a.runs[0].fence {
+				if r.number != i+1 || r.run != a.runs[0].run || r.slot != 0 || r.fence == 0 ||
+					r.fence != a.runs[0].fence {
 					t.Errorf("%s: attempt %d was %+v, the first %+v", name, i+1, r, a.runs[0])
 				}
 			}
@@ -121,7 +120,8 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 			if st.Ticks != 1 || st.Started != 1 || len(st.Skipped) != 0 {
 				t.Errorf("%s: %+v, want one tick that started one run", name, st)
 			}
-			if res := last(t, h, name); res.Attempts != most || res.Outcome != timer.OutcomeFailed || res.Err != errFlaky || res.Took < a.at[most-1].Sub(a.at[0]) {
+			if res := last(t, h, name); res.Attempts != most || res.Outcome != timer.OutcomeFailed ||
+				res.Err != errFlaky || res.Took < a.at[most-1].Sub(a.at[0]) {
 				t.Errorf("%s: ended as %+v", name, res)
 			}
 		}
@@ -176,14 +176,17 @@ func TestRetryThenSuccess(t *testing.T) {
 		f := newFleet(t)
 		a := &attempts{script: []error{errFlaky, errFlaky, nil}}
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Run: a.handle, Retry: timer.Retry{MaxAttempts: 5}})
-		other := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Run: func(context.Context) error { return errFlaky }})
+		other := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a",
+			Run: func(context.Context) error { return errFlaky }})
 		trigger(t, h, "a")
 		time.Sleep(time.Minute)
-		if res := last(t, h, "a"); res.Outcome != timer.OutcomeOK || res.Err != nil || res.Attempts != 3 || a.calls() != 3 {
+		if res := last(t, h, "a"); res.Outcome != timer.OutcomeOK || res.Err != nil || res.Attempts != 3 ||
+			a.calls() != 3 {
 			t.Errorf("%d calls, %+v", a.calls(), res)
 		}
 		trigger(t, other, "a")
-		if at := values(t, reg)["tickslot_last_success_timestamp_seconds a"]; at < float64(a.at[2].Unix()) || at > float64(a.at[2].Unix()+1) {
+		if at := values(t, reg)["tickslot_last_success_timestamp_seconds a"]; at < float64(a.at[2].Unix()) ||
+			at > float64(a.at[2].Unix()+1) {
 			t.Errorf("the other host knows of a success at %v, want %d", at, a.at[2].Unix())
 		}
 		trigger(t, h, "a")
@@ -225,7 +228,8 @@ func TestPermanent(t *testing.T) {
 			trigger(t, h, c.name)
 			time.Sleep(time.Minute)
 			res := last(t, h, c.name)
-			if a.calls() != c.calls || res.Attempts != c.calls || res.Outcome != timer.OutcomeFailed || res.Err != c.result || !errors.Is(res.Err, errFlaky) {
+			if a.calls() != c.calls || res.Attempts != c.calls || res.Outcome != timer.OutcomeFailed ||
+				res.Err != c.result || !errors.Is(res.Err, errFlaky) {
 				t.Errorf("%s: %d calls, %+v", c.name, a.calls(), res)
 			}
 		}
@@ -268,7 +272,8 @@ func TestI10RetryIf(t *testing.T) {
 		var timers []timer.Timer
 		for _, c := range cases {
 			for _, local := range []bool{false, true} {
-				timers = append(timers, timer.Timer{Name: fmt.Sprintf("%s %v", c.name, local), LocalOnly: local, Run: c.run,
+				timers = append(timers, timer.Timer{Name: fmt.Sprintf("%s %v", c.name, local), LocalOnly: local,
+					Run:   c.run,
 					Retry: timer.Retry{MaxAttempts: 3, If: c.If}})
 			}
 		}
@@ -285,7 +290,8 @@ func TestI10RetryIf(t *testing.T) {
 				if res.Attempts != c.calls || res.Outcome != c.outcome {
 					t.Errorf("%s: %+v, want %d attempts and %q", name, res, c.calls, c.outcome)
 				}
-				if _, isPanic := res.Err.(*timer.PanicError); isPanic != (c.outcome == timer.OutcomePanicked) || !isPanic && res.Err != errFlaky && res.Err != (treacherous{}) {
+				if _, isPanic := res.Err.(*timer.PanicError); isPanic != (c.outcome == timer.OutcomePanicked) ||
+					!isPanic && res.Err != errFlaky && res.Err != (treacherous{}) {
 					t.Errorf("%s: %v", name, res.Err)
 				}
 				trigger(t, h, name) // its place and its slot are free
@@ -309,15 +315,17 @@ func TestI10GoexitInARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		calls := 0
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Retry: timer.Retry{MaxAttempts: 3}, Run: func(context.Context) error {
-			if calls++; calls == 2 {
-				runtime.Goexit()
-			}
-			return errFlaky
-		}})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Retry: timer.Retry{MaxAttempts: 3},
+			Run: func(context.Context) error {
+				if calls++; calls == 2 {
+					runtime.Goexit()
+				}
+				return errFlaky
+			}})
 		trigger(t, h, "a")
 		time.Sleep(time.Minute)
-		if res := last(t, h, "a"); calls != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeFailed || !strings.Contains(res.Err.Error(), "Goexit") {
+		if res := last(t, h, "a"); calls != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeFailed ||
+			!strings.Contains(res.Err.Error(), "Goexit") {
 			t.Errorf("%d calls, %+v", calls, res)
 		}
 		trigger(t, h, "a")
@@ -338,7 +346,8 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 		busy := 0
 		h := f.start(timer.Config{PreStopDelay: 10 * time.Second},
 			timer.Timer{Name: "waits", Retry: long, Run: waits.handle},
-			timer.Timer{Name: "quick", Retry: timer.Retry{MaxAttempts: 1000, FirstWait: 2 * time.Second, MaxWait: 2 * time.Second}, Run: quick.handle},
+			timer.Timer{Name: "quick", Retry: timer.Retry{MaxAttempts: 1000, FirstWait: 2 * time.Second,
+				MaxWait: 2 * time.Second}, Run: quick.handle},
 			timer.Timer{Name: "busy", Retry: timer.Retry{MaxAttempts: 3}, Run: func(ctx context.Context) error {
 				busy++
 				_ = sleep(ctx, 12300*time.Millisecond)
@@ -367,7 +376,8 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 			t.Errorf("Run returned %v after it was told to, want as soon as the last handler did", took)
 		}
 		for name, want := range map[string]int{"waits": 1, "quick": quick.calls(), "busy": 1} {
-			if res := last(t, h, name); res.Attempts != want || res.Outcome != timer.OutcomeFailed || res.Err != errFlaky {
+			if res := last(t, h, name); res.Attempts != want || res.Outcome != timer.OutcomeFailed ||
+				res.Err != errFlaky {
 				t.Errorf("%s: %+v, want %d attempts, and failed", name, res, want)
 			}
 			if list, _ := f.store.List(t.Context(), "timer:"+name, 1); len(list) != 0 {
@@ -392,264 +402,28 @@ func TestRetryKeepsToMaxRunTime(t *testing.T) {
 		fails := &attempts{script: []error{errFlaky}}
 		began := time.Now()
 		h := f.start(timer.Config{},
-			timer.Timer{Name: "slow", MaxRunTime: 10 * time.Second, Retry: timer.Retry{MaxAttempts: 9}, Run: func(ctx context.Context) error {
-				slow++
-				_ = sleep(ctx, 6*time.Second)
-				return errFlaky
-			}},
+			timer.Timer{Name: "slow", MaxRunTime: 10 * time.Second, Retry: timer.Retry{MaxAttempts: 9},
+				Run: func(ctx context.Context) error {
+					slow++
+					_ = sleep(ctx, 6*time.Second)
+					return errFlaky
+				}},
 			timer.Timer{Name: "fails", MaxRunTime: 10 * time.Second, Run: fails.handle,
-				Retry: timer.Retry{MaxAttempts: 9, FirstWait: 4 * time.Second, MaxWait: 40 * time.Second}}) // 2 to 4 s, 4 to 8 s, 8 to 16 s
+				// 2 to 4 s, 4 to 8 s, 8 to 16 s.
+				Retry: timer.Retry{MaxAttempts: 9, FirstWait: 4 * time.Second, MaxWait: 40 * time.Second}})
 		trigger(t, h, "slow", "fails")
 		time.Sleep(20 * time.Second)
-		if res := last(t, h, "slow"); slow != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeTimedOut || res.Took != 10*time.Second {
+		if res := last(t, h, "slow"); slow != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeTimedOut ||
+			res.Took != 10*time.Second {
 			t.Errorf("slow: %d calls, %+v", slow, res)
 		}
 		res := last(t, h, "fails")
 		end := fails.at[len(fails.at)-1]
-		if res.Outcome != timer.OutcomeFailed || res.Attempts != len(fails.at) || res.Attempts < 2 || res.Took != end.Sub(fails.at[0]) || end.Sub(began) >= 10*time.Second {
-			t.Errorf("fails: attempts at %v, %+v; want it to end with the last attempt that MaxRunTime has room for", fails.at, res)
+		if res.Outcome != timer.OutcomeFailed || res.Attempts != len(fails.at) || res.Attempts < 2 ||
+			res.Took != end.Sub(fails.at[0]) || end.Sub(began) >= 10*time.Second {
+			t.Errorf("fails: attempts at %v, %+v; want it to end with the last attempt that MaxRunTime has room for",
+				fails.at, res)
 		}
 		f.stop()
 	})
-}
-
-// A run that loses its slot while it waits is not retried, and ends at once; one that may go on
-// without the store is.
-//
-// Fails when mayRetry does not look at the context, when waitToRetry takes a degraded run for one
-// that is not valid, or gives up in the instant in which its lease is in doubt.
-func TestRetryAfterALostLease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		retry := timer.Retry{MaxAttempts: 2, FirstWait: 20 * time.Minute}
-		saw := map[string]*attempts{}
-		var timers []timer.Timer
-		for name, policy := range map[string]timer.StoreDownPolicy{"skips": timer.StoreDownSkip, "goes on": timer.StoreDownRunLocal, "revoked": timer.StoreDownRunLocal} {
-			saw[name] = &attempts{script: []error{errFlaky}}
-			timers = append(timers, timer.Timer{Name: name, OnStoreDown: policy, Retry: retry, Run: saw[name].handle})
-		}
-		h := f.start(timer.Config{}, timers...)
-		trigger(t, h, "skips", "goes on", "revoked")
-		if err := f.store.Revoke(t.Context(), "timer:revoked", 0, saw["revoked"].runs[0].fence, dlock.Origin{By: "ann", Note: "it hangs"}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(dlock.DefaultTTL)
-		if res := last(t, h, "revoked"); res.Outcome != timer.OutcomeLeaseLost || res.Attempts != 1 || res.Err != errFlaky {
-			t.Errorf("revoked: %+v", res)
-		}
-		h.link.Inject(dlocktest.Hang)
-		time.Sleep(dlock.DefaultTTL + 2*dlock.DefaultStoreTimeout) // the release is tried in vain
-		if res := last(t, h, "skips"); res.Outcome != timer.OutcomeLeaseLost || res.Attempts != 1 || res.Took > 2*dlock.DefaultTTL {
-			t.Errorf("skips: %+v", res)
-		}
-		time.Sleep(time.Hour)
-		if res := last(t, h, "goes on"); res.Outcome != timer.OutcomeFailed || res.Attempts != 2 || !saw["goes on"].runs[1].degraded {
-			t.Errorf("goes on: %+v, %+v", res, saw["goes on"].runs)
-		}
-		for _, name := range []string{"skips", "revoked"} {
-			if n := saw[name].calls(); n != 1 {
-				t.Errorf("%s: %d calls", name, n)
-			}
-		}
-		trigger(t, h, "goes on") // starts without the store, and is retried without it
-		time.Sleep(time.Hour)
-		if r := saw["goes on"].runs; len(r) != 4 || r[3].number != 2 || r[3].slot != -1 || !r[3].degraded {
-			t.Errorf("without the store: %+v", r)
-		}
-		h.link.Heal()
-		f.stop()
-	})
-}
-
-// A run of a timer that is removed while it waits is not retried, and Remove need not wait for its
-// wait.
-//
-// Fails when mayRetry does not look at gone, or when Remove does not end waits.
-func TestRemoveEndsAWaitForARetry(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		reg := newRegistry()
-		f := newFleet(t)
-		a := &attempts{script: []error{errFlaky}}
-		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Retry: timer.Retry{MaxAttempts: 3, FirstWait: 30 * time.Minute}, Run: a.handle})
-		trigger(t, h, "a")
-		began := time.Now()
-		if err := h.Remove(t.Context(), "a"); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > 0 {
-			t.Errorf("Remove took %v", took)
-		}
-		time.Sleep(time.Hour)
-		if a.calls() != 1 {
-			t.Errorf("%d calls", a.calls())
-		}
-		if _, there := values(t, reg)["tickslot_retries_total a"]; there {
-			t.Error("retries_total is left of a timer that was removed")
-		}
-		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 0 {
-			t.Errorf("slot still held: %+v", list)
-		}
-		f.stop()
-	})
-}
-
-// A run that waits keeps its slot, renewed, and its place: nobody else starts, on any host. It
-// costs no goroutine beyond its own.
-//
-// Fails when the lease is released or the place left between attempts, or when a wait has a
-// goroutine of its own.
-func TestWaitForARetryKeepsItsSlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // not in parallel, because it counts goroutines
-		f := newFleet(t)
-		const n = 50
-		gate := make(chan struct{})
-		var timers []timer.Timer
-		for i := range n {
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Retry: timer.Retry{MaxAttempts: 2, FirstWait: 50 * time.Minute}, Run: func(context.Context) error {
-				<-gate
-				return errFlaky
-			}})
-		}
-		h := f.start(timer.Config{}, timers...)
-		other := f.start(timer.Config{}, timers...)
-		for _, tm := range timers {
-			trigger(t, h, tm.Name)
-		}
-		running := runtime.NumGoroutine()
-		close(gate)
-		synctest.Wait()
-		if waiting := runtime.NumGoroutine(); waiting > running {
-			t.Errorf("%d goroutines while %d runs wait, %d while their handlers ran", waiting, n, running)
-		}
-		time.Sleep(20 * time.Minute)
-		if err := h.Trigger(t.Context(), "0"); !refused(err, timer.ReasonHostFull) {
-			t.Errorf("on the same host: %v", err)
-		}
-		if err := other.Trigger(t.Context(), "0"); !refused(err, timer.ReasonFull) {
-			t.Errorf("on another host: %v", err)
-		}
-		if st, _ := h.Status().Timer("0"); len(st.Running) != 1 || !st.Running[0].Valid {
-			t.Errorf("%+v", st.Running)
-		}
-		f.stop()
-	})
-}
-
-// With retries, too, every tick is accounted for once, no tick starts more than MaxPerTick runs,
-// and no more than MaxConcurrency go on at once, waits included; while the store fails now and
-// then.
-//
-// Fails when again counts a retry as a start (r.started++).
-func TestI9RetriesAreNoTicks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		var mu sync.Mutex
-		type start struct {
-			timer string
-			tick  time.Time
-		}
-		firsts, now, most := map[start]int{}, map[string]map[*timer.Run]bool{}, map[string]int{}
-		flaky := func(ctx context.Context) error {
-			r, _ := timer.RunFromContext(ctx)
-			mu.Lock()
-			if r.Attempt() == 1 {
-				firsts[start{r.Timer(), r.Tick()}]++
-			}
-			if now[r.Timer()] == nil {
-				now[r.Timer()] = map[*timer.Run]bool{}
-			}
-			now[r.Timer()][r] = true
-			for other := range now[r.Timer()] {
-				if !other.Valid() {
-					delete(now[r.Timer()], other)
-				}
-			}
-			most[r.Timer()] = max(most[r.Timer()], len(now[r.Timer()]))
-			mu.Unlock()
-			if err := sleep(ctx, rand.N(time.Second)); err != nil {
-				return err
-			}
-			if rand.IntN(3) == 0 {
-				panic("now and then")
-			}
-			return errFlaky
-		}
-		var timers []timer.Timer
-		for i := range 20 {
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%4) * 700 * time.Millisecond), MaxConcurrency: 1 + i%3,
-				OnStoreDown: timer.StoreDownSkip, MaxRunTime: 20 * time.Second, Run: flaky,
-				Retry: timer.Retry{MaxAttempts: 1 + i%4, FirstWait: time.Second, If: func(error) bool { return true }}})
-		}
-		for range 3 {
-			f.start(timer.Config{DrainTimeout: time.Second}, timers...)
-		}
-		for i := range 9 {
-			h := f.hosts[i%len(f.hosts)]
-			h.link.Inject([]dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply, dlocktest.Error(errors.New("refused"))}[i%3])
-			time.Sleep(12 * time.Second)
-			h.link.Heal()
-			time.Sleep(5 * time.Second)
-		}
-		f.stop()
-		retried := 0
-		for i, h := range f.hosts {
-			for _, st := range h.Status().Timers {
-				var skipped uint64
-				for _, n := range st.Skipped {
-					skipped += n
-				}
-				if st.Ticks != st.Started+skipped || st.Ticks < 50 {
-					t.Errorf("host %d, timer %s: %d ticks, %d started, %d skipped", i, st.Name, st.Ticks, st.Started, skipped)
-				}
-				if st.Last != nil && st.Last.Attempts > 1 {
-					retried++
-				}
-			}
-		}
-		if retried == 0 {
-			t.Error("nothing was retried")
-		}
-		for i, tm := range timers {
-			for first, n := range firsts {
-				if first.timer == tm.Name && n > tm.MaxConcurrency {
-					t.Errorf("%v started %d runs, MaxPerTick %d", first, n, tm.MaxConcurrency)
-				}
-			}
-			if n := most[tm.Name]; n > 1+i%3 {
-				t.Errorf("timer %s: %d valid runs at once, MaxConcurrency %d", tm.Name, n, 1+i%3)
-			}
-		}
-	})
-}
-
-// A policy that cannot be meant is a fault of the registration, beside all others.
-//
-// Fails when a check is taken out: each has a row.
-func TestI11RetryFaults(t *testing.T) {
-	for want, tm := range map[string]timer.Timer{
-		`timer "a": Retry.MaxAttempts: -1 is negative: use 1 to 1000, or 0 for no retry`: {Retry: timer.Retry{MaxAttempts: -1}},
-		`timer "a": Retry.MaxAttempts: 1001 is more than 1000`:                           {Retry: timer.Retry{MaxAttempts: 1001}},
-		`timer "a": Retry.MaxAttempts: it is not set`:                                    {Retry: timer.Retry{FirstWait: time.Second}},
-		`timer "a": Retry.FirstWait: -2ns is negative`:                                   {Retry: timer.Retry{MaxAttempts: 2, FirstWait: -2}},
-		`timer "a": Retry.MaxWait: -3ns is negative`:                                     {Retry: timer.Retry{MaxAttempts: 2, MaxWait: -3}},
-		`timer "a": Retry.MaxWait: 2562047h47m16.854775807s is more than 24h0m0s`:        {Retry: timer.Retry{MaxAttempts: 2, MaxWait: 1<<63 - 1}},
-		`timer "a": Retry.MaxWait: 1s is less than FirstWait (2s)`:                       {Retry: timer.Retry{MaxAttempts: 2, FirstWait: 2 * time.Second, MaxWait: time.Second}},
-		`timer "a": Retry.FirstWait: 1s is not shorter than MaxRunTime (1s)`:             {Retry: timer.Retry{MaxAttempts: 2}, MaxRunTime: time.Second},
-		`timer "a": Retry.FirstWait: 1h0m0s is not shorter than MaxRunTime (1h0m0s)`:     {Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Hour}},
-	} {
-		tm.Name, tm.Run = "a", nop
-		tm.AlarmAfter = -7
-		_, err := timer.New(timer.Config{}, tm)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "AlarmAfter: -7") {
-			t.Errorf("err %v\nwant %s", err, want)
-		}
-	}
-	for _, retry := range []timer.Retry{
-		{}, {MaxAttempts: 1}, {MaxAttempts: 1, FirstWait: 2 * time.Hour}, {MaxAttempts: 1000}, {MaxAttempts: 2, FirstWait: 2 * time.Minute},
-		{MaxAttempts: 2, MaxWait: time.Millisecond}, {MaxAttempts: 2, FirstWait: 1, MaxWait: 24 * time.Hour},
-	} {
-		if _, err := timer.New(timer.Config{}, timer.Timer{Name: "a", Run: nop, Retry: retry}); err != nil {
-			t.Error(err)
-		}
-	}
 }

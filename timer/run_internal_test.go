@@ -14,7 +14,8 @@ import (
 // Fails when place leaves the first run where runs began, after they have grown beyond it.
 func TestRunsThatAreOverAreForgotten(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	s, err := New(Config{}, Timer{Name: "a", MaxConcurrency: 2, Run: func(context.Context) error { began <- struct{}{}; <-release; return nil }})
+	s, err := New(Config{}, Timer{Name: "a", MaxConcurrency: 2,
+		Run: func(context.Context) error { began <- struct{}{}; <-release; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

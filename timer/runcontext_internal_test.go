@@ -27,14 +27,16 @@ func TestRunContext(t *testing.T) {
 		err     error
 		cause   error
 	}{
-		"nothing":            {func(*Run, func()) {}, nil, nil},
-		"MaxRunTime":         {func(*Run, func()) { past(maxRunTime) }, context.DeadlineExceeded, ErrMaxRunTime},
-		"lost":               {func(r *Run, _ func()) { r.cancel(lost) }, context.Canceled, lost},
-		"drained":            {func(_ *Run, drain func()) { drain() }, context.Canceled, ErrDraining},
-		"over":               {func(r *Run, _ func()) { r.end() }, context.Canceled, context.Canceled},
-		"MaxRunTime, lost":   {func(r *Run, _ func()) { past(maxRunTime); r.cancel(lost) }, context.DeadlineExceeded, ErrMaxRunTime},
-		"lost, MaxRunTime":   {func(r *Run, _ func()) { r.cancel(lost); past(maxRunTime) }, context.Canceled, lost},
-		"MaxRunTime, over":   {func(r *Run, _ func()) { past(maxRunTime); r.end() }, context.DeadlineExceeded, ErrMaxRunTime},
+		"nothing":    {func(*Run, func()) {}, nil, nil},
+		"MaxRunTime": {func(*Run, func()) { past(maxRunTime) }, context.DeadlineExceeded, ErrMaxRunTime},
+		"lost":       {func(r *Run, _ func()) { r.cancel(lost) }, context.Canceled, lost},
+		"drained":    {func(_ *Run, drain func()) { drain() }, context.Canceled, ErrDraining},
+		"over":       {func(r *Run, _ func()) { r.end() }, context.Canceled, context.Canceled},
+		"MaxRunTime, lost": {func(r *Run, _ func()) { past(maxRunTime); r.cancel(lost) }, context.DeadlineExceeded,
+			ErrMaxRunTime},
+		"lost, MaxRunTime": {func(r *Run, _ func()) { r.cancel(lost); past(maxRunTime) }, context.Canceled, lost},
+		"MaxRunTime, over": {func(r *Run, _ func()) { past(maxRunTime); r.end() }, context.DeadlineExceeded,
+			ErrMaxRunTime},
 		"drained and lost":   {func(r *Run, drain func()) { drain(); r.cancel(lost) }, context.Canceled, ErrDraining},
 		"lost after the end": {func(r *Run, _ func()) { r.end(); r.cancel(lost) }, context.Canceled, context.Canceled},
 	} {
@@ -54,7 +56,8 @@ func TestRunContext(t *testing.T) {
 				defer stop()
 				for which, ctx := range map[string]context.Context{"its own": r.ctx, "a derived one": child} {
 					if ctx.Err() != c.err || !errors.Is(context.Cause(ctx), c.cause) {
-						t.Errorf("%s: %v, cause %v; want %v, cause %v", which, ctx.Err(), context.Cause(ctx), c.err, c.cause)
+						t.Errorf("%s: %v, cause %v; want %v, cause %v", which, ctx.Err(), context.Cause(ctx), c.err,
+							c.cause)
 					}
 					select {
 					case <-ctx.Done():
@@ -67,7 +70,8 @@ func TestRunContext(t *testing.T) {
 						}
 					}
 					deadline, ok := ctx.Deadline()
-					if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok || !deadline.Equal(r.ends()) {
+					if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok ||
+						!deadline.Equal(r.ends()) {
 						t.Errorf("%s: run %v, value %v, deadline %v %v", which, got, ctx.Value(key{}), deadline, ok)
 					}
 				}

@@ -175,7 +175,8 @@ func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, e
 			"timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
 	default:
 		n.log.Error("timer: run failed",
-			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took, "err", err)
+			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took,
+			"err", err)
 	}
 }
 
@@ -240,7 +241,8 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 	if l := r.lease.Load(); l != nil {
 		l.StopRenewing()
 	}
-	n.log.later(slog.LevelWarn, "timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
+	n.log.later(slog.LevelWarn,
+		"timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
 		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
 	r.late = true
 	if r.tick != 0 {
@@ -251,7 +253,8 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 
 // overlong is called with mu held.
 func (n *runner) overlong(e *entry, r *Run) {
-	n.log.later(slog.LevelError, "timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
+	n.log.later(slog.LevelError,
+		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
 		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }

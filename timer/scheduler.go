@@ -66,7 +66,9 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 			s.metrics.ofStore(s.store)
 		}
 		if err := config.Registerer.Register(s.metrics); err != nil {
-			return nil, fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith", err)
+			return nil,
+				fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith",
+					err)
 		}
 	}
 	s.logRegistered(entries)

@@ -20,7 +20,8 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	asked, end := 0, func() {}
 	ends := schedule.BlackoutFunc(func(time.Time) bool { asked++; end(); return false })
 	run := func(context.Context) error { return nil }
-	s, err := New(Config{}, Timer{Name: "a", Run: run, Blackouts: []schedule.Blackout{ends}}, Timer{Name: "b", Run: run, Blackouts: []schedule.Blackout{ends}},
+	s, err := New(Config{}, Timer{Name: "a", Run: run, Blackouts: []schedule.Blackout{ends}},
+		Timer{Name: "b", Run: run, Blackouts: []schedule.Blackout{ends}},
 		Timer{Name: "c", Run: run, Blackouts: []schedule.Blackout{ends}})
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,8 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 	var timers []Timer
 	for i := range n {
 		name := strconv.Itoa(i)
-		timers = append(timers, Timer{Name: name, Schedule: schedule.Every(time.Hour), Run: func(context.Context) error { ran <- name; return nil }})
+		timers = append(timers, Timer{Name: name, Schedule: schedule.Every(time.Hour),
+			Run: func(context.Context) error { ran <- name; return nil }})
 	}
 	s, err := New(Config{}, timers...)
 	if err != nil {
@@ -91,6 +93,7 @@ func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
 		busy = s.registry.busy()
 	}
 	if len(ran) != 0 || len(s.planner.heap) != 1 || s.planner.dropped != 0 {
-		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.planner.heap), s.planner.dropped)
+		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.planner.heap),
+			s.planner.dropped)
 	}
 }

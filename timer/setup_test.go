@@ -44,8 +44,9 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		f := newFleet(t)
 		var runs atomic.Int64
 		for range 3 {
-			f.startNow(dlocktest.Error(errBadKey), timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
-				Run: func(context.Context) error { runs.Add(1); return nil }})
+			f.startNow(dlocktest.Error(errBadKey), timer.Config{}, timer.Timer{Name: "a",
+				Schedule: schedule.Every(time.Second),
+				Run:      func(context.Context) error { runs.Add(1); return nil }})
 		}
 		time.Sleep(30 * time.Second)
 		if n := runs.Load(); n != 0 {
@@ -53,14 +54,16 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		}
 		for _, h := range f.hosts {
 			st := h.Status()
-			if st.Timers[0].Skipped[timer.ReasonStoreFault] != 30 || st.Timers[0].Degraded || st.Timers[0].StoreFault == "" {
+			if st.Timers[0].Skipped[timer.ReasonStoreFault] != 30 || st.Timers[0].Degraded ||
+				st.Timers[0].StoreFault == "" {
 				t.Errorf("%+v", st.Timers[0])
 			}
 			if h.StoreReachable() == nil || st.Store.Up || !strings.Contains(st.Store.Err, "holds a list") {
 				t.Errorf("the store counts as well: %+v", st.Store)
 			}
 			h.accounted(t)
-			if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Reason != timer.ReasonStoreFault || !strings.Contains(x.Text, "holds a list") {
+			if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Reason != timer.ReasonStoreFault ||
+				!strings.Contains(x.Text, "holds a list") {
 				t.Errorf("%+v, %v", x, err)
 			}
 			h.link.Heal()
@@ -125,7 +128,8 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 				f := newFleet(t)
 				link := dlocktest.NewFaulty(f.store)
 				link.Inject(dlocktest.Error(errors.New("connection refused")))
-				s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+				s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)},
+					timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -136,7 +140,8 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 				started := s.Status().Timers[0].Started
 				link.Inject(dlocktest.Error(errNoTable))
 				time.Sleep(30 * time.Second)
-				if st := s.Status().Timers[0]; fails && st.Ticks > 0 || !fails && (started == 0 || st.Started > started+8 || st.Skipped[timer.ReasonStoreSetup] < 20) {
+				if st := s.Status().Timers[0]; fails && st.Ticks > 0 || !fails &&
+					(started == 0 || st.Started > started+8 || st.Skipped[timer.ReasonStoreSetup] < 20) {
 					t.Errorf("%d runs before, %+v", started, st)
 				}
 				stop()
@@ -176,7 +181,8 @@ func TestI11RightRevokedLater(t *testing.T) {
 		time.Sleep(dlock.DefaultTTL)
 		synctest.Wait()
 		st := h.Status()
-		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "call Migrate") || strings.Contains(err.Error(), "does not answer") {
+		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "call Migrate") ||
+			strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("StoreReachable: %v", err)
 		}
 		if st.Store.Up || !st.Store.BreakerOpen || !st.Store.Setup || !strings.Contains(st.Store.Err, "call Migrate") {
@@ -197,25 +203,32 @@ func TestI11RightRevokedLater(t *testing.T) {
 		}
 		for _, name := range []string{"a", "idle"} {
 			err := h.Trigger(t.Context(), name)
-			if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.ReasonStoreSetup || !errors.Is(err, dlock.ErrSetup) {
+			if refused, ok := errors.AsType[*timer.RefusedError](err); !ok ||
+				refused.Reason != timer.ReasonStoreSetup || !errors.Is(err, dlock.ErrSetup) {
 				t.Errorf("Trigger returned %v", err)
 			}
 		}
 		time.Sleep(10 * time.Minute)
 		st = h.Status()
-		if a := st.Timers[0]; a.Started != began || a.Degraded || a.EffectiveLimit != 1 || a.Skipped[timer.ReasonStoreSetup] < 600 {
+		if a := st.Timers[0]; a.Started != began || a.Degraded || a.EffectiveLimit != 1 ||
+			a.Skipped[timer.ReasonStoreSetup] < 600 {
 			t.Errorf("%+v, want %d started", a, began)
 		}
 		h.accounted(t)
 		h.link.Heal()
-		until(t, dlock.DefaultTTL, "the store is well again", func() bool { return h.Status().Store.Up && h.StoreReachable() == nil })
+		until(t, dlock.DefaultTTL, "the store is well again", func() bool {
+			return h.Status().Store.Up &&
+				h.StoreReachable() == nil
+		})
 		began = h.Status().Timers[0].Started
 		time.Sleep(10 * time.Second)
 		if err := h.Degraded(); err != nil || h.Status().Timers[0].Started != began+10 {
 			t.Errorf("after the right was granted again: %v, %+v", err, h.Status().Timers[0])
 		}
 		f.stop()
-		if n := strings.Count(log.String(), "not set up right"); strings.Count(log.String(), "level=WARN") != 2 || n == 0 { // and the lease that was lost
+		// And the lease that was lost.
+		if n := strings.Count(log.String(), "not set up right"); strings.Count(log.String(), "level=WARN") != 2 ||
+			n == 0 {
 			t.Errorf("logged:\n%s", log.String())
 		}
 	})
@@ -229,12 +242,13 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var degraded atomic.Int64
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(500 * time.Millisecond), Run: func(ctx context.Context) error {
-			if r, _ := timer.RunFromContext(ctx); r.Degraded() {
-				degraded.Add(1)
-			}
-			return nil
-		}})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(500 * time.Millisecond),
+			Run: func(ctx context.Context) error {
+				if r, _ := timer.RunFromContext(ctx); r.Degraded() {
+					degraded.Add(1)
+				}
+				return nil
+			}})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errNoTable))
 		time.Sleep(1500 * time.Millisecond) // it need not have been seen three times
@@ -267,10 +281,12 @@ func TestFaultAtTheListOfHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		bad := &faultyName{DistributedLock: f.store, name: "tickslot:hosts"}
-		h := f.startOn(bad, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		h := f.startOn(bad, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
+			Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
-		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "tickslot:hosts") || st.Store.Up || st.Store.BreakerOpen {
+		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "tickslot:hosts") || st.Store.Up ||
+			st.Store.BreakerOpen {
 			t.Errorf("StoreReachable: %v; %+v", err, st.Store)
 		}
 		if st.Timers[0].Started != 60 {

@@ -82,7 +82,8 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				store := newSeveral(f.store)
 				var timers []timer.Timer
 				for i := range 30 {
-					timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i), Schedule: schedule.Every(2 * time.Second), Run: f.handler(time.Second)})
+					timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i),
+						Schedule: schedule.Every(2 * time.Second), Run: f.handler(time.Second)})
 				}
 				for range 3 {
 					f.startOn(store, timer.Config{}, timers...)
@@ -150,7 +151,8 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		store := newSeveral(f.store)
-		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(0)})
+		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(240 * time.Hour),
+			Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		store.server["b"].Inject(dlocktest.Hang)
 		for range 300 {
@@ -179,10 +181,12 @@ func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		store := newSeveral(f.store)
-		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(24 * time.Hour), MaxRunTime: 4 * time.Hour, Run: f.handler(3 * time.Hour)})
+		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(24 * time.Hour),
+			MaxRunTime: 4 * time.Hour, Run: f.handler(3 * time.Hour)})
 		until(t, 25*time.Hour, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		store.server["a"].Inject(dlocktest.Hang)
-		until(t, time.Minute, "it goes on without the store", func() bool { return h.Status().Timers[0].Running[0].Degraded })
+		until(t, time.Minute, "it goes on without the store",
+			func() bool { return h.Status().Timers[0].Running[0].Degraded })
 		time.Sleep(time.Minute)
 		store.server["a"].Heal()
 		until(t, time.Minute, "it has a slot again", func() bool { return h.Status().Timers[0].Running[0].Valid })
@@ -238,7 +242,8 @@ func TestServersSetUpWronglyAreAskedSeldom(t *testing.T) {
 		store := &refusing{several: newSeveral(f.store)}
 		var timers []timer.Timer
 		for i := range 6 {
-			timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i), Schedule: schedule.Every(2 * time.Second), Run: f.handler(time.Second)})
+			timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i),
+				Schedule: schedule.Every(2 * time.Second), Run: f.handler(time.Second)})
 		}
 		h := f.startOn(store, timer.Config{}, timers...)
 		time.Sleep(20 * time.Second)
@@ -251,7 +256,10 @@ func TestServersSetUpWronglyAreAskedSeldom(t *testing.T) {
 			}
 		}
 		store.wrong.Store(false)
-		until(t, time.Minute, "the store serves again", func() bool { return h.StoreReachable() == nil && len(h.Status().Store.Down) == 0 })
+		until(t, time.Minute, "the store serves again", func() bool {
+			return h.StoreReachable() == nil &&
+				len(h.Status().Store.Down) == 0
+		})
 		f.stop()
 	})
 }

@@ -24,15 +24,17 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 		var slow, stubborn error
 		config := timer.Config{PreStopDelay: 2 * time.Second, DrainTimeout: 10 * time.Second}
 		h := f.start(config,
-			timer.Timer{Name: "finishes", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error { slow = sleep(ctx, 8*time.Second); return slow }},
-			timer.Timer{Name: "is cancelled", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error {
-				<-ctx.Done()
-				if list, _ := f.store.List(context.Background(), "timer:is cancelled", 1); len(list) != 1 {
-					t.Error("its slot was released before the handler returned")
-				}
-				stubborn = context.Cause(ctx)
-				return nil
-			}})
+			timer.Timer{Name: "finishes", Schedule: schedule.Every(time.Second),
+				Run: func(ctx context.Context) error { slow = sleep(ctx, 8*time.Second); return slow }},
+			timer.Timer{Name: "is cancelled", Schedule: schedule.Every(time.Second),
+				Run: func(ctx context.Context) error {
+					<-ctx.Done()
+					if list, _ := f.store.List(context.Background(), "timer:is cancelled", 1); len(list) != 1 {
+						t.Error("its slot was released before the handler returned")
+					}
+					stubborn = context.Cause(ctx)
+					return nil
+				}})
 		until(t, 5*time.Second, "both run", func() bool {
 			st := h.Status().Timers
 			return len(st[0].Running) == 1 && len(st[1].Running) == 1
@@ -78,7 +80,8 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		forever := make(chan struct{})
-		stuck := timer.Timer{Name: "stuck", Schedule: schedule.Every(time.Second), Run: func(context.Context) error { <-forever; return nil }}
+		stuck := timer.Timer{Name: "stuck", Schedule: schedule.Every(time.Second),
+			Run: func(context.Context) error { <-forever; return nil }}
 		removed := stuck
 		removed.Name = "removed"
 		h := f.start(timer.Config{DrainTimeout: time.Second}, stuck, removed)
@@ -94,7 +97,8 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 		h.stop()
 		began := time.Now()
 		err := <-h.done
-		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || !slices.Equal(stuck.Timers, []string{"removed", "stuck"}) {
+		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || !slices.Equal(stuck.Timers,
+			[]string{"removed", "stuck"}) {
 			t.Errorf("Run returned %v", err)
 		}
 		if took := time.Since(began); took > time.Second+timer.CancelGrace+2*time.Second {
@@ -122,7 +126,8 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(100 * time.Millisecond)})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
+			Run: f.handler(100 * time.Millisecond)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Hang)
 		time.Sleep(10 * time.Second)
@@ -146,12 +151,13 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 		type key struct{}
 		var value any
 		var err error
-		s, newErr := timer.New(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error {
-			value = ctx.Value(key{})
-			time.Sleep(3 * time.Second)
-			err = ctx.Err()
-			return nil
-		}})
+		s, newErr := timer.New(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
+			Run: func(ctx context.Context) error {
+				value = ctx.Value(key{})
+				time.Sleep(3 * time.Second)
+				err = ctx.Err()
+				return nil
+			}})
 		if newErr != nil {
 			t.Fatal(newErr)
 		}
@@ -191,8 +197,10 @@ func TestOutcomes(t *testing.T) {
 		for name, want := range map[string]struct {
 			outcome timer.Outcome
 			err     error
-		}{"too long": {timer.OutcomeTimedOut, timer.ErrMaxRunTime}, "cancelled": {timer.OutcomeCanceled, timer.ErrDraining}} {
-			if st, _ := h.Status().Timer(name); st.Last == nil || st.Last.Outcome != want.outcome || !errors.Is(st.Last.Err, want.err) {
+		}{"too long": {timer.OutcomeTimedOut, timer.ErrMaxRunTime}, "cancelled": {timer.OutcomeCanceled,
+			timer.ErrDraining}} {
+			if st, _ := h.Status().Timer(name); st.Last == nil || st.Last.Outcome != want.outcome ||
+				!errors.Is(st.Last.Err, want.err) {
 				t.Errorf("%s: %+v, want %s", name, st.Last, want.outcome)
 			}
 		}

@@ -16,7 +16,9 @@ type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
 	Store  StoreStatus
-	Hosts  int           // that were last seen to share the store, this one included; 0: not known, because they could not be counted yet, or the store cannot tell
+	// That were last seen to share the store, this one included; 0: not known, because they could
+	// not be counted yet, or the store cannot tell.
+	Hosts  int
 	Timers []TimerStatus // by name
 }
 
@@ -32,37 +34,49 @@ func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 
 // StoreStatus is the store as this host's last call found it.
 type StoreStatus struct {
-	Name        string    // "" without a store
-	Up          bool      // it answered the last call; false also before the first
-	Setup       bool      // it said that it is not set up right (dlock.ErrSetup) and has granted nothing since: ticks are skipped, whatever OnStoreDown says
+	Name string // "" without a store
+	Up   bool   // it answered the last call; false also before the first
+	// It said that it is not set up right (dlock.ErrSetup) and has granted nothing since: ticks are
+	// skipped, whatever OnStoreDown says.
+	Setup       bool
 	BreakerOpen bool      // it failed several times in a row, so ticks do not ask it: OnStoreDown decides
 	Err         string    // what is wrong with it; "": nothing
 	Since       time.Time // when it came to be so
-	Down        []string  // of a store of several servers, as a Redis Cluster is, those that failed several times in a row: OnStoreDown decides for the timers that live there
+	// Of a store of several servers, as a Redis Cluster is, those that failed several times in a
+	// row: OnStoreDown decides for the timers that live there.
+	Down []string
 }
 
 // TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried
 // at this moment.
 type TimerStatus struct {
-	Name              string
-	Next              time.Time         // the next tick; zero: none
-	Ticks             uint64            // that came due
-	Started           uint64            // ticks that started a run
-	Skipped           map[Reason]uint64 // ticks that did not
-	Running           []RunStatus       // by start
-	Last              *RunResult        // the run that ended last; nil: none
-	Degraded          bool              // it runs, or would run, without the store
-	MaxConcurrency    int               // as it is in force: the override, or as in the code, defaults filled in; NoLimit: none, as below
-	MaxPerTick        int
-	MaxPerHost        int
-	EffectiveLimit    int          // how many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost during a fallback; 0: not known, as Hosts
+	Name     string
+	Next     time.Time         // the next tick; zero: none
+	Ticks    uint64            // that came due
+	Started  uint64            // ticks that started a run
+	Skipped  map[Reason]uint64 // ticks that did not
+	Running  []RunStatus       // by start
+	Last     *RunResult        // the run that ended last; nil: none
+	Degraded bool              // it runs, or would run, without the store
+	// As it is in force: the override, or as in the code, defaults filled in; NoLimit: none, as
+	// below.
+	MaxConcurrency int
+	MaxPerTick     int
+	MaxPerHost     int
+	// How many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost
+	// during a fallback; 0: not known, as Hosts.
+	EffectiveLimit    int
 	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this one knows
 	LimitElsewhere    int          // MaxConcurrency of other hosts if they disagree, else 0
 	LimitOverride     int          // the override of MaxConcurrency; 0: there is none, or the timer is paused by it
 	Paused            *PauseStatus // nil: it is not
-	StoreFault        string       // what the store found wrong with this timer alone (dlock.ErrFault), so that it does not run; "": nothing
-	Removed           bool         // it was removed, and runs of it go on
-	ScheduleError     string       // why its schedule failed, so that no tick is planned until it is asked again: after a minute, then two, up to an hour; "": it works
+	// What the store found wrong with this timer alone (dlock.ErrFault), so that it does not run;
+	// "": nothing.
+	StoreFault string
+	Removed    bool // it was removed, and runs of it go on
+	// Why its schedule failed, so that no tick is planned until it is asked again: after a minute,
+	// then two, up to an hour; "": it works.
+	ScheduleError string
 }
 
 // PauseStatus is a pause as this host knows it.
@@ -176,7 +190,8 @@ func (s *Scheduler) Ready() error {
 	case created:
 		return errors.New("the timers are not running yet")
 	default:
-		return fmt.Errorf("the timers are %s", map[phase]string{leaving: "draining", draining: "draining", stopped: "stopped"}[p])
+		return fmt.Errorf("the timers are %s", map[phase]string{leaving: "draining", draining: "draining",
+			stopped: "stopped"}[p])
 	}
 }
 
@@ -226,7 +241,8 @@ func (s *Scheduler) LimitsAgree() error {
 	var errs []error
 	for _, e := range s.registry.registered() {
 		if declared := s.store.views.elsewhere(e); declared != 0 {
-			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", e.timer.Name, e.timer.slots(), declared))
+			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", e.timer.Name,
+				e.timer.slots(), declared))
 		}
 	}
 	return sorted(errs)

@@ -25,10 +25,12 @@ func TestNoLimitIsShownAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	ts, _ := s.Status().Timer("a")
-	if ts.MaxConcurrency != timer.NoLimit || ts.MaxPerTick != timer.NoLimit || ts.MaxPerHost != timer.NoLimit || ts.EffectiveLimit != timer.NoLimit {
+	if ts.MaxConcurrency != timer.NoLimit || ts.MaxPerTick != timer.NoLimit || ts.MaxPerHost != timer.NoLimit ||
+		ts.EffectiveLimit != timer.NoLimit {
 		t.Errorf("%+v: want NoLimit", ts)
 	}
-	for _, want := range []string{"max_concurrency=none", "max_per_tick=none", "max_per_host=none", "max_run_time=none"} {
+	for _, want := range []string{"max_concurrency=none", "max_per_tick=none", "max_per_host=none",
+		"max_run_time=none"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("want %s in %s", want, log.String())
 		}

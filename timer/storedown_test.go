@@ -126,12 +126,13 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				var cause error
-				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), OnStoreDown: policy, Run: func(ctx context.Context) error {
-					defer f.watch.enter(ctx)()
-					err := sleep(ctx, 50*time.Second)
-					cause = context.Cause(ctx)
-					return err
-				}}
+				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), OnStoreDown: policy,
+					Run: func(ctx context.Context) error {
+						defer f.watch.enter(ctx)()
+						err := sleep(ctx, 50*time.Second)
+						cause = context.Cause(ctx)
+						return err
+					}}
 				h := f.start(timer.Config{}, work)
 				until(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 				h.link.Inject(dlocktest.Hang)
@@ -148,7 +149,8 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				h.link.Heal()
 				time.Sleep(80 * time.Second)
 				synctest.Wait()
-				if st := h.Status(); !st.Store.Up || st.Timers[0].Degraded || len(st.Timers[0].Running) != 1 || !st.Timers[0].Running[0].Valid {
+				if st := h.Status(); !st.Store.Up || st.Timers[0].Degraded || len(st.Timers[0].Running) != 1 ||
+					!st.Timers[0].Running[0].Valid {
 					t.Errorf("after the store came back: %+v", st)
 				}
 				if policy == timer.StoreDownRunLocal && cause != nil {
@@ -222,7 +224,9 @@ func TestFullIsNotDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 2 {
-			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxRunTime: 30 * time.Minute, AlarmAfter: timer.NoLimit, Run: f.handler(20 * time.Minute)})
+			f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a",
+				Schedule: schedule.Every(time.Second), MaxRunTime: 30 * time.Minute, AlarmAfter: timer.NoLimit,
+				Run: f.handler(20 * time.Minute)})
 		}
 		time.Sleep(10 * time.Minute)
 		for _, h := range f.hosts {
@@ -246,7 +250,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		f := newFleet(t)
 		logger := slog.New(slog.NewTextHandler(&log, nil))
 		h := f.start(timer.Config{Logger: logger},
-			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip, Run: f.handler(0)},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+				Run: f.handler(0)},
 			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
@@ -277,7 +282,8 @@ func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 		var ran []time.Duration
 		start := time.Now()
 		s, err := timer.New(timer.Config{Lock: quarantined, Logger: slog.New(slog.DiscardHandler)},
-			timer.Timer{Name: "daily", Schedule: once(start.Add(time.Hour)), Run: func(context.Context) error { ran = append(ran, time.Since(start)); return nil }},
+			timer.Timer{Name: "daily", Schedule: once(start.Add(time.Hour)),
+				Run: func(context.Context) error { ran = append(ran, time.Since(start)); return nil }},
 			timer.Timer{Name: "frequent", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		if err != nil {
 			t.Fatal(err)
@@ -324,7 +330,8 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 		f := newFleet(t)
 		for _, n := range []int{3, 5} {
 			for range 3 {
-				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: n, Run: f.handler(10 * time.Second)})
+				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: n,
+					Run: f.handler(10 * time.Second)})
 			}
 		}
 		time.Sleep(5 * time.Minute)
@@ -397,7 +404,8 @@ func TestAuditIsLogged(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for range 2 {
 			for range 5 {
-				link.Inject(dlocktest.Error(errors.New("refused"))) // not Hang: to Heal it a call under way fails once more
+				// Not Hang: to Heal it a call under way fails once more.
+				link.Inject(dlocktest.Error(errors.New("refused")))
 				time.Sleep(10 * time.Second)
 				link.Heal()
 				time.Sleep(10 * time.Second)
@@ -409,7 +417,8 @@ func TestAuditIsLogged(t *testing.T) {
 			t.Error(err)
 		}
 		told := func(what string) int { return strings.Count(log.String(), what) }
-		if n := audited.n.Load(); n != 11 || told("redis-0:6379: it may evict") != 2 || told("redis-1:6379: it may evict") != 2 || told("lags") != 2 {
+		if n := audited.n.Load(); n != 11 || told("redis-0:6379: it may evict") != 2 ||
+			told("redis-1:6379: it may evict") != 2 || told("lags") != 2 {
 			t.Errorf("looked %d times:\n%s", n, log.String())
 		}
 	})
@@ -422,5 +431,6 @@ type auditedStore struct {
 
 func (s *auditedStore) Audit(context.Context) ([]string, error) {
 	n := s.n.Add(1)
-	return []string{"redis-0:6379: it may evict", "redis-1:6379: it may evict", fmt.Sprintf("replica 10.0.0.7:6379 lags by %dm3.%ds, and %d bytes in %d rows", n, n, 100*n, n)}, nil
+	return []string{"redis-0:6379: it may evict", "redis-1:6379: it may evict",
+		fmt.Sprintf("replica 10.0.0.7:6379 lags by %dm3.%ds, and %d bytes in %d rows", n, n, 100*n, n)}, nil
 }

@@ -309,7 +309,8 @@ func (w *storeWatch) quarantined(ends time.Duration) {
 	now := time.Now()
 	ends = max(ends, unknownQuarantine)
 	if !now.Before(w.quarantine) {
-		w.log.later(slog.LevelWarn, "timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must have ended",
+		w.log.later(slog.LevelWarn,
+			"timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must have ended",
 			"store", w.label, "for", ends)
 	}
 	if until := now.Add(ends); until.After(w.quarantine) {
@@ -461,12 +462,14 @@ func (w *storeWatch) reachable() error {
 	case b.open && b.setup != nil:
 		return fmt.Errorf("the store (%s) can serve no timer since %s: %w", w.label, since, b.setup)
 	case w.ownFault != nil:
-		return fmt.Errorf("the store (%s) found something wrong with what hosts keep there for themselves: %w", w.label, w.ownFault)
+		return fmt.Errorf("the store (%s) found something wrong with what hosts keep there for themselves: %w", w.label,
+			w.ownFault)
 	case b.open:
 		return fmt.Errorf("the store (%s) does not answer since %s: %w", w.label, since, cmp.Or(b.err, errOnlyJust))
 	}
 	if left := time.Until(w.quarantine); left > 0 {
-		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v", left.Round(time.Second))
+		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v",
+			left.Round(time.Second))
 	}
 	return nil
 }

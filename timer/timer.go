@@ -184,7 +184,8 @@ func (p StoreDownPolicy) String() string {
 // withDefaults fills in what is not set, and puts unlimited for NoLimit. The fields must have been
 // checked.
 func (t Timer) withDefaults() Timer {
-	t.MaxConcurrency, t.MaxPerTick, t.MaxPerHost = limitOf(t.MaxConcurrency), limitOf(t.MaxPerTick), limitOf(t.MaxPerHost)
+	t.MaxConcurrency, t.MaxPerTick, t.MaxPerHost = limitOf(t.MaxConcurrency), limitOf(t.MaxPerTick),
+		limitOf(t.MaxPerHost)
 	t.AlarmAfter, t.MaxRunTime, t.CatchUp.Window = limitOf(t.AlarmAfter), timeOf(t.MaxRunTime), timeOf(t.CatchUp.Window)
 	if t.MaxConcurrency == 0 {
 		t.MaxConcurrency = 1

@@ -52,7 +52,8 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	case !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case !ok:
-		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts, context.Cause(ctx))
+		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts,
+			context.Cause(ctx))
 	case x.why != ReasonPaused && ctx.Err() != nil:
 		return x.err
 	}
@@ -73,7 +74,8 @@ func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 	if !s.acquirer.awaitTurn(s.runner.base, e) {
 		return // another host may
 	}
-	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.runner.base, dlock.Tick{At: t.At, Max: 1})
+	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.runner.base,
+		dlock.Tick{At: t.At, Max: 1})
 	s.acquirer.next()
 	s.log.flush()
 	if err != nil {

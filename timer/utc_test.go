@@ -60,7 +60,8 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 		local := time.FixedZone("of this host", -5*3600)
 		run := f.handler(0)
 		h := f.start(timer.Config{Blackouts: []schedule.Blackout{never}},
-			timer.Timer{Name: "a", Schedule: minutely, Delay: timer.Delay{Jitter: 0.2}, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Blackouts: []schedule.Blackout{never}, Run: run},
+			timer.Timer{Name: "a", Schedule: minutely, Delay: timer.Delay{Jitter: 0.2},
+				CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Blackouts: []schedule.Blackout{never}, Run: run},
 			timer.Timer{Name: "b", Schedule: schedule.Except(minutely, never), Run: run})
 		time.Sleep(10 * time.Minute)
 		for _, name := range []string{"a", "b"} {
@@ -86,13 +87,15 @@ func TestExplainAgreesWithTheSchedulerAboutForeignCron(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: nightly, Run: func(context.Context) error { return nil }})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: nightly,
+			Run: func(context.Context) error { return nil }})
 		next := h.Status().Timers[0].Next
 		if want := time.Date(2000, 1, 1, 2, 0, 0, 0, time.UTC); !next.Equal(want) {
 			t.Errorf("next %v, want %v: two o'clock in UTC, wherever the host is", next, want)
 		}
 		x, err := h.Explain(t.Context(), "a", next.In(time.FixedZone("elsewhere", 3*3600)))
-		if want := "a at 2000-01-01T02:00:00Z: not due yet on "; err != nil || len(x.Text) < len(want) || x.Text[:len(want)] != want {
+		if want := "a at 2000-01-01T02:00:00Z: not due yet on "; err != nil || len(x.Text) < len(want) ||
+			x.Text[:len(want)] != want {
 			t.Errorf("%v, %v", x, err)
 		}
 		f.stop()

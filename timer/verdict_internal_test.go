@@ -36,7 +36,8 @@ func TestEveryReasonIsAVerdict(t *testing.T) {
 				t.Fatal(err)
 			}
 			n++
-			if text != string(ReasonNotRunning) && !slices.Contains(verdicts[1:], text) { // NotRunning is Trigger's alone
+			// NotRunning is Trigger's alone.
+			if text != string(ReasonNotRunning) && !slices.Contains(verdicts[1:], text) {
 				t.Errorf("%s %q has no verdict", typ, text)
 			}
 			return true

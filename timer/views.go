@@ -105,7 +105,8 @@ func (v *views) down(e *entry, err error) (degraded bool) {
 	}
 	degraded = e.timer.OnStoreDown == StoreDownRunLocal
 	if degraded && !w.down {
-		v.log.later(slog.LevelDebug, "timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
+		v.log.later(slog.LevelDebug,
+			"timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
 			"timer", e.timer.Name, "max_per_host", limitText(e.timer.MaxPerHost), "err", err)
 	}
 	w.down = true
@@ -191,8 +192,10 @@ func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
 		return
 	}
 	w.overlong = no.Holder
-	v.log.later(slog.LevelWarn, "timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
-		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.HeldFor.Round(time.Millisecond), "max_run_time", e.timer.MaxRunTime)
+	v.log.later(slog.LevelWarn,
+		"timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
+		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.HeldFor.Round(time.Millisecond),
+		"max_run_time", e.timer.MaxRunTime)
 	v.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 
@@ -214,7 +217,8 @@ func (v *views) declared(e *entry, slots int) {
 			return
 		}
 		w.declared = slots
-		v.log.later(slog.LevelWarn, "timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
+		v.log.later(slog.LevelWarn,
+			"timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
 			"timer", e.timer.Name, "here", e.timer.slots(), "elsewhere", slots)
 	}
 }

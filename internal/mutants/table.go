@@ -160,8 +160,8 @@ var mutants = []mutant{
 	{
 		name: "rejoin without adopting",
 		edits: []edit{{"timer/attach.go",
-			"if r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil && (",
-			"if false && ("}},
+			"wants := r != nil && r.Degraded()",
+			"wants := false && r.Degraded()"}},
 		layer: timers("^TestI1RejoinWithoutOverrun$"),
 		says:  "while another of its own goes on without a slot",
 	},

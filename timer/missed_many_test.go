@@ -1,0 +1,88 @@
+package timer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A host that starts with a thousand timers whose tick was missed asks no more than 64 at once, and
+// makes up for all.
+//
+// Fails when setNext starts attempts by itself.
+func TestManyMissedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		timers := many(1000, tenMinutes, f.handler(time.Second))
+		for i := range timers {
+			timers[i].CatchUp.Policy, timers[i].MaxConcurrency = timer.CatchUpOnce, 1
+		}
+		f.start(timer.Config{}, timers...)
+		time.Sleep(15 * time.Minute)
+		f.ended()
+		time.Sleep(10 * time.Minute)
+		slow := &countingStore{DistributedLock: f.store}
+		h := f.startOn(slow, timer.Config{}, timers...)
+		time.Sleep(time.Minute)
+		for _, st := range h.Status().Timers {
+			if st.Started != 1 {
+				t.Fatalf("timer %s: %+v", st.Name, st)
+			}
+		}
+		if slow.most < 32 || slow.most > 65 { // and the prober's
+			t.Errorf("%d calls at once", slow.most)
+		}
+		f.ended()
+	})
+}
+
+// Hosts come and go at random for a day, some sleep, the store has hiccups: no tick of a
+// CatchUpOnce timer runs twice, each that somebody could run within the window does, and the books
+// of every host are right.
+//
+// Fails when setNext accounts for no missed tick, and as the tests above do.
+func TestMissedAtRandom(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				chance := rand.New(rand.NewPCG(seed, 0))
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce},
+					OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Second),
+					Delay: timer.Delay{Jitter: []float64{0, .5}[seed%2],
+						ByTimer: []time.Duration{0, time.Hour}[seed/2%2]}}
+				naps := map[*host]*sleeper{}
+				for range 500 {
+					time.Sleep(time.Duration(chance.IntN(300)) * time.Second)
+					switch n := chance.IntN(10); {
+					case n < 3 && len(f.hosts) < 4:
+						s := &sleeper{every: time.Minute}
+						naps[f.start(timer.Config{}, job, s.timer())] = s
+					case n < 6 && len(f.hosts) > 0:
+						i := chance.IntN(len(f.hosts))
+						h := f.hosts[i]
+						f.hosts = slices.Delete(f.hosts, i, i+1)
+						h.stopped(t)
+						h.accounted(t)
+					case n < 8 && len(f.hosts) > 0:
+						naps[f.hosts[chance.IntN(len(f.hosts))]].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
+					}
+				}
+				f.start(timer.Config{}, job) // one that is awake
+				time.Sleep(time.Hour + 21*time.Minute)
+				synctest.Wait()
+				f.ended()
+				ran, most := f.watch.ticks("job")
+				if most != 1 || ran < 40 {
+					t.Errorf("%d ticks ran, up to %d times", ran, most)
+				}
+				f.watch.check(t)
+			})
+		})
+	}
+}

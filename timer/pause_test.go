@@ -1,0 +1,119 @@
+package timer_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A pause that ends by itself is over for the metrics, too, also where no answer of the store tells
+// so: of a timer that is not due for days.
+//
+// Fails when the prober does not call endPauses.
+func TestPauseEndsInTheMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := prometheus.NewRegistry()
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "seldom",
+			Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		paused := func(value int) error {
+			return testutil.GatherAndCompare(reg,
+				strings.NewReader(fmt.Sprintf("# HELP tickslot_paused 1 while the timer is paused in the whole fleet, as far as this host has heard.\n"+
+					"# TYPE tickslot_paused gauge\ntickslot_paused{timer=\"seldom\"} %d\n", value)), "tickslot_paused")
+		}
+		time.Sleep(time.Minute)
+		if err := h.Control().Pause(t.Context(), "seldom", time.Now().Add(10*time.Minute), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(beat)
+		if err := paused(1); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(11 * time.Minute)
+		if err := paused(0); err != nil {
+			t.Error(err)
+		}
+		f.stop()
+	})
+}
+
+// A pause that a host has heard of is kept to while the store is down, until its end: the store may
+// be what is being moved.
+//
+// Fails when settle do not look at paused.
+func TestPauseOutlastsTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "often", Schedule: schedule.Every(time.Second),
+			Run: f.handler(time.Millisecond)},
+			timer.Timer{Name: "first", Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
+		time.Sleep(time.Minute)
+		for _, name := range []string{"often", "first"} {
+			if err := h.Control().Pause(t.Context(), name, time.Now().Add(10*time.Minute), ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(beat)
+		h.link.Inject(dlocktest.Hang)
+		ran, _ := f.watch.ticks("often")
+		if err := h.Trigger(t.Context(), "first"); !refused(err, timer.ReasonPaused) {
+			t.Errorf("a trigger while the store is down: %v", err)
+		}
+		time.Sleep(9 * time.Minute)
+		if after, _ := f.watch.ticks("often"); after != ran {
+			t.Errorf("%d ticks of a paused timer ran while the store was down", after-ran)
+		}
+		time.Sleep(2 * time.Minute)
+		if after, _ := f.watch.ticks("often"); after == ran {
+			t.Error("nothing ran when the pause was over, and the store still down")
+		}
+		ts, _ := h.Status().Timer("often")
+		var skipped uint64
+		for _, n := range ts.Skipped {
+			skipped += n
+		}
+		if d := ts.Ticks - ts.Started - skipped; d > 1 {
+			t.Errorf("books: %+v", ts)
+		}
+		f.stop()
+	})
+}
+
+// A tick that fell into a pause which is over is refused as paused. That does not pause the timer.
+//
+// Fails when refused obeys the refusal of a missed tick.
+func TestPauseThatIsOverPausesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "a", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce},
+			Run: f.handler(time.Second)}
+		h := f.start(timer.Config{}, job)
+		time.Sleep(15 * time.Minute) // it has run at 0:10
+		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(10*time.Minute), ann); err != nil {
+			t.Fatal(err)
+		}
+		f.ended()
+		time.Sleep(11 * time.Minute) // 0:20 fell into the pause, which is over
+		var log logText
+		h = f.start(timer.Config{Logger: textLogger(&log)}, job)
+		time.Sleep(time.Second)
+		ts, _ := h.Status().Timer("a")
+		if ts.Skipped[timer.ReasonPaused] != 1 || ts.Paused != nil {
+			t.Errorf("skipped %v, paused %+v; want one tick that was paused, and a timer that is not", ts.Skipped,
+				ts.Paused)
+		}
+		f.stop()
+		// The next heartbeat would make it good, but not what the log has told.
+		if strings.Contains(log.String(), "paused in the whole fleet") {
+			t.Errorf("a host that came after the pause says\n%s", &log)
+		}
+	})
+}

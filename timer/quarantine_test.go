@@ -1,0 +1,114 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A quarantine is told once and shows in Degraded while it lasts. A tick that has a successor
+// before its end is skipped; one that has none is tried as soon as it ends; one that still waits
+// when Run drains, or is refused after that, is skipped.
+//
+// Fails when quarantined does not log, or logs each time; when postpone ignores the next tick, does
+// not wake the loop, or postpones while draining; when drain forgets what is postponed.
+func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var log logText
+		start := time.Now()
+		ends := start.Add(33 * time.Second)
+		config := timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		store := func() dlock.DistributedLock { return &quarantine{DistributedLock: f.store, until: ends} }
+		var ran atomic.Int64
+		daily := func(at time.Duration) timer.Timer {
+			return timer.Timer{Name: "daily", Schedule: once(start.Add(at)), Run: func(context.Context) error {
+				ran.Store(int64(time.Since(ends)))
+				return nil
+			}}
+		}
+		waits := f.startOn(store(), config, daily(25*time.Second))
+		waits.link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again when the answer comes
+		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: schedule.Every(time.Second),
+			Run: f.handler(0)})
+		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
+		late := f.startOn(store(), timer.Config{}, daily(20*time.Second-100*time.Millisecond))
+		late.link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
+		time.Sleep(20 * time.Second)
+		for _, h := range []*host{drained, late} {
+			if h.stopped(t); h.Status().Timers[0].Skipped[timer.ReasonQuarantine] != 1 {
+				t.Errorf("%+v, want its tick skipped", h.Status().Timers[0])
+			}
+			h.accounted(t)
+		}
+		busy.accounted(t) // nothing of it waits
+		time.Sleep(6 * time.Second)
+		for _, h := range []*host{waits, busy} {
+			if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), "the store restarted") {
+				t.Errorf("degraded: %v", err)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		if late := time.Duration(ran.Load()); late <= 0 || late > 200*time.Millisecond {
+			t.Errorf("the tick was tried %v after the end", late)
+		}
+		for _, h := range []*host{waits, busy} {
+			if err := h.Degraded(); err != nil {
+				t.Errorf("degraded after the end: %v", err)
+			}
+			h.stopped(t)
+			h.accounted(t)
+		}
+		if n := strings.Count(log.String(), "grants nothing until old"); n != 2 {
+			t.Errorf("logged %d times by two hosts:\n%s", n, log.String())
+		}
+	})
+}
+
+// Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when
+// it is gone.
+//
+// Fails when views do not look at the Info of a grant, or of a refusal, or when declared does not
+// forget.
+func TestDisagreementEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		two := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 2, Run: f.handler(10 * time.Second)})
+		one := f.start(timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: 1, Run: f.handler(10 * time.Second)})
+		trigger := func(h *host, want error) {
+			t.Helper()
+			if err := h.Trigger(t.Context(), "a"); !errors.Is(err, want) {
+				t.Errorf("Trigger returned %v", err)
+			}
+		}
+		declared := func(want int, when string) {
+			t.Helper()
+			if st := one.Status().Timers[0]; st.LimitElsewhere != want || (one.Degraded() != nil) != (want != 0) {
+				t.Errorf("%s: declared elsewhere %d, want %d; degraded: %v", when, st.LimitElsewhere, want,
+					one.Degraded())
+			}
+		}
+		trigger(two, nil)
+		trigger(one, timer.ErrRefused)
+		declared(2, "after a refusal")
+		time.Sleep(11 * time.Second)
+		trigger(one, nil)
+		declared(2, "after a grant")
+		time.Sleep(11 * time.Second)
+		trigger(one, nil)
+		declared(2, "while the other may only be between two ticks")
+		time.Sleep(time.Minute)
+		trigger(one, nil)
+		declared(0, "after the other was silent")
+		f.stop()
+	})
+}
