@@ -10,12 +10,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// What is unsettled is given back in batches too, is no longer worth a call after one TTL, when it
-// has ended by itself, and is bounded: a store that was down for long does not find a flood of old
-// releases at its return.
+// Pending releases are made in batches, are dropped after one TTL, when the grants have expired, and
+// are bounded: a store that was down for long does not get a flood of old releases when it is back.
 //
-// Fails if beat keeps what has ended (all 120 are released), releasePending sends all at once, or
-// releaseLater has no bound.
+// Fails if beat keeps those that have expired (all 120 are released), if releasePending sends all
+// at once, or if addPending has no bound.
 func TestPendingReleasesAreBounded(t *testing.T) {
 	given := func(h host, since int) (n, largest int) {
 		for _, c := range h.spy.released()[since:] {

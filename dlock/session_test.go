@@ -220,7 +220,7 @@ func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	})
 }
 
-// A trust window may close while Close gives back what is unsettled.
+// A trust window may close while Close makes the pending releases.
 //
 // Fails, under the race detector, if Close writes without the lock what the end of a lease reads.
 func TestWindowClosesDuringClose(t *testing.T) {
@@ -238,7 +238,7 @@ func TestWindowClosesDuringClose(t *testing.T) {
 	})
 }
 
-// Close gives back what is unsettled, once and in batches, and then the session is over. The end of
+// Close makes the pending releases, once and in batches, and then the session is over. The end of
 // the bubble shows that no goroutine is left.
 //
 // Fails if Close does not call releasePending or stops with its caller's context, or if acquire

@@ -216,10 +216,10 @@ func TestLeasesFollowTheirNames(t *testing.T) {
 	})
 }
 
-// What is unsettled on a server that hangs keeps nobody else's from being given back, neither by
-// the heartbeat nor by Close, which takes no longer for it.
+// Pending releases on a server that hangs do not delay those on other servers, neither in the
+// heartbeat nor in Close.
 //
-// Fails if releaseLater has one list for all, and if Close settles one server after the other.
+// Fails if releaseLater has one list for all, and if Close calls one server after the other.
 func TestPendingReleasesOfAShardThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, session := newSharded(t)

@@ -140,11 +140,11 @@ func (r *report) weak() {
 // Eight hosts for eight hours, four times, or for a day among the long proofs; make simulate has
 // fifty hosts for thirty days, twenty times.
 //
-// Fails when renewAll counts trust from the reply, when open lets a window never close, when slots
-// says N+1, when memlock keeps leases for half the TTL, lets one start more have a tick, or begins
-// its fences again at 1, when run releases before the handler has returned, when try lets one run
-// more than MaxPerHost start, and when attempt does not count a refusal. When ask counts trust from
-// the reply, one seed in six finds it: that is for make simulate.
+// Fails when trust windows never close, when slots returns N+1, when memlock keeps leases for half
+// the TTL, allows one start too many of a tick, or begins its fences again at 1, when a run releases
+// its slot before the handler has returned, when one run more than MaxPerHost starts, and when a
+// refusal is not counted. When the heartbeat or an acquire counts trust from the reply, only some
+// seeds find it: that is for make simulate, and internal/mutants has such a seed.
 func TestSimulate(t *testing.T) {
 	began := time.Now()
 	if *daysFlag == 0 {
