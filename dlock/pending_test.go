@@ -10,8 +10,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Pending releases are made in batches, are dropped after one TTL, when the grants have expired, and
-// are bounded: a store that was down for long does not get a flood of old releases when it is back.
+// Pending releases are made in batches, are dropped after one TTL, when the grants have expired,
+// and are bounded: a store that was down for long does not get a flood of old releases when it is
+// back.
 //
 // Fails if beat keeps those that have expired (all 120 are released), if releasePending sends all
 // at once, or if addPending has no bound.
