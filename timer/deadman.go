@@ -70,7 +70,7 @@ func (d *deadman) settle(tells bool) {
 }
 
 // mayEndInTime reports whether what holds a slot is a run within its MaxRunTime, as far as the
-// store tells: a tick that finds it so is no silence.
+// store tells: a tick that finds it so does not count towards AlarmAfter.
 func (e *entry) mayEndInTime(no *dlock.NotAcquiredError) bool {
 	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= e.timer.MaxRunTime
 }
