@@ -29,7 +29,7 @@ func (n *runner) withoutSlot(e *entry) *Run {
 // oldestWithoutSlot is called with mu held.
 func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
 	for _, r := range e.state.runs {
-		wants := r != nil && r.Degraded() && !r.over && context.Cause(r.ctx) == nil
+		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil
 		if wants && (oldest == nil || r.started.Before(oldest.started)) {
 			oldest = r
 		}

@@ -49,7 +49,7 @@ func TestGateSaysWhy(t *testing.T) {
 	g.store.asked(e.lockName, nil)
 	r := g.runner.startRun(e, 0, nil, true)
 	is("a run goes on without a slot", false, ReasonRejoining)
-	r.end()
+	r.ctx.end()
 	is("that has ended", false, "")
 	g.registry.setPhase(draining)
 	is("the host drains", false, ReasonDraining)

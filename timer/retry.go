@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -227,7 +226,7 @@ func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 
 // mayRetry reports whether a run may wait for another attempt.
 func (n *runner) mayRetry(e *entry, r *Run) bool {
-	return n.registry.mayStart(e) && context.Cause(r.ctx) == nil
+	return n.registry.mayStart(e) && r.ctx.cause() == nil
 }
 
 // endWaits has the runs of a timer that wait for another attempt look whether they still may.

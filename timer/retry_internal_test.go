@@ -38,7 +38,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				&entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
 			n.registry.setPhase(running)
 			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
-			r.ctx = ctx
+			r.ctx.run, r.ctx.base = r, ctx
 			r.lease.Store(lease)
 			began := time.Now()
 			time.AfterFunc(10500*time.Millisecond, func() {

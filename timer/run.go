@@ -14,9 +14,7 @@ type Run struct {
 	entry    *entry
 	tick     int64                       // µs; 0: none, it was triggered
 	lease    atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
-	ctx      context.Context             // of the handler; ends with MaxRunTime, with the lease, and with draining
-	cancel   context.CancelCauseFunc     // ends ctx, as that of a run that lost its lease
-	stop     context.CancelFunc          // ends ctx, and frees its timer
+	ctx      runContext                  // of the handler; ends with MaxRunTime, with the lease, and with draining
 	started  time.Time
 	degraded atomic.Bool
 	local    bool // it needs no store
@@ -31,8 +29,6 @@ type Run struct {
 	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime
 	retrying *retrying   // nil before the first retry
 }
-
-type runKey struct{}
 
 // RunFromContext returns the run that a handler was called for. ok is false outside a run.
 func RunFromContext(ctx context.Context) (run *Run, ok bool) {
@@ -91,7 +87,7 @@ func (r *Run) Valid() bool {
 	if l := r.lease.Load(); l != nil {
 		return l.Valid()
 	}
-	return context.Cause(r.ctx) == nil
+	return r.ctx.cause() == nil
 }
 
 // Attempt is how often the handler has been called in this run, this call included: more than 1 is
@@ -110,12 +106,13 @@ const (
 	OutcomeCanceled  Outcome = "canceled"   // draining took too long
 )
 
-// outcomeOf looks into our own errors only: those of a handler may panic when they are looked into.
-func outcomeOf(ctx context.Context, err error, panicked bool) Outcome {
+// outcomeOf tells how a run ended, from why its context has ended and what the handler returned. It
+// looks into our own errors only: those of a handler may panic when they are looked into.
+func outcomeOf(cause, err error, panicked bool) Outcome {
 	if panicked {
 		return OutcomePanicked
 	}
-	switch cause := context.Cause(ctx); {
+	switch {
 	case errors.Is(cause, dlock.ErrLost):
 		return OutcomeLeaseLost
 	case errors.Is(cause, ErrMaxRunTime):
@@ -127,12 +124,6 @@ func outcomeOf(ctx context.Context, err error, panicked bool) Outcome {
 	default:
 		return OutcomeFailed
 	}
-}
-
-// end ends the context of a run that is over, which frees what it has with the context of all runs.
-func (r *Run) end() {
-	r.stop()
-	r.cancel(nil)
 }
 
 func (r *Run) any() bool     { return true }

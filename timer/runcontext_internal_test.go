@@ -3,6 +3,8 @@ package timer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,11 +12,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A run's context says what ended it first, and so do those derived from it.
+// A run's context says the same whether it was asked when the run began or is asked only later, and
+// so do those derived from it.
 //
-// Fails when the context is not derived from that of all runs, and when its deadline has no cause
-// of its own.
-func TestRunContext(t *testing.T) {
+// Fails when cause does not look at ends, or at base; when context does not look at over; when end
+// does not note it; and when lose does not make the context first, so that what came before it is
+// forgotten.
+func TestRunContextAskedLate(t *testing.T) {
 	type key struct{}
 	lost := &dlock.LostError{Name: "timer:a"}
 	const maxRunTime = time.Minute
@@ -29,53 +33,88 @@ func TestRunContext(t *testing.T) {
 	}{
 		"nothing":    {func(*Run, func()) {}, nil, nil},
 		"MaxRunTime": {func(*Run, func()) { past(maxRunTime) }, context.DeadlineExceeded, ErrMaxRunTime},
-		"lost":       {func(r *Run, _ func()) { r.cancel(lost) }, context.Canceled, lost},
+		"lost":       {func(r *Run, _ func()) { r.ctx.lose(lost) }, context.Canceled, lost},
 		"drained":    {func(_ *Run, drain func()) { drain() }, context.Canceled, ErrDraining},
-		"over":       {func(r *Run, _ func()) { r.end() }, context.Canceled, context.Canceled},
-		"MaxRunTime, lost": {func(r *Run, _ func()) { past(maxRunTime); r.cancel(lost) }, context.DeadlineExceeded,
+		"over":       {func(r *Run, _ func()) { r.ctx.end() }, context.Canceled, context.Canceled},
+		"MaxRunTime, lost": {func(r *Run, _ func()) { past(maxRunTime); r.ctx.lose(lost) }, context.DeadlineExceeded,
 			ErrMaxRunTime},
-		"lost, MaxRunTime": {func(r *Run, _ func()) { r.cancel(lost); past(maxRunTime) }, context.Canceled, lost},
-		"MaxRunTime, over": {func(r *Run, _ func()) { past(maxRunTime); r.end() }, context.DeadlineExceeded,
-			ErrMaxRunTime},
-		"drained and lost":   {func(r *Run, drain func()) { drain(); r.cancel(lost) }, context.Canceled, ErrDraining},
-		"lost after the end": {func(r *Run, _ func()) { r.end(); r.cancel(lost) }, context.Canceled, context.Canceled},
+		"lost, MaxRunTime": {func(r *Run, _ func()) { r.ctx.lose(lost); past(maxRunTime) }, context.Canceled, lost},
+		"MaxRunTime, over": {func(r *Run, _ func()) { past(maxRunTime); _ = r.ctx.cause(); r.ctx.end() },
+			context.DeadlineExceeded, ErrMaxRunTime},
+		"drained and lost":   {func(r *Run, drain func()) { drain(); r.ctx.lose(lost) }, context.Canceled, ErrDraining},
+		"lost after the end": {func(r *Run, _ func()) { r.ctx.end(); r.ctx.lose(lost) }, context.Canceled, context.Canceled},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
-				defer cancel(nil)
-				n := &runner{base: base}
-				r := n.newRun(newEntry(Timer{Name: "a", MaxRunTime: maxRunTime}, false), 0, false)
-				defer r.end()
-				c.happens(r, func() { cancel(ErrDraining) })
-				synctest.Wait()
-				if cause := context.Cause(r.ctx); !errors.Is(cause, c.cause) {
-					t.Errorf("cause is %v, want %v", cause, c.cause)
-				}
-				child, stop := context.WithCancel(r.ctx)
-				defer stop()
-				for which, ctx := range map[string]context.Context{"its own": r.ctx, "a derived one": child} {
-					if ctx.Err() != c.err || !errors.Is(context.Cause(ctx), c.cause) {
-						t.Errorf("%s: %v, cause %v; want %v, cause %v", which, ctx.Err(), context.Cause(ctx), c.err,
-							c.cause)
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, asked early %v", name, early), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+					defer cancel(nil)
+					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, started: time.Now()}
+					r.ctx.run, r.ctx.base = r, base
+					defer r.ctx.end()
+					if early {
+						r.ctx.Done()
 					}
-					select {
-					case <-ctx.Done():
-						if c.err == nil {
-							t.Errorf("%s: done", which)
+					c.happens(r, func() { cancel(ErrDraining) })
+					synctest.Wait()
+					if cause := r.ctx.cause(); !errors.Is(cause, c.cause) {
+						t.Errorf("cause is %v, want %v", cause, c.cause)
+					}
+					child, stop := context.WithCancel(&r.ctx)
+					defer stop()
+					for which, ctx := range map[string]context.Context{"its own": &r.ctx, "a derived one": child} {
+						if ctx.Err() != c.err || !errors.Is(context.Cause(ctx), c.cause) {
+							t.Errorf("%s: %v, cause %v; want %v, cause %v", which, ctx.Err(), context.Cause(ctx), c.err,
+								c.cause)
 						}
-					default:
-						if c.err != nil {
-							t.Errorf("%s: not done", which)
+						select {
+						case <-ctx.Done():
+							if c.err == nil {
+								t.Errorf("%s: done", which)
+							}
+						default:
+							if c.err != nil {
+								t.Errorf("%s: not done", which)
+							}
+						}
+						deadline, ok := ctx.Deadline()
+						if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok ||
+							!deadline.Equal(r.ends()) {
+							t.Errorf("%s: run %v, value %v, deadline %v %v", which, got, ctx.Value(key{}), deadline, ok)
 						}
 					}
-					deadline, ok := ctx.Deadline()
-					if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok ||
-						!deadline.Equal(r.ends()) {
-						t.Errorf("%s: run %v, value %v, deadline %v %v", which, got, ctx.Value(key{}), deadline, ok)
-					}
-				}
+				})
 			})
-		})
+		}
 	}
 }
+
+// Whoever asks for the context of a run only after the run leaves nothing behind with the context
+// of all runs.
+//
+// Fails when context, of a run that is over, ends only the part that has the deadline.
+func TestLateContextLeavesNothingBehind(t *testing.T) {
+	all, stop := context.WithCancel(t.Context())
+	defer stop()
+	before := runtime.NumGoroutine()
+	for range 100 {
+		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, started: time.Now()}
+		late.ctx.run, late.ctx.base = late, &opaque{Context: all}
+		late.ctx.end()
+		if late.ctx.Err() == nil {
+			t.Fatal("a run that is over has a context that goes on")
+		}
+	}
+	// A parent that is no context of the standard library's is waited for by a goroutine for each
+	// child.
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines were left behind", runtime.NumGoroutine()-before)
+		}
+	}
+}
+
+// opaque hides which context it stands for.
+type opaque struct{ context.Context }
+
+func (c *opaque) Value(key any) any { return nil }

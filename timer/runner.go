@@ -68,9 +68,7 @@ func (n *runner) runAll(starts []start) {
 
 func (n *runner) newRun(e *entry, tick int64, local bool) *Run {
 	r := &Run{entry: e, tick: tick, started: time.Now(), local: local}
-	var ctx context.Context
-	ctx, r.cancel = context.WithCancelCause(context.WithValue(n.base, runKey{}, r))
-	r.ctx, r.stop = context.WithDeadlineCause(ctx, r.ends(), ErrMaxRunTime)
+	r.ctx.run, r.ctx.base = r, n.base
 	return r
 }
 
@@ -80,14 +78,14 @@ func (n *runner) carryOut(r *Run) {
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {
-		outcome := outcomeOf(r.ctx, err, panicked)
-		r.end()
+		outcome := outcomeOf(r.ctx.cause(), err, panicked)
+		r.ctx.end()
 		n.finish(e, r, outcome, unmarked(err))
 	}()
 	r.attempt.Store(1)
 	for retry := true; retry; retry = n.again(e, r, err) {
 		err, panicked = errGoexit, false
-		err, panicked = call(r.ctx, e.timer.Run)
+		err, panicked = call(&r.ctx, e.timer.Run)
 	}
 }
 
@@ -199,14 +197,14 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown
 	if !goOn {
-		r.cancel(err) // first of all
+		r.ctx.lose(err) // first of all
 	}
 	defer n.log.flush()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if goOn && n.store.notSetUp(e) { // it fell silent after it had said that it is not set up right
 		goOn = false
-		r.cancel(err)
+		r.ctx.lose(err)
 	}
 	if goOn && !r.over && !r.Degraded() {
 		n.store.views.wentDown(e)
@@ -235,7 +233,7 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 		n.overlong(e, r)
 		return
 	}
-	if cause := context.Cause(r.ctx); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
+	if cause := r.ctx.cause(); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
 		return // it ended before, and that was told
 	}
 	if l := r.lease.Load(); l != nil {
