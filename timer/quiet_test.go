@@ -25,7 +25,7 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		timers := many(1000, schedule.Every(5*time.Second), func(context.Context) error { return nil })
+		timers := many(1000, schedule.Every(15*time.Second), func(context.Context) error { return nil })
 		for i := range timers {
 			if i%2 == 0 {
 				timers[i].OnStoreDown = timer.StoreDownSkip
