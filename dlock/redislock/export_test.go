@@ -41,6 +41,16 @@ func (s *Store) TrustMaster() {
 	s.masters.reign.Store(&r)
 }
 
+// AgeMaster makes the last answer of the sentinels older.
+func (s *Store) AgeMaster(by time.Duration) {
+	r := *s.masters.reign.Load()
+	r.asked = r.asked.Add(-by)
+	s.masters.reign.Store(&r)
+}
+
+// AskedSentinels reports whether a call has asked the sentinels since AskSentinels.
+func (s *Store) AskedSentinels() bool { return !s.masters.reign.Load().asked.IsZero() }
+
 // AskSentinels makes the next call ask the sentinels.
 func (s *Store) AskSentinels() {
 	r := *s.masters.reign.Load()

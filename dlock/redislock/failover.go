@@ -19,7 +19,8 @@ import (
 const (
 	// masterTrusted is how long an answer of the sentinels is used without asking again. After a
 	// failover some hosts may call the old master for so long, so the new one's quarantine lasts
-	// that much longer.
+	// that much longer. (The call itself may take longer, but a lease is trusted from when the call
+	// began.)
 	masterTrusted = time.Second
 	// changeover is how long after the question to the sentinels a call to the master ends, and how
 	// long a host that hears of another master calls nobody. So no host renews a lease on the new
@@ -93,16 +94,18 @@ type reign struct {
 	begins      time.Time // until then other hosts may still call the master before this one
 }
 
-// fresh reports whether the answer may still be used. It is false after this machine was suspended,
-// too.
-func (r *reign) fresh() bool {
+// within reports whether the sentinels were asked less than age ago. It is false after this machine
+// was suspended, too: of the two clocks, only that on the wall goes on meanwhile.
+func (r *reign) within(age time.Duration) bool {
 	if r == nil {
 		return false
 	}
 	now := time.Now()
 	wall := now.Round(0).Sub(r.asked.Round(0))
-	return now.Sub(r.asked) < masterTrusted && wall >= 0 && wall < masterTrusted
+	return now.Sub(r.asked) < age && wall >= 0 && wall < age
 }
+
+func (r *reign) fresh() bool { return r.within(masterTrusted) }
 
 func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 	m := &masters{turn: make(chan struct{}, 1), pool: pool}
@@ -145,18 +148,29 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 	return m, errors.Join(faults...)
 }
 
-// now returns the present master, with a context that ends when calls to it have to end.
-func (m *masters) now(ctx context.Context) (*redis.Client, context.Context, context.CancelFunc, error) {
+// call makes a call to the present master.
+func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Client) error) error {
 	r, err := m.current(ctx)
 	if err != nil {
-		return nil, nil, nil, err
+		return err
 	}
 	if wait := time.Until(r.begins); wait > 0 {
-		return nil, nil, nil, fmt.Errorf("redislock: failover to %s: calls begin in %v, when every host has left the old master",
+		return fmt.Errorf("redislock: failover to %s: calls begin in %v, when every host has left the old master",
 			r.addr, wait.Round(time.Millisecond))
 	}
-	ctx, cancel := context.WithDeadline(ctx, r.asked.Add(changeover))
-	return r.client, ctx, cancel, nil
+	limit := r.asked.Add(changeover)
+	if end, ok := ctx.Deadline(); !ok || end.After(limit) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, limit)
+		defer cancel()
+	}
+	err = do(ctx, r.client)
+	// The deadline is not enough: a process that was stopped, or a machine that was suspended, may
+	// find the reply before it finds out that the deadline has passed.
+	if last := m.reign.Load(); err == nil && (last == nil || last.client != r.client || !last.within(changeover)) {
+		return fmt.Errorf("redislock: the answer of %s came %w", r.addr, errTooLate)
+	}
+	return err
 }
 
 // current returns the last answer of the sentinels, after asking them if that is too old.
@@ -274,6 +288,7 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 var (
 	errNoSuchMaster = errors.New("it knows no such master")
 	errDisagree     = errors.New("they do not agree")
+	errTooLate      = errors.New("so late that it may not be the master any more")
 )
 
 func (m *masters) askOne(ctx context.Context, sentinel *redis.Client) vote {
@@ -314,31 +329,32 @@ func (m *masters) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (m *masters) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		client, ctx, cancel, err := m.now(ctx)
+		err := m.call(ctx, func(ctx context.Context, client *redis.Client) error { return client.Process(ctx, cmd) })
 		if err != nil {
-			return err
+			cmd.SetErr(err)
 		}
-		defer cancel()
-		return client.Process(ctx, cmd)
+		return err
 	}
 }
 
 // ProcessPipelineHook implements redis.Hook.
 func (m *masters) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		client, ctx, cancel, err := m.now(ctx)
-		if err != nil {
+		asked := false
+		err := m.call(ctx, func(ctx context.Context, client *redis.Client) error {
+			asked = true
+			pipe := client.Pipeline()
+			for _, cmd := range cmds {
+				_ = pipe.Process(ctx, cmd)
+			}
+			_, err := pipe.Exec(ctx)
+			return err
+		})
+		if err != nil && (!asked || errors.Is(err, errTooLate)) { // else each command has its own
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
 			}
-			return err
 		}
-		defer cancel()
-		pipe := client.Pipeline()
-		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, cmd)
-		}
-		_, err = pipe.Exec(ctx)
 		return err
 	}
 }

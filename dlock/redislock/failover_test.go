@@ -328,6 +328,51 @@ func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 	}
 }
 
+// A reply that is read only long after the sentinels were asked, because the process or the machine
+// stood still, is an error: what it grants may be somebody else's by now.
+//
+// Fails when only deadlines end a call.
+func TestReplyThatIsReadTooLate(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewSentinel(t)
+	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
+	var lease dlock.Grant
+	eventually(t, func() (err error) {
+		lease, err = store.TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "late", TTL: quarantineTTL})
+		return err
+	})
+	calls := map[string]func() error{
+		"a single call": func() error {
+			_, err := store.List(t.Context(), "job", 1)
+			return err
+		},
+		"a pipeline": func() error {
+			_, err := store.Extend(t.Context(), quarantineTTL, lease)
+			return err
+		},
+	}
+	for _, call := range calls { // the server knows the scripts
+		must(t, call())
+	}
+	for what, call := range calls {
+		must(t, s.Master.Pause())
+		store.AskSentinels()
+		ended := make(chan error, 1)
+		go func() { ended <- call() }()
+		eventually(t, func() error {
+			if !store.AskedSentinels() {
+				return errors.New("no call is under way")
+			}
+			return nil
+		})
+		store.AgeMaster(2 * time.Second)
+		must(t, s.Master.Resume())
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "so late") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // Fails when a host that calls all the time asks the sentinels before each call, or never again.
 func TestSentinelsAreAskedOnceASecond(t *testing.T) {
 	t.Parallel()
