@@ -48,12 +48,14 @@ func (c *runContext) String() string { return "timer.Run(" + c.run.Timer() + ")"
 func (c *runContext) context() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.made == nil {
+	switch {
+	case c.made != nil:
+	case c.over: // that came first, whatever has happened since
+		c.made, c.cancel = context.WithCancelCause(context.WithoutCancel(c.base))
+		c.cancel(nil)
+	default:
 		c.made, c.cancel = context.WithCancelCause(c.base)
 		c.made, c.stop = context.WithDeadlineCause(c.made, c.run.ends(), ErrMaxRunTime)
-		if c.over {
-			c.endMade()
-		}
 	}
 	return c.made
 }
@@ -80,13 +82,8 @@ func (c *runContext) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	if c.made != nil {
-		c.endMade()
+	if c.stop != nil { // nothing is left behind with the context of all runs
+		c.stop()
+		c.cancel(nil)
 	}
-}
-
-// endMade leaves nothing behind with the context of all runs. Called with mu held.
-func (c *runContext) endMade() {
-	c.stop()
-	c.cancel(nil)
 }

@@ -15,8 +15,8 @@ import (
 // A run's context says the same whether it was asked when the run began or is asked only later, and
 // so do those derived from it.
 //
-// Fails when cause does not look at ends, or at base; when context does not look at over; when end
-// does not note it; and when lose does not make the context first, so that what came before it is
+// Fails when cause does not look at ends, or at base; when context does not look at over first; when
+// end does not note it; and when lose does not make the context first, so that what came before it is
 // forgotten.
 func TestRunContextAskedLate(t *testing.T) {
 	type key struct{}
@@ -41,6 +41,9 @@ func TestRunContextAskedLate(t *testing.T) {
 		"lost, MaxRunTime": {func(r *Run, _ func()) { r.ctx.lose(lost); past(maxRunTime) }, context.Canceled, lost},
 		"MaxRunTime, over": {func(r *Run, _ func()) { past(maxRunTime); _ = r.ctx.cause(); r.ctx.end() },
 			context.DeadlineExceeded, ErrMaxRunTime},
+		"over, MaxRunTime": {func(r *Run, _ func()) { r.ctx.end(); past(maxRunTime) }, context.Canceled,
+			context.Canceled},
+		"over, drained":      {func(r *Run, drain func()) { r.ctx.end(); drain() }, context.Canceled, context.Canceled},
 		"drained and lost":   {func(r *Run, drain func()) { drain(); r.ctx.lose(lost) }, context.Canceled, ErrDraining},
 		"lost after the end": {func(r *Run, _ func()) { r.ctx.end(); r.ctx.lose(lost) }, context.Canceled, context.Canceled},
 	} {
