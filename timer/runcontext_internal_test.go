@@ -15,9 +15,9 @@ import (
 // A run's context says the same whether it was asked when the run began or is asked only later, and
 // so do those derived from it.
 //
-// Fails when cause does not look at ends, or at base; when context does not look at over first; when
-// end does not note it; and when lose does not make the context first, so that what came before it is
-// forgotten.
+// Fails when cause does not look at ends, or at base; when context does not look at over first;
+// when end does not note it; and when lose does not make the context first, so that what came
+// before it is forgotten.
 func TestRunContextAskedLate(t *testing.T) {
 	type key struct{}
 	lost := &dlock.LostError{Name: "timer:a"}

@@ -168,7 +168,7 @@ var mutants = []mutant{
 	{
 		name: "release before return",
 		edits: []edit{{"timer/runner.go",
-			"\terr, panicked = call(r.ctx, e.timer.Run)\n",
+			"\terr, panicked = call(&r.ctx, e.timer.Run)\n",
 			`	type end struct {
 		err      error
 		panicked bool
