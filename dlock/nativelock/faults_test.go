@@ -165,7 +165,8 @@ func TestI7NoAnswer(t *testing.T) {
 				if err == nil {
 					_, err = n.Release(ctx, g)
 				}
-				return err == nil
+				// On a busy machine an attempt may be granted and its reply come too late.
+				return err == nil || errors.Is(err, dlock.ErrNotAcquired)
 			})
 		}
 		// The server would wait for ever.
