@@ -161,12 +161,13 @@ func TestI7NoAnswer(t *testing.T) {
 			testkit.Eventually(t, "another connection", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				g, err := n.TryAcquire(ctx, request("y", 0, time.Minute))
+				// A short lease: on a busy machine it may be this one whose reply is lost, and its
+				// connection is kept until it ends.
+				g, err := n.TryAcquire(ctx, request("y", 0, 2*time.Second))
 				if err == nil {
 					_, err = n.Release(ctx, g)
 				}
-				// On a busy machine an attempt may be granted and its reply come too late.
-				return err == nil || errors.Is(err, dlock.ErrNotAcquired)
+				return err == nil
 			})
 		}
 		// The server would wait for ever.
