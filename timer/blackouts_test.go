@@ -14,8 +14,8 @@ import (
 )
 
 // In a blackout of the timer or of the scheduler its ticks are skipped, counted once, before any
-// other door, and the store is not asked. Trigger does not obey it. The dead-man's check holds its
-// peace.
+// other check, and the store is not called. Trigger ignores it. The dead-man's check does not
+// complain.
 //
 // Fails when blackout looks at one of the lists only, when comeDue asks for the blackout last, and
 // when blackedOut counts it towards AlarmAfter.
@@ -32,7 +32,7 @@ func TestBlackoutDoor(t *testing.T) {
 		other := timer.Timer{Name: "other", Schedule: minutely(), Run: f.handler(time.Second)}
 		paused := own
 		paused.Name = "paused"
-		free := own // it never asks the store: a pause is this host's own door
+		free := own // it never calls the store, so this host enforces its pause
 		free.Name, free.MaxConcurrency, free.MaxPerTick = "free", timer.NoLimit, timer.NoLimit
 		h := f.start(timer.Config{Blackouts: window("00:30", "00:35")}, busy, own, other, paused, free)
 		time.Sleep(9*time.Minute + 30*time.Second)

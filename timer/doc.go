@@ -28,18 +28,21 @@
 //   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take
 //     all slots.
 //
-// A tick is a scheduled instant, the same on every host. Each host tries each tick once, and a tick
-// passes these doors: due, blackout, local limit, one call to the store for tick and slot together,
-// run, release. It is counted at the door that stops it, and Scheduler.Explain tells which one that
-// was. A pause that was set is the store's door, or, for a timer without limits, which does not
-// ask, this host's, after the blackout.
+// A tick is a scheduled instant, the same on every host. Each host tries each tick once, in these
+// steps: due, blackout, MaxPerHost, one call to the store that claims tick and slot together, run,
+// release. A tick that does not start a run is counted once, with the [Reason], and
+// Scheduler.Explain tells it. The store enforces a pause; for a timer without limits, which does
+// not call the store, each host does, after the blackout.
 //
 // # A run
 //
 // A run holds a slot, a lease in the store that is renewed until the handler returns. If the lease
-// is lost, the handler's context ends (context.Cause matches dlock.ErrLost) before the slot can go
-// to another host. [RunFromContext] tells the handler its tick, slot and fence, and whether it is
-// still valid.
+// is lost, the run is no longer Valid and the handler's context ends (context.Cause matches
+// dlock.ErrLost) before the slot can go to another host. There are two exceptions. After a pause of
+// the whole process, Valid is false at once and the context ends within one second. And if the
+// store does not answer, a timer with StoreDownRunLocal, the default, goes on: its run is not
+// Valid, but its context does not end. [RunFromContext] tells the handler its tick, slot and fence,
+// and whether it is still valid.
 //
 // # Schedules
 //

@@ -143,7 +143,7 @@ type Explanation struct {
 	Host  dlock.Holder // whose explanation it is
 
 	Known  bool   // this host remembers the tick: the fields below, up to Text, are true
-	Reason Reason // the door that stopped it here; "": it ran here
+	Reason Reason // why it did not run here; "": it ran here
 	// What the store said, if it was the store: a *dlock.NotAcquiredError names holder, pause, and
 	// times.
 	Err    error
@@ -307,8 +307,7 @@ func (x *Explanation) here(w wording) string {
 	return text
 }
 
-// why says what a person needs to know of the door that stopped the tick: what the store said, if
-// it was the store.
+// why explains the reason to a person, with the store's answer if the store refused the tick.
 func (x *Explanation) why(w wording) string {
 	if no, refused := errors.AsType[*dlock.NotAcquiredError](x.Err); refused {
 		text := no.Error()

@@ -178,8 +178,9 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 }
 
 // Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers
-// meet every door: local limit, full slots, taken ticks, a store that fails by chance, draining.
-// (Late hosts, quarantine and ticks that wait in the queue: TestI9… in gate_test.go.)
+// run into every reason to skip: local limit, full slots, taken ticks, a store that fails by
+// chance, draining. (Late hosts, quarantine and ticks that wait in the queue: TestI9… in
+// gate_test.go.)
 //
 // Fails when takeNext drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {

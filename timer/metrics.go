@@ -53,7 +53,7 @@ func newMetrics(s *Scheduler) *metrics {
 	}
 	m := &metrics{
 		scheduler: s,
-		ticks: desc("ticks_total", "Ticks that came due, by the door that stopped them or started.", "timer",
+		ticks: desc("ticks_total", "Ticks that came due, by result: started, missed, or skipped with the reason.", "timer",
 			"result"),
 		runs:         desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
 		retries:      desc("retries_total", "Attempts after the first of a run.", "timer"),

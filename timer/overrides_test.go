@@ -330,10 +330,10 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	})
 }
 
-// Orders for timers that the store knows nothing of are not obeyed; those of timers without any
-// limit are, within a heartbeat.
+// A pause of a LocalOnly timer has no effect; one of a timer without any limit takes effect within
+// a heartbeat.
 //
-// Fails when pausedHere is left out of the doors.
+// Fails when why does not ask pausedHere.
 func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -6,7 +6,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Reason is the door that stopped a tick.
+// Reason is why a tick did not start a run, or why a Trigger was refused.
 type Reason string
 
 const (

@@ -12,8 +12,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A runner carries runs out: the handler with its context, retries, MaxRunTime, the slot until the
-// handler has returned. It asks the store watch how the store is, and tells the ledger.
+// A runner carries out runs: it calls the handler with its context, retries it, enforces
+// MaxRunTime, and keeps the slot until the handler has returned. It asks the store watch whether
+// the store serves, and reports to the ledger.
 type runner struct {
 	log      *lineLog
 	registry *registry

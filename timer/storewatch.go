@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A storeWatch notices how the store is. It stands beside the way of a tick: every part may ask it,
-// and it asks none of them. What the store's answers tell of single timers goes to views.
+// A storeWatch watches the store's health. It is not on the path of a tick: every part may call it,
+// and it calls none of them. What the store's answers say about single timers goes to views.
 type storeWatch struct {
 	label    string
 	timeout  time.Duration // of one call

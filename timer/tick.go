@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A tick is its scheduled instant, the same on every host. When a host comes to it is another
-// matter: Delay moves it, a host may have been asleep, or stand back for others.
+// A tick is its scheduled instant, the same on every host. The time at which a host tries it may be
+// later: because of Delay, because the host was asleep, or because it lets other hosts go first.
 
-// A dueTick is a tick on its way through the doors.
+// A dueTick is a tick that has come due and is to be tried.
 type dueTick struct {
 	at      int64 // µs
 	missed  int64 // µs, when it came due, if this host was not there then; else 0

@@ -146,7 +146,7 @@ func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	r.watch(2 * time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := one.List(ctx, "job", 1) // which waits for no lane
+	_, err := one.List(ctx, "job", 1) // which does not wait for a batch
 	if err == nil || !strings.Contains(err.Error(), "of 3 sentinels name the same master") {
 		t.Errorf("cut off: %v", err)
 	}

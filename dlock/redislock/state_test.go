@@ -176,7 +176,7 @@ func TestEveryKeyHasAnEnd(t *testing.T) {
 	t.Parallel()
 	prefix := unique("ends")
 	client, _ := shared(t, prefix)
-	// its leases may be long, also where no run is known any more
+	// Embedded removes the bound on the TTL, so the leases below may be long.
 	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true})
 	ctx := t.Context()
 	check := func(step string) {

@@ -36,7 +36,7 @@ func books(s *suite, t *testing.T) {
 		f.start(timer.Config{}, timers...)
 		slow.once.Store(true)
 	}
-	f.until("every door was met", func() bool {
+	f.until("ticks were skipped for every reason", func() bool {
 		return skipped("full", timer.ReasonFull, f.hosts...) > 0 &&
 			skipped("full", timer.ReasonHostFull, f.hosts...) > 0 &&
 			skipped("taken", timer.ReasonTickTaken, f.hosts...) > 0 &&
