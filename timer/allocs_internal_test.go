@@ -102,11 +102,13 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	if whole > bare+1 {
 		t.Errorf("%v allocations, %v more than the bare question; want one more", whole, whole-bare)
 	}
-	d := s.registry.get("a").state
+	e := s.registry.get("a")
+	d := e.state
 	if d.record.skipped[ReasonFull] < 1000 {
 		t.Fatalf("skipped: %v", d.record.skipped)
 	}
-	d.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour)}
+	d.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour),
+		e.limit()}
 	if n := testing.AllocsPerRun(1000, tick); n != 0 {
 		t.Errorf("%v allocations with a remembered answer, want 0", n)
 	}

@@ -28,9 +28,10 @@ type entry struct {
 // state is what this host knows of a timer. A timer that takes the name of one that was removed,
 // and of which runs go on, takes its state over.
 type state struct {
-	record record // the ledger's
-	runs   []*Run // each at its place on this host; nil: nobody has it
-	view   view   // of views
+	record   record   // the ledger's
+	runs     []*Run   // each at its place on this host; nil: nobody has it
+	view     view     // of views
+	override override // of overrides
 
 	places int32 // attempts and runs on this host of all timers that had the name since it was last without any
 }

@@ -18,6 +18,7 @@ const (
 type fullAnswer struct {
 	no    *dlock.NotAcquiredError
 	until time.Time
+	limit int // MaxConcurrency that was in force: the answer says nothing about another one
 }
 
 // remember keeps a "full" in mind, if a slot has been held for longer than an interval: such a run
@@ -27,7 +28,7 @@ type fullAnswer struct {
 func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
 	if interval := e.clock.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency &&
 		no.HeldFor >= interval {
-		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered))}
+		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered)), e.limit()}
 	}
 }
 
@@ -37,7 +38,7 @@ func (v *views) stillFull(e *entry) *dlock.NotAcquiredError {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	full := &e.state.view.full
-	if full.no == nil || !time.Now().Before(full.until) {
+	if full.no == nil || full.limit != e.limit() || !time.Now().Before(full.until) {
 		return nil
 	}
 	return full.no

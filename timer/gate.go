@@ -145,5 +145,5 @@ func (g *gate) pausedHere(e *entry) error {
 	if e.local || e.shared() {
 		return nil
 	}
-	return g.store.views.paused(e)
+	return g.store.overrides.paused(e)
 }

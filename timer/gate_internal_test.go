@@ -37,7 +37,7 @@ func TestGateSaysWhy(t *testing.T) {
 	}
 	is("nothing stands against it", true, "")
 	full := &dlock.NotAcquiredError{Reason: dlock.ReasonFull}
-	e.state.view.full = fullAnswer{full, time.Now().Add(time.Hour)}
+	e.state.view.full = fullAnswer{full, time.Now().Add(time.Hour), e.limit()}
 	is("the store was full a moment ago", true, ReasonFull)
 	if _, err := g.why(e, true); !errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("the store's answer is %v", err)

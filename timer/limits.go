@@ -12,7 +12,7 @@ import (
 
 // limit is MaxConcurrency as it is in force.
 func (e *entry) limit() int {
-	if limit := e.state.view.limit.Load(); limit > 0 {
+	if limit := e.state.override.limit.Load(); limit > 0 {
 		return int(limit)
 	}
 	return e.timer.MaxConcurrency

@@ -174,6 +174,7 @@ func (m *metrics) write(w *series, e *entry) {
 	var st TimerStatus // what the store told
 	if s.store != nil {
 		s.store.views.fill(e, &st)
+		s.store.overrides.fill(e, &st)
 	}
 	s.ledger.read(&d.record, func(r *record) {
 		if r.tally != nil {

@@ -13,21 +13,40 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Overrides that are set through a Control are enforced by the store, which tells of them with
-// every answer. A host learns of it with its next tick or, because its slot of hostsLock is renewed
-// all the time, within a heartbeat; only then does it ask what there is.
+// Overrides are set through a Control and enforced by the store, which reports them with every
+// answer. A host learns of a change with its next tick or, because its slot of hostsLock is renewed
+// all the time, within a heartbeat; only then does its prober read what has changed.
 
-// overrides are those of a timer, as this host knows them.
+// overrides are what this host knows of the overrides of its timers. Answers of the store and the
+// prober update them; the gate, the acquirer, Status and the metrics read them.
 type overrides struct {
-	version   int64 // of what the store last told
-	paused    bool
-	until     time.Time // of the pause; zero: open
-	by        dlock.Origin
-	triggered time.Time // the latest trigger that was seen
+	log      *lineLog
+	registry *registry
+	wake     func() // wakes the prober, which reads what has changed
+
+	// mu guards the rest, and the override of every timer. While it is held, only the mutexes of
+	// registry and log are taken.
+	mu           sync.Mutex
+	heardVersion int64 // the latest version of the overrides that the store has reported
+	readVersion  int64 // the latest version that the prober has read
+	pauses       bool  // a timer may be paused
 }
 
-// refusal is why a timer does not run that is paused.
-func (o *overrides) refusal(e *entry) error {
+// An override is what the store last reported for one timer. A timer that takes the name of one
+// that was removed, and of which runs go on, takes over its override.
+type override struct {
+	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Set with overrides.mu held
+
+	// Guarded by overrides.mu.
+	version   int64 // of the latest report
+	paused    bool
+	until     time.Time // when the pause ends; zero: when somebody ends it
+	by        dlock.Origin
+	triggered time.Time // the latest trigger that was read
+}
+
+// refusal is the error for a start of a timer that is paused.
+func (o *override) refusal(e *entry) error {
 	no := &dlock.NotAcquiredError{Name: e.lockName, Reason: dlock.ReasonPaused, Slots: e.timer.slots(), PausedBy: o.by}
 	if !o.until.IsZero() {
 		no.ExpiresIn = time.Until(o.until)
@@ -35,26 +54,14 @@ func (o *overrides) refusal(e *entry) error {
 	return no
 }
 
-// paused says why a timer does not run that the store said is paused; nil: it said so not, or the
-// pause has ended by itself. It matters when the store does not answer: who pauses a timer because
-// the database is being moved must not find it running when the database is gone.
-func (v *views) paused(e *entry) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if o := &e.state.view.overrides; o.inForce() {
-		return o.refusal(e)
-	}
-	return nil
-}
-
-// inForce reports whether a pause has not ended by itself.
-func (o *overrides) inForce() bool {
+// inForce reports whether the timer is paused and the pause has not expired.
+func (o *override) inForce() bool {
 	return o.paused && (o.until.IsZero() || time.Now().Before(o.until))
 }
 
-// outdated reports whether the store has told something newer: answers overtake each other. A store
-// that knows of no overrides (any more) is always believed. Called with mu held.
-func (o *overrides) outdated(version int64) bool {
+// outdated reports whether a later version was seen before: answers overtake each other. Version 0,
+// of a store that has no overrides or has lost them, is always accepted.
+func (o *override) outdated(version int64) bool {
 	if version != 0 && version < o.version {
 		return true
 	}
@@ -62,112 +69,179 @@ func (o *overrides) outdated(version int64) bool {
 	return false
 }
 
-// applyOverrides takes in what an answer of the store tells of overrides. Called with mu held.
-func (v *views) applyOverrides(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
-	if e.state.view.overrides.outdated(info.Version) {
+// paused returns the refusal of a timer that is paused, as far as this host knows; nil: it is not.
+// It is needed while the store does not answer: a timer that was paused because its database is
+// being moved must not run when the database is gone.
+func (o *overrides) paused(e *entry) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if x := &e.state.override; x.inForce() {
+		return x.refusal(e)
+	}
+	return nil
+}
+
+// answered updates a timer's override from an answer of the store. no is nil if a slot was granted.
+func (o *overrides) answered(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e.state.override.outdated(info.Version) {
 		return
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
-		v.setPause(e, &no.PausedBy, no.ExpiresIn)
+		o.setPause(e, &no.PausedBy, no.ExpiresIn)
 	} else {
-		v.setPause(e, nil, 0)
+		o.setPause(e, nil, 0)
 	}
-	v.setLimit(e, info.SlotLimit)
+	o.setLimit(e, info.SlotLimit)
 }
 
-// setPause notes who has paused a timer, and for how long (0: open), or that nobody has. Called
-// with mu held.
-func (v *views) setPause(e *entry, by *dlock.Origin, left time.Duration) {
-	o := &e.state.view.overrides
-	was := o.paused
-	o.paused, o.until = by != nil, time.Time{}
+// setPause records who paused a timer and how much of the pause is left (0: until somebody ends
+// it); by is nil if nobody did. Called with mu held.
+func (o *overrides) setPause(e *entry, by *dlock.Origin, left time.Duration) {
+	x := &e.state.override
+	was := x.paused
+	x.paused, x.until = by != nil, time.Time{}
 	if left > 0 {
-		o.until = time.Now().Add(left)
+		x.until = time.Now().Add(left)
 	}
 	if by != nil {
-		o.by = *by
+		x.by = *by
 	}
-	if o.paused == was {
+	if x.paused == was {
 		return
 	}
-	v.pauses = v.pauses || o.paused
-	if !o.paused {
-		v.log.later(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
+	o.pauses = o.pauses || x.paused
+	if !x.paused {
+		o.log.later(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
 		return
 	}
 	until := "resumed"
-	if !o.until.IsZero() {
-		until = o.until.UTC().Format(time.RFC3339)
+	if !x.until.IsZero() {
+		until = x.until.UTC().Format(time.RFC3339)
 	}
-	v.log.later(slog.LevelInfo, "timer: paused in the whole fleet",
-		"timer", e.timer.Name, "until", until, "by", o.by.By, "note", o.by.Note)
+	o.log.later(slog.LevelInfo, "timer: paused in the whole fleet",
+		"timer", e.timer.Name, "until", until, "by", x.by.By, "note", x.by.Note)
 }
 
-// endPauses notes which pauses have ended by themselves: of timers that are not due the store says
-// nothing.
-func (v *views) endPauses() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !v.pauses {
+// endPauses removes the pauses that have expired: the store reports nothing about timers that are
+// not due.
+func (o *overrides) endPauses() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.pauses {
 		return // there may be a hundred thousand timers, and hardly ever a pause
 	}
-	v.pauses = false
-	for _, e := range v.registry.registered() {
-		switch {
-		case !e.state.view.overrides.paused:
-		case e.state.view.overrides.inForce():
-			v.pauses = true
+	o.pauses = false
+	for _, e := range o.registry.registered() {
+		switch x := &e.state.override; {
+		case !x.paused:
+		case x.inForce():
+			o.pauses = true
 		default:
-			v.setPause(e, nil, 0)
+			o.setPause(e, nil, 0)
 		}
 	}
 }
 
 // setLimit is called with mu held.
-func (v *views) setLimit(e *entry, limit int) {
-	w := &e.state.view
-	if int(w.limit.Load()) == limit {
+func (o *overrides) setLimit(e *entry, limit int) {
+	x := &e.state.override
+	if int(x.limit.Load()) == limit {
 		return
 	}
 	if limit > 0 {
-		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet",
+		o.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet",
 			"timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
 	} else {
-		v.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden",
+		o.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden",
 			"timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
 	}
-	w.limit.Store(int32(limit))
-	w.full = fullAnswer{}
+	x.limit.Store(int32(limit))
 }
 
-// heardOfUpdate notes that overrides changed, and reports whether this host knew of that.
-func (v *views) heardOfUpdate(version int64) (isNew bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	isNew = version > v.heardVersion
-	v.heardVersion = max(v.heardVersion, version)
-	return isNew
+// heard takes in the version of the overrides that the store reported, and wakes the prober if it
+// is new.
+func (o *overrides) heard(version int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if version > o.heardVersion {
+		o.heardVersion = version
+		o.wake()
+	}
 }
 
-// unread is the version of the overrides that this host has heard of and has yet to read. ok is
-// false if there is none.
-func (v *views) unread() (version int64, ok bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.heardVersion, v.heardVersion > v.learntVersion
+// unread returns the version that the prober has yet to read. ok is false if there is none.
+func (o *overrides) unread() (version int64, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.heardVersion, o.heardVersion > o.readVersion
 }
 
-func (v *views) read(version int64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.learntVersion = version
+// markRead records that the prober has read a version.
+func (o *overrides) markRead(version int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.readVersion = version
+}
+
+// staleTrigger is how old a trigger may be at most when a host reads it.
+const staleTrigger = time.Minute
+
+// update updates a timer's override from what the prober has read, and returns the trigger that
+// this host is to carry out; nil: none.
+func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	x := &e.state.override
+	if e.gone.Load() || x.outdated(now.Version) {
+		return nil
+	}
+	limit := 0
+	if now.Limit != nil {
+		limit = max(0, now.Limit.Slots)
+	}
+	switch {
+	case now.Pause != nil:
+		o.setPause(e, &now.Pause.Origin, now.Pause.For)
+	case now.Limit != nil && limit == 0:
+		o.setPause(e, &now.Limit.Origin, 0)
+	default:
+		o.setPause(e, nil, 0)
+	}
+	o.setLimit(e, limit)
+	t := now.Trigger
+	if t == nil || !t.At.After(x.triggered) {
+		return nil
+	}
+	x.triggered = t.At
+	switch {
+	case t.Ago >= staleTrigger:
+		return nil
+	case o.registry.held(e) >= e.hostLimit(): // another host may have room; if none has, this line is the only sign
+		o.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may",
+			"timer", e.timer.Name, "by", t.By, "note", t.Note)
+		return nil
+	}
+	return t
+}
+
+// fill fills in what Status tells of a timer's override.
+func (o *overrides) fill(e *entry, t *TimerStatus) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	x := &e.state.override
+	t.LimitOverride = int(x.limit.Load())
+	if x.inForce() {
+		t.Paused = &PauseStatus{Origin: x.by, Until: x.until}
+	}
 }
 
 // learnOverrides reads the overrides of the timers of this host, if there is something new. It
 // stops when until is closed.
 func (p *prober) learnOverrides(until <-chan struct{}) {
 	w := p.watch
-	version, ok := w.views.unread()
+	version, ok := w.overrides.unread()
 	if w.caps.Controller == nil || !ok {
 		return
 	}
@@ -193,7 +267,7 @@ func (p *prober) learnOverrides(until <-chan struct{}) {
 	}
 	all.Wait()
 	if !missed.Load() {
-		w.views.read(version)
+		w.overrides.markRead(version)
 	}
 }
 
@@ -224,7 +298,7 @@ func (p *prober) learn(until <-chan struct{}, entries []*entry) error {
 	for i, o := range list {
 		switch {
 		case o.Err == nil:
-			t := w.views.take(entries[i], o)
+			t := w.overrides.update(entries[i], o)
 			if t != nil && w.registry.join() {
 				go p.trigger(entries[i], *t)
 			}
@@ -246,45 +320,4 @@ func readOverrides(ctx context.Context, ctl dlock.Controller, names []string) (l
 		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
 	}
 	return list, err
-}
-
-// staleTrigger is how old a trigger may be that a host still obeys which comes to know of it late.
-const staleTrigger = time.Minute
-
-// take takes in the overrides of a timer, and returns the trigger that this host is to obey; nil:
-// there is none.
-func (v *views) take(e *entry, now dlock.ControlState) *dlock.Trigger {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if e.gone.Load() || e.state.view.overrides.outdated(now.Version) {
-		return nil
-	}
-	limit := 0
-	if now.Limit != nil {
-		limit = max(0, now.Limit.Slots)
-	}
-	switch {
-	case now.Pause != nil:
-		v.setPause(e, &now.Pause.Origin, now.Pause.For)
-	case now.Limit != nil && limit == 0:
-		v.setPause(e, &now.Limit.Origin, 0)
-	default:
-		v.setPause(e, nil, 0)
-	}
-	v.setLimit(e, limit)
-	o, t := &e.state.view.overrides, now.Trigger
-	if t == nil || !t.At.After(o.triggered) {
-		return nil
-	}
-	o.triggered = t.At
-	switch {
-	case t.Ago >= staleTrigger:
-		return nil
-	// Another host may have a place; if none has, this is all that anybody gets to see.
-	case v.registry.held(e) >= e.hostLimit():
-		v.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may",
-			"timer", e.timer.Name, "by", t.By, "note", t.Note)
-		return nil
-	}
-	return t
 }

@@ -2,46 +2,119 @@ package timer
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/memlock"
 )
+
+var ann = dlock.Origin{By: "ann"}
+
+// overridden returns overrides, a timer, and how often the prober was woken.
+func overridden() (o *overrides, e *entry, woken *int) {
+	woken = new(int)
+	o = &overrides{log: newLineLog(slog.DiscardHandler), registry: newRegistry(), wake: func() { *woken++ }}
+	e = newEntry(Timer{Name: "a", Run: func(context.Context) error { return nil }}, true)
+	o.registry.add([]*entry{e}, nil)
+	o.registry.setPhase(running)
+	return o, e, woken
+}
 
 // Answers overtake each other: what was read before an update must not undo what was heard after
 // it. A store that has lost its data is believed.
 //
 // Fails when outdated compares nothing, and when it believes no store without overrides.
 func TestOlderAnswersUndoNoOverride(t *testing.T) {
-	s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Run: func(context.Context) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := s.registry.get("a")
-	ann := dlock.Origin{By: "ann"}
+	o, e, _ := overridden()
 	is := func(what string, paused bool, limit int) {
 		t.Helper()
-		ts, _ := s.Status().Timer("a")
-		if (ts.Paused != nil) != paused || ts.LimitOverride != limit {
-			t.Errorf("%s: paused %+v, limit %d; want %v and %d", what, ts.Paused, ts.LimitOverride, paused, limit)
+		var st TimerStatus
+		o.fill(e, &st)
+		if (st.Paused != nil) != paused || st.LimitOverride != limit || (o.paused(e) != nil) != paused {
+			t.Errorf("%s: paused %+v (%v), limit %d; want %v and %d", what, st.Paused, o.paused(e), st.LimitOverride,
+				paused, limit)
 		}
 	}
-	answer := func(info dlock.Info) {
-		v := s.store.views
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.applyOverrides(e, info, nil)
-	}
-	s.store.views.take(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
+	o.update(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
 		Limit: &dlock.Limit{Origin: ann, Slots: 7}})
 	is("read", true, 7)
-	answer(dlock.Info{Version: 4, SlotLimit: 3})
+	o.answered(e, dlock.Info{Version: 4, SlotLimit: 3}, nil)
 	is("an answer from before the update", true, 7)
-	s.store.views.take(e, dlock.ControlState{Version: 3})
+	o.update(e, dlock.ControlState{Version: 3})
 	is("overrides from before the update", true, 7)
-	answer(dlock.Info{Version: 6, SlotLimit: 2})
+	o.answered(e, dlock.Info{Version: 6, SlotLimit: 2}, nil)
 	is("a later answer", false, 2)
-	answer(dlock.Info{})
+	o.answered(e, dlock.Info{}, nil)
 	is("a store that lost its data", false, 0)
+}
+
+// The prober is woken for a version that is new, and reads it once.
+//
+// Fails when heard wakes it for every version, or unread does not look at what was read.
+func TestOverridesAreReadOnce(t *testing.T) {
+	o, _, woken := overridden()
+	is := func(what string, version int64, unread bool, times int) {
+		t.Helper()
+		if v, ok := o.unread(); v != version || ok != unread || *woken != times {
+			t.Errorf("%s: version %d, unread %v, woken %d times; want %d, %v and %d", what, v, ok, *woken, version,
+				unread, times)
+		}
+	}
+	is("nothing was heard", 0, false, 0)
+	o.heard(3)
+	is("heard", 3, true, 1)
+	o.heard(3)
+	o.heard(2)
+	is("heard again, and of an older one", 3, true, 1)
+	o.markRead(3)
+	is("read", 3, false, 1)
+	o.heard(4)
+	is("a later one", 4, true, 2)
+}
+
+// A host carries out a trigger once, if it is recent, the timer is there, and has a place.
+//
+// Fails when update does not remember the trigger, or leaves one of these out.
+func TestTriggerIsTakenOnce(t *testing.T) {
+	o, e, _ := overridden()
+	version, start := int64(0), time.Now()
+	is := func(what string, at, ago time.Duration, want bool) {
+		t.Helper()
+		version++
+		got := o.update(e, dlock.ControlState{Version: version,
+			Trigger: &dlock.Trigger{Origin: ann, At: start.Add(at), Ago: ago}})
+		if (got != nil) != want {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	is("new", time.Second, 0, true)
+	is("the same", time.Second, 0, false)
+	is("old", 2*time.Second, staleTrigger, false)
+	if why := o.registry.enter(e, 1); why != "" {
+		t.Fatal(why)
+	}
+	is("no place", 3*time.Second, 0, false)
+	o.registry.leave(e)
+	is("the same, now with a place", 3*time.Second, 0, false)
+	is("a later one", 4*time.Second, 0, true)
+	o.registry.remove("a")
+	is("the timer was removed", 5*time.Second, 0, false)
+}
+
+// What the store said about one limit counts no more when that was overridden.
+//
+// Fails when stillFull does not compare the limits.
+func TestOverriddenLimitIsNotFull(t *testing.T) {
+	o, e, _ := overridden()
+	v := &views{log: o.log, ledger: new(ledger)}
+	e.clock.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
+	v.refused(e, dueTick{}, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, HeldFor: time.Minute, ExpiresIn: time.Hour})
+	if v.stillFull(e) == nil {
+		t.Fatal("the answer was not remembered")
+	}
+	o.answered(e, dlock.Info{Version: 1, SlotLimit: 2}, nil)
+	if no := v.stillFull(e); no != nil {
+		t.Errorf("the limit is 2, and still: %v", no)
+	}
 }

@@ -120,7 +120,7 @@ func (p *prober) probe(until <-chan struct{}) {
 		p.reportFirst(err) // Run returns it, so that nobody need log it
 		return
 	}
-	w.views.endPauses()
+	w.overrides.endPauses()
 	_ = w.asked(name, err)
 	if why := reasonOf(err); err != nil && (why == ReasonStoreDown || why == ReasonStoreSetup) {
 		w.log.flush()
@@ -182,7 +182,7 @@ func (p *prober) ask() (name string, err error) {
 			return hostsLock, err
 		}
 		p.host = host
-		p.watch.hearUpdate(host.Info().Version)
+		p.watch.overrides.heard(host.Info().Version)
 		return hostsLock, nil
 	}
 	name = fmt.Sprintf(probeLock, p.host.Slot())

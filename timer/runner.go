@@ -27,7 +27,7 @@ type runner struct {
 	losses, endings, adoptions few
 
 	// mu guards the runs of every timer, and the fields of a Run that are said to be. While it is
-	// held, the mutexes of store watch, views, registry, ledger, log, and of leases may be taken.
+	// held, the mutexes of store watch, views, overrides, registry, ledger, log and leases may be taken.
 	mu    sync.Mutex
 	given bool // Run has given up on the runs that are left
 }

@@ -23,7 +23,7 @@ type settlement struct {
 func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, degraded bool) settlement {
 	var paused error
 	if degraded {
-		paused = a.store.views.paused(e)
+		paused = a.store.overrides.paused(e)
 	}
 	switch {
 	case a.runner.handOver(e, lease):

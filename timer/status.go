@@ -142,6 +142,7 @@ func (s *Scheduler) statusOf(e *entry) TimerStatus {
 	t.ScheduleError = e.clock.scheduleFault()
 	if s.store != nil {
 		s.store.views.fill(e, &t)
+		s.store.overrides.fill(e, &t)
 	}
 	for _, r := range d.runs {
 		if r == nil {

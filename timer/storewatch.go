@@ -21,17 +21,18 @@ import (
 // A storeWatch watches the store's health. It is not on the path of a tick: every part may call it,
 // and it calls none of them. What the store's answers say about single timers goes to views.
 type storeWatch struct {
-	label    string
-	timeout  time.Duration // of one call
-	ttl      time.Duration
-	caps     dlock.Capabilities
-	names    shardNames
-	log      *lineLog
-	registry *registry
-	ledger   *ledger
-	views    *views
-	base     context.Context // of all calls; set when Run begins, before anything starts
-	wake     chan struct{}   // the store is back, or something is new: the prober should look at once
+	label     string
+	timeout   time.Duration // of one call
+	ttl       time.Duration
+	caps      dlock.Capabilities
+	names     shardNames
+	log       *lineLog
+	registry  *registry
+	ledger    *ledger
+	views     *views
+	overrides *overrides
+	base      context.Context // of all calls; set when Run begins, before anything starts
+	wake      chan struct{}   // the store is back, or something is new: the prober should look at once
 
 	acquireTime prometheus.Observer // nil: there are no metrics
 	ops         map[dlock.StoreOp]opMetrics
@@ -57,7 +58,8 @@ func newStoreWatch(config Config, log *lineLog, g *registry, l *ledger) *storeWa
 		wake: make(chan struct{}, 1),
 	}
 	w.names = shardNames{w.caps.Sharder}
-	w.views = &views{log: log, ledger: l, registry: g}
+	w.views = &views{log: log, ledger: l}
+	w.overrides = &overrides{log: log, registry: g, wake: w.wakeProber}
 	return w
 }
 
@@ -118,19 +120,12 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 			outcome = c.Results[i].Outcome
 		}
 		if outcome == dlock.GrantOK && g.Name == hostsLock {
-			w.hearUpdate(c.Results[i].Info.Version)
+			w.overrides.heard(c.Results[i].Info.Version)
 		}
 		name, ours := strings.CutPrefix(g.Name, "timer:")
 		if e := w.registry.named(name); ours && e != nil {
 			w.ledger.count(&e.state.record, func(t *tally) { t.ofStore().beats[min(outcome, dlock.GrantLost)]++ })
 		}
-	}
-}
-
-// hearUpdate notes that overrides may have changed, and has the prober find out what.
-func (w *storeWatch) hearUpdate(version int64) {
-	if w.views.heardOfUpdate(version) {
-		w.wakeProber()
 	}
 }
 
@@ -142,12 +137,16 @@ func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) 
 	case failed:
 		return w.views.down(e, err)
 	case lease != nil:
+		w.overrides.answered(e, lease.Info(), nil)
 		w.views.granted(e, lease.Info())
 		if lease.PreviousExpired() {
 			w.ledger.count(&e.state.record, func(t *tally) { t.leasesExpired++ })
 		}
 		w.grants()
 	case refused:
+		if t.missed == 0 { // a missed tick may be refused because of a pause that has ended
+			w.overrides.answered(e, no.Info, no)
+		}
 		w.views.refused(e, t, no)
 		if no.Reason == dlock.ReasonQuarantine {
 			w.quarantined(no.ExpiresIn)

@@ -10,39 +10,31 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// views is what the store's answers told of single timers: overrides, limits elsewhere, that every
-// slot is held, that it did not answer. A host without a store has views in which nothing stands.
+// views are what the store's answers told of single timers, apart from their overrides: the limits
+// of other hosts, that every slot is held, faults, that the store did not answer.
 type views struct {
-	log      *lineLog
-	registry *registry
-	ledger   *ledger
-	faults   few
+	log    *lineLog
+	ledger *ledger
+	faults few
 
 	degraded atomic.Int32 // runs that go on without the store
 
-	// mu guards the rest, and the view of every timer. While it is held, only the mutexes of
-	// registry, ledger, log and clocks are taken.
-	mu            sync.Mutex
-	heardVersion  int64 // version of the overrides that this host has heard of
-	learntVersion int64 // version that it has read
-	pauses        bool  // a timer may be paused
+	// mu guards the view of every timer. While it is held, only the mutexes of ledger, log and
+	// clocks are taken.
+	mu sync.Mutex
 }
 
 // A view is what the store told of a timer. A timer that takes the name of one that was removed,
-// and of which runs go on, takes its view over.
+// and of which runs go on, takes over its view. Guarded by views.mu.
 type view struct {
-	limit atomic.Int32 // the override of MaxConcurrency; 0: there is none. Set with mu held
-
-	// Guarded by views.mu.
-	declared  int          // slots that other hosts declare, if not ours
-	heardOf   time.Time    // when they last did
-	holder    dlock.Holder // who was last said to hold a slot
-	overlong  dlock.Holder // who was last said to hold a slot for too long
-	full      fullAnswer
-	overrides overrides
-	fault     string // what the store last found wrong with the timer; "": nothing
-	down      bool   // the store did not answer this timer, and nobody since
-	degraded  int32  // runs that go on without the store
+	declared int          // slots that other hosts declare, if not ours
+	heardOf  time.Time    // when they last did
+	holder   dlock.Holder // of a slot, as the store last reported
+	overlong dlock.Holder // whose slot was last reported as held for too long
+	full     fullAnswer
+	fault    string // what the store last found wrong with the timer; "": nothing
+	down     bool   // the store did not answer for this timer, and has not answered since
+	degraded int32  // runs that go on without the store
 }
 
 // startOver forgets what was told to a timer that was removed, and may be wrong for the one that
@@ -60,7 +52,6 @@ func (v *views) granted(e *entry, info dlock.Info) {
 	w := &e.state.view
 	w.down, w.fault, w.full = false, "", fullAnswer{}
 	v.declared(e, info.DeclaredSlots)
-	v.applyOverrides(e, info, nil)
 	v.ledger.heardOfSuccess(&e.state.record, info.SinceSuccess, e.clock.interval())
 }
 
@@ -71,9 +62,6 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	w := &e.state.view
 	w.down, w.fault = false, ""
 	v.declared(e, no.Info.DeclaredSlots)
-	if t.missed == 0 { // one that was missed may be refused for a pause that is over
-		v.applyOverrides(e, no.Info, no)
-	}
 	v.ledger.heardOfSuccess(&e.state.record, no.Info.SinceSuccess, e.clock.interval())
 	if no.Info.SinceSuccess == 0 || t.at != 0 && e.mayEndInTime(no) {
 		v.ledger.discount(&e.state.record)
@@ -157,10 +145,7 @@ func (v *views) fill(e *entry, t *TimerStatus) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	w := &e.state.view
-	t.LimitElsewhere, t.StoreFault, t.LimitOverride = w.declared, w.fault, int(w.limit.Load())
-	if o := &w.overrides; o.inForce() {
-		t.Paused = &PauseStatus{Origin: o.by, Until: o.until}
-	}
+	t.LimitElsewhere, t.StoreFault = w.declared, w.fault
 }
 
 // fault is what the store last found wrong with a timer; "": nothing.
