@@ -9,30 +9,30 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// maxAttempts bounds the calls to the store that are under way; further ticks wait in the queue.
+// maxAttempts is how many acquires a host has in flight at most; further ticks wait in the queue.
 const maxAttempts = 64
 
-// An acquirer asks the store for slots and ticks, some at a time, and settles what becomes of them
-// once the store has answered. Whoever hands it a tick has taken a place for it.
+// An acquirer acquires slots and ticks from the store, up to maxAttempts at a time, and decides
+// what happens with the answers. The caller has taken a place for each tick it submits.
 type acquirer struct {
 	log      *lineLog
 	registry *registry
-	planner  *planner // for ticks that are tried later
+	planner  *planner // where postponed ticks wait
 	runner   *runner
 	ledger   *ledger
-	store    *storeWatch    // nil: no store, and nothing is handed to the acquirer
+	store    *storeWatch    // nil: no store, and nothing is submitted
 	session  *dlock.Session // nil: no store
 
-	// mu guards the rest, and the waits of every entry. While it is held, only the mutexes of
-	// store watch, registry and clocks are taken.
+	// mu guards the rest, and the waits of every entry. While it is held, only the mutexes of store
+	// watch and clocks are taken.
 	mu       sync.Mutex
 	attempts int   // under way
-	queue    queue // who waits for one to end
+	queue    queue // ticks and triggers that wait for one to end
 	closed   bool  // the host drains
 }
 
-// overtake has a tick take the place of an earlier one of its timer that waits in the queue. It
-// reports false if none does.
+// overtake replaces an earlier tick of the timer that waits in the queue. It reports false if none
+// does.
 func (a *acquirer) overtake(e *entry, t dueTick) bool {
 	a.mu.Lock()
 	earlier := e.waits
@@ -46,8 +46,8 @@ func (a *acquirer) overtake(e *entry, t dueTick) bool {
 	return true
 }
 
-// submit has the store asked for a tick, now or when it is the tick's turn; or does at once what
-// its timer does while the store is down.
+// submit calls the store for a tick, now or when it is the tick's turn. If the breaker is open, it
+// applies OnStoreDown at once.
 func (a *acquirer) submit(e *entry, t dueTick) {
 	if open, why, degraded := a.store.without(e); open {
 		a.withoutStore(e, t, why, degraded)
@@ -58,7 +58,7 @@ func (a *acquirer) submit(e *entry, t dueTick) {
 	case a.closed:
 		a.mu.Unlock()
 		a.drop(e, t, ReasonDraining)
-	case e.waits.at != 0: // a later one waits, which came while this one was taken out of the queue
+	case e.waits.at != 0: // a later tick was queued while this one was taken out
 		a.mu.Unlock()
 		a.drop(e, t, ReasonStoreBusy)
 	case a.attempts < maxAttempts:
@@ -71,7 +71,7 @@ func (a *acquirer) submit(e *entry, t dueTick) {
 	}
 }
 
-// attempt asks the store for a slot and the tick, together, and becomes the run if it gets them.
+// attempt claims a slot and the tick with one call, and carries out the run if it gets them.
 func (a *acquirer) attempt(e *entry, t dueTick) {
 	lease, err := a.acquire(a.runner.base, e, t)
 	a.next()
@@ -89,7 +89,7 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 	a.giveBack(e, x.unused)
 }
 
-// acquire makes one call to the store. The zero dueTick: none is to be claimed.
+// acquire makes one call to the store. The zero dueTick claims no tick.
 func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
 	sem := a.session.Semaphore(e.lockName, e.timer.slots())
 	started := time.Now()
@@ -107,8 +107,8 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 	return lease, a.store.asked(e.lockName, err)
 }
 
-// trigger asks the store for a slot for a run without a tick, and starts the run if it gets one. ok
-// is false if it never was its turn.
+// trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did
+// not come.
 func (a *acquirer) trigger(ctx context.Context, e *entry) (x settlement, ok bool) {
 	if !a.awaitTurn(ctx, e) {
 		a.registry.leave(e)
@@ -128,9 +128,8 @@ func (a *acquirer) trigger(ctx context.Context, e *entry) (x settlement, ok bool
 	return x, true
 }
 
-// awaitTurn waits until fewer than maxAttempts calls to the store are under way, and takes the
-// place of one, which next gives back. It reports false when ctx has ended, the timer was removed,
-// or the host drains.
+// awaitTurn waits until fewer than maxAttempts acquires are in flight, and counts one more, which
+// next ends. It reports false when ctx has ended, the timer was removed, or the host drains.
 func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 	a.mu.Lock()
 	switch {
@@ -157,8 +156,8 @@ func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 	return w.turn
 }
 
-// next lets whose turn it is have the place of an attempt that has ended. Ticks of which the store
-// is not asked any more go on as their timers do while it is down.
+// next ends an attempt and starts the next one in the queue. Queued ticks for which the breaker has
+// opened follow OnStoreDown.
 func (a *acquirer) next() {
 	down, e, t := a.takeNext()
 	for _, d := range down {
@@ -169,14 +168,14 @@ func (a *acquirer) next() {
 	}
 }
 
-// A queuedTick is a tick that was taken out of the queue.
+// A queuedTick is a tick taken out of the queue.
 type queuedTick struct {
 	e    *entry
 	tick dueTick
 }
 
-// takeNext takes the tick out of the queue whose turn it is, and before it those that the store is
-// not asked about.
+// takeNext takes the next tick out of the queue, and returns those before it for which the breaker
+// is open.
 func (a *acquirer) takeNext() (down []queuedTick, e *entry, t dueTick) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,7 +202,7 @@ func (a *acquirer) takeNext() (down []queuedTick, e *entry, t dueTick) {
 	}
 }
 
-// withdraw takes the tick and the triggers of a timer that was removed out of the queue.
+// withdraw removes the tick and the triggers of a removed timer from the queue.
 func (a *acquirer) withdraw(e *entry) {
 	a.mu.Lock()
 	t, waited := a.queue.takeOut(e)
@@ -214,7 +213,7 @@ func (a *acquirer) withdraw(e *entry) {
 	}
 }
 
-// close empties the queue, which takes nobody in any more.
+// close empties the queue; nothing is queued any more.
 func (a *acquirer) close() {
 	var left []queuedTick
 	a.mu.Lock()
@@ -229,7 +228,7 @@ func (a *acquirer) close() {
 	}
 }
 
-// drop skips a tick that has a place.
+// drop skips a tick and gives its place back.
 func (a *acquirer) drop(e *entry, t dueTick, why Reason) {
 	a.ledger.skip(&e.state.record, t.at, why, nil)
 	a.registry.leave(e)

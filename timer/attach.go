@@ -8,18 +8,18 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// After an outage, runs that went on without the store take a slot before this host starts anything
-// new of their timer. Where none is free, nothing new starts until they end: so what goes on beyond
-// the limit only gets less.
+// After an outage, runs that went on without the store get a slot before this host starts a new run
+// of their timer. If no slot is free, nothing new starts until they end. So the number of runs
+// above the limit can only fall.
 
-// rejoining reports whether a timer has to wait for its runs without a slot: the store answers, and
-// they may get one. One that is past its MaxRunTime gets none, and is not waited for, just as
-// nobody waits for one whose slot has run out.
+// rejoining reports whether a timer has to wait because a run of its own needs a slot and the store
+// can grant one. A run past its MaxRunTime gets no slot, so nothing waits for it, just as nothing
+// waits for a run whose lease has expired.
 func (n *runner) rejoining(e *entry) bool {
 	return e.shared() && n.withoutSlot(e) != nil && n.store.serves(e)
 }
 
-// withoutSlot returns the oldest run that could use a slot; nil: there is none.
+// withoutSlot returns the oldest run that needs a slot; nil: there is none.
 func (n *runner) withoutSlot(e *entry) *Run {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -37,7 +37,8 @@ func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
 	return oldest
 }
 
-// handOver gives a slot that was meant for a new run to one that has none.
+// handOver gives a slot that was acquired for a new run to a run that has none. It reports false if
+// there is no such run.
 func (n *runner) handOver(e *entry, lease *dlock.Lease) bool {
 	if lease == nil {
 		return false
@@ -52,29 +53,28 @@ func (n *runner) handOver(e *entry, lease *dlock.Lease) bool {
 	return true
 }
 
-// attach makes a run that went on without the store an ordinary one. Called with mu held.
+// attach gives a lease to a run that went on without the store. Called with mu held.
 func (n *runner) attach(e *entry, r *Run, lease *dlock.Lease) {
 	n.hold(e, r, lease)
-	r.degraded.Store(false) // only now: Valid asks this first
+	r.degraded.Store(false) // after the lease is stored: Valid checks this first
 	n.store.views.upAgain(e)
 	n.store.views.endDegraded(e)
 	n.log.laterFew(&n.adoptions, slog.LevelInfo, "timer: a run that went on without the store has a slot again",
 		"timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }
 
-// hold ties a run to a lease. Called with mu held.
+// hold stores the lease of a run and watches it. Called with mu held.
 func (n *runner) hold(e *entry, r *Run, lease *dlock.Lease) {
 	r.lease.Store(lease)
 	r.holding = true
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	// Of which timer it was, if e has taken its place.
+	// r.entry is the timer that the run was started for; e may have taken its place.
 	r.unwatch = context.AfterFunc(lease.Context(), func() { n.lost(r.entry, r, lease) })
 }
 
-// timersWithoutSlots returns the timers that have runs without a slot, also those that were
-// removed.
+// timersWithoutSlots returns the timers, removed ones included, that have runs without a slot.
 func (n *runner) timersWithoutSlots() []*entry {
 	var list []*entry
 	if !n.store.isWell() || n.store.views.degradedRuns() == 0 {

@@ -8,40 +8,39 @@ import (
 )
 
 const (
-	// trips failures in a row open the breaker; one may be a hiccup.
+	// trips failures in a row open the breaker; a single one may be chance.
 	trips = 3
 	// mends answers in a row close it again.
 	mends = 3
-	// quiet is how long nothing is logged of an outage after the last one was: a store of which a
-	// part is down fails now and then. It is also how long a store must be well before the pauses
-	// between probes begin at their shortest again.
+	// quiet is the time between two outages that are logged: a store with one bad replica fails now
+	// and then. It is also how long the store must answer before the pauses between probes start at
+	// their shortest again.
 	quiet = time.Minute
 )
 
-// A breaker keeps ticks from asking a store that does not answer: they would all wait for it, and a
-// thousand timers would stand still. Only errors and time-outs open it, never a "no". While it is
-// open the ticks do at once what their OnStoreDown says, and the store is asked by one probe of
-// this host at a time. It has no mutex of its own: that of the
-// storeWatch guards it.
+// A breaker keeps ticks from calling a store that does not answer: each would wait for
+// StoreTimeout, and a thousand timers would stand still. Only errors and time-outs open it, never a
+// refusal. While it is open, ticks follow OnStoreDown at once, and one probe of this host at a time
+// calls the store. It has no mutex of its own: that of the storeWatch guards it.
 //
-// A store that says that it is not set up right (dlock.ErrSetup) opens it, too, and no tick runs
-// then. It is taken at its word until it grants or refuses again: one that is asked for a password
-// that is wrong may well be silent at times.
+// A store that is not set up right (dlock.ErrSetup) opens it, too, and no tick runs then. That
+// holds until the store grants or refuses again: a server that rejects a password may fail to
+// answer at times.
 type breaker struct {
 	called   bool
 	err      error // of the last call; nil: it was answered
-	setup    error // what the store said of how it is set up; nil: nothing, or it has granted or refused since
+	setup    error // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
 	open     bool
 	failures int       // in a row
-	refuses  bool      // an acquire has failed, and none was answered since
+	refuses  bool      // the last acquire failed
 	answers  int       // in a row
-	since    time.Time // when err last came or went
+	since    time.Time // when err last became nil or not nil
 	loggedAt time.Time // when an outage was last logged
-	logging  bool      // this one was
+	logging  bool      // this outage was logged
 
-	heard time.Time // when the last call was over
+	heard time.Time // when the last call ended
 
-	setupLoggedAt time.Time // when it was last logged that the store is not set up right
+	setupLoggedAt time.Time // when a set-up fault was last logged
 }
 
 // A change is what one call did to the breaker.
@@ -49,14 +48,14 @@ type change struct {
 	answered bool // for the first time, or again
 	opened   bool
 	closed   bool
-	setup    bool          // it has said that it is not set up right, and had not before
+	setup    bool          // it reports for the first time that it is not set up right
 	mended   bool          // it did not open, but runs started without the store
-	log      bool          // one of these, and it is worth a line in the log
+	log      bool          // one of these is to be logged
 	lasted   time.Duration // how long it was open
 }
 
-// saw takes in how a call went. A renewal that is answered tells nothing of whether the store
-// grants: it makes up for renewals that failed, not for acquires.
+// saw records the result of a call. A renewal that is answered does not show that the store grants:
+// it makes up for failed renewals, not for failed acquires.
 func (b *breaker) saw(err error, renewal bool) (c change) {
 	if err == nil && renewal && (b.open || b.refuses || b.setup != nil) {
 		return c
@@ -101,7 +100,7 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 	return c
 }
 
-// mayLog reports whether an outage is worth a line in the log, and notes when there was one.
+// mayLog reports whether an outage may be logged, and records that it is.
 func (b *breaker) mayLog(loggedAt *time.Time, now time.Time) bool {
 	if !loggedAt.IsZero() && now.Sub(*loggedAt) < quiet {
 		return false
@@ -110,7 +109,7 @@ func (b *breaker) mayLog(loggedAt *time.Time, now time.Time) bool {
 	return true
 }
 
-// why is what is wrong with the store; nil: nothing is known.
+// why returns what is wrong with the store; nil: nothing is known.
 func (b *breaker) why() error {
 	if b.setup != nil {
 		return b.setup
@@ -118,7 +117,7 @@ func (b *breaker) why() error {
 	return b.err
 }
 
-// well reports whether the last call was answered and ticks may ask.
+// well reports whether the last call was answered and the breaker is closed.
 func (b *breaker) well() bool { return b.called && b.err == nil && !b.open }
 
 func (b *breaker) status(label string) StoreStatus {

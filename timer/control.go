@@ -121,7 +121,7 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	list, err := readOverrides(ctx, ctl, []string{Timer{Name: timer}.lockName()})
+	list, err := inspect(ctx, ctl, []string{Timer{Name: timer}.lockName()})
 	if err == nil {
 		err = list[0].Err
 	}

@@ -8,22 +8,21 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A tally is a part of the ledger's record: what is counted of a timer for the metrics alone; what
-// Status tells, too, is in record.
+// A tally is the part of a record that only the metrics need.
 type tally struct {
 	lag           histogram // of ticks that started
 	retries       uint64
 	fallbackRuns  uint64
-	took          histogram // of runs that ended well
+	took          histogram // of runs that ended with OutcomeOK
 	createdAt     time.Time
-	ran           []ranTally // that ended otherwise
+	ran           []ranTally // with another outcome
 	overlongHolds uint64
 	leasesLost    uint64
 	leasesExpired uint64
-	shared        *sharedTally // nil: the store was not asked yet
+	shared        *sharedTally // nil: the store was not called yet
 }
 
-// A ranTally is for the runs that ended in one way: few timers know many.
+// A ranTally is for runs with one outcome. Most timers have few outcomes.
 type ranTally struct {
 	outcome Outcome
 	took    histogram
@@ -89,7 +88,7 @@ func (h *histogram) count() (n uint64) {
 	return n
 }
 
-// cumulated is how many durations were no longer than each bound.
+// cumulated returns how many durations were at most each bound.
 func (h *histogram) cumulated(bounds []float64) map[float64]uint64 {
 	upTo, n := make(map[float64]uint64, len(bounds)), uint64(0)
 	for i, bound := range bounds {

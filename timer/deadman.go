@@ -11,49 +11,48 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// DefaultAlarmAfter is after how many ticks without a successful run anywhere TimersSucceed says
-// so, unless the timer says otherwise.
+// DefaultAlarmAfter is the default of Timer.AlarmAfter.
 const DefaultAlarmAfter = 5
 
-// The dead-man's check: a timer that nobody runs, or that fails everywhere, makes no noise by
-// itself. Every host counts the ticks that came due since a run succeeded. The store is told of a
-// success with the release, and tells it with its next answer.
+// The dead-man's check finds timers that no host runs, or that fail on all hosts. Every host counts
+// the ticks that came due since a run succeeded. A host reports a success to the store with the
+// release, and the store reports it to the others with its next answers.
 
-// A deadman is how long a timer has had no successful run that this host knows of. A tick whose run
-// goes on, or that found the slots held by runs, counts only when these are past their MaxRunTime.
-// It is a part of the ledger's record.
+// A deadman counts the ticks of a timer since the latest successful run that this host knows of. A
+// tick whose run goes on, or that found the slots held by runs, counts only once these are past
+// their MaxRunTime. It is part of the ledger's record.
 type deadman struct {
 	ticks   int32     // that came due since the latest success
-	later   int32     // ticks on which the store's next answer decides; not in ticks
+	later   int32     // ticks about which the store's next answer decides; not included in ticks
 	success time.Time // the latest, here or elsewhere; zero: none known
-	reason  Reason    // of the latest tick that started nothing here; "": it started a run
+	reason  Reason    // why the latest tick started nothing here; "": it started a run
 }
 
-// succeeded takes in a success, here or elsewhere.
+// succeeded records a success, here or elsewhere.
 func (d *deadman) succeeded(at time.Time) {
 	d.ticks, d.success, d.later = 0, at, 0
 }
 
-// count counts a tick. Counts stay at their ends: a timer that is due every millisecond gets there
+// count counts a tick. Counts saturate: a timer that is due every millisecond reaches the maximum
 // within a month.
 func (d *deadman) count() { d.ticks = plus(d.ticks, 1) }
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// discount takes back that a tick was counted: its run may still succeed, or other hosts got it and
-// count it.
+// discount takes back one count: the tick's run may still succeed, or another host got the tick and
+// counts it.
 func (d *deadman) discount() { d.ticks = max(0, d.ticks-1) }
 
-// putOff waits with a tick for the store's next answer, which tells whether there was a success.
+// putOff lets the store's next answer decide about a tick: it has the latest success.
 func (d *deadman) putOff() {
 	d.discount()
 	d.later = plus(d.later, 1)
 }
 
-// heard takes in what the store's answer told of a success, which is that long ago; 0: of none.
+// heard records the age of the latest success, from an answer of the store; 0: the answer has none.
 func (d *deadman) heard(age, interval time.Duration) {
-	// It takes a moment until an answer is here: one that seems a little later is the one that we
-	// know of.
+	// The age is a little off, because the answer took time to arrive: a success that seems
+	// slightly later than the known one is the same.
 	if age == 0 || !d.success.IsZero() && time.Since(d.success)-age <= min(interval/2, time.Second) {
 		d.settle(age != 0)
 		return
@@ -61,7 +60,7 @@ func (d *deadman) heard(age, interval time.Duration) {
 	d.succeeded(time.Now().Add(-age))
 }
 
-// settle counts the ticks that were put off, if the store tells of successes.
+// settle counts the ticks that were put off, if the store reports successes.
 func (d *deadman) settle(tells bool) {
 	if tells {
 		d.ticks = plus(d.ticks, d.later)
@@ -69,14 +68,14 @@ func (d *deadman) settle(tells bool) {
 	d.later = 0
 }
 
-// mayEndInTime reports whether what holds a slot is a run within its MaxRunTime, as far as the
-// store tells: a tick that finds it so does not count towards AlarmAfter.
+// mayEndInTime reports whether a slot is held by a run that is within its MaxRunTime, as far as the
+// store reports. A tick that it refuses does not count towards AlarmAfter.
 func (e *entry) mayEndInTime(no *dlock.NotAcquiredError) bool {
 	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= e.timer.MaxRunTime
 }
 
-// says returns what there is to complain about, or nil.
-func (d *deadman) says(t Timer, failed Outcome, holder dlock.Holder) error {
+// check returns an error after AlarmAfter ticks without a success.
+func (d *deadman) check(t Timer, failed Outcome, holder dlock.Holder) error {
 	if t.AlarmAfter == unlimited || int(d.ticks) < t.AlarmAfter {
 		return nil
 	}
@@ -111,14 +110,13 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 	}
 }
 
-// TimersSucceed returns which timers have had no successful run on any host for AlarmAfter ticks,
-// and why as far as this host can tell: the dead-man's check. It also returns which have a schedule
-// that failed, and which were removed while runs of them ignore their context. It reads memory
-// only.
+// TimersSucceed is the dead-man's check: its error names the timers that had no successful run on
+// any host for AlarmAfter ticks, and why, as far as this host can tell. It also names timers whose
+// schedule failed, and removed timers whose runs ignore their context. It reads memory only.
 func (s *Scheduler) TimersSucceed() error {
 	var errs []error
 	for _, e := range s.registry.all() {
-		if e.gone.Load() { // nobody expects a run of it any more, but to end
+		if e.gone.Load() { // it need not run any more, but its runs should end
 			if _, n := s.runner.counts(e); n > 0 {
 				errs = append(errs,
 					fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d",
@@ -134,7 +132,7 @@ func (s *Scheduler) TimersSucceed() error {
 			holder = s.store.views.lastHolder(e)
 		}
 		s.ledger.read(&e.state.record, func(r *record) {
-			if err := r.deadman.says(e.timer, Outcome(verdicts[r.last.verdict]), holder); err != nil {
+			if err := r.deadman.check(e.timer, Outcome(verdicts[r.last.verdict]), holder); err != nil {
 				errs = append(errs, err)
 			}
 		})

@@ -25,7 +25,7 @@ func TestSilenceIsToldHoweverLong(t *testing.T) {
 	} {
 		q := c.before
 		c.happens(&q)
-		if q.says(tm, OutcomeFailed, dlock.Holder{}) == nil {
+		if q.check(tm, OutcomeFailed, dlock.Holder{}) == nil {
 			t.Errorf("%s: %d ticks without a success, and nothing is said", name, q.ticks)
 		}
 	}

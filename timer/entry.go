@@ -12,28 +12,28 @@ type entry struct {
 	timer    Timer
 	lockName string
 	clock    clock
-	places   int         // that are taken; the registry's, as state.places
+	places   int         // taken by this timer; the registry's, like state.places
 	gone     atomic.Bool // it was removed; set by the registry
-	open     bool        // the code leaves MaxPerHost open
-	local    bool        // its limits are not in the store
+	open     bool        // the code does not set MaxPerHost
+	local    bool        // LocalOnly, or there is no store
 	id       int64       // of the schedule
 	state    *state
 
-	waits          dueTick       // for which the timer is in the queue; zero: none
-	askPause       time.Duration // the planner's: until a schedule that failed is asked again; 0: it works
-	later          int32         // the planner's: ticks in the heap that are tried later than they were due
-	blackoutFailed bool          // the gate's: its blackouts did not say until when, the last time
+	waits          dueTick       // the tick that waits in the queue; zero: none
+	askPause       time.Duration // the planner's: the pause before a failed schedule is asked again; 0: it works
+	later          int32         // the planner's: ticks in the heap that are tried after they were due
+	blackoutFailed bool          // the gate's: its blackouts failed when they were last asked
 }
 
-// state is what this host knows of a timer. A timer that takes the name of one that was removed,
-// and of which runs go on, takes its state over.
+// state is what this host knows of a timer. A timer that takes the name of a removed one whose runs
+// go on takes over its state.
 type state struct {
 	record   record   // the ledger's
-	runs     []*Run   // each at its place on this host; nil: nobody has it
+	runs     []*Run   // by their place on this host; nil: the place is free. The runner's
 	view     view     // of views
 	override override // of overrides
 
-	places int32 // attempts and runs on this host of all timers that had the name since it was last without any
+	places int32 // taken under the name, also by runs of a removed timer. The registry's
 }
 
 func newEntry(t Timer, hasStore bool) *entry {
@@ -43,12 +43,13 @@ func newEntry(t Timer, hasStore bool) *entry {
 	return e
 }
 
-// A clock says when a timer comes due. The planner sets it, and every part may read it.
+// A clock has the latest and the next tick of a timer. The planner sets it, and every part may read
+// it.
 type clock struct {
 	mu    sync.Mutex
 	next  int64  // µs; 0: no further tick
 	due   int64  // µs, the latest tick that came due; 0: none
-	fault string // why its schedule failed; "": it works
+	fault string // the error of its schedule; "": it works
 }
 
 // read returns the next tick and the latest that came due, in µs; 0: there is none.
@@ -58,13 +59,13 @@ func (c *clock) read() (next, due int64) {
 	return c.next, c.due
 }
 
-// interval is how far the latest tick and the next are apart.
+// interval returns the time between the latest tick and the next.
 func (c *clock) interval() time.Duration {
 	next, due := c.read()
 	if next == 0 || due == 0 {
 		return math.MaxInt64
 	}
-	// Which has an end, while microseconds may be thousands of years.
+	// Sub saturates; the difference in microseconds could overflow a Duration.
 	return time.UnixMicro(next).Sub(time.UnixMicro(due))
 }
 
@@ -74,7 +75,7 @@ func (c *clock) scheduleFault() string {
 	return c.fault
 }
 
-// set sets when the timer is due next, and which tick came due, if that is not 0.
+// set sets the next tick and, if due is not 0, the latest that came due.
 func (c *clock) set(due int64, next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,25 +6,24 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// remembered is how long a "full" of the store is remembered at most, and for timers of which
-// period: asking every time would cost the store more than it tells.
+// A "full" of the store is remembered for at most remembered, for timers that are due more often
+// than every highFrequency: calls that are almost certainly refused would only load the store.
 const (
 	remembered    = time.Second
 	highFrequency = 10 * time.Second
 )
 
-// A fullAnswer is what the store said when every slot was held, and until when that counts; the
-// zero value: it has not said so lately.
+// A fullAnswer is a refusal because all slots are held, and how long it is remembered; the zero
+// value: there is none.
 type fullAnswer struct {
 	no    *dlock.NotAcquiredError
 	until time.Time
 	limit int // MaxConcurrency that was in force: the answer says nothing about another one
 }
 
-// remember keeps a "full" in mind, if a slot has been held for longer than an interval: such a run
-// will hardly have ended at the next tick, a short one will. A slot may become free earlier all the
-// same, so a tick may be skipped that would have got one; only a no is ever remembered. Called with
-// mu held.
+// remember remembers a "full" if a slot has been held for longer than an interval: such a run has
+// probably not ended by the next tick. If it has, that tick is skipped although a slot is free; the
+// cache never starts one too many. Called with mu held.
 func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
 	if interval := e.clock.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency &&
 		no.HeldFor >= interval {
@@ -32,8 +31,7 @@ func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
 	}
 }
 
-// stillFull returns the answer of a store that has just said that every slot is held; nil: it has
-// not.
+// stillFull returns the remembered "full" of a timer; nil: there is none.
 func (v *views) stillFull(e *entry) *dlock.NotAcquiredError {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -44,7 +42,7 @@ func (v *views) stillFull(e *entry) *dlock.NotAcquiredError {
 	return full.no
 }
 
-// slotFree forgets that every slot was held.
+// slotFree drops the remembered "full" of a timer.
 func (v *views) slotFree(e *entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

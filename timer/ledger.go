@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// A ledger counts what became of ticks and runs, for Status, Explain, the metrics and the
-// dead-man's check. It is where the way of a tick ends: it calls no other part and no code of the
-// user's.
+// A ledger records the outcome of ticks and runs, for Status, Explain, the metrics and the
+// dead-man's check. It is the last part on the path of a tick, and calls no other part and no user
+// code.
 type ledger struct {
-	metered bool // there are metrics, for which tallies are kept; set before anything is counted
+	metered bool // keep tallies, because there are metrics; set before anything is counted
 
-	// mu guards all records. It is the last mutex that anybody takes.
+	// mu guards all records. No other mutex is taken while it is held.
 	mu sync.Mutex
 }
 
-// A record is what the ledger has of one timer. A timer that takes the name of one that was
-// removed, and of which runs go on, goes on with its record.
+// A record is the ledger's data of one timer. A timer that takes the name of a removed one whose
+// runs go on continues its record.
 type record struct {
 	ticks   uint64
 	started uint64
@@ -26,19 +26,19 @@ type record struct {
 	deadman deadman
 	ranLast uint64 // ticks, when this host last ran one
 	history history
-	last    decision // of the run that ended last; zero: none has
+	last    decision // the run that ended last; zero: none has
 	lastErr error    // of that run
-	tally   *tally   // nil: nothing yet, or there are no metrics
+	tally   *tally   // nil: nothing was counted yet, or there are no metrics
 }
 
-// read has a function look at a record. It must call no part that takes another mutex.
+// read calls look with mu held. look must not take another mutex.
 func (l *ledger) read(r *record, look func(*record)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	look(r)
 }
 
-// count has a function count something for the metrics; it is not called if there are none.
+// count calls add with mu held, if there are metrics.
 func (l *ledger) count(r *record, add func(*tally)) {
 	if !l.metered {
 		return
@@ -48,7 +48,7 @@ func (l *ledger) count(r *record, add func(*tally)) {
 	add(l.tally(r))
 }
 
-// tally is what is counted for the metrics alone, from now on. Called with mu held.
+// tally returns a record's tally, which it makes if necessary. Called with mu held.
 func (l *ledger) tally(r *record) *tally {
 	if r.tally == nil {
 		r.tally = &tally{createdAt: time.Now()}
@@ -56,8 +56,7 @@ func (l *ledger) tally(r *record) *tally {
 	return r.tally
 }
 
-// missed counts ticks that came due before the latest one, from first to just before end, while
-// this host was not there.
+// missed counts n ticks that this host was too late for, from first to just before end.
 func (l *ledger) missed(r *record, n uint64, first, end time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,15 +73,15 @@ func (l *ledger) cameDue(r *record) {
 	r.deadman.reason = ""
 }
 
-// cameLate counts a tick that came due before this host was there, and does not expect a success of
-// it.
+// cameLate counts a tick that came due before this host started. It does not count towards
+// AlarmAfter.
 func (l *ledger) cameLate(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.ticks++
 }
 
-// skip counts a tick that started nothing, and remembers why for Explain.
+// skip counts a tick that started no run, and keeps the reason for Explain.
 func (l *ledger) skip(r *record, tick int64, reason Reason, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +95,7 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 	}
 	r.skipped[reason] += n
 	if l.metered {
-		l.tally(r) // so that the counter is no younger than what it counts
+		l.tally(r) // so that the counter's creation time is not later than what it counts
 	}
 	if reason != ReasonMissed {
 		r.deadman.reason = reason
@@ -105,15 +104,15 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 	r.history.add(c, why)
 }
 
-// discount keeps the tick at hand from counting towards AlarmAfter: a success may still come of it,
-// here or elsewhere, or none is wanted.
+// discount keeps the current tick from counting towards AlarmAfter: a run may still succeed, here
+// or elsewhere, or the tick was not meant to run.
 func (l *ledger) discount(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.deadman.discount()
 }
 
-// putOff leaves it to the store's next answer whether the tick at hand counts towards AlarmAfter.
+// putOff lets the store's next answer decide whether the current tick counts towards AlarmAfter.
 func (l *ledger) putOff(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,16 +126,16 @@ func (l *ledger) overdue(r *record) {
 	r.deadman.count()
 }
 
-// heardOfSuccess takes in what the store's answer told of a success on any host, which is that long
-// ago; 0: it told of none.
+// heardOfSuccess records the age of the latest success on any host, from an answer of the store; 0:
+// the answer has none.
 func (l *ledger) heardOfSuccess(r *record, age, interval time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.deadman.heard(age, interval)
 }
 
-// sinceRun is how many ticks have come due since this host last ran one. ok is false if it never
-// did.
+// sinceRun returns how many ticks have come due since this host last ran one. ok is false if it
+// never did.
 func (l *ledger) sinceRun(r *record) (ticks uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,15 +189,14 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 	}
 }
 
-// startOver has the dead-man's check begin anew, for a timer that goes on with the record of one
-// that was removed.
+// startOver resets the dead-man's check, for a timer that continues the record of a removed one.
 func (l *ledger) startOver(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.deadman = deadman{success: r.deadman.success}
 }
 
-// fill fills in what Status tells of a record.
+// fill adds a record to a timer's status.
 func (l *ledger) fill(r *record, t *TimerStatus) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

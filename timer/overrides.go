@@ -226,7 +226,7 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 	return t
 }
 
-// fill fills in what Status tells of a timer's override.
+// fill adds a timer's override to its status.
 func (o *overrides) fill(e *entry, t *TimerStatus) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,15 +237,15 @@ func (o *overrides) fill(e *entry, t *TimerStatus) {
 	}
 }
 
-// learnOverrides reads the overrides of the timers of this host, if there is something new. It
-// stops when until is closed.
-func (p *prober) learnOverrides(until <-chan struct{}) {
+// readOverrides reads the overrides of this host's timers if their version is new. It stops when
+// until is closed.
+func (p *prober) readOverrides(until <-chan struct{}) {
 	w := p.watch
 	version, ok := w.overrides.unread()
 	if w.caps.Controller == nil || !ok {
 		return
 	}
-	servers := make(map[string][]*entry) // one, or those of a store of several, of which none waits for another
+	servers := make(map[string][]*entry) // by server, so that none waits for another
 	for _, e := range w.registry.registered() {
 		if !e.timer.LocalOnly {
 			shard := w.names.of(e.lockName)
@@ -258,7 +258,7 @@ func (p *prober) learnOverrides(until <-chan struct{}) {
 	for _, entries := range servers {
 		all.Go(func() {
 			for some := range slices.Chunk(entries, batch) {
-				if p.learn(until, some) != nil {
+				if p.readBatch(until, some) != nil {
 					missed.Store(true) // the next probe asks again
 					return
 				}
@@ -271,9 +271,9 @@ func (p *prober) learnOverrides(until <-chan struct{}) {
 	}
 }
 
-// learn reads the overrides of some timers, with one call. What the store finds wrong with a few of
-// them is logged; if they are many it is the store.
-func (p *prober) learn(until <-chan struct{}, entries []*entry) error {
+// readBatch reads the overrides of some timers with one call. It logs faults at up to ten keys;
+// more of them are a failure of the store.
+func (p *prober) readBatch(until <-chan struct{}, entries []*entry) error {
 	w := p.watch
 	select {
 	case <-until:
@@ -286,7 +286,7 @@ func (p *prober) learn(until <-chan struct{}, entries []*entry) error {
 	}
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()
-	list, err := readOverrides(ctx, w.caps.Controller, names)
+	list, err := inspect(ctx, w.caps.Controller, names)
 	if err != nil && !(errors.Is(err, dlock.ErrFault) && len(names) == 1) {
 		return err
 	}
@@ -313,8 +313,9 @@ func (p *prober) learn(until <-chan struct{}, entries []*entry) error {
 	return failure
 }
 
-// readOverrides turns a panic of a store, and an answer to something else, into an error.
-func readOverrides(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
+// inspect calls Controller.Inspect. It returns an error if the store panics, or answers for another
+// number of names.
+func inspect(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
 	err = guard(func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
 	if err == nil && len(list) != len(names) {
 		err = fmt.Errorf("%d answers for %d names", len(list), len(names))

@@ -291,7 +291,7 @@ func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
 
 // A host that could not be reached when something was overridden follows when it can be.
 //
-// Fails when learnOverrides counts overrides as read that it could not read.
+// Fails when readOverrides counts overrides as read that it could not read.
 func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -437,7 +437,7 @@ func (s spoilt) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 
 // A key that is spoilt keeps no other timer's overrides from being followed.
 //
-// Fails when learn gives up at the fault of one name.
+// Fails when readBatch gives up at the fault of one name.
 func TestOverridesBesideASpoiltKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// hostsLock is a semaphore of which every scheduler that runs holds a slot. So its leases are
-	// the list of hosts, renewed by the same heartbeat as all others, and a host that dies is off
-	// the list within a TTL.
+	// hostsLock is a semaphore of which every running scheduler holds a slot. Its leases are the
+	// list of hosts: the common heartbeat renews them, and a host that dies leaves the list within
+	// a TTL.
 	hostsLock = "tickslot:hosts"
-	// probeLock is taken and released by the host that holds that slot of hostsLock: it tells
+	// probeLock is taken and released by the host that holds that slot of hostsLock. It shows
 	// whether the store still grants, which a renewal does not.
 	probeLock = "tickslot:probe:%d"
-	// manyHosts are counted every hostsEvery, because each count reads them all; fewer with every
-	// probe.
+	// More than manyHosts are counted every hostsEvery, because each count reads them all; fewer
+	// with every probe.
 	manyHosts  = 100
 	hostsEvery = time.Minute
-	// startGrace is how long a host that starts waits for the store at most, before its ticks
-	// begin: its first connections may take longer than a call may, and that is no outage.
+	// startGrace is how long Run waits for the store before ticks begin: the first connections may
+	// take longer than StoreTimeout, which is not an outage.
 	startGrace = 5 * time.Second
 )
 
-// A prober asks the store for this host, in the background: about once per TTL while the store is
-// well, to find out when it is not although nothing is due; after pauses that grow while it is
-// down. Its fields belong to its goroutine.
+// A prober calls the store in the background: about once per TTL while the store answers, so that
+// this host learns of an outage even if nothing is due; with growing pauses while it does not. Its
+// fields belong to its goroutine.
 type prober struct {
 	watch   *storeWatch
 	session *dlock.Session
@@ -38,12 +38,12 @@ type prober struct {
 	pause   *backoff.ExponentialBackOff
 	counted time.Time
 	counts  int // since the start, or since the store last failed
-	// reacquire gets slots for runs that have none, trigger starts a run that somebody ordered for
-	// the fleet. Run sets both, so that the prober knows no part of a tick's way.
+	// reacquire gets slots for runs that have none; trigger starts a run that was triggered through
+	// a Control. Run sets both, so that the prober does not call the acquirer or the Scheduler
+	// itself.
 	reacquire func(until <-chan struct{})
 	trigger   func(*entry, dlock.Trigger)
-	// Gets, once, that the store serves (nil) or that it is not set up right, whichever it says
-	// first.
+	// Receives the store's first answer: nil, or that it is not set up right.
 	first chan error
 }
 
@@ -55,8 +55,7 @@ func newProber(w *storeWatch, session *dlock.Session) *prober {
 	return &prober{watch: w, session: session, pause: pause, first: make(chan error, 1)}
 }
 
-// start starts the prober. What it returns ends it, and that returns what gives its slot of
-// hostsLock back.
+// start starts the prober. stop ends it, and returns leave, which releases its slot of hostsLock.
 func (p *prober) start() (stop func() (leave func())) {
 	until, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -74,8 +73,8 @@ func (p *prober) start() (stop func() (leave func())) {
 	}
 }
 
-// awaitFirstAnswer waits for the store's first answer, for a while. It returns an error if that is
-// that it is not set up right.
+// awaitFirstAnswer waits up to startGrace for the store's first answer. It returns an error if the
+// store is not set up right.
 func (p *prober) awaitFirstAnswer(ctx context.Context) error {
 	w := p.watch
 	grace := time.NewTimer(min(w.ttl, startGrace))
@@ -95,8 +94,8 @@ func (p *prober) awaitFirstAnswer(ctx context.Context) error {
 	return nil
 }
 
-// run probes until the channel is closed. The host's slot is kept: it is released when the host has
-// drained.
+// run probes until the channel is closed. It keeps the host's slot, which is released when the host
+// has drained.
 func (p *prober) run(until <-chan struct{}) {
 	timer := time.NewTimer(p.watch.ttl)
 	defer timer.Stop()
@@ -117,7 +116,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	w := p.watch
 	defer w.log.flush()
 	if p.notSetUpAtFirst(err) {
-		p.reportFirst(err) // Run returns it, so that nobody need log it
+		p.reportFirst(err) // Run returns it, so it is not logged
 		return
 	}
 	w.overrides.endPauses()
@@ -140,11 +139,11 @@ func (p *prober) probe(until <-chan struct{}) {
 	p.reportFirst(nil)
 	p.askTroubled(until)
 	p.reacquire(until)
-	p.learnOverrides(until)
+	p.readOverrides(until)
 	select {
 	case <-until:
 	default:
-		// The first count comes while others are still on their way.
+		// During the first count other hosts may still be starting.
 		if !many || p.counts < 2 || time.Since(p.counted) >= hostsEvery {
 			p.count()
 		}
@@ -152,8 +151,7 @@ func (p *prober) probe(until <-chan struct{}) {
 }
 
 // notSetUpAtFirst reports whether the store's first answer is that it is not set up right.
-// Otherwise it notes that the store has been asked, and what it found wrong with the hosts' own
-// locks.
+// Otherwise it records that the store has been called, and any fault of the hosts' own locks.
 func (p *prober) notSetUpAtFirst(err error) bool {
 	w := p.watch
 	w.mu.Lock()
@@ -169,12 +167,12 @@ func (p *prober) notSetUpAtFirst(err error) bool {
 func (p *prober) reportFirst(err error) {
 	select {
 	case p.first <- err:
-	default: // it is told already
+	default: // Run has it already
 	}
 }
 
-// ask takes this host's slot of hostsLock, or, once it has that, takes and releases a lock of its
-// own.
+// ask acquires this host's slot of hostsLock or, once the host has that, acquires and releases a
+// lock of its own.
 func (p *prober) ask() (name string, err error) {
 	if p.host == nil || !p.host.Valid() {
 		host, err := p.session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.watch.base)
@@ -206,12 +204,12 @@ func (p *prober) count() {
 	var held []dlock.LeaseInfo
 	err := guard(func() (err error) { held, err = lister.List(ctx, hostsLock, dlock.MaxSlots); return err })
 	if err != nil {
-		return // nothing depends on it; the next acquire tells how the store is
+		return // nothing depends on it; the next acquire shows whether the store answers
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	hosts := max(1, len(held))
-	if p.counts == 0 { // who is back first finds himself alone
+	if p.counts == 0 { // after an outage the first host to be back sees only itself
 		hosts = max(hosts, w.hosts)
 	}
 	w.hosts = hosts
@@ -228,14 +226,14 @@ func (p *prober) wait() time.Duration {
 	switch b := &w.breakers.whole; {
 	case b.err != nil:
 		return p.pause.NextBackOff()
-	case b.open: // it answers: a few more answers, and ticks may ask again
+	case b.open: // it answers: a few more answers close the breaker
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
 	case w.views.degradedRuns() > 0 || len(w.breakers.troubled()) > 0:
-		// They found no slot, or a server of several failed: ask again, as often as a heartbeat
-		// does.
+		// These runs found no slot, or one of several servers failed: probe as often as a
+		// heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)
 	default:
-		if time.Since(b.since) >= quiet { // a store that comes and goes is asked less and less often
+		if time.Since(b.since) >= quiet { // if the store comes and goes, the pauses go on growing
 			p.pause.Reset()
 		}
 		return w.ttl - rand.N(w.ttl/4)

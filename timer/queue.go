@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// A queue is who waits because maxAttempts calls to the store are under way: ticks that came due,
-// and callers of Trigger. Places that become free go in turn: half of them to the tick whose timer
-// is due again first, so that a peak of a thousand daily timers takes no tick from one that is due
-// every second; a quarter to the tick that has waited longest, and a quarter to the Trigger that
-// has, so that timers which are due often do not take all. It has no mutex of its own: acquirer.mu.
+// A queue has the ticks and the callers of Trigger that wait while maxAttempts acquires are in
+// flight. Half of the turns go to the tick whose timer is due again first, so that a peak of a
+// thousand daily timers costs no tick of one that is due every second. A quarter goes to the tick
+// that has waited longest, and a quarter to the Trigger that has, so that timers which are due
+// often cannot take all turns. acquirer.mu guards it.
 type queue struct {
-	byNext   tickHeap // by when the timer is due again; may have timers of which no tick waits any more
+	byNext   tickHeap // by when the timer is due again; may have timers whose tick no longer waits
 	byAge    []*entry // the same
 	ticks    int      // that wait
 	triggers []*waitingTrigger
@@ -22,10 +22,10 @@ type queue struct {
 type waitingTrigger struct {
 	e     *entry
 	ready chan struct{} // closed when the wait is over
-	turn  bool          // because it is its turn
+	turn  bool          // its turn has come
 }
 
-// enqueue puts a tick at the end of the queue. No other of its timer waits.
+// enqueue adds a tick. No other tick of its timer may be in the queue.
 func (q *queue) enqueue(e *entry, t dueTick) {
 	e.waits = t
 	q.ticks++
@@ -36,7 +36,7 @@ func (q *queue) enqueue(e *entry, t dueTick) {
 	}
 }
 
-// tidy drops timers of which no tick waits any more: who is served from one list stays in the
+// tidy drops timers whose tick no longer waits: a timer that is taken from one list stays in the
 // other.
 func (q *queue) tidy() {
 	seen := make(map[*entry]bool, q.ticks)
@@ -54,7 +54,7 @@ func (q *queue) tidy() {
 	}
 }
 
-// nextDue is the place of a timer in byNext.
+// nextDue returns a timer's item in byNext.
 func nextDue(e *entry) item {
 	next, _ := e.clock.read()
 	if next == 0 { // never
@@ -63,7 +63,7 @@ func nextDue(e *entry) item {
 	return item{when: next, e: e}
 }
 
-// takeOut takes the tick of a timer out of the queue, if one waits.
+// takeOut removes the tick of a timer, if one waits.
 func (q *queue) takeOut(e *entry) (t dueTick, waited bool) {
 	t = e.waits
 	if t.at == 0 {
@@ -77,7 +77,7 @@ func (q *queue) takeOut(e *entry) (t dueTick, waited bool) {
 	return t, true
 }
 
-// oldest takes the tick out that has waited longest; nil: none waits.
+// oldest removes the tick that has waited longest; nil: none waits.
 func (q *queue) oldest() (e *entry, t dueTick) {
 	for len(q.byAge) > 0 {
 		e, q.byAge = q.byAge[0], q.byAge[1:]
@@ -88,7 +88,7 @@ func (q *queue) oldest() (e *entry, t dueTick) {
 	return nil, dueTick{}
 }
 
-// soonest takes the tick out whose timer is due again first; nil: none waits.
+// soonest removes the tick whose timer is due again first; nil: none waits.
 func (q *queue) soonest() (e *entry, t dueTick) {
 	for len(q.byNext) > 0 {
 		e = q.byNext.pop().e
@@ -99,8 +99,7 @@ func (q *queue) soonest() (e *entry, t dueTick) {
 	return nil, dueTick{}
 }
 
-// serve gives the place that has become free to whose turn it is: to a Trigger, which it tells, or
-// to a tick, which it returns.
+// serve gives the next turn to a Trigger, which it wakes, or to a tick, which it returns.
 func (q *queue) serve() (e *entry, t dueTick, trigger bool) {
 	q.turn++
 	if len(q.triggers) > 0 && (q.turn%4 == 0 || q.ticks == 0) {
@@ -118,7 +117,7 @@ func (q *queue) serve() (e *entry, t dueTick, trigger bool) {
 	return e, t, false
 }
 
-// dismiss ends the wait of triggers whose turn has not come: of one timer, or of all (nil).
+// dismiss ends the wait of the triggers of one timer, or of all (nil), without giving them a turn.
 func (q *queue) dismiss(e *entry) {
 	q.triggers = slices.DeleteFunc(q.triggers, func(w *waitingTrigger) bool {
 		if e != nil && w.e != e {

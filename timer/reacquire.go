@@ -6,8 +6,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// reacquire asks for a slot, without a tick, for each run that has none. It stops when the store
-// does not answer, or until is closed.
+// reacquire acquires a slot, without a tick, for each run that has none. It stops when the store
+// does not answer, or when until is closed.
 func (a *acquirer) reacquire(until <-chan struct{}) {
 	for _, e := range a.runner.timersWithoutSlots() {
 		for {
@@ -28,7 +28,7 @@ func (a *acquirer) reacquire(until <-chan struct{}) {
 			if lease != nil && !given { // the run has ended meanwhile
 				a.runner.release(e, lease)
 			}
-			if lease == nil { // none is free, or the store is gone again
+			if lease == nil { // none is free, or the store fails again
 				break
 			}
 		}

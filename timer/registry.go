@@ -11,17 +11,17 @@ import (
 	"sync/atomic"
 )
 
-// A registry is which timers this host has, whether they may start anything, and how many places
-// are taken. A place is what an attempt to start a run has, and then the run; Run and Remove wait
-// until the places are free. All parts use the registry, and it uses none of them.
+// A registry has the timers of this host, the host's phase, and the number of places that are
+// taken. An attempt to start a run takes a place, and the run keeps it; Run and Remove wait until
+// the places are free. All parts use the registry, and it uses none of them.
 type registry struct {
 	phase atomic.Int32 // a phase; written with mu held
 
 	mu       sync.Mutex
 	entries  map[string]*entry
-	parting  map[string]*entry   // removed, but runs of the name go on
-	removals map[*entry]*removal // who waits for that
-	active   int                 // places, and what else Run waits for
+	parting  map[string]*entry   // removed timers whose runs go on
+	removals map[*entry]*removal // callers of Remove that wait for their runs
+	active   int                 // places and background calls, which Run waits for
 	idle     chan struct{}       // closed when active is 0; nil if nobody waits
 }
 
@@ -30,7 +30,7 @@ type phase int32
 const (
 	created phase = iota
 	running
-	leaving // still starting, but not ready any more
+	leaving // runs still start, but Ready fails
 	draining
 	stopped
 )
@@ -39,10 +39,10 @@ func (p phase) String() string {
 	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
 }
 
-// A removal waits for the runs of a timer that was removed.
+// A removal waits for the runs of a removed timer.
 type removal struct {
-	callers int           // its own run, if a handler removes its own timer
-	done    chan struct{} // closed when no other is left
+	callers int           // runs not waited for: 1 if a handler removes its own timer
+	done    chan struct{} // closed when no other run is left
 }
 
 func newRegistry() *registry {
@@ -67,8 +67,8 @@ func (g *registry) setPhase(p phase) {
 	g.phase.Store(int32(p))
 }
 
-// begin is the beginning of Run, of which there is one. prepare is called before anything may
-// start.
+// begin enters the phase running. It returns an error if Run was called before. prepare is called
+// before anything may start.
 func (g *registry) begin(prepare func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,8 +80,8 @@ func (g *registry) begin(prepare func()) error {
 	return nil
 }
 
-// add adds timers: all or, if one has a name that is taken, none. One that takes the name of a
-// timer that was removed, and of which runs go on, takes over its state; it is one of heirs.
+// add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one
+// whose runs go on takes over its state, and is one of heirs.
 func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry, errs []error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,8 +116,8 @@ func (g *registry) get(name string) *entry {
 	return g.entries[name]
 }
 
-// named returns the timer of that name, or the one that was removed and of which runs go on; nil:
-// there is neither.
+// named returns the timer of that name, or else the removed one whose runs go on; nil: there is
+// neither.
 func (g *registry) named(name string) *entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +131,7 @@ func (g *registry) registered() []*entry {
 	return slices.Collect(maps.Values(g.entries))
 }
 
-// all returns the timers of this host and those that were removed and of which runs go on.
+// all returns the timers of this host and the removed ones whose runs go on.
 func (g *registry) all() []*entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,7 +140,7 @@ func (g *registry) all() []*entry {
 	return slices.AppendSeq(list, maps.Values(g.parting))
 }
 
-// remove takes a timer out; nil: there is none of that name. Nothing of it starts any more.
+// remove removes a timer, of which nothing starts any more; nil: there is none of that name.
 func (g *registry) remove(name string) *entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,8 +156,7 @@ func (g *registry) remove(name string) *entry {
 	return e
 }
 
-// await waits, until ctx ends, until no more than some places of a timer that was removed are
-// taken.
+// await waits until a removed timer has at most callers places taken, or ctx ends.
 func (g *registry) await(ctx context.Context, e *entry, callers int) error {
 	g.mu.Lock()
 	if e.places <= callers {
@@ -178,7 +177,7 @@ func (g *registry) await(ctx context.Context, e *entry, callers int) error {
 	}
 }
 
-// enter takes a place, of which there are no more than limit, or says why there is none.
+// enter takes one of at most limit places of a timer; "" means that it did.
 func (g *registry) enter(e *entry, limit int) Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -214,15 +213,15 @@ func (g *registry) leave(e *entry) {
 	g.inactive()
 }
 
-// held is how many places are taken under the timer's name, also by runs of one that was removed.
+// held returns how many places are taken under the timer's name, also by runs of a removed timer.
 func (g *registry) held(e *entry) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return int(e.state.places)
 }
 
-// join has Run wait for something that is no run, until done is called. It reports false, and does
-// nothing, if nothing may start.
+// join makes Run wait until done is called, for work that is not a run. It reports false if nothing
+// may start any more.
 func (g *registry) join() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,15 +247,15 @@ func (g *registry) inactive() {
 	}
 }
 
-// busy reports whether there is something that Run would wait for.
+// busy reports whether Run would have to wait.
 func (g *registry) busy() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.active > 0
 }
 
-// whenIdle returns a channel that is closed when there is nothing left that Run waits for. Nothing
-// may start any more.
+// whenIdle returns a channel that is closed when Run need not wait any longer. It is called when
+// nothing may start any more.
 func (g *registry) whenIdle() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

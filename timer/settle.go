@@ -6,20 +6,19 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A settlement is what becomes of a tick, or of a Trigger, now that the store has answered, or has
-// not.
+// A settlement is the outcome of an acquire for a tick or a Trigger.
 type settlement struct {
 	start     bool         // a run starts
 	degraded  bool         // without the store
 	postponed bool         // the tick is tried again later
-	why       Reason       // nothing starts; "": it does, or the tick is postponed
-	err       error        // what the store said of that
-	unused    *dlock.Lease // to be given back; nil: none
+	why       Reason       // why nothing starts; "": a run starts, or the tick is postponed
+	err       error        // the store's error or refusal
+	unused    *dlock.Lease // to be released; nil: none
 }
 
-// settle says what becomes of a tick, or of a Trigger (the zero dueTick), for which the store has
-// granted a lease or returned an error. degraded: it did not answer, and the timer goes on without
-// it.
+// settle decides what happens with a tick, or with a Trigger (the zero dueTick), after the store
+// has granted a lease or returned an error. degraded: the store did not answer, and the timer goes
+// on without it.
 func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, degraded bool) settlement {
 	var paused error
 	if degraded {
@@ -28,7 +27,7 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 	switch {
 	case a.runner.handOver(e, lease):
 		return settlement{why: ReasonRejoining}
-	case paused != nil: // the store said so before it fell silent
+	case paused != nil: // as the store last reported, before it stopped answering
 		return settlement{why: ReasonPaused, err: paused}
 	case lease == nil && (!degraded || t.missed != 0): // nobody knows whether a missed tick was run
 		if a.postpone(e, t, err) {
@@ -41,7 +40,7 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 	return settlement{start: true, degraded: degraded}
 }
 
-// withoutStore does at once with a tick what its timer does while the store is down.
+// withoutStore applies OnStoreDown to a tick without calling the store.
 func (a *acquirer) withoutStore(e *entry, t dueTick, why error, degraded bool) {
 	x := a.settle(e, t, nil, why, degraded)
 	if x.start {
@@ -52,7 +51,7 @@ func (a *acquirer) withoutStore(e *entry, t dueTick, why error, degraded bool) {
 	a.registry.leave(e)
 }
 
-// postpone has a tick tried again when the store's quarantine is over, if that is why it was
+// postpone plans another try of a tick for the end of the store's quarantine, if that is why it was
 // refused.
 func (a *acquirer) postpone(e *entry, t dueTick, err error) bool {
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
@@ -60,7 +59,8 @@ func (a *acquirer) postpone(e *entry, t dueTick, err error) bool {
 		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), e, t)
 }
 
-// giveBack gives up the place of a run that did not come about, and its lease if there is one.
+// giveBack gives back the place of a run that did not start, and releases its lease if there is
+// one.
 func (a *acquirer) giveBack(e *entry, lease *dlock.Lease) {
 	if lease != nil {
 		a.runner.release(e, lease)

@@ -11,32 +11,32 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A store may be several servers, as a Redis Cluster is, of which each has some of the names
-// (dlock.Sharder). What one of them does costs the timers that live on it: each server has a
-// breaker of its own, and the store as a whole is down when none of them answers.
+// A store may be several servers, such as a Redis Cluster, each with some of the names
+// (dlock.Sharder). A server that fails must affect only the timers whose names it has. So each
+// server has a breaker of its own, and the store as a whole is down when none of them answers.
 
-// shardNames tell on which server a name lives.
+// shardNames maps names to servers.
 type shardNames struct {
-	sharder dlock.Sharder // nil: the store is one server, as far as anybody can tell
+	sharder dlock.Sharder // nil: the store is one server
 }
 
-// of tells on which server a name lives; "": the store is one.
+// of returns the server that has a name; "": the store is one server.
 func (n shardNames) of(name string) (shard string) {
 	if n.sharder == nil {
 		return ""
 	}
-	defer func() { _ = recover() }() // a store that panics is one
+	defer func() { _ = recover() }() // a store that panics is taken for one server
 	return n.sharder.Shard(name)
 }
 
-// elsewhere returns a name for a probe of another server than that; "": there is none.
+// elsewhere returns a name that probes another server than the given one; "": there is none.
 func (n shardNames) elsewhere(shard string, slot int) string {
 	return n.probe(slot, func(other string) bool { return other != shard })
 }
 
-// probe returns a name for a probe, of a server for which there is a use; "": there is none.
+// probe returns a name that probes a server which use accepts; "": there is none.
 func (n shardNames) probe(slot int, use func(shard string) bool) string {
-	for i := range 1000 { // the hash of a name decides where it lives
+	for i := range 1000 { // the hash of a name decides on its server
 		name := fmt.Sprintf(probeLock+":%d", slot, i)
 		if shard := n.of(name); shard != "" && use(shard) {
 			return name
@@ -45,8 +45,8 @@ func (n shardNames) probe(slot int, use func(shard string) bool) string {
 	return ""
 }
 
-// breakers are those of the store as a whole and of its servers. They have no mutex: that of the
-// storeWatch guards them.
+// breakers are the breaker of the store as a whole and those of its servers. They have no mutex:
+// that of the storeWatch guards them.
 type breakers struct {
 	whole   breaker
 	servers map[string]*breaker // by what dlock.Sharder says
@@ -91,8 +91,8 @@ func (b *breakers) troubled() []string {
 	return list
 }
 
-// sawServer takes in whether a server answered, and reports whether that tells of the whole store.
-// Called with mu held.
+// sawServer records whether a server answered, and reports whether that decides about the whole
+// store, too. Called with mu held.
 func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
 	b := w.breakers.at(shard)
 	c := b.saw(failure, renewal)
@@ -145,7 +145,7 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 	return false
 }
 
-// slot is the number that makes the names of this host's probes its own.
+// slot returns this host's slot of hostsLock, which makes the names of its probes unique.
 func (p *prober) slot() int {
 	if p.host == nil {
 		return 0
@@ -153,8 +153,8 @@ func (p *prober) slot() int {
 	return p.host.Slot()
 }
 
-// askTroubled asks the servers that failed, side by side: no tick asks a server whose breaker is
-// open, and perhaps no timer that is ever due lives there.
+// askTroubled probes the servers that failed, side by side: ticks do not call a server whose
+// breaker is open, and perhaps no timer on it is due.
 func (p *prober) askTroubled(until <-chan struct{}) {
 	w := p.watch
 	w.mu.Lock()
@@ -187,8 +187,8 @@ func (p *prober) askTroubled(until <-chan struct{}) {
 	asking.Wait()
 }
 
-// askFor takes and releases a lock, and notes how the store was. It returns an error if it did not
-// grant.
+// askFor acquires and releases a lock, and records whether the store answered. It returns an error
+// if the store did not grant.
 func (p *prober) askFor(name string) error {
 	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
 	_ = p.watch.asked(name, err)
@@ -199,8 +199,8 @@ func (p *prober) askFor(name string) error {
 	return err
 }
 
-// askElsewhere asks another server than the one that has failed for a name: the store is down only
-// if none answers, and nothing else may be due.
+// askElsewhere probes another server than the one that failed for a name: the store is down only if
+// none answers, and perhaps no tick is due that would show it.
 func (p *prober) askElsewhere(until <-chan struct{}, name string) {
 	select {
 	case <-until:

@@ -32,7 +32,7 @@ type storeWatch struct {
 	views     *views
 	overrides *overrides
 	base      context.Context // of all calls; set when Run begins, before anything starts
-	wake      chan struct{}   // the store is back, or something is new: the prober should look at once
+	wake      chan struct{}   // wakes the prober: the store is back, or there is something new to read
 
 	acquireTime prometheus.Observer // nil: there are no metrics
 	ops         map[dlock.StoreOp]opMetrics
@@ -41,13 +41,13 @@ type storeWatch struct {
 	// taken.
 	mu            sync.Mutex
 	breakers      breakers
-	quarantine    time.Time // until when the store grants nothing, as it said
-	ownFault      error     // what the store finds wrong with what the hosts keep there for themselves
+	quarantine    time.Time // until when the store grants nothing; zero: it grants
+	ownFault      error     // the fault that the store finds in hostsLock or a probe's lock; nil: none
 	auditing      bool
 	warned        map[string]time.Time // when each warning of an audit was last logged
-	awaitingFirst bool                 // Run waits for the store's first answer
-	probed        bool                 // the store has been asked once, whatever it said
-	hosts         int                  // that were last seen to share the store, this one included; 0: not known
+	awaitingFirst bool                 // Run is waiting for the store's first answer
+	probed        bool                 // the store has been called once, whatever it answered
+	hosts         int                  // that share the store, this one included, when last counted; 0: not known
 	ranWithout    int                  // runs that started without the store since it last answered
 }
 
@@ -70,13 +70,13 @@ func storeLabel(store dlock.DistributedLock) string {
 	return "custom"
 }
 
-// begin is the beginning of Run, which waits for the store's first answer. Nobody asks the store
-// yet, so it needs no mutex; and may take none, because that of the registry is held.
+// begin is called when Run begins, before anything calls the store. It needs no mutex then, and
+// must not take one, because the registry's is held.
 func (w *storeWatch) begin(base context.Context) {
 	w.base, w.awaitingFirst = base, true
 }
 
-// wakeProber has the prober look at once.
+// wakeProber makes the prober call the store now.
 func (w *storeWatch) wakeProber() {
 	select {
 	case w.wake <- struct{}{}:
@@ -96,12 +96,12 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 			m.failed.Inc()
 		}
 	}
-	if c.Op != dlock.OpExtend { // an acquire is judged as a whole, when it has been asked twice
+	if c.Op != dlock.OpExtend { // an acquire may take two calls, and is judged by its result
 		return
 	}
 	defer w.log.flush()
 	w.heartbeats(c)
-	if c.Canceled { // that says nothing of the store
+	if c.Canceled { // it says nothing about the store
 		return
 	}
 	if matches(failure, dlock.ErrFault) {
@@ -112,7 +112,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	w.saw(c.Name, failure, true)
 }
 
-// heartbeats counts the leases that were renewed, or not, and hears of overrides.
+// heartbeats counts renewals by result, and takes the version of the overrides from them.
 func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 	for i, g := range c.Grants {
 		outcome := dlock.GrantUnknown
@@ -129,8 +129,8 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 	}
 }
 
-// answer takes in what the store answered when a timer's slot was asked for, and reports whether
-// the timer goes on without the store.
+// answer records what the store answered to an acquire of a timer's slot, and reports whether the
+// timer goes on without the store.
 func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no, refused := errors.AsType[*dlock.NotAcquiredError](err); {
@@ -155,7 +155,7 @@ func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) 
 	return false
 }
 
-// saw takes in whether the store answered for a name. Called with mu held.
+// saw records whether the store answered a call for a name. Called with mu held.
 func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	shard := w.names.of(name)
 	if shard != "" && !w.sawServer(shard, failure, renewal) {
@@ -197,8 +197,8 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	}
 }
 
-// asked takes in what an acquire of a name told of the store itself. It returns the error, or, of a
-// store that was not set up right when it last said anything, one that says so, too.
+// asked records what the result of an acquire says about the store itself. It returns the error; if
+// the store's last answer was that it is not set up right, the error says so, too.
 func (w *storeWatch) asked(name string, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +210,7 @@ func (w *storeWatch) asked(name string, err error) error {
 		return err
 	}
 	switch reasonOf(failed) {
-	case ReasonStoreFault: // one bad key, found by a store that answers
+	case ReasonStoreFault: // one key is bad, but the store answers
 		w.saw(name, nil, false)
 	case ReasonStoreSetup:
 		w.saw(name, failed.Err, false)
@@ -223,7 +223,7 @@ func (w *storeWatch) asked(name string, err error) error {
 	return err
 }
 
-// policies counts the timers that share the store by what they do while it is down.
+// policies counts the timers that share the store, by OnStoreDown.
 func (w *storeWatch) policies() (local, skip int) {
 	for _, e := range w.registry.registered() {
 		switch {
@@ -237,8 +237,8 @@ func (w *storeWatch) policies() (local, skip int) {
 	return local, skip
 }
 
-// without reports whether ticks of a timer do not ask the store, what is wrong with it (nil: it has
-// just answered, and is not trusted yet), and whether the timer goes on without it.
+// without reports whether the breaker is open for a timer, what is wrong with the store (nil: it
+// has just answered again), and whether the timer goes on without it.
 func (w *storeWatch) without(e *entry) (open bool, why error, degraded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -249,35 +249,35 @@ func (w *storeWatch) without(e *entry) (open bool, why error, degraded bool) {
 	return true, b.why(), w.views.down(e, b.why())
 }
 
-// isOpen reports whether ticks of a timer do not ask the store.
+// isOpen reports whether the breaker is open for a timer.
 func (w *storeWatch) isOpen(e *entry) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(w.names.of(e.lockName)).open
 }
 
-// serves reports whether the store's last call for a timer's server was answered and ticks may ask.
+// serves reports whether the last call to a timer's server was answered and its breaker is closed.
 func (w *storeWatch) serves(e *entry) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(w.names.of(e.lockName)).well()
 }
 
-// allOpen reports whether no tick asks the store, whatever its timer.
+// allOpen reports whether the breaker is open for all timers.
 func (w *storeWatch) allOpen() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.whole.open
 }
 
-// notSetUp reports whether the store said, when it last said anything, that it is not set up right.
+// notSetUp reports whether the last answer of a timer's server was that it is not set up right.
 func (w *storeWatch) notSetUp(e *entry) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(w.names.of(e.lockName)).setup != nil
 }
 
-// isWell reports whether the store's last call was answered and ticks may ask.
+// isWell reports whether the last call to the store was answered and the breaker is closed.
 func (w *storeWatch) isWell() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -291,17 +291,19 @@ func (w *storeWatch) startedWithout() {
 	w.ranWithout++
 }
 
-// hostsSeen is how many hosts were last seen to share the store, this one included; 0: not known.
+// hostsSeen returns how many hosts share the store, this one included, when last counted; 0: not
+// known.
 func (w *storeWatch) hostsSeen() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hosts
 }
 
-// unknownQuarantine is when a store is asked again that does not say when its quarantine ends.
+// unknownQuarantine is after how long a store is asked again that does not say when its quarantine
+// ends.
 const unknownQuarantine = time.Second
 
-// quarantined says once that a store which restarted grants nothing for a while.
+// quarantined records for how long a store that restarted grants nothing, and logs it once.
 func (w *storeWatch) quarantined(ends time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -317,7 +319,7 @@ func (w *storeWatch) quarantined(ends time.Duration) {
 	}
 }
 
-// grants says once that the store's quarantine is over.
+// grants records that the store grants, and logs it once after a quarantine.
 func (w *storeWatch) grants() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -327,8 +329,8 @@ func (w *storeWatch) grants() {
 	}
 }
 
-// audit has the store look at its server, when it first answers and when it answers again: that may
-// be another server. Called with mu held.
+// audit makes the store check the settings of its server, when it first answers and whenever it
+// answers again: it may be another server then. Called with mu held.
 func (w *storeWatch) audit() {
 	auditor := w.caps.Auditor
 	if auditor == nil || w.auditing || !w.registry.join() {
@@ -357,15 +359,15 @@ func (w *storeWatch) audit() {
 	}()
 }
 
-// warnEvery is how often a warning of an audit is logged: a store of which a server comes and goes
-// is audited each time.
+// warnEvery is how often a warning of an audit is logged at most: a store whose server comes and
+// goes is audited each time.
 const warnEvery = time.Hour
 
-// measured are the amounts in a warning, which are different each time.
+// measured matches the amounts in a warning, which differ each time.
 var measured = regexp.MustCompile(`\b([0-9.]+(ns|µs|ms|s|m|h))+\b|\b[0-9]+ (bytes|old versions|rows)`)
 
-// newWarning reports whether a warning was not logged for a while, and notes that it is now. Called
-// with mu held.
+// newWarning reports whether a warning was not logged within warnEvery, and records that it is now.
+// Called with mu held.
 func (w *storeWatch) newWarning(text string) bool {
 	text = measured.ReplaceAllString(text, "")
 	now := time.Now()
@@ -390,8 +392,8 @@ func guard(call func() error) (err error) {
 	return call()
 }
 
-// storeIsBack ends the fallback of timers that have not asked the store, or that server of it,
-// since. Called with mu held.
+// storeIsBack ends the fallback of all timers of the store, or of one of its servers. Called with
+// mu held.
 func (w *storeWatch) storeIsBack(shard string) {
 	entries := w.registry.all()
 	if shard != "" {
@@ -400,8 +402,8 @@ func (w *storeWatch) storeIsBack(shard string) {
 	w.views.upAgain(entries...)
 }
 
-// noteOwnFault notes what the store finds wrong with the hosts' own locks: no timer suffers, but
-// the hosts are not counted, and it may be the first sign of more. Called with mu held.
+// noteOwnFault records a fault that the store finds in hostsLock or a probe's lock. No timer
+// suffers, but the hosts are not counted, and other keys may be damaged, too. Called with mu held.
 func (w *storeWatch) noteOwnFault(err error) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch {
@@ -417,7 +419,7 @@ func (w *storeWatch) noteOwnFault(err error) {
 	}
 }
 
-// wasProbed reports whether the store has been asked once, whatever it said.
+// wasProbed reports whether the store has been called once, whatever it answered.
 func (w *storeWatch) wasProbed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -431,7 +433,7 @@ func (w *storeWatch) serversDown() []string {
 	return w.breakers.down()
 }
 
-// gauges is what the metrics tell of the store.
+// gauges returns the store's metrics.
 func (w *storeWatch) gauges() (called, up, open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -439,7 +441,7 @@ func (w *storeWatch) gauges() (called, up, open bool) {
 	return b.called, b.why() == nil && w.ownFault == nil, b.open
 }
 
-// status is what Status tells of the store.
+// status returns the store's part of Status.
 func (w *storeWatch) status() StoreStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()

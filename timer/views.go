@@ -10,8 +10,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// views are what the store's answers told of single timers, apart from their overrides: the limits
-// of other hosts, that every slot is held, faults, that the store did not answer.
+// views are what this host knows about single timers from the store's answers, apart from
+// overrides: the limits of other hosts, that all slots are full, faults, and whether the store
+// answers.
 type views struct {
 	log    *lineLog
 	ledger *ledger
@@ -24,11 +25,11 @@ type views struct {
 	mu sync.Mutex
 }
 
-// A view is what the store told of a timer. A timer that takes the name of one that was removed,
-// and of which runs go on, takes over its view. Guarded by views.mu.
+// A view is what this host knows about one timer from the store's answers. A timer that takes the
+// name of one that was removed, and of which runs go on, takes over its view. Guarded by views.mu.
 type view struct {
-	declared int          // slots that other hosts declare, if not ours
-	heardOf  time.Time    // when they last did
+	declared int          // slots that other hosts declare; 0: as many as this one
+	heardOf  time.Time    // when the store last reported that number
 	holder   dlock.Holder // of a slot, as the store last reported
 	overlong dlock.Holder // whose slot was last reported as held for too long
 	full     fullAnswer
@@ -37,15 +38,14 @@ type view struct {
 	degraded int32  // runs that go on without the store
 }
 
-// startOver forgets what was told to a timer that was removed, and may be wrong for the one that
-// has taken its name.
+// startOver drops what may be wrong for a timer that has taken the name of a removed one.
 func (v *views) startOver(e *entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e.state.view.full, e.state.view.declared = fullAnswer{}, 0
 }
 
-// granted takes in what came with a slot.
+// granted updates a view from the answer that granted a slot.
 func (v *views) granted(e *entry, info dlock.Info) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -55,7 +55,7 @@ func (v *views) granted(e *entry, info dlock.Info) {
 	v.ledger.heardOfSuccess(&e.state.record, info.SinceSuccess, e.clock.interval())
 }
 
-// refused takes in what came with a refusal.
+// refused updates a view from a refusal.
 func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,9 +71,9 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	v.warnHeldLong(e, no)
 }
 
-// down notes that the store serves a timer not, and reports whether the timer goes on without it:
-// only a store that does not answer is a reason to. One that says what is wrong does so to every
-// host, and all of them would run.
+// down records that the store did not serve a timer, and reports whether the timer goes on without
+// it. It does so only if the store does not answer. A store that reports a fault reports it to
+// every host, and all of them would run the tick.
 func (v *views) down(e *entry, err error) (degraded bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -101,7 +101,7 @@ func (v *views) down(e *entry, err error) (degraded bool) {
 	return degraded
 }
 
-// upAgain ends the fallback of timers.
+// upAgain records that the store answers for timers again.
 func (v *views) upAgain(entries ...*entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -110,14 +110,14 @@ func (v *views) upAgain(entries ...*entry) {
 	}
 }
 
-// wentDown notes that the store did not answer a timer for so long that the lease of a run ended.
+// wentDown records that a run of a timer has outlived its lease because the store did not answer.
 func (v *views) wentDown(e *entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e.state.view.down = true
 }
 
-// beginDegraded counts a run that goes on without the store, endDegraded one less.
+// beginDegraded counts one more run that goes on without the store, endDegraded one less.
 func (v *views) beginDegraded(e *entry) { v.countDegraded(e, 1) }
 func (v *views) endDegraded(e *entry)   { v.countDegraded(e, -1) }
 
@@ -128,7 +128,7 @@ func (v *views) countDegraded(e *entry, n int32) {
 	v.degraded.Add(n)
 }
 
-// degradedRuns is how many runs go on without the store.
+// degradedRuns returns how many runs go on without the store.
 func (v *views) degradedRuns() int { return int(v.degraded.Load()) }
 
 // fallback reports whether a timer runs, or would run, without the store.
@@ -139,7 +139,7 @@ func (v *views) fallback(e *entry) bool {
 	return e.timer.OnStoreDown == StoreDownRunLocal && (w.down || w.degraded > 0)
 }
 
-// fill fills in what Status tells of a view.
+// fill adds a timer's view to its status.
 func (v *views) fill(e *entry, t *TimerStatus) {
 	t.Degraded = v.fallback(e)
 	v.mu.Lock()
@@ -148,29 +148,29 @@ func (v *views) fill(e *entry, t *TimerStatus) {
 	t.LimitElsewhere, t.StoreFault = w.declared, w.fault
 }
 
-// fault is what the store last found wrong with a timer; "": nothing.
+// fault returns what the store last found wrong with a timer; "": nothing.
 func (v *views) fault(e *entry) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return e.state.view.fault
 }
 
-// lastHolder is who was last said to hold a slot of a timer.
+// lastHolder returns the holder of a timer's slot that the store last reported.
 func (v *views) lastHolder(e *entry) dlock.Holder {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return e.state.view.holder
 }
 
-// elsewhere is how many slots other hosts declare; 0: as many as this one, as far as it knows.
+// elsewhere returns how many slots other hosts declare; 0: as many as this one, as far as it knows.
 func (v *views) elsewhere(e *entry) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return e.state.view.declared
 }
 
-// warnHeldLong says once of each holder that it holds a slot for longer than any run should take.
-// Called with mu held.
+// warnHeldLong logs, once per holder, that a slot is held for longer than a run may take. Called
+// with mu held.
 func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
 	w := &e.state.view
 	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= e.timer.MaxRunTime || w.overlong == no.Holder {
@@ -184,11 +184,11 @@ func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
 	v.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 
-// disagreement is how long hosts are taken to disagree after the last sign of it: the answers tell
-// what the latest grant declared, which is as often our own.
+// disagreement is how long hosts are said to disagree after the last answer that showed it: an
+// answer has the number of the latest grant, which may be our own.
 const disagreement = time.Minute
 
-// declared compares the number of slots with what other hosts say. Called with mu held.
+// declared compares the number of slots that an answer reports with ours. Called with mu held.
 func (v *views) declared(e *entry, slots int) {
 	w, now := &e.state.view, time.Now()
 	switch agrees := slots == 0 || slots == e.timer.slots(); {
