@@ -8,24 +8,25 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// The gate is what this host asks itself before it asks the store: whether a tick, or a Trigger,
-// may start something here, and if not, why. What the store says is settled in settle.go.
+// The gate holds the checks that this host makes before it calls the store: whether a tick, or a
+// Trigger, may start a run here, and if not, why. What follows from the store's answer is decided
+// in settle.go.
 
-// A gate has no mutex. Its fields but starts do not change, and starts is the scheduling
-// goroutine's own.
+// A gate has no mutex. Its fields do not change, apart from starts, which belongs to the scheduling
+// goroutine.
 type gate struct {
 	log      *lineLog
 	registry *registry
-	planner  *planner // for ticks that wait until other hosts have had their turn
+	planner  *planner // for ticks that yield to other hosts
 	acquirer *acquirer
 	runner   *runner
 	ledger   *ledger
 	store    *storeWatch // nil: no store
-	starts   []start     // of the batch at hand
+	starts   []start     // of the current batch
 }
 
-// why says why nothing of a timer may start here; "": the store may be asked, or, if the timer
-// needs none, the run may start.
+// why returns the reason why nothing of a timer may start here; "": it may, once the store has
+// granted a slot if the timer needs one.
 func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
 	switch p := g.registry.current(); {
 	case p == created || p == stopped:
@@ -50,7 +51,7 @@ func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
 	return "", nil
 }
 
-// arrive takes in ticks that have come due, or are to be tried now.
+// arrive handles a batch of ticks that have come due or are tried again.
 func (g *gate) arrive(arrivals []arrival) {
 	for i := range arrivals {
 		g.arriveOne(&arrivals[i])
@@ -82,7 +83,7 @@ func (g *gate) arriveOne(a *arrival) {
 	g.try(e, a.tick)
 }
 
-// try passes a tick through the gate and sends it on its way.
+// try checks a tick and hands it to the acquirer or the runner, or skips it.
 func (g *gate) try(e *entry, t dueTick) {
 	if g.acquirer.overtake(e, t) {
 		return
@@ -105,8 +106,8 @@ func (g *gate) try(e *entry, t dueTick) {
 	g.starts = append(g.starts, start{e: e, tick: t.at})
 }
 
-// turnAway skips a tick that the gate has stopped. One that finds runs which may still succeed does
-// not count towards AlarmAfter.
+// turnAway skips a tick that failed a check. It does not count towards AlarmAfter if runs go on
+// that may still succeed.
 func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonHostFull:
@@ -123,9 +124,8 @@ func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 	g.ledger.skip(&e.state.record, t.at, why, err)
 }
 
-// blackedOut takes in what the blackouts said about a tick. One that falls into an intended
-// blackout does not count towards AlarmAfter. One that falls into a blackout that fails does, and
-// that is logged once.
+// blackedOut handles the answer of the blackouts about a tick. A tick in a blackout does not count
+// towards AlarmAfter. If a blackout failed, the tick counts, and the failure is logged once.
 func (g *gate) blackedOut(e *entry, blackout error) {
 	_, failed := blackout.(*brokenBlackout)
 	if blackout != nil && !failed {
@@ -139,8 +139,8 @@ func (g *gate) blackedOut(e *entry, blackout error) {
 	e.blackoutFailed = failed
 }
 
-// pausedHere says why nothing of a timer starts that is paused and about which the store is not
-// asked; nil: it is not.
+// pausedHere returns the refusal of a timer that is paused but does not call the store, so that
+// this host has to enforce the pause; nil: there is no such pause.
 func (g *gate) pausedHere(e *entry) error {
 	if e.local || e.shared() {
 		return nil

@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// maxSleep bounds the sleep of the scheduling goroutine, so that a step of the wall clock or a
-	// suspended machine delays a tick by no more than that.
+	// maxSleep bounds the sleep of the scheduling goroutine, and so how late a tick can be after a
+	// step of the wall clock or a suspend of the machine.
 	maxSleep = 10 * time.Second
-	// stalled is how far the scheduling goroutine may be behind its own plan before Live says so.
+	// stalled is how late the scheduling goroutine may wake up before Live returns an error.
 	stalled = 10 * time.Second
 	// dueBatch is how many items are taken from the heap at once.
 	dueBatch = 64
 )
 
-// A planner knows when timers are due. Its goroutine takes what is due from the heap, asks
-// schedules and blackouts, and hands the ticks on. It knows nothing of stores, limits and runs.
+// A planner decides when timers are due. Its goroutine takes due items from the heap, asks
+// schedules and blackouts, and hands the ticks to the gate. It does not know stores, limits and
+// runs.
 type planner struct {
 	timetable *timetable
 	log       *lineLog
@@ -30,45 +31,45 @@ type planner struct {
 	gate      *gate
 
 	createdAt time.Time
-	wake      chan struct{} // there is an earlier item
-	wakeBy    atomic.Int64  // when the scheduling goroutine means to be awake, since createdAt; 0: it does not run
-	skew      atomic.Int64  // of this host's clock; for tests
+	wake      chan struct{} // wakes the scheduling goroutine: there is an earlier item
+	wakeBy    atomic.Int64  // when the scheduling goroutine is to wake up, since createdAt; 0: it does not run
+	skew      atomic.Int64  // added to this host's clock by tests
 
-	// The scheduling goroutine's own.
+	// Used by the scheduling goroutine only.
 	lookedAt time.Time         // when it last looked at the heap
-	shown    time.Time         // what the wall clock showed then
-	batch    [dueBatch]dueItem // so that many ticks a moment need not take the mutex one by one
-	userCode []dueItem         // the same, of timers about which the user's code decides
+	shown    time.Time         // the wall clock at that time
+	batch    [dueBatch]dueItem // a batch, because taking the mutex for every tick would cost too much
+	userCode []dueItem         // the same, for timers that call user code
 	arrivals []arrival         // of the batch at hand
 
-	// mu guards the rest, and the fields of entries that are said to be the planner's. While it is
+	// mu guards the rest, and the fields of entries that are marked as the planner's. While it is
 	// held, only the mutexes of registry, ledger, log and of an entry's clock are taken.
 	mu      sync.Mutex
-	started bool // Run has begun; until then nothing is put into the heap
-	stopped bool // it has ended
+	started bool // Run has begun; before that the heap is empty
+	stopped bool // nothing is planned any more
 	heap    tickHeap
-	dropped int // items of the heap that are of timers which were removed; roughly
+	dropped int // about how many items of the heap belong to removed timers
 }
 
-// A dueItem is an item of the heap that is due, and what the user's code says about it.
+// A dueItem is a due item of the heap, with the answers of the schedule and the blackouts.
 type dueItem struct {
 	item
-	tick  time.Time // zero: the schedule failed, and is to be asked again
-	due   time.Time // the tick that came due last; zero: none
-	came  cameDue   // of a timer's next tick
-	retry plan      // of a schedule that is asked again
-	err   error     // of that, or the blackout of a tick that is tried later than it was due
+	tick  time.Time // zero: the schedule failed and is asked again
+	due   time.Time // the latest tick that came due; zero: none
+	came  cameDue   // if the timer's next tick is due
+	retry plan      // if the schedule is asked again
+	err   error     // of that schedule, or the blackout of a tick that is tried again
 }
 
-// An arrival is a tick that has come due, or that was to be tried later and now is.
+// An arrival is a tick that has come due, or is tried again.
 type arrival struct {
 	e      *entry
 	tick   dueTick
-	later  bool      // it was counted when it came due
-	missed uint64    // ticks before it that this host came to too late,
-	first  time.Time // from this one on
+	later  bool      // it is tried again, and was counted when it came due
+	missed uint64    // how many ticks before it this host missed,
+	first  time.Time // the first of which was this one
 	skip   Reason    // why it is not tried; "": it is
-	err    error     // the blackout that it falls into
+	err    error     // the blackout it falls into, or nil
 }
 
 func newPlanner(config Config, log *lineLog, g *registry, l *ledger) *planner {
@@ -79,7 +80,7 @@ func newPlanner(config Config, log *lineLog, g *registry, l *ledger) *planner {
 	}
 }
 
-// poke wakes the scheduling goroutine.
+// poke wakes the scheduling goroutine, so that it looks at the heap.
 func (p *planner) poke() {
 	select {
 	case p.wake <- struct{}{}:
@@ -87,7 +88,7 @@ func (p *planner) poke() {
 	}
 }
 
-// loop is the one goroutine that schedules. It returns when until is closed.
+// loop is the scheduling goroutine, of which there is one. It returns when until is closed.
 func (p *planner) loop(until <-chan struct{}) {
 	timer := time.NewTimer(maxSleep)
 	defer timer.Stop()
@@ -104,12 +105,12 @@ func (p *planner) loop(until <-chan struct{}) {
 	}
 }
 
-// awakeIn says when the scheduling goroutine will show up again, for Live.
+// awakeIn records when the scheduling goroutine will wake up, for Live.
 func (p *planner) awakeIn(wait time.Duration) {
 	p.wakeBy.Store(int64(time.Since(p.createdAt) + wait))
 }
 
-// lateness is how far the scheduling goroutine is behind its own plan; 0 if it does not run.
+// lateness returns how late the scheduling goroutine is to wake up; 0 if it does not run.
 func (p *planner) lateness() time.Duration {
 	planned := p.wakeBy.Load()
 	if planned == 0 {
@@ -118,11 +119,12 @@ func (p *planner) lateness() time.Duration {
 	return time.Since(p.createdAt) - time.Duration(planned)
 }
 
-// now is the time by which ticks come due.
+// now returns the time by which ticks come due.
 func (p *planner) now() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
 
-// runDue hands on what is due and returns how long nothing else is. More may come due than it can
-// hand on, so it shows that it is alive at every item, and looks for its end at every batch.
+// runDue handles all due items and returns the time until the next one. Items may come due faster
+// than it handles them, so it reports its progress for Live with every dispatch, and checks until
+// with every batch.
 func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	before, shown := p.lookedAt, p.shown
 	p.lookedAt, p.shown = time.Now(), p.now().Round(0)
@@ -152,7 +154,8 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	}
 }
 
-// dispatch sends what is due on its way.
+// dispatch asks the schedules and blackouts of a batch, plans the next ticks, and hands the due
+// ones to the gate.
 func (p *planner) dispatch(batch []dueItem, now time.Time) {
 	p.awakeIn(0)
 	// Schedules and blackouts may be the user's code: they run without a mutex, because they may
@@ -181,19 +184,18 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// usesUserCode reports whether the user's code decides about a timer. It may take long, and then
-// nobody else is to wait for it: what is due at the same moment goes first, and each of these is
-// handed on by itself.
+// usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
+// long, and other timers must not wait for it: these items are dispatched last, one by one.
 func (p *planner) usesUserCode(e *entry) bool {
 	_, interval := e.timer.Schedule.(schedule.Interval)
 	return !interval || len(e.timer.Blackouts) > 0 || len(p.timetable.blackouts) > 0
 }
 
-// takeDue takes some items that are due from the heap, or returns how long none is.
+// takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
 func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, wait = p.now(), maxSleep // once the mutex is there, which may take a while
+	now, wait = p.now(), maxSleep // read with the mutex held, because waiting for it takes time
 	batch, userCode = p.batch[:0], p.userCode[:0]
 	for len(batch)+len(userCode) < dueBatch && len(p.heap) > 0 {
 		if when := time.UnixMicro(p.heap[0].when); when.After(now) {
@@ -223,7 +225,7 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 	return batch, userCode, now, wait
 }
 
-// putBack gives the heap back what was taken and has not been sent on its way.
+// putBack puts items back into the heap that were taken but not dispatched.
 func (p *planner) putBack(items []dueItem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,8 +250,8 @@ func (p *planner) ask(d *dueItem, now time.Time) {
 	}
 }
 
-// arrive plans what comes next of a timer, and says what is to become of the tick at hand, if there
-// is one. Called with mu held.
+// arrive plans a timer's next tick, and returns the tick that is to be tried or skipped now, if
+// there is one. Called with mu held.
 func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	e := d.e
 	switch {
@@ -281,20 +283,22 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	return a, true
 }
 
-// steppedBack reports whether the wall clock was set back: it shows less than has passed.
+// steppedBack reports whether the wall clock was set back: it advanced by less than the time that
+// has passed.
 func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.Second }
 
-// replan asks all schedules again: what was planned by a clock that was ahead would leave the
-// timers silent until the clock gets there again. A tick that this host has come to comes due no
-// second time if the clock went back by less than the time between two: a nightly run must not be
-// repeated because of a second. Otherwise those that lie ahead again do, and the store knows them.
+// replan asks all schedules again after the clock was set back: otherwise no tick would come due
+// until the clock reaches the planned times again. If the clock went back by less than an interval,
+// the latest tick does not come due a second time: a nightly run must not be repeated because of a
+// second. Otherwise ticks that are in the future again do come due again, and the store refuses
+// those that were claimed.
 func (p *planner) replan(now time.Time) {
 	p.log.Warn("timer: the wall clock was set back; asking all schedules again")
 	p.mu.Lock()
 	p.heap = slices.DeleteFunc(p.heap, func(it item) bool { return it.again == nil })
 	p.dropped = 0
 	for i := range p.heap {
-		p.heap[i].when = now.UnixMicro() // a tick that waits does so by the clock that was ahead: look again
+		p.heap[i].when = now.UnixMicro() // the time was computed by the clock that was ahead: try it now
 	}
 	after := make(map[*entry]time.Time)
 	for _, e := range p.registry.registered() {
@@ -315,7 +319,7 @@ func (p *planner) replan(now time.Time) {
 	p.log.flush()
 }
 
-// setStarted has timers planned at once that are registered from now on.
+// setStarted makes add plan timers at once.
 func (p *planner) setStarted() {
 	p.awakeIn(0)
 	p.mu.Lock()
@@ -323,9 +327,9 @@ func (p *planner) setStarted() {
 	p.started = true
 }
 
-// begin plans the first ticks of timers that were registered before Run.
+// begin plans the first ticks of the timers that were registered before Run.
 func (p *planner) begin(entries []*entry) {
-	// What came due between New and now was nobody's tick yet. Schedules are asked without a mutex.
+	// Ticks between New and now do not count. Schedules are asked without a mutex.
 	now := p.now()
 	for _, e := range entries {
 		next, err := p.timetable.first(e, now, time.Time{})
@@ -337,7 +341,7 @@ func (p *planner) begin(entries []*entry) {
 	p.log.flush()
 }
 
-// add plans the first ticks of timers that are registered now.
+// add plans the first ticks of timers that are being registered.
 func (p *planner) add(entries []*entry, firsts []plan) {
 	p.mu.Lock()
 	p.heap = slices.Grow(p.heap, len(entries))
@@ -348,14 +352,14 @@ func (p *planner) add(entries []*entry, firsts []plan) {
 	p.poke()
 }
 
-// setNext takes in what comes next of a timer, and what has come due, if that is not 0. Called with
+// setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
 // mu held.
 func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 	if e.gone.Load() || err != nil {
 		next = plan{}
 	}
 	if next.missed.at != 0 && p.started && !p.stopped && due == 0 {
-		if _, before := e.clock.read(); before == 0 { // also one that was the last
+		if _, before := e.clock.read(); before == 0 { // nothing came due before, not even a last tick
 			due = next.missed.at
 			p.ledger.cameLate(&e.state.record)
 			p.push(p.now(), e, next.missed)
@@ -373,19 +377,19 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 		e.clock.setFault("")
 		p.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
 	}
-	if !next.tick.IsZero() && p.started && !p.stopped { // Run begins with asking all schedules
+	if !next.tick.IsZero() && p.started && !p.stopped { // begin asks all schedules when Run starts
 		p.heap.push(item{when: next.due.UnixMicro(), e: e})
 	}
 }
 
 const (
-	// firstAskAgain and lastAskAgain are the pauses after which a schedule that failed is asked
-	// again: each is twice as long as the one before.
+	// A schedule that failed is asked again after firstAskAgain, and then after pauses that double,
+	// up to lastAskAgain.
 	firstAskAgain = time.Minute
 	lastAskAgain  = time.Hour
 )
 
-// scheduleFailed has a schedule asked again later. Called with mu held.
+// scheduleFailed plans to ask a schedule again. Called with mu held.
 func (p *planner) scheduleFailed(e *entry, err error) {
 	if e.askPause == 0 {
 		p.log.later(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again",
@@ -396,13 +400,14 @@ func (p *planner) scheduleFailed(e *entry, err error) {
 	p.heap.push(item{when: p.now().Add(e.askPause).UnixMicro(), e: e})
 }
 
-// push puts a tick into the heap that is tried later than it was due. Called with mu held.
+// push puts a tick into the heap to be tried at a later time. Called with mu held.
 func (p *planner) push(when time.Time, e *entry, t dueTick) {
 	e.later++
 	p.heap.push(tryLater(when, e, t))
 }
 
-// tryLater has a tick tried after a while. It reports false if nothing is tried any more.
+// tryLater plans another try of a tick after wait. It reports false if the timer was removed or
+// nothing is planned any more.
 func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -414,8 +419,8 @@ func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
 	return true
 }
 
-// postpone has a tick tried just after a while if no other comes due before: a daily timer must not
-// lose its day to a restart of the store.
+// postpone plans another try of a tick just after wait, if the timer's next tick is not due before
+// that: a daily timer must not lose its day to a restart of the store.
 func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -424,15 +429,14 @@ func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 	if p.stopped || e.gone.Load() || due != t.at || next != 0 && next <= when.UnixMicro() {
 		return false
 	}
-	t.yielded = false // that was a moment; this may be long, so that blackouts have to be asked again
+	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	p.push(when, e, t)
 	p.poke()
 	return true
 }
 
-// drop takes what is planned of a timer that was removed out of the heap. That of its next tick
-// stays there, as looking for it would take long, until it comes up or until half of the heap is of
-// that kind.
+// drop removes a removed timer's ticks from the heap. The item of its next tick stays, because
+// finding it would take long, until it is due or half of the heap consists of such items.
 func (p *planner) drop(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -452,7 +456,7 @@ func (p *planner) drop(e *entry) {
 	}
 }
 
-// stop ends all plans. Ticks that wait to be tried are skipped.
+// stop empties the heap. Ticks that wait for another try are skipped.
 func (p *planner) stop() {
 	p.wakeBy.Store(0)
 	p.mu.Lock()

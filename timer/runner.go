@@ -20,20 +20,20 @@ type runner struct {
 	registry *registry
 	ledger   *ledger
 	store    *storeWatch // nil: no store
-	// Of all runs: the values of Run's context, cancelled when draining takes too long; set when
-	// Run begins.
+	// The parent of all runs' contexts: it has the values of Run's context, and is cancelled when
+	// draining takes too long. Set when Run begins.
 	base context.Context
 
 	losses, endings, adoptions few
 
-	// mu guards the runs of every timer, and the fields of a Run that are said to be. While it is
-	// held, the mutexes of store watch, views, overrides, registry, ledger, log and leases may be taken.
+	// mu guards the runs of every timer, and the fields of a Run that say so. While it is held, the
+	// mutexes of store watch, views, overrides, registry, ledger, log and leases may be taken.
 	mu    sync.Mutex
-	given bool // Run has given up on the runs that are left
+	given bool // Run no longer waits for the runs that are left
 }
 
-// startRun returns a run that has begun, and which the caller carries out. The place that the
-// caller has taken is the run's from now on.
+// startRun returns a started run, which the caller carries out. The run takes over the caller's
+// place.
 func (n *runner) startRun(e *entry, tick int64, lease *dlock.Lease, degraded bool) *Run {
 	r := n.newRun(e, tick, lease == nil && !degraded)
 	n.mu.Lock()
@@ -42,15 +42,15 @@ func (n *runner) startRun(e *entry, tick int64, lease *dlock.Lease, degraded boo
 	return r
 }
 
-// A start is a run that needs no store and is to begin. The caller has taken a place for it.
+// A start is a run to be started without the store. The caller has taken a place for it.
 type start struct {
 	e    *entry
 	tick int64
 	run  *Run // nil: not yet made
 }
 
-// runAll begins runs, and carries each out in a goroutine. It takes the mutex but once, and the
-// scheduling goroutine has to start one goroutine instead of many.
+// runAll starts runs, and carries out each in a goroutine. It takes the mutex only once, and the
+// scheduling goroutine has to start only one goroutine.
 func (n *runner) runAll(starts []start) {
 	for i := range starts {
 		starts[i].run = n.newRun(starts[i].e, starts[i].tick, true)
@@ -90,7 +90,7 @@ func (n *runner) carryOut(r *Run) {
 	}
 }
 
-// call turns a panic into an error.
+// call calls the handler, and returns a panic as an error.
 func call(ctx context.Context, handler func(context.Context) error) (err error, panicked bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -100,7 +100,7 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 	return handler(ctx), false
 }
 
-// begin notes that a run has begun. Called with mu held.
+// begin records that a run has started. Called with mu held.
 func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 	d := e.state
 	d.place(r)
@@ -116,14 +116,14 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 	n.ledger.began(&e.state.record, r)
 }
 
-// finish gives the slot of a run back, then notes that the run has ended, and gives its place back.
+// finish releases the slot of a run, records the outcome, and gives back its place.
 func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.started)
 	logged := outcome != OutcomeOK || n.log.Enabled(n.base, slog.LevelDebug)
 	n.mu.Lock()
 	given := n.given
 	d := e.state
-	r.over = true // from here on it is given no slot
+	r.over = true // it gets no slot any more
 	if r.unwatch != nil {
 		r.unwatch()
 	}
@@ -134,7 +134,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	lease := r.lease.Load()
 	if logged || lease != nil {
 		n.mu.Unlock()
-		if lease != nil && !given { // after Run has given up on it, the slot is left to expire
+		if lease != nil && !given { // once Run no longer waits for it, the slot is left to expire
 			if outcome == OutcomeOK {
 				lease.MarkSucceeded()
 			}
@@ -156,17 +156,16 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	n.log.flush()
 }
 
-// logEnd is not a part of finish, because its many arguments would make a stack grow that has done
-// without.
+// logEnd is not part of finish: its many arguments would make the stack of every run grow.
 func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, err error) {
 	switch outcome {
 	case OutcomeOK:
 		n.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
-	case OutcomeLeaseLost: // told when it happened, or of too many to tell
+	case OutcomeLeaseLost: // logged when the lease was lost, unless too many were
 		n.log.laterFew(&n.endings, slog.LevelInfo, "timer: run ended",
 			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 		n.log.flush()
-	case OutcomeTimedOut, OutcomeCanceled: // told when it happened
+	case OutcomeTimedOut, OutcomeCanceled: // logged when the context ended
 		n.log.Info("timer: run ended",
 			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 	case OutcomePanicked:
@@ -179,7 +178,7 @@ func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, e
 	}
 }
 
-// countReleased counts a slot as no longer held, once. Called with mu held.
+// countReleased counts, once, that a run no longer holds its slot. Called with mu held.
 func (n *runner) countReleased(e *entry, r *Run) {
 	if !r.holding {
 		return
@@ -189,7 +188,7 @@ func (n *runner) countReleased(e *entry, r *Run) {
 	n.ledger.count(&e.state.record, func(t *tally) { t.ofStore().held.observe(runBounds, held) })
 }
 
-// lost is called when the lease of a run ends before the run does.
+// lost is called when the lease of a run ends.
 func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	err := lease.Err()
 	lost, ok := errors.AsType[*dlock.LostError](err)
@@ -198,12 +197,12 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown
 	if !goOn {
-		r.ctx.lose(err) // first of all
+		r.ctx.lose(err) // before waiting for a mutex
 	}
 	defer n.log.flush()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if goOn && n.store.notSetUp(e) { // it fell silent after it had said that it is not set up right
+	if goOn && n.store.notSetUp(e) { // its last answer was that it is not set up right
 		goOn = false
 		r.ctx.lose(err)
 	}
@@ -214,7 +213,7 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	n.countReleased(e, r)
 	n.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
-	tell := &few{} // one that is lost by itself is told in any case
+	tell := &few{} // a lease that the store says is lost is always logged
 	if lost.Silent {
 		tell = &n.losses
 	}
@@ -235,7 +234,7 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 		return
 	}
 	if cause := r.ctx.cause(); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
-		return // it ended before, and that was told
+		return // it ended earlier, which was logged
 	}
 	if l := r.lease.Load(); l != nil {
 		l.StopRenewing()
@@ -258,7 +257,7 @@ func (n *runner) overlong(e *entry, r *Run) {
 	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 
-// still has a function look at runs while none begins or ends.
+// still calls look while no run starts or ends.
 func (n *runner) still(look func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -280,8 +279,8 @@ func (n *runner) counts(e *entry) (runs, overdue int) {
 	return e.state.count((*Run).any), e.state.count((*Run).overdue)
 }
 
-// giveUp gives up on the runs that are left, whose slots are left to expire, and returns the names
-// of their timers.
+// giveUp returns the names of the timers whose runs have not ended, once per run. Their slots are
+// left to expire.
 func (n *runner) giveUp() (stuck []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -295,15 +294,15 @@ func (n *runner) giveUp() (stuck []string) {
 	return stuck
 }
 
-// release reports nothing: a lost lease was reported when it was lost, and what a store did not
-// answer the session goes on trying.
+// release logs an error at Debug only: a lost lease was logged when it was lost, and a release that
+// was not answered is repeated by the session.
 func (n *runner) release(e *entry, lease *dlock.Lease) {
 	if err := lease.Release(n.base); err != nil {
 		n.log.Debug("timer: the slot was not released", "timer", e.timer.Name, "slot", lease.Slot(), "err", err)
 	}
 }
 
-// place gives a run the lowest place that no other run of this host has.
+// place gives a run the lowest free place on this host.
 func (d *state) place(r *Run) {
 	r.place = slices.Index(d.runs, nil)
 	if r.place < 0 {
@@ -313,7 +312,7 @@ func (d *state) place(r *Run) {
 	d.runs[r.place] = r
 }
 
-// count counts the runs of which something holds. Called with mu held.
+// count counts the runs for which holds is true. Called with mu held.
 func (d *state) count(holds func(*Run) bool) (n int) {
 	for _, r := range d.runs {
 		if r != nil && holds(r) {
