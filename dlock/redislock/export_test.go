@@ -3,6 +3,8 @@ package redislock
 import (
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -33,6 +35,12 @@ func (s *Store) Note() string { return s.serverKey() }
 
 // Key is the key of a mutex.
 func (s *Store) Key(name string) string { return s.keys(name, true).base }
+
+// Client is what the store makes its calls with.
+func (s *Store) Client() redis.UniversalClient { return s.client }
+
+// ErrTooLate is in the error of a call that ended too long after the sentinels were asked.
+var ErrTooLate = errTooLate
 
 // TrustMaster makes the last answer of the sentinels as good as one that was given now.
 func (s *Store) TrustMaster() {

@@ -166,11 +166,21 @@ func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Clie
 	}
 	err = do(ctx, r.client)
 	// The deadline is not enough: a process that was stopped, or a machine that was suspended, may
-	// find the reply before it finds out that the deadline has passed.
-	if last := m.reign.Load(); err == nil && (last == nil || last.client != r.client || !last.within(changeover)) {
-		return fmt.Errorf("redislock: the answer of %s came %w", r.addr, errTooLate)
+	// find the reply before it finds out that the deadline has passed. An error is no exception:
+	// other commands of its pipeline may have replies, and redis.Nil is one.
+	if last := m.reign.Load(); last == nil || last.client != r.client || !last.within(changeover) {
+		return tooLate(r.addr, err)
 	}
 	return err
+}
+
+// tooLate is the error of a call, or of one of its commands, that ended too long after the
+// sentinels were asked. The other error, if any, is how it ended.
+func tooLate(addr string, err error) error {
+	if err == nil {
+		return fmt.Errorf("redislock: the call to %s ended %w", addr, errTooLate)
+	}
+	return fmt.Errorf("redislock: the call to %s ended %w: %w", addr, errTooLate, err)
 }
 
 // current returns the last answer of the sentinels, after asking them if that is too old.
@@ -340,9 +350,9 @@ func (m *masters) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook implements redis.Hook.
 func (m *masters) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		asked := false
+		addr := ""
 		err := m.call(ctx, func(ctx context.Context, client *redis.Client) error {
-			asked = true
+			addr = client.Options().Addr
 			pipe := client.Pipeline()
 			for _, cmd := range cmds {
 				_ = pipe.Process(ctx, cmd)
@@ -350,8 +360,11 @@ func (m *masters) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 			_, err := pipe.Exec(ctx)
 			return err
 		})
-		if err != nil && (!asked || errors.Is(err, errTooLate)) { // else each command has its own
-			for _, cmd := range cmds {
+		for _, cmd := range cmds {
+			switch {
+			case errors.Is(err, errTooLate): // each keeps its own error, which says whether it was carried out
+				cmd.SetErr(tooLate(addr, cmd.Err()))
+			case err != nil && addr == "": // no call was made; after one, each command has its own error
 				cmd.SetErr(err)
 			}
 		}

@@ -329,9 +329,10 @@ func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 }
 
 // A reply that is read only long after the sentinels were asked, because the process or the machine
-// stood still, is an error: what it grants may be somebody else's by now.
+// stood still, is an error: what it grants may be somebody else's by now. So is each reply of a
+// pipeline in which another command failed, and one that says that there is nothing.
 //
-// Fails when only deadlines end a call.
+// Fails when only deadlines end a call, and when the time is not looked at after a failure.
 func TestReplyThatIsReadTooLate(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
@@ -341,23 +342,36 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 		lease, err = store.TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "late", TTL: quarantineTTL})
 		return err
 	})
-	calls := map[string]func() error{
-		"a single call": func() error {
+	calls := map[string]func() []error{
+		"a single call": func() []error {
 			_, err := store.List(t.Context(), "job", 1)
-			return err
+			return []error{err}
 		},
-		"a pipeline": func() error {
+		"a pipeline": func() []error {
 			_, err := store.Extend(t.Context(), quarantineTTL, lease)
-			return err
+			return []error{err}
+		},
+		"a single command that finds nothing": func() []error {
+			return []error{store.Client().Get(t.Context(), "nothing").Err()}
+		},
+		"a pipeline with a command that fails": func() []error {
+			pipe := store.Client().Pipeline()
+			cmds := []redis.Cmder{pipe.Do(t.Context(), "UNKNOWN"), pipe.Get(t.Context(), "nothing"), pipe.Ping(t.Context())}
+			_, err := pipe.Exec(t.Context())
+			errs := []error{err}
+			for _, cmd := range cmds {
+				errs = append(errs, cmd.Err())
+			}
+			return errs
 		},
 	}
 	for _, call := range calls { // the server knows the scripts
-		must(t, call())
+		call()
 	}
 	for what, call := range calls {
 		must(t, s.Master.Pause())
 		store.AskSentinels()
-		ended := make(chan error, 1)
+		ended := make(chan []error, 1)
 		go func() { ended <- call() }()
 		eventually(t, func() error {
 			if !store.AskedSentinels() {
@@ -367,8 +381,10 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 		})
 		store.AgeMaster(2 * time.Second)
 		must(t, s.Master.Resume())
-		if err := <-ended; err == nil || !strings.Contains(err.Error(), "so late") {
-			t.Errorf("%s: %v", what, err)
+		for i, err := range <-ended {
+			if !errors.Is(err, redislock.ErrTooLate) {
+				t.Errorf("%s: error %d: %v", what, i, err)
+			}
 		}
 	}
 }
