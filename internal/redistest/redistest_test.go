@@ -34,21 +34,31 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// impatient returns a client that gives up after 300 ms, and does not retry.
-func impatient(t *testing.T, addr string) *redis.Client {
+// patient returns a client that does not retry. Its calls end with their context, or when a busy
+// machine is no excuse any more.
+func patient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{
-		Addr:          addr,
-		Password:      servertest.Canary,
-		DialTimeout:   300 * time.Millisecond,
-		ReadTimeout:   300 * time.Millisecond,
-		WriteTimeout:  300 * time.Millisecond,
-		MaxRetries:    -1,
-		DialerRetries: 1,
-		PoolSize:      1000,
+		Addr:                  addr,
+		Password:              servertest.Canary,
+		ContextTimeoutEnabled: true,
+		DialTimeout:           settleLimit,
+		ReadTimeout:           settleLimit,
+		WriteTimeout:          settleLimit,
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		PoolSize:              1000,
 	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// briefly returns a context of 300 ms, for a call that is to fail.
+func briefly(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func TestKillAndRestart(t *testing.T) {
@@ -143,12 +153,12 @@ func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := New(t)
-	c := impatient(t, s.Addr())
+	c := patient(t, s.Addr())
 	must(t, c.Ping(ctx).Err())
 	if err := s.Pause(); errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("no pausing on this system")
 	}
-	err := c.Ping(ctx).Err()
+	err := c.Ping(briefly(t)).Err()
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Fatalf("paused server: %v", err)
@@ -182,7 +192,7 @@ func TestTLSAndPassword(t *testing.T) {
 	c := redis.NewClient(opts)
 	defer c.Close()
 	must(t, c.Ping(ctx).Err())
-	if err := impatient(t, s.Addr()).Ping(ctx).Err(); err == nil {
+	if err := patient(t, s.Addr()).Ping(briefly(t)).Err(); err == nil {
 		t.Fatal("plain text works on a TLS server")
 	}
 	must(t, s.Kill())
