@@ -21,12 +21,12 @@ func (n *runner) rejoining(e *entry) bool {
 
 // withoutSlot returns the oldest run that needs a slot; nil: there is none.
 func (n *runner) withoutSlot(e *entry) *Run {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	return n.oldestWithoutSlot(e)
 }
 
-// oldestWithoutSlot is called with mu held.
+// oldestWithoutSlot is called with state.mu held.
 func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
 	for _, r := range e.state.runs {
 		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil
@@ -43,8 +43,8 @@ func (n *runner) handOver(e *entry, lease *dlock.Lease) bool {
 	if lease == nil {
 		return false
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	r := n.oldestWithoutSlot(e)
 	if r == nil {
 		return false
@@ -53,7 +53,7 @@ func (n *runner) handOver(e *entry, lease *dlock.Lease) bool {
 	return true
 }
 
-// attach gives a lease to a run that went on without the store. Called with mu held.
+// attach gives a lease to a run that went on without the store. Called with state.mu held.
 func (n *runner) attach(e *entry, r *Run, lease *dlock.Lease) {
 	n.hold(e, r, lease)
 	r.degraded.Store(false) // after the lease is stored: Valid checks this first
@@ -63,7 +63,7 @@ func (n *runner) attach(e *entry, r *Run, lease *dlock.Lease) {
 		"timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 }
 
-// hold stores the lease of a run and watches it. Called with mu held.
+// hold stores the lease of a run and watches it. Called with state.mu held.
 func (n *runner) hold(e *entry, r *Run, lease *dlock.Lease) {
 	r.lease.Store(lease)
 	r.holding = true

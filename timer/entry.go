@@ -29,11 +29,17 @@ type entry struct {
 // go on takes over its state.
 type state struct {
 	record   record   // the ledger's
-	runs     []*Run   // by their place on this host; nil: the place is free. The runner's
 	view     view     // of views
 	override override // of overrides
 
-	places int32 // taken under the name, also by runs of a removed timer. The registry's
+	// mu guards runs, and the fields of a Run that say so. While it is held, the mutexes of store
+	// watch, views, overrides, registry, record, log and leases may be taken.
+	mu   sync.Mutex
+	runs []*Run // by their place on this host; nil: the place is free
+
+	// places is how many are taken under the name, also by runs of a removed timer. Written with
+	// registry.mu held.
+	places atomic.Int32
 }
 
 func newEntry(t Timer, hasStore bool) *entry {
@@ -42,6 +48,10 @@ func newEntry(t Timer, hasStore bool) *entry {
 	e.id = scheduleID(e.timer.Schedule)
 	return e
 }
+
+// placesTaken returns how many places are taken under the timer's name, also by runs of a removed
+// timer.
+func (e *entry) placesTaken() int { return int(e.state.places.Load()) }
 
 // A clock has the latest and the next tick of a timer. The planner sets it, and every part may read
 // it.

@@ -177,26 +177,9 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	var found *decision
 	var why error
-	s.runner.still(func() {
-		if x.Tick.IsZero() {
-			return
-		}
-		s.ledger.read(&e.state.record, func(r *record) {
-			if c, err := r.history.get(r.history.find(x.Tick.UnixMicro())); c != nil {
-				copied := *c
-				found, why = &copied, err
-			}
-		})
-		if found == nil || !found.ran {
-			return
-		}
-		x.Slot = int(found.slot)
-		for _, r := range e.state.runs {
-			if r != nil && found.isOf(r) {
-				x.Slot = r.Slot()
-			}
-		}
-	})
+	if !x.Tick.IsZero() {
+		found, why, x.Slot = s.decided(e, x.Tick.UnixMicro())
+	}
 	switch {
 	case found == nil:
 	case !found.ran:
@@ -222,6 +205,30 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	x.Text = x.words(w)
 	return x, nil
+}
+
+// decided returns what this host decided about a tick, and in which slot its run is or was; nil: it
+// knows of no decision.
+func (s *Scheduler) decided(e *entry, tick int64) (found *decision, why error, slot int) {
+	d := e.state
+	d.mu.Lock() // no run of it begins or ends meanwhile
+	defer d.mu.Unlock()
+	s.ledger.read(&d.record, func(r *record) {
+		if c, err := r.history.get(r.history.find(tick)); c != nil {
+			copied := *c
+			found, why = &copied, err
+		}
+	})
+	if found == nil || !found.ran {
+		return found, why, -1
+	}
+	slot = int(found.slot)
+	for _, r := range d.runs {
+		if r != nil && found.isOf(r) {
+			slot = r.Slot()
+		}
+	}
+	return found, why, slot
 }
 
 // askStore adds what the store knows.

@@ -38,7 +38,7 @@ func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
 		return ReasonPaused, err
 	}
 	switch {
-	case g.registry.held(e) >= e.hostLimit():
+	case e.placesTaken() >= e.hostLimit():
 		return ReasonHostFull, nil
 	case g.runner.rejoining(e):
 		return ReasonRejoining, nil

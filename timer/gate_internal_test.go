@@ -79,6 +79,6 @@ func TestClosedAcquirerKeepsNoTick(t *testing.T) {
 		}
 	})
 	if g.registry.busy() || a.queue.ticks != 0 {
-		t.Errorf("%d places are taken, %d ticks wait", g.registry.held(e), a.queue.ticks)
+		t.Errorf("%d places are taken, %d ticks wait", e.placesTaken(), a.queue.ticks)
 	}
 }

@@ -12,14 +12,15 @@ import (
 // code.
 type ledger struct {
 	metered bool // keep tallies, because there are metrics; set before anything is counted
-
-	// mu guards all records. No other mutex is taken while it is held.
-	mu sync.Mutex
 }
 
 // A record is the ledger's data of one timer. A timer that takes the name of a removed one whose
 // runs go on continues its record.
 type record struct {
+	// mu guards the rest. No other mutex is taken while it is held. Each timer has its own: with
+	// one for all, the runs of a busy host would queue for it.
+	mu sync.Mutex
+
 	ticks   uint64
 	started uint64
 	skipped map[Reason]uint64
@@ -33,8 +34,8 @@ type record struct {
 
 // read calls look with mu held. look must not take another mutex.
 func (l *ledger) read(r *record, look func(*record)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	look(r)
 }
 
@@ -43,12 +44,12 @@ func (l *ledger) count(r *record, add func(*tally)) {
 	if !l.metered {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	add(l.tally(r))
 }
 
-// tally returns a record's tally, which it makes if necessary. Called with mu held.
+// tally returns a record's tally, which it makes if necessary. Called with the record's mutex held.
 func (l *ledger) tally(r *record) *tally {
 	if r.tally == nil {
 		r.tally = &tally{createdAt: time.Now()}
@@ -58,16 +59,16 @@ func (l *ledger) tally(r *record) *tally {
 
 // missed counts n ticks that this host was too late for, from first to just before end.
 func (l *ledger) missed(r *record, n uint64, first, end time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.ticks += n
 	l.skipMany(r, decision{tick: first.UnixMicro(), extent: end.Sub(first) - time.Microsecond}, ReasonMissed, nil, n)
 }
 
 // cameDue counts a tick.
 func (l *ledger) cameDue(r *record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.ticks++
 	r.deadman.count()
 	r.deadman.reason = ""
@@ -76,15 +77,15 @@ func (l *ledger) cameDue(r *record) {
 // cameLate counts a tick that came due before this host started. It does not count towards
 // AlarmAfter.
 func (l *ledger) cameLate(r *record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.ticks++
 }
 
 // skip counts a tick that started no run, and keeps the reason for Explain.
 func (l *ledger) skip(r *record, tick int64, reason Reason, why error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	l.skipMany(r, decision{tick: tick}, reason, why, 1)
 }
 
@@ -107,45 +108,45 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 // discount keeps the current tick from counting towards AlarmAfter: a run may still succeed, here
 // or elsewhere, or the tick was not meant to run.
 func (l *ledger) discount(r *record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.deadman.discount()
 }
 
 // putOff lets the store's next answer decide whether the current tick counts towards AlarmAfter.
 func (l *ledger) putOff(r *record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.deadman.putOff()
 }
 
 // overdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter.
 func (l *ledger) overdue(r *record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.deadman.count()
 }
 
 // heardOfSuccess records the age of the latest success on any host, from an answer of the store; 0:
 // the answer has none.
 func (l *ledger) heardOfSuccess(r *record, age, interval time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.deadman.heard(age, interval)
 }
 
 // sinceRun returns how many ticks have come due since this host last ran one. ok is false if it
 // never did.
 func (l *ledger) sinceRun(r *record) (ticks uint64, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.ticks - r.ranLast, r.ranLast != 0
 }
 
 // began counts a run that has begun.
 func (l *ledger) began(r *record, run *Run) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if run.tick != 0 {
 		r.started++
 		r.deadman.discount() // until it has ended, or is overdue
@@ -166,8 +167,8 @@ func (l *ledger) began(r *record, run *Run) {
 
 // ended counts a run that has ended. overdue: that was counted before.
 func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration, overdue bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case outcome == OutcomeOK:
 		r.deadman.succeeded(time.Now())
@@ -191,15 +192,15 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 
 // startOver resets the dead-man's check, for a timer that continues the record of a removed one.
 func (l *ledger) startOver(r *record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.deadman = deadman{success: r.deadman.success}
 }
 
 // fill adds a record to a timer's status.
 func (l *ledger) fill(r *record, t *TimerStatus) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	t.Ticks, t.Started, t.Skipped = r.ticks, r.started, maps.Clone(r.skipped)
 	t.Last, t.TicksSinceSuccess = r.last.result(r.lastErr), int(r.deadman.ticks)
 }

@@ -153,24 +153,21 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if hosts > 0 {
 		written.gauge(m.hosts, float64(hosts))
 	}
-	entries := s.registry.all()
 	written.send(ch)
-	for _, e := range entries { // one by one, so that the ticks need not wait for all
-		s.runner.still(func() {
-			if s.registry.named(e.timer.Name) == e { // still
-				m.write(&written, e)
-			}
-		})
+	for _, e := range s.registry.all() {
+		m.write(&written, e)
 		written.send(ch)
 	}
 }
 
 // write writes down the series of a timer. What an alert looks for has to be there before it
 // happens: a counter that is born at 1 has not increased. What has labels of its own is only there
-// once it has happened. Called while no run begins or ends.
+// once it has happened.
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
 	d := e.state
+	d.mu.Lock() // no run of it begins or ends meanwhile
+	defer d.mu.Unlock()
 	var st TimerStatus // what the store told
 	if s.store != nil {
 		s.store.views.fill(e, &st)
@@ -192,7 +189,7 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.paused, oneIf(st.Paused != nil), name)
 }
 
-// writeRecord writes down what is counted. Called with the ledger's mutex held.
+// writeRecord writes down what is counted. Called with the record's mutex held.
 func (m *metrics) writeRecord(w *series, name string, r *record) {
 	var t tally
 	if r.tally != nil {

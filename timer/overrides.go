@@ -218,7 +218,7 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 	switch {
 	case t.Ago >= staleTrigger:
 		return nil
-	case o.registry.held(e) >= e.hostLimit(): // another host may have room; if none has, this line is the only sign
+	case e.placesTaken() >= e.hostLimit(): // another host may have room; if none has, this line is the only sign
 		o.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may",
 			"timer", e.timer.Name, "by", t.By, "note", t.Note)
 		return nil

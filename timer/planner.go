@@ -43,7 +43,7 @@ type planner struct {
 	arrivals []arrival         // of the batch at hand
 
 	// mu guards the rest, and the fields of entries that are marked as the planner's. While it is
-	// held, only the mutexes of registry, ledger, log and of an entry's clock are taken.
+	// held, only the mutexes of registry, records, log and of an entry's clock are taken.
 	mu      sync.Mutex
 	started bool // Run has begun; before that the heap is empty
 	stopped bool // nothing is planned any more

@@ -150,7 +150,7 @@ func (g *registry) remove(name string) *entry {
 	}
 	delete(g.entries, name)
 	e.gone.Store(true)
-	if e.state.places > 0 {
+	if e.state.places.Load() > 0 {
 		g.parting[name] = e
 	}
 	return e
@@ -184,11 +184,11 @@ func (g *registry) enter(e *entry, limit int) Reason {
 	switch {
 	case !g.mayStart(e):
 		return ReasonDraining
-	case int(e.state.places) >= limit:
+	case int(e.state.places.Load()) >= limit:
 		return ReasonHostFull
 	}
 	e.places++
-	e.state.places++
+	e.state.places.Add(1)
 	g.active++
 	return ""
 }
@@ -198,8 +198,7 @@ func (g *registry) leave(e *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e.places--
-	e.state.places--
-	if e.state.places == 0 && len(g.parting) > 0 {
+	if left := e.state.places.Add(-1); left == 0 && len(g.parting) > 0 {
 		if p := g.parting[e.timer.Name]; p != nil && p.state == e.state {
 			delete(g.parting, e.timer.Name)
 		}
@@ -211,13 +210,6 @@ func (g *registry) leave(e *entry) {
 		}
 	}
 	g.inactive()
-}
-
-// held returns how many places are taken under the timer's name, also by runs of a removed timer.
-func (g *registry) held(e *entry) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return int(e.state.places)
 }
 
 // join makes Run wait until done is called, for work that is not a run. It reports false if nothing

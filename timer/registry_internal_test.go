@@ -44,8 +44,8 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if most.Load() > 3 || g.busy() || g.held(e) != 0 {
-		t.Errorf("%d at once, %d left", most.Load(), g.held(e))
+	if most.Load() > 3 || g.busy() || e.placesTaken() != 0 {
+		t.Errorf("%d at once, %d left", most.Load(), e.placesTaken())
 	}
 	if why := g.enter(e, 1); why != "" {
 		t.Fatal(why)

@@ -181,9 +181,9 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 		return false
 	}
 	if r.retrying == nil {
-		n.mu.Lock()
+		e.state.mu.Lock()
 		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(time.Hour)}
-		n.mu.Unlock()
+		e.state.mu.Unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
 	if time.Until(r.ends()) <= wait {
@@ -200,10 +200,10 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 
 func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 	for {
-		n.mu.Lock()
+		e.state.mu.Lock()
 		left := time.Until(until)
 		if !n.mayRetry(e, r) {
-			n.mu.Unlock()
+			e.state.mu.Unlock()
 			return false
 		}
 		if left <= 0 && !r.Degraded() && !r.Valid() {
@@ -212,11 +212,11 @@ func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 		if left <= 0 {
 			r.attempt.Add(1)
 			n.ledger.count(&e.state.record, func(t *tally) { t.retries++ })
-			n.mu.Unlock()
+			e.state.mu.Unlock()
 			return true
 		}
 		r.retrying.alarm.Reset(left)
-		n.mu.Unlock()
+		e.state.mu.Unlock()
 		select {
 		case <-r.ctx.Done():
 		case <-r.retrying.alarm.C:
@@ -231,8 +231,8 @@ func (n *runner) mayRetry(e *entry, r *Run) bool {
 
 // endWaits has the runs of a timer that wait for another attempt look whether they still may.
 func (n *runner) endWaits(e *entry) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	for _, r := range e.state.runs {
 		if r != nil && r.retrying != nil {
 			r.retrying.alarm.Reset(0)

@@ -20,7 +20,7 @@ type Run struct {
 	local    bool // it needs no store
 	attempt  atomic.Int32
 
-	// Guarded by runner.mu.
+	// Guarded by state.mu.
 	place    int         // on this host
 	over     bool        // the handler has returned
 	late     bool        // it was not over at MaxRunTime

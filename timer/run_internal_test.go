@@ -28,13 +28,13 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 		}
 		<-began
 	}
-	s.runner.mu.Lock()
 	e := s.registry.get("a")
+	e.state.mu.Lock()
 	var runs []weak.Pointer[Run]
 	for _, r := range e.state.runs {
 		runs = append(runs, weak.Make(r))
 	}
-	s.runner.mu.Unlock()
+	e.state.mu.Unlock()
 	if len(runs) != 2 {
 		t.Fatalf("%d runs", len(runs))
 	}

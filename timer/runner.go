@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -26,18 +26,13 @@ type runner struct {
 
 	losses, endings, adoptions few
 
-	// mu guards the runs of every timer, and the fields of a Run that say so. While it is held, the
-	// mutexes of store watch, views, overrides, registry, ledger, log and leases may be taken.
-	mu    sync.Mutex
-	given bool // Run no longer waits for the runs that are left
+	gaveUp atomic.Bool // Run no longer waits for the runs that are left
 }
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
 // place.
 func (n *runner) startRun(e *entry, tick int64, lease *dlock.Lease, degraded bool) *Run {
 	r := n.newRun(e, tick, lease == nil && !degraded)
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.begin(e, r, lease)
 	return r
 }
@@ -46,25 +41,16 @@ func (n *runner) startRun(e *entry, tick int64, lease *dlock.Lease, degraded boo
 type start struct {
 	e    *entry
 	tick int64
-	run  *Run // nil: not yet made
 }
 
-// runAll starts runs, and carries out each in a goroutine. It takes the mutex only once, and the
-// scheduling goroutine has to start only one goroutine.
+// runAll starts runs, and carries out each in a goroutine. The scheduling goroutine has to start
+// only one.
 func (n *runner) runAll(starts []start) {
-	for i := range starts {
-		starts[i].run = n.newRun(starts[i].e, starts[i].tick, true)
-	}
-	n.mu.Lock()
-	for _, b := range starts {
-		n.begin(b.e, b.run, nil)
-	}
-	n.mu.Unlock()
 	last := len(starts) - 1
-	for _, b := range starts[:last] {
-		go n.carryOut(b.run)
+	for _, s := range starts[:last] {
+		go n.carryOut(n.startRun(s.e, s.tick, nil, false))
 	}
-	n.carryOut(starts[last].run)
+	n.carryOut(n.startRun(starts[last].e, starts[last].tick, nil, false))
 }
 
 func (n *runner) newRun(e *entry, tick int64, local bool) *Run {
@@ -100,9 +86,11 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 	return handler(ctx), false
 }
 
-// begin records that a run has started. Called with mu held.
+// begin records that a run has started.
 func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 	d := e.state
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.place(r)
 	r.clock = time.AfterFunc(time.Until(r.ends()), func() { n.outOfTime(e, r) })
 	switch {
@@ -120,9 +108,9 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.started)
 	logged := outcome != OutcomeOK || n.log.Enabled(n.base, slog.LevelDebug)
-	n.mu.Lock()
-	given := n.given
 	d := e.state
+	d.mu.Lock()
+	abandoned := n.gaveUp.Load()
 	r.over = true // it gets no slot any more
 	if r.unwatch != nil {
 		r.unwatch()
@@ -133,8 +121,8 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	}
 	lease := r.lease.Load()
 	if logged || lease != nil {
-		n.mu.Unlock()
-		if lease != nil && !given { // once Run no longer waits for it, the slot is left to expire
+		d.mu.Unlock()
+		if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
 			if outcome == OutcomeOK {
 				lease.MarkSucceeded()
 			}
@@ -143,7 +131,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 		if logged {
 			n.logEnd(e, r, outcome, took, err)
 		}
-		n.mu.Lock()
+		d.mu.Lock()
 	}
 	d.runs[r.place] = nil
 	n.ledger.ended(&d.record, r, outcome, took, r.late, err)
@@ -152,7 +140,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	}
 	n.countReleased(e, r)
 	n.registry.leave(e)
-	n.mu.Unlock()
+	d.mu.Unlock()
 	n.log.flush()
 }
 
@@ -178,7 +166,7 @@ func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, e
 	}
 }
 
-// countReleased counts, once, that a run no longer holds its slot. Called with mu held.
+// countReleased counts, once, that a run no longer holds its slot. Called with state.mu held.
 func (n *runner) countReleased(e *entry, r *Run) {
 	if !r.holding {
 		return
@@ -200,8 +188,8 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 		r.ctx.lose(err) // before waiting for a mutex
 	}
 	defer n.log.flush()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	if goOn && n.store.notSetUp(e) { // its last answer was that it is not set up right
 		goOn = false
 		r.ctx.lose(err)
@@ -224,8 +212,8 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
 func (n *runner) outOfTime(e *entry, r *Run) {
 	defer n.log.flush()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	if r.over {
 		return
 	}
@@ -249,7 +237,7 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 	r.clock.Reset(e.timer.MaxRunTime / 2)
 }
 
-// overlong is called with mu held.
+// overlong is called with state.mu held.
 func (n *runner) overlong(e *entry, r *Run) {
 	n.log.later(slog.LevelError,
 		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
@@ -257,36 +245,29 @@ func (n *runner) overlong(e *entry, r *Run) {
 	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 
-// still calls look while no run starts or ends.
-func (n *runner) still(look func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	look()
-}
-
 // isOver reports whether the handler of a run has returned.
 func (n *runner) isOver(r *Run) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	d := r.entry.state
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return r.over
 }
 
 // counts returns how many runs of a timer there are on this host, and how many of them are past
 // MaxRunTime and ignore their context.
 func (n *runner) counts(e *entry) (runs, overdue int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	return e.state.count((*Run).any), e.state.count((*Run).overdue)
 }
 
 // giveUp returns the names of the timers whose runs have not ended, once per run. Their slots are
 // left to expire.
 func (n *runner) giveUp() (stuck []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.given = true
+	n.gaveUp.Store(true)
 	for _, e := range n.registry.all() {
-		for range e.state.count((*Run).any) {
+		runs, _ := n.counts(e)
+		for range runs {
 			stuck = append(stuck, e.timer.Name)
 		}
 	}
@@ -312,7 +293,7 @@ func (d *state) place(r *Run) {
 	d.runs[r.place] = r
 }
 
-// count counts the runs for which holds is true. Called with mu held.
+// count counts the runs for which holds is true. Called with state.mu held.
 func (d *state) count(holds func(*Run) bool) (n int) {
 	for _, r := range d.runs {
 		if r != nil && holds(r) {

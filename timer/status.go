@@ -106,37 +106,28 @@ type RunResult struct {
 	Err      error // of the last attempt
 }
 
-// statusBatch is how many timers Status looks at while ticks wait for it.
-const statusBatch = 256
-
 // Status returns a snapshot. Each timer is seen at one moment, but not all at the same.
 func (s *Scheduler) Status() Status {
 	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: 1}
 	if s.store != nil {
 		st.Store, st.Hosts = s.store.status(), s.store.hostsSeen()
 	}
-	entries := s.registry.all()
-	for batch := range slices.Chunk(entries, statusBatch) {
-		s.runner.still(func() {
-			for _, e := range batch {
-				if s.registry.named(e.timer.Name) == e { // still
-					st.Timers = append(st.Timers, s.statusOf(e))
-				}
-			}
-		})
+	for _, e := range s.registry.all() {
+		st.Timers = append(st.Timers, s.statusOf(e))
 	}
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }
 
-// statusOf is called while no run begins or ends.
 func (s *Scheduler) statusOf(e *entry) TimerStatus {
+	d := e.state
+	d.mu.Lock() // no run of it begins or ends meanwhile
+	defer d.mu.Unlock()
 	t := TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
 		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
 	if next, _ := e.clock.read(); next != 0 {
 		t.Next = time.UnixMicro(next)
 	}
-	d := e.state
 	s.ledger.fill(&e.state.record, &t)
 	t.EffectiveLimit = shown(s.bound(e))
 	t.ScheduleError = e.clock.scheduleFault()

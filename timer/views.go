@@ -20,7 +20,7 @@ type views struct {
 
 	degraded atomic.Int32 // runs that go on without the store
 
-	// mu guards the view of every timer. While it is held, only the mutexes of ledger, log and
+	// mu guards the view of every timer. While it is held, only the mutexes of records, log and
 	// clocks are taken.
 	mu sync.Mutex
 }
