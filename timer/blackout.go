@@ -7,12 +7,12 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// blackout says why nothing may start at t, or nil.
+// blackout returns an error if nothing may start at t.
 func (tt *timetable) blackout(e *entry, t time.Time) error {
 	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, tt.blackouts} {
 		until, by, err := schedule.BlackedOut(list, t)
 		if err != nil {
-			return &brokenBlackout{err} // nothing starts that it may have been meant to prevent
+			return &brokenBlackout{err} // it may have been meant to prevent this start
 		}
 		if !until.IsZero() {
 			return fmt.Errorf("%s, until %s at the earliest", schedule.Describe(by),
@@ -22,10 +22,10 @@ func (tt *timetable) blackout(e *entry, t time.Time) error {
 	return nil
 }
 
-// blackoutAgain says why a tick that is tried later than it was due may not start, or nil.
+// blackoutAgain returns an error if a tick that is tried again may not start.
 func (tt *timetable) blackoutAgain(e *entry, t dueTick, now time.Time) error {
 	if t.yielded {
-		return nil // it is only just due, and was asked about then
+		return nil // it came due moments ago, and the blackouts were asked then
 	}
 	if t.missed != 0 {
 		if err := tt.blackout(e, time.UnixMicro(t.missed)); err != nil {

@@ -16,7 +16,7 @@ const (
 	maxJitter = 0.5
 )
 
-// spread is the fixed part of a timer's delay on this host.
+// spread returns the fixed part of a timer's delay on this host.
 func (e *entry) spread(host dlock.Holder) (d time.Duration) {
 	if e.timer.Delay.ByTimer > 0 {
 		d = time.Duration(hashed(e.timer.Name, "") % uint64(e.timer.Delay.ByTimer))
@@ -27,8 +27,8 @@ func (e *entry) spread(host dlock.Holder) (d time.Duration) {
 	return d.Truncate(time.Microsecond)
 }
 
-// jitter is the part of the delay that differs from tick to tick; it is the same on every host.
-// Called without mu.
+// jitter returns the part of the delay that differs from tick to tick; it is the same on every
+// host. It asks the schedule, so it is called without a mutex.
 func (e *entry) jitter(tick time.Time) time.Duration {
 	if e.timer.Delay.Jitter == 0 {
 		return 0
@@ -41,9 +41,9 @@ func (e *entry) jitter(tick time.Time) time.Duration {
 	return time.Duration(chance * e.timer.Delay.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
 }
 
-// hashed is the same in every process. FNV alone leaves names that differ in their last letter
-// close to each other (by 2^40, which is 18 minutes of a day), so its bits are mixed, as
-// MurmurHash3 does in the end.
+// hashed returns a hash that is the same in every process. With FNV alone, names that differ only
+// in their last letter would get hashes close to each other (2^40 apart, which is 18 minutes of a
+// day), so the bits are mixed as in the last step of MurmurHash3.
 func hashed(a, b string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(a))

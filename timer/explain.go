@@ -14,15 +14,15 @@ import (
 // historyLen is how many ticks of a timer a host remembers.
 const historyLen = 16
 
-// A history is what became of the latest ticks of a timer on this host. It grows with use.
+// A history has the outcome of the latest ticks of a timer on this host. It grows up to historyLen.
 type history struct {
 	decisions []decision
 	errs      *[historyLen]error // of the decisions; nil until one has an error
 	oldest    int
 }
 
-// A decision is what became of one tick, or of several that were missed together. There may be
-// millions, so it is small and has no pointer that the garbage collector would follow.
+// A decision is the outcome of one tick, or of several that were missed together. There may be
+// millions, so it is small and has no pointers for the garbage collector to follow.
 type decision struct {
 	tick int64 // µs; 0: none, the run was triggered
 	when int64 // ns, when it was decided, or when its run began
@@ -35,8 +35,8 @@ type decision struct {
 	verdict  verdict
 }
 
-// A verdict is a Reason or an Outcome. 0: the run goes on, or else it is the reason that a store of
-// somebody else's gave, which its error tells.
+// A verdict is a Reason or an Outcome. 0: the run goes on, or the reason is one that only the store
+// knows, and is in its error.
 type verdict uint8
 
 var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
@@ -58,12 +58,12 @@ func (v verdict) reason(err error) Reason {
 	return Reason(verdicts[v])
 }
 
-// isOf reports whether it is that a run began.
+// isOf reports whether the decision is the start of a run.
 func (c *decision) isOf(r *Run) bool {
 	return c.ran && c.verdict == 0 && c.tick == r.tick && c.when == r.started.UnixNano()
 }
 
-// through is the last instant that it is about.
+// through returns the last instant that the decision covers, in µs.
 func (c *decision) through() int64 {
 	if c.ran {
 		return c.tick
@@ -93,7 +93,7 @@ func (h *history) add(c decision, err error) {
 	h.set(h.at(len(h.decisions)-1), c, err)
 }
 
-// at returns where the i-th decision is, of the oldest on.
+// at returns the index of the i-th decision, counted from the oldest.
 func (h *history) at(i int) int { return (h.oldest + i) % len(h.decisions) }
 
 func (h *history) set(i int, c decision, err error) {
@@ -106,7 +106,7 @@ func (h *history) set(i int, c decision, err error) {
 	}
 }
 
-// find returns where the latest decision about a tick is; -1: there is none.
+// find returns the index of the latest decision about a tick; -1: there is none.
 func (h *history) find(tick int64) int {
 	for n := len(h.decisions) - 1; n >= 0; n-- {
 		i := h.at(n)
@@ -128,7 +128,7 @@ func (h *history) get(i int) (*decision, error) {
 	return &h.decisions[i], h.errs[i]
 }
 
-// decidedAt is when a decision was made.
+// decidedAt returns when a decision was made.
 func decidedAt(c *decision) time.Time {
 	if c == nil {
 		return time.Time{}
@@ -136,34 +136,35 @@ func decidedAt(c *decision) time.Time {
 	return time.Unix(0, c.when)
 }
 
-// An Explanation is why a tick ran, or did not, as this host and the store know it.
+// An Explanation says why a tick ran or did not, as far as this host and the store know.
 type Explanation struct {
 	Timer string
 	Tick  time.Time
-	Host  dlock.Holder // whose explanation it is
+	Host  dlock.Holder // the host that explains
 
 	Known  bool   // this host remembers the tick: the fields below, up to Text, are true
 	Reason Reason // why it did not run here; "": it ran here
-	// What the store said, if it was the store: a *dlock.NotAcquiredError names holder, pause, and
+	// The store's answer, if it decided: a *dlock.NotAcquiredError has the holder, the pause, and
 	// times.
 	Err    error
-	Slot   int        // it ran here: in which slot
-	Result *RunResult // it ran here, and has ended
+	Slot   int        // of the run, if it ran here; else -1
+	Result *RunResult // of the run, if it ran here and has ended
 
-	// What the store knows; zero if it was not asked, does not tell, or did not answer.
+	// From the store; zero if it was not asked, does not know, or did not answer.
 	Claimed   time.Time    // the latest tick that any host claimed
-	ClaimedBy dlock.Holder // and the host that did so last
+	ClaimedBy dlock.Holder // the host that claimed it last
 	Paused    *dlock.Pause // now
 
-	Text string // all of it in words
+	Text string // all of the above in words
 }
 
 func (x Explanation) String() string { return x.Text }
 
-// Explain tells why a tick of a timer ran, or did not: from this host's memory of its last 16 ticks
-// and, with one call, from the store, which knows who claimed the latest tick and the overrides.
-// The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is not
-// registered here. A store that does not answer makes it know less, not fail.
+// Explain tells why a tick of a timer ran or did not. It uses this host's memory of the last 16
+// ticks and, with one call, the store, which knows the overrides and which host claimed the latest
+// tick. The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is
+// not registered here. If the store does not answer, the explanation has less in it, but there is
+// no error.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
 	e := s.registry.get(timer)
 	if e == nil {
@@ -190,9 +191,9 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	several := found != nil && found.through() != found.tick
 	w := wording{next: next, said: decidedAt(found), due: due, window: e.catchUpWindow(), shared: e.shared(),
 		timer: e.timer, perHost: e.hostLimit()}
-	if !x.Tick.IsZero() && (found == nil || several) { // schedules are asked without a mutex
+	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
-		x.Known = x.Known && w.isTick // what lies between those that were missed is none
+		x.Known = x.Known && w.isTick // an instant between two missed ticks is not a tick
 		if w.isTick {
 			w.left = s.planner.timetable.startsAt(e, x.Tick).Sub(s.planner.now())
 		}
@@ -231,7 +232,7 @@ func (s *Scheduler) decided(e *entry, tick int64) (found *decision, why error, s
 	return found, why, slot
 }
 
-// askStore adds what the store knows.
+// askStore fills in what the store knows.
 func (s *Scheduler) askStore(ctx context.Context, x *Explanation) {
 	o, err := s.Control().Inspect(ctx, x.Timer)
 	if err != nil {
@@ -243,7 +244,7 @@ func (s *Scheduler) askStore(ctx context.Context, x *Explanation) {
 	}
 }
 
-// A wording is what else an Explanation is put into words with.
+// A wording has what else is needed for the text of an Explanation.
 type wording struct {
 	timer   Timer
 	next    int64 // µs
@@ -291,12 +292,12 @@ func (x *Explanation) words(w wording) string {
 	return text
 }
 
-// here says what became of the tick on this host.
+// here describes the outcome of the tick on this host.
 func (x *Explanation) here(w wording) string {
 	if x.Reason != "" {
 		return fmt.Sprintf("did not run here, on %s: %s: %s", x.Host, x.Reason, x.why(w))
 	}
-	slot := "without a slot of the store's" // it began, and ended, while that did not answer
+	slot := "without a slot of the store's" // it started and ended during an outage
 	if x.Slot >= 0 {
 		slot = fmt.Sprintf("in slot %d", x.Slot)
 	}
@@ -327,7 +328,7 @@ func (x *Explanation) why(w wording) string {
 		return text
 	}
 	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == ReasonStoreDown && x.Err != nil && !failed {
-		// It was somebody else whom it did not answer: ticks do not ask.
+		// The breaker was open: the error is that of another call.
 		return fmt.Sprintf("the store did not answer: %v", x.Err)
 	}
 	if x.Err != nil {
@@ -358,7 +359,7 @@ func (x *Explanation) why(w wording) string {
 	}
 }
 
-// isTick asks the schedule.
+// isTick asks the schedule whether t is a tick.
 func isTick(s schedule.Schedule, t time.Time) bool {
 	if s == nil {
 		return false

@@ -2,10 +2,10 @@ package timer
 
 import "github.com/tickslot/tickslot/schedule"
 
-// scheduleID tells a schedule from others that a timer of the same name had, or has on other hosts.
-// It is the same in every process with the same schedule, and goes to the store with every claim: a
-// tick that the store knows of says nothing about what another schedule missed. Delay is no part of
-// it: they delay ticks, which stay the same.
+// scheduleID identifies a schedule: two schedules that a timer has at different times, or on
+// different hosts, have different ids. Every claim sends it to the store, because a tick that was
+// claimed under one schedule says nothing about what another one missed. Delay is not part of it:
+// it does not change the ticks.
 func scheduleID(s schedule.Schedule) int64 {
 	if s == nil {
 		return 0

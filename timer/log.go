@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A lineLog logs at once, or later: no code of the user's runs while one of our mutexes is held,
-// because it may take long or call us. So what is to be logged then waits for flush, which every
-// path calls that may have logged something and holds no mutex any more.
+// A lineLog defers log lines: the user's handler must not run while a mutex of ours is held,
+// because it may block or call the Scheduler. later keeps a line until flush, which is called after
+// the mutex is unlocked.
 type lineLog struct {
 	*slog.Logger
 
@@ -28,7 +28,7 @@ type logLine struct {
 
 func newLineLog(h slog.Handler) *lineLog { return &lineLog{Logger: slog.New(guarded{h})} }
 
-// later logs with the next flush.
+// later logs a line with the next flush.
 func (l *lineLog) later(level slog.Level, text string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,7 +36,7 @@ func (l *lineLog) later(level slog.Level, text string, args ...any) {
 	l.waiting.Store(true)
 }
 
-// laterFew is later, but of what is more than a few lines of a kind in a minute only for debugging.
+// laterFew is later, but at Debug if there were more than a few lines of the kind within a minute.
 func (l *lineLog) laterFew(f *few, level slog.Level, text string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *lineLog) laterFew(f *few, level slog.Level, text string, args ...any) {
 	l.waiting.Store(true)
 }
 
-// flush logs what waits. Called without any mutex.
+// flush logs the deferred lines. Called without a mutex held.
 func (l *lineLog) flush() {
 	if !l.waiting.Load() {
 		return
@@ -62,14 +62,14 @@ func (l *lineLog) flush() {
 	}
 }
 
-// few bounds how many lines of a kind are logged: a thousand timers meet the same thing at once. It
-// is guarded by the mutex of the log.
+// few limits the lines of a kind: a thousand timers may have the same fault at once. It is guarded
+// by the mutex of the log.
 type few struct {
 	since time.Time
 	n     int
 }
 
-// fewLines is how many a minute.
+// fewLines is the limit per minute.
 const fewLines = 10
 
 func (f *few) more() bool {
@@ -80,7 +80,8 @@ func (f *few) more() bool {
 	return f.n > fewLines
 }
 
-// A guarded handler is the user's, of which a panic costs a line, not the process.
+// A guarded handler recovers panics of the user's handler, so that they cost a line and not the
+// process.
 type guarded struct{ slog.Handler }
 
 func (g guarded) Enabled(ctx context.Context, level slog.Level) (yes bool) {

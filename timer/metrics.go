@@ -11,11 +11,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// metrics are the Prometheus metrics of a scheduler. Those of timers are not kept as such: they are
-// its ledger, written down when Prometheus asks for them. A hundred thousand timers have millions
-// of series, and keeping each up to date would cost more than all the rest of a run. There is no
-// label for the host (Prometheus adds instance), the slot, the run or the fence: their number has
-// no bound.
+// metrics are the Prometheus metrics of a scheduler. Those of timers are computed from the ledger
+// when Prometheus collects them. A hundred thousand timers have millions of series, and keeping
+// each up to date would cost more than everything else in a run. There is no label for the host
+// (Prometheus adds instance), the slot, the run or the fence: their number is not bounded.
 type metrics struct {
 	scheduler *Scheduler
 
@@ -101,7 +100,7 @@ func newMetrics(s *Scheduler) *metrics {
 	return m
 }
 
-// version is that of the module as the program was built with it.
+// version returns the version of this module in the program's build.
 func version() string {
 	const path = "github.com/tickslot/tickslot"
 	info, ok := debug.ReadBuildInfo()
@@ -130,7 +129,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// kept are those that Prometheus keeps.
+// kept returns the metrics that are kept as Prometheus types.
 func (m *metrics) kept() []prometheus.Collector {
 	return []prometheus.Collector{m.acquireTime, m.opTime, m.opErrors, m.build}
 }
@@ -160,15 +159,15 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// write writes down the series of a timer. What an alert looks for has to be there before it
-// happens: a counter that is born at 1 has not increased. What has labels of its own is only there
-// once it has happened.
+// write adds the series of a timer. A counter that alerts look for exists before it is first
+// incremented: Prometheus sees no increase in a counter that starts at 1. Series with labels of
+// their own exist only once they were counted.
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
 	d := e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
-	var st TimerStatus // what the store told
+	var st TimerStatus // what the views and overrides know
 	if s.store != nil {
 		s.store.views.fill(e, &st)
 		s.store.overrides.fill(e, &st)
@@ -189,7 +188,7 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.paused, oneIf(st.Paused != nil), name)
 }
 
-// writeRecord writes down what is counted. Called with the record's mutex held.
+// writeRecord adds the counters of a record. Called with the record's mutex held.
 func (m *metrics) writeRecord(w *series, name string, r *record) {
 	var t tally
 	if r.tally != nil {
@@ -240,9 +239,9 @@ func (m *metrics) writeRecord(w *series, name string, r *record) {
 	}
 }
 
-// series are written down under the lock and sent without it.
+// series are collected while a mutex is held and sent after it is unlocked.
 type series struct {
-	born time.Time // when counting began; zero: not yet
+	born time.Time // when counting began; zero: it has not
 	list []prometheus.Metric
 }
 
@@ -272,8 +271,8 @@ func (w *series) send(ch chan<- prometheus.Metric) {
 	w.list = w.list[:0]
 }
 
-// boundValue is above every limit where there is none, or it is not known: an alert that compares
-// the two goes off.
+// boundValue returns +Inf if there is no bound or it is not known, so that an alert that compares
+// it with a limit fires.
 func boundValue(bound int) float64 {
 	if bound == unlimited || bound == 0 {
 		return math.Inf(1)
@@ -294,7 +293,7 @@ type opMetrics struct {
 	failed prometheus.Counter
 }
 
-// ofStore has the store's own series begin.
+// ofStore creates the store's own series.
 func (m *metrics) ofStore(w *storeWatch) {
 	w.acquireTime = m.acquireTime.WithLabelValues(w.label)
 	w.ops = make(map[dlock.StoreOp]opMetrics)

@@ -10,14 +10,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Status is what a Scheduler knows of itself at one moment. It comes from memory and costs the
-// store nothing.
+// A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store.
 type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
 	Store  StoreStatus
-	// That were last seen to share the store, this one included; 0: not known, because they could
-	// not be counted yet, or the store cannot tell.
+	// How many hosts share the store, this one included, when last counted; 0: not known, because
+	// they were not counted yet, or the store cannot list them.
 	Hosts  int
 	Timers []TimerStatus // by name
 }
@@ -36,14 +35,14 @@ func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 type StoreStatus struct {
 	Name string // "" without a store
 	Up   bool   // it answered the last call; false also before the first
-	// It said that it is not set up right (dlock.ErrSetup) and has granted nothing since: ticks are
+	// It is not set up right (dlock.ErrSetup), and has granted nothing since it said so: ticks are
 	// skipped, whatever OnStoreDown says.
 	Setup       bool
-	BreakerOpen bool      // it failed several times in a row, so ticks do not ask it: OnStoreDown decides
+	BreakerOpen bool      // it failed three times in a row, so ticks do not call it: OnStoreDown decides
 	Err         string    // what is wrong with it; "": nothing
-	Since       time.Time // when it came to be so
-	// Of a store of several servers, as a Redis Cluster is, those that failed several times in a
-	// row: OnStoreDown decides for the timers that live there.
+	Since       time.Time // when Up last changed
+	// Of a store of several servers, such as a Redis Cluster, those that failed three times in a
+	// row: OnStoreDown decides for the timers on them.
 	Down []string
 }
 
@@ -54,35 +53,35 @@ type TimerStatus struct {
 	Next     time.Time         // the next tick; zero: none
 	Ticks    uint64            // that came due
 	Started  uint64            // ticks that started a run
-	Skipped  map[Reason]uint64 // ticks that did not
+	Skipped  map[Reason]uint64 // ticks that did not, by reason
 	Running  []RunStatus       // by start
 	Last     *RunResult        // the run that ended last; nil: none
 	Degraded bool              // it runs, or would run, without the store
-	// As it is in force: the override, or as in the code, defaults filled in; NoLimit: none, as
-	// below.
+	// The limit in force: the override, or else the setting with defaults filled in; NoLimit: none.
+	// The next two likewise.
 	MaxConcurrency int
 	MaxPerTick     int
 	MaxPerHost     int
-	// How many runs may go on at once in the fleet at worst: MaxConcurrency, or hosts × MaxPerHost
-	// during a fallback; 0: not known, as Hosts.
+	// How many runs may go on at once in the fleet in the worst case: MaxConcurrency, or hosts ×
+	// MaxPerHost while the timer runs without the store; 0: not known, because Hosts is not.
 	EffectiveLimit    int
 	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this one knows
-	LimitElsewhere    int          // MaxConcurrency of other hosts if they disagree, else 0
-	LimitOverride     int          // the override of MaxConcurrency; 0: there is none, or the timer is paused by it
+	LimitElsewhere    int          // MaxConcurrency of other hosts if it differs, else 0
+	LimitOverride     int          // the override of MaxConcurrency; 0: there is none, or it is 0 and the timer is paused
 	Paused            *PauseStatus // nil: it is not
-	// What the store found wrong with this timer alone (dlock.ErrFault), so that it does not run;
-	// "": nothing.
+	// The fault that the store found at a key of this timer (dlock.ErrFault), because of which it
+	// does not run; "": none.
 	StoreFault string
 	Removed    bool // it was removed, and runs of it go on
-	// Why its schedule failed, so that no tick is planned until it is asked again: after a minute,
-	// then two, up to an hour; "": it works.
+	// The error of its schedule, because of which no tick is planned; "": none. The schedule is
+	// asked again after a minute, then two, up to an hour.
 	ScheduleError string
 }
 
 // PauseStatus is a pause as this host knows it.
 type PauseStatus struct {
 	dlock.Origin
-	Until time.Time // zero: until somebody ends it (MaxConcurrency was set to 0)
+	Until time.Time // zero: until somebody ends it, as MaxConcurrency was set to 0
 }
 
 // RunStatus is a run that goes on.
@@ -106,7 +105,7 @@ type RunResult struct {
 	Err      error // of the last attempt
 }
 
-// Status returns a snapshot. Each timer is seen at one moment, but not all at the same.
+// Status returns a snapshot. It is consistent for each timer, but not across timers.
 func (s *Scheduler) Status() Status {
 	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: 1}
 	if s.store != nil {
@@ -150,8 +149,8 @@ func (s *Scheduler) statusOf(e *entry) TimerStatus {
 
 func (s *Scheduler) fallback(e *entry) bool { return s.store != nil && s.store.views.fallback(e) }
 
-// bound is how many runs may go on at once in the fleet at worst; 0: it is not known. Without the
-// store every host keeps to MaxPerHost, and nobody to more.
+// bound returns how many runs may go on at once in the fleet in the worst case; 0: not known.
+// Without the store, MaxPerHost is the only limit.
 func (s *Scheduler) bound(e *entry) int {
 	limit := e.hostLimit()
 	switch {
@@ -164,8 +163,8 @@ func (s *Scheduler) bound(e *entry) int {
 	}
 }
 
-// Live returns an error if the scheduling goroutine has stalled: a restart of the process is the
-// only help. It has nothing to do with the store.
+// Live returns an error if the scheduling goroutine has stalled: only a restart of the process
+// helps. It does not depend on the store.
 func (s *Scheduler) Live() error {
 	if late := s.planner.lateness(); late > stalled {
 		return fmt.Errorf("the scheduler has stalled for %v", late.Round(time.Second))
@@ -173,8 +172,8 @@ func (s *Scheduler) Live() error {
 	return nil
 }
 
-// Ready returns an error unless Run goes on and its context has not ended. A store that is down
-// does not make a host unready: all hosts would be so at once.
+// Ready returns an error unless Run is running and its context has not ended. A store that is down
+// does not make a host unready, because all hosts would be unready at once.
 func (s *Scheduler) Ready() error {
 	switch p := s.registry.current(); p {
 	case running:
@@ -187,8 +186,8 @@ func (s *Scheduler) Ready() error {
 	}
 }
 
-// Started returns an error until Run has begun and the store has been asked once, whatever it
-// answered. A store that is down keeps no host from starting.
+// Started returns an error until Run has begun and the store has been called once, whatever it
+// answered. A store that is down does not keep a host from starting.
 func (s *Scheduler) Started() error {
 	switch {
 	case s.registry.current() == created:
@@ -200,11 +199,11 @@ func (s *Scheduler) Started() error {
 	}
 }
 
-// StoreReachable returns an error while the store does not answer, or answers that it is not set up
-// right: from the third failure in a row to the third answer in a row, so that it does not flap. In
-// the background every host takes and releases a lock of its own, about once per TTL, so it knows
-// of a store that fails also when nothing is due. What the store finds wrong at these locks
-// themselves (dlock.ErrFault) is an error, too, though timers go on.
+// StoreReachable returns an error while the store does not answer, or is not set up right: from the
+// third failure in a row to the third answer in a row, so that it does not flap. Every host
+// acquires and releases a lock of its own in the background, about once per TTL, so it notices an
+// outage even if nothing is due. A fault of these locks' own keys (dlock.ErrFault) is an error,
+// too, although timers go on.
 func (s *Scheduler) StoreReachable() error {
 	if s.store == nil {
 		return nil
@@ -212,8 +211,8 @@ func (s *Scheduler) StoreReachable() error {
 	return s.store.reachable()
 }
 
-// LeasesRenewed returns an error if the renewal of a slot is late: its run will lose it if that
-// goes on.
+// LeasesRenewed returns an error if the renewal of a slot is late: if it stays late, the run loses
+// its lease.
 func (s *Scheduler) LeasesRenewed() error {
 	if s.session == nil {
 		return nil
@@ -224,7 +223,7 @@ func (s *Scheduler) LeasesRenewed() error {
 	return nil
 }
 
-// LimitsAgree returns an error if other hosts declare another MaxConcurrency for a timer than this
+// LimitsAgree returns an error if other hosts have another MaxConcurrency for a timer than this
 // one.
 func (s *Scheduler) LimitsAgree() error {
 	if s.store == nil {
@@ -240,11 +239,11 @@ func (s *Scheduler) LimitsAgree() error {
 	return sorted(errs)
 }
 
-// Checks returns, by name, what degrades this host while it fails, though the host can serve.
-// Package health reports each:
+// Checks returns checks by name. A host with a failing check is degraded, but can serve. Package
+// health reports each:
 //
 //   - store: StoreReachable; which servers of several do not answer; and which timers run without
-//     the store, or do not run because of what the store found at their keys
+//     the store, or do not run because of a fault at their keys
 //   - leases: LeasesRenewed
 //   - limits: LimitsAgree
 //   - timers: TimersSucceed
@@ -257,7 +256,7 @@ func (s *Scheduler) Checks() map[string]func() error {
 	}
 }
 
-// storeServes returns what the store does not do for this host.
+// storeServes is the check named store.
 func (s *Scheduler) storeServes() error {
 	if s.store == nil {
 		return nil

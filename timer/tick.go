@@ -14,11 +14,11 @@ import (
 // A dueTick is a tick that has come due and is to be tried.
 type dueTick struct {
 	at      int64 // µs
-	missed  int64 // µs, when it came due, if this host was not there then; else 0
-	yielded bool  // it has waited until other hosts had their turn
+	missed  int64 // µs, when it came due, if this host missed it; else 0
+	yielded bool  // it has already yielded to other hosts
 }
 
-// abandoned is why a tick is skipped that waited when nothing more was to start.
+// abandoned returns why a waiting tick is skipped when the host drains or the timer is removed.
 func (t dueTick) abandoned() Reason {
 	if t.missed != 0 || t.yielded {
 		return ReasonDraining
@@ -26,7 +26,7 @@ func (t dueTick) abandoned() Reason {
 	return ReasonQuarantine
 }
 
-// overtaken is why a tick is skipped that waited, and that a later one has overtaken.
+// overtaken returns why a waiting tick is skipped when a later one has come due.
 func (t dueTick) overtaken() Reason {
 	if t.missed != 0 || t.yielded {
 		return ReasonMissed
@@ -34,30 +34,30 @@ func (t dueTick) overtaken() Reason {
 	return ReasonQuarantine
 }
 
-// A plan is what comes next of a timer.
+// A plan is the next tick of a timer.
 type plan struct {
 	tick   time.Time // zero: nothing
-	due    time.Time // when this host comes to it
-	missed dueTick   // one that came due before this host was there, to be run if nobody had it; zero: none
+	due    time.Time // when this host tries it, Delay included
+	missed dueTick   // a tick from before this host started, to be run if no host claimed it; zero: none
 }
 
-// A cameDue is what has come due of a timer.
+// A cameDue has the ticks of a timer that have come due.
 type cameDue struct {
-	first, last time.Time     // ticks; the latest is tried
-	missed      uint64        // from first to last, without it
-	due         time.Time     // when this host was to come to the last
-	late        time.Duration // how late this host is to the last
-	blackout    error         // that it falls into, or nil
+	first, last time.Time     // ticks; the last one is tried
+	missed      uint64        // how many, from first to just before last
+	due         time.Time     // when this host was to try the last
+	late        time.Duration // how much later than that it is now
+	blackout    error         // that the last one falls into, or nil
 	next        plan
 	err         error // of the schedule
 }
 
-// A timetable asks schedules and blackouts. They may be the user's code, which may call us, so it
-// is used without a mutex, and has no state.
+// A timetable asks schedules and blackouts. They may be user code, which may call the Scheduler, so
+// it is used without a mutex, and has no state.
 type timetable struct {
 	host      dlock.Holder
 	blackouts []schedule.Blackout // of all timers
-	catchesUp bool                // there is a store, which knows what was missed
+	catchesUp bool                // there is a store, which knows which ticks were missed
 }
 
 // comeDue asks the schedule and the blackouts about a tick that was to be tried at due.
@@ -67,7 +67,7 @@ func (tt *timetable) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
 	c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, now.Add(-e.spread(tt.host)))
 	if !c.last.Equal(tick) {
 		due = tt.startsAt(e, c.last)
-		if due.After(now) { // its jitter still delays the last, so the one before it is tried
+		if due.After(now) { // the last is still delayed by its jitter, so the one before it is tried
 			c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, c.last.Add(-time.Microsecond))
 			due = tt.startsAt(e, c.last)
 		}
@@ -75,14 +75,13 @@ func (tt *timetable) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
 	c.due, c.late = due, now.Sub(due)
 	c.blackout = tt.blackout(e, due)
 	if c.blackout == nil && c.late > lateGrace && c.late <= e.catchUpWindow() {
-		c.blackout = tt.blackout(e, now) // what is made up for starts now
+		c.blackout = tt.blackout(e, now) // a missed tick would start now
 	}
 	c.next = tt.planned(e, next)
 	return c
 }
 
-// first asks the schedule for the first tick, of those after a given one, to which this host has
-// yet to come.
+// first asks the schedule for the first tick after a given one that this host has yet to try.
 func (tt *timetable) first(e *entry, now, after time.Time) (plan, error) {
 	if e.timer.Schedule == nil {
 		return plan{}, nil
@@ -103,7 +102,7 @@ func (tt *timetable) delayed(e *entry, now, next time.Time) time.Time {
 		return time.Time{}
 	}
 	reached := now.Add(-e.spread(tt.host))
-	// How long ago it can have been.
+	// The longest time that its jitter can delay a tick.
 	most := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter)
 	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
 	if last.IsZero() || !tt.startsAt(e, last).After(now) {
@@ -112,7 +111,7 @@ func (tt *timetable) delayed(e *entry, now, next time.Time) time.Time {
 	return last
 }
 
-// planned adds when this host comes to a tick.
+// planned returns the plan for a tick.
 func (tt *timetable) planned(e *entry, tick time.Time) plan {
 	if tick.IsZero() {
 		return plan{}
@@ -120,14 +119,13 @@ func (tt *timetable) planned(e *entry, tick time.Time) plan {
 	return plan{tick: tick, due: tt.startsAt(e, tick)}
 }
 
-// startsAt is when this host comes to a tick.
+// startsAt returns when this host tries a tick, Delay included.
 func (tt *timetable) startsAt(e *entry, tick time.Time) time.Time {
 	return tick.Add(e.spread(tt.host) + e.jitter(tick))
 }
 
-// askAgain asks a schedule that failed for the tick after the latest that came due, so that those
-// are counted which came due meanwhile. If it fails there, too, what matters is whether it works
-// now.
+// askAgain asks a schedule that failed for the tick after the latest that came due, so that ticks
+// that came due meanwhile are counted. If that fails, too, it asks for the first tick from now on.
 func (tt *timetable) askAgain(e *entry, due, now time.Time) (plan, error) {
 	if !due.IsZero() {
 		if next, err := schedule.Next(e.timer.Schedule, due); err == nil {
