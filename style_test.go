@@ -103,7 +103,6 @@ func TestCodeIsNarrow(t *testing.T) {
 		"dlock/redislock/failover.go":      10,
 		"dlock/redislock/failover_test.go": 10,
 		"internal/torture":                 130,
-		"timer":                            40,
 	}
 	wide := map[string]int{}
 	for path := range goFiles(t) {

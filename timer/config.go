@@ -134,7 +134,8 @@ func (t Timer) check(fleet bool) error {
 	if concurrency := max(limitOf(t.MaxConcurrency), 1); inFleet && onHost && t.MaxPerHost > concurrency &&
 		t.MaxPerHost != NoLimit {
 		fault("MaxPerHost",
-			"%d is more than MaxConcurrency (%d), which one host cannot exceed either: lower it, or raise MaxConcurrency",
+			"%d is more than MaxConcurrency (%d), which one host cannot exceed either: lower it, or raise "+
+				"MaxConcurrency",
 			t.MaxPerHost, concurrency)
 	}
 	if t.MaxRunTime < 0 && t.MaxRunTime != NoLimit {
@@ -172,7 +173,8 @@ func (t Timer) check(fleet bool) error {
 	}
 	if t.Delay.ByHost > 0 && t.MaxPerTick != NoLimit {
 		fault("Delay.ByHost",
-			"it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to timer.NoLimit, or use ByTimer")
+			"it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to "+
+				"timer.NoLimit, or use ByTimer")
 	}
 	if t.OnStoreDown > StoreDownSkip {
 		fault("OnStoreDown", "%d is not a policy: use timer.StoreDownRunLocal or timer.StoreDownSkip", t.OnStoreDown)

@@ -11,7 +11,8 @@ import (
 
 // ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or it
 // has locks of the database only.
-var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, and memlock do)")
+var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, " +
+	"and memlock do)")
 
 // A Control changes timers in the whole fleet at run time, through the store: it pauses them,
 // overrides their MaxConcurrency, triggers them and cancels runs. Hosts follow with their next
@@ -151,7 +152,8 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
 	if err := guard(func() error { return ctl.Update(ctx, hostsLock, dlock.Update{}) }); err != nil {
-		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count from the next tick on, a trigger may get lost: %w",
+		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count "+
+			"from the next tick on, a trigger may get lost: %w",
 			timer, err)
 	}
 	return nil

@@ -119,7 +119,8 @@ func (s *Scheduler) TimersSucceed() error {
 		if e.gone.Load() { // it need not run any more, but its runs should end
 			if _, n := s.runner.counts(e); n > 0 {
 				errs = append(errs,
-					fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their context: %d",
+					fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their "+
+						"context: %d",
 						e.timer.Name, n))
 			}
 			continue

@@ -339,17 +339,20 @@ func (x *Explanation) why(w wording) string {
 		if w.window == 0 {
 			return "this host came to it late, or a later one was due already, and CatchUp says to skip it"
 		}
-		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than CatchUp.Window (%v)",
+		return fmt.Sprintf("this host came to it late, and a later one was due already, or it was older than "+
+			"CatchUp.Window (%v)",
 			w.window)
 	case ReasonHostFull:
 		return fmt.Sprintf("as many runs went on here as may (MaxPerHost %d)", w.perHost)
 	case ReasonStoreDown:
 		return "the store did not answer"
 	case ReasonStoreBusy:
-		return fmt.Sprintf("%d calls to the store were under way on this host until the next tick came due: it answered slowly, or too much was due at once",
+		return fmt.Sprintf("%d calls to the store were under way on this host until the next tick came due: it "+
+			"answered slowly, or too much was due at once",
 			maxAttempts)
 	case ReasonQuarantine:
-		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was shutting down"
+		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was " +
+			"shutting down"
 	case ReasonRejoining:
 		return "the store was back, and a run that went on here without it held no slot yet"
 	case ReasonDraining:

@@ -34,7 +34,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		reason timer.Reason
 		says   string
 	}{
-		"ran":  {says: "a at 2000-01-01T00:02:00Z: ran here, on me/1/x, in slot 0, from 2000-01-01T00:02:00Z for 1s: ok"},
+		"ran": {says: "a at 2000-01-01T00:02:00Z: ran here, on me/1/x, in slot 0, from 2000-01-01T00:02:00Z for " +
+			"1s: ok"},
 		"runs": {job: timer.Timer{MaxConcurrency: 2, Run: hang}, says: "runs here, on me/1/x, in slot 1"},
 		"failed": {job: timer.Timer{Run: func(context.Context) error { return errors.New("no paper") }},
 			says: "for 0s: error: no paper"},
@@ -55,7 +56,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 				t.Error(err)
 			}
 		}, reason: timer.ReasonFull,
-			says: "timer:a: not acquired: held by other/1/x for 27s, ends in 13s unless extended: since 2000-01-01T00:01:33Z"},
+			says: "timer:a: not acquired: held by other/1/x for 27s, ends in 13s unless extended: since " +
+				"2000-01-01T00:01:33Z"},
 		"taken": {when: func(_ *testing.T, f *fleet, h *host) {
 			timer.SetSkew(f.start(named("b"), timer.Timer{Name: "a", Schedule: minutely(), Run: nop}).Scheduler,
 				time.Second)
@@ -67,11 +69,13 @@ func TestExplainTellsEveryReason(t *testing.T) {
 					Schedule: schedule.Every(30 * time.Second).Offset(2 * time.Second), Run: nop})
 				timer.SetSkew(b.Scheduler, 3*time.Second)
 			}, reason: timer.ReasonTickLate,
-			says: "a later tick has been claimed already; the latest tick that was claimed is 2000-01-01T00:02:02Z, by b/1/x"},
+			says: "a later tick has been claimed already; the latest tick that was claimed is " +
+				"2000-01-01T00:02:02Z, by b/1/x"},
 		"ahead": {when: func(_ *testing.T, f *fleet, h *host) {
 			timer.SetSkew(h.Scheduler, 7*time.Second)
 		}, reason: timer.ReasonTickAhead,
-			says: "more than 5s ahead of the store's clock: check the clock of this host; no host claimed it: the latest that was claimed is 2000-01-01T00:01:00Z, by me/1/x"},
+			says: "more than 5s ahead of the store's clock: check the clock of this host; no host claimed it: the " +
+				"latest that was claimed is 2000-01-01T00:01:00Z, by me/1/x"},
 		"paused": {when: func(t *testing.T, f *fleet, h *host) {
 			if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
 				t.Error(err)
@@ -121,7 +125,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			f.hosts = nil
 			h.link.Heal()
 		}, reason: timer.ReasonDraining,
-			says: "the host was shutting down, or the timer was removed; the store has it that this host claimed it last"},
+			says: "the host was shutting down, or the timer was removed; the store has it that this host claimed " +
+				"it last"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -176,7 +181,8 @@ func TestExplainMissedTicks(t *testing.T) {
 			{"run", minute(0),
 				"tick_first: timer:run: not acquired: no tick of this schedule was claimed before, so none was missed"},
 			{"run", minute(1),
-				"this host came to it late, and a later one was due already, or it was older than CatchUp.Window (1m0s)"},
+				"this host came to it late, and a later one was due already, or it was older than CatchUp.Window " +
+					"(1m0s)"},
 			{"run", minute(9), "this host came to it late, and a later one was due already"},
 			{"run", minute(9).Add(time.Second), "not a tick of its schedule"},
 			{"run", minute(10), "tick_first"},
@@ -188,7 +194,8 @@ func TestExplainMissedTicks(t *testing.T) {
 			{"skip", minute(12), "not due yet on me/1/x, for another 28s"},
 			{"skip", minute(500), "not due yet on me/1/x, for another 8h8m28s"},
 			{"skip", minute(-5),
-				"me/1/x does not remember it (it keeps the last 16 since it was started); the latest tick that was claimed is 2000-01-01T00:11:00Z, by me/1/x"},
+				"me/1/x does not remember it (it keeps the last 16 since it was started); the latest tick that was " +
+					"claimed is 2000-01-01T00:11:00Z, by me/1/x"},
 		} {
 			x, err := h.Explain(t.Context(), c.name, c.tick)
 			if err != nil || !strings.Contains(x.Text, c.says) {

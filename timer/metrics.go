@@ -52,7 +52,7 @@ func newMetrics(s *Scheduler) *metrics {
 	}
 	m := &metrics{
 		scheduler: s,
-		ticks: desc("ticks_total", "Ticks that came due, by result: started, missed, or skipped with the reason.", "timer",
+		ticks: desc("ticks_total", "Ticks that came due: started, missed, or skipped and why.", "timer",
 			"result"),
 		runs:         desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
 		retries:      desc("retries_total", "Attempts after the first of a run.", "timer"),
@@ -70,7 +70,8 @@ func newMetrics(s *Scheduler) *metrics {
 		fallbackActive: desc("fallback_active", "1 while the timer runs, or would run, without the store.", "timer"),
 		fallbackRuns:   desc("fallback_runs_total", "Runs that started without the store.", "timer"),
 		bound: desc("effective_limit_bound",
-			"How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × MaxPerHost; +Inf: not known.",
+			"How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × "+
+				"MaxPerHost; +Inf: not known.",
 			"timer"),
 		overdueRuns: desc("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.",
 			"timer"),
@@ -79,7 +80,8 @@ func newMetrics(s *Scheduler) *metrics {
 		leasesExpired: desc("leases_expired_total",
 			"Slots that this host got after whoever had them let them expire unreleased.", "timer"),
 		hosts: desc("hosts",
-			"Schedulers that were last seen to share the store and compete for its slots, this one included. Not there until they are known."),
+			"Schedulers that were last seen to share the store and compete for its slots, this one included. Not "+
+				"there until they are known."),
 		breaker: desc("store_breaker_open",
 			"1 while ticks do not ask the store because it failed several times in a row.", "store"),
 		up: desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.",

@@ -70,7 +70,8 @@ func TestMissedAtRandom(t *testing.T) {
 						h.stopped(t)
 						h.accounted(t)
 					case n < 8 && len(f.hosts) > 0:
-						naps[f.hosts[chance.IntN(len(f.hosts))]].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
+						h := f.hosts[chance.IntN(len(f.hosts))]
+						naps[h].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
 					}
 				}
 				f.start(timer.Config{}, job) // one that is awake

@@ -109,7 +109,8 @@ func TestOverriddenLimitIsNotFull(t *testing.T) {
 	o, e, _ := overridden()
 	v := &views{log: o.log, ledger: new(ledger)}
 	e.clock.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
-	v.refused(e, dueTick{}, &dlock.NotAcquiredError{Reason: dlock.ReasonFull, HeldFor: time.Minute, ExpiresIn: time.Hour})
+	v.refused(e, dueTick{},
+		&dlock.NotAcquiredError{Reason: dlock.ReasonFull, HeldFor: time.Minute, ExpiresIn: time.Hour})
 	if v.stillFull(e) == nil {
 		t.Fatal("the answer was not remembered")
 	}

@@ -26,7 +26,8 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 			Schedule: schedule.Every(240 * time.Hour), Run: f.handler(time.Millisecond)})
 		paused := func(value int) error {
 			return testutil.GatherAndCompare(reg,
-				strings.NewReader(fmt.Sprintf("# HELP tickslot_paused 1 while the timer is paused in the whole fleet, as far as this host has heard.\n"+
+				strings.NewReader(fmt.Sprintf("# HELP tickslot_paused 1 while the timer is paused in the whole "+
+					"fleet, as far as this host has heard.\n"+
 					"# TYPE tickslot_paused gauge\ntickslot_paused{timer=\"seldom\"} %d\n", value)), "tickslot_paused")
 		}
 		time.Sleep(time.Minute)

@@ -104,7 +104,8 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 			bad(wait.field, "%v is negative: use a positive duration, or 0 for the default", wait.value)
 		case wait.value > maxRetryWait:
 			bad(wait.field,
-				"%v is more than %v: the slot is held meanwhile, so use a shorter one, and leave the rest to the next tick",
+				"%v is more than %v: the slot is held meanwhile, so use a shorter one, and leave the rest to the "+
+					"next tick",
 				wait.value, maxRetryWait)
 		}
 	}

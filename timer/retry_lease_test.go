@@ -242,9 +242,10 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 // Fails when a check is taken out: each has a row.
 func TestI11RetryFaults(t *testing.T) {
 	for want, tm := range map[string]timer.Timer{
-		`timer "a": Retry.MaxAttempts: -1 is negative: use 1 to 1000, or 0 for no retry`: {Retry: timer.Retry{MaxAttempts: -1}},
-		`timer "a": Retry.MaxAttempts: 1001 is more than 1000`:                           {Retry: timer.Retry{MaxAttempts: 1001}},
-		`timer "a": Retry.MaxAttempts: it is not set`:                                    {Retry: timer.Retry{FirstWait: time.Second}},
+		`timer "a": Retry.MaxAttempts: -1 is negative: use 1 to 1000, or 0 for no retry`: {Retry: timer.Retry{
+			MaxAttempts: -1}},
+		`timer "a": Retry.MaxAttempts: 1001 is more than 1000`: {Retry: timer.Retry{MaxAttempts: 1001}},
+		`timer "a": Retry.MaxAttempts: it is not set`:          {Retry: timer.Retry{FirstWait: time.Second}},
 		`timer "a": Retry.FirstWait: -2ns is negative`: {Retry: timer.Retry{MaxAttempts: 2,
 			FirstWait: -2}},
 		`timer "a": Retry.MaxWait: -3ns is negative`: {Retry: timer.Retry{MaxAttempts: 2,
@@ -255,8 +256,8 @@ func TestI11RetryFaults(t *testing.T) {
 			FirstWait: 2 * time.Second, MaxWait: time.Second}},
 		`timer "a": Retry.FirstWait: 1s is not shorter than MaxRunTime (1s)`: {Retry: timer.Retry{MaxAttempts: 2},
 			MaxRunTime: time.Second},
-		`timer "a": Retry.FirstWait: 1h0m0s is not shorter than MaxRunTime (1h0m0s)`: {Retry: timer.Retry{MaxAttempts: 2,
-			FirstWait: time.Hour}},
+		`timer "a": Retry.FirstWait: 1h0m0s is not shorter than MaxRunTime (1h0m0s)`: {Retry: timer.Retry{
+			MaxAttempts: 2, FirstWait: time.Hour}},
 	} {
 		tm.Name, tm.Run = "a", nop
 		tm.AlarmAfter = -7

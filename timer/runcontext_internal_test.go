@@ -43,9 +43,10 @@ func TestRunContextAskedLate(t *testing.T) {
 			context.DeadlineExceeded, ErrMaxRunTime},
 		"over, MaxRunTime": {func(r *Run, _ func()) { r.ctx.end(); past(maxRunTime) }, context.Canceled,
 			context.Canceled},
-		"over, drained":      {func(r *Run, drain func()) { r.ctx.end(); drain() }, context.Canceled, context.Canceled},
-		"drained and lost":   {func(r *Run, drain func()) { drain(); r.ctx.lose(lost) }, context.Canceled, ErrDraining},
-		"lost after the end": {func(r *Run, _ func()) { r.ctx.end(); r.ctx.lose(lost) }, context.Canceled, context.Canceled},
+		"over, drained":    {func(r *Run, drain func()) { r.ctx.end(); drain() }, context.Canceled, context.Canceled},
+		"drained and lost": {func(r *Run, drain func()) { drain(); r.ctx.lose(lost) }, context.Canceled, ErrDraining},
+		"lost after the end": {func(r *Run, _ func()) { r.ctx.end(); r.ctx.lose(lost) }, context.Canceled,
+			context.Canceled},
 	} {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, asked early %v", name, early), func(t *testing.T) {

@@ -240,7 +240,8 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 // overlong is called with state.mu held.
 func (n *runner) overlong(e *entry, r *Run) {
 	n.log.later(slog.LevelError,
-		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host until it returns",
+		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host "+
+			"until it returns",
 		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
 	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }

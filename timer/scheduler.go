@@ -67,7 +67,8 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		}
 		if err := config.Registerer.Register(s.metrics); err != nil {
 			return nil,
-				fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with prometheus.WrapRegistererWith",
+				fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with "+
+					"prometheus.WrapRegistererWith",
 					err)
 		}
 	}

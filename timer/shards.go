@@ -104,11 +104,13 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 	case !c.log:
 	case c.setup:
 		w.log.later(slog.LevelWarn,
-			"timer: a server of the store is not set up right: until somebody mends it, timers that live on it skip their ticks, whatever their OnStoreDown",
+			"timer: a server of the store is not set up right: until somebody mends it, timers that live on it "+
+				"skip their ticks, whatever their OnStoreDown",
 			"store", w.label, "server", shard, "err", failure)
 	case c.opened:
 		w.log.later(slog.LevelWarn,
-			"timer: a server of the store fails or does not answer; timers that live on it go on as their OnStoreDown says",
+			"timer: a server of the store fails or does not answer; timers that live on it go on as their "+
+				"OnStoreDown says",
 			"store", w.label, "server", shard, "err", failure)
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: a server of the store answers again",

@@ -67,7 +67,7 @@ type TimerStatus struct {
 	EffectiveLimit    int
 	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this one knows
 	LimitElsewhere    int          // MaxConcurrency of other hosts if it differs, else 0
-	LimitOverride     int          // the override of MaxConcurrency; 0: there is none, or it is 0 and the timer is paused
+	LimitOverride     int          // the override of MaxConcurrency; 0: none, or it is 0 and the timer is paused
 	Paused            *PauseStatus // nil: it is not
 	// The fault that the store found at a key of this timer (dlock.ErrFault), because of which it
 	// does not run; "": none.

@@ -171,7 +171,8 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	case !c.log:
 	case c.setup:
 		w.log.later(slog.LevelWarn,
-			"timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, whatever their OnStoreDown",
+			"timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, "+
+				"whatever their OnStoreDown",
 			"store", w.label, "err", failure)
 	case c.opened:
 		local, skip := w.policies()
@@ -311,7 +312,8 @@ func (w *storeWatch) quarantined(ends time.Duration) {
 	ends = max(ends, unknownQuarantine)
 	if !now.Before(w.quarantine) {
 		w.log.later(slog.LevelWarn,
-			"timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must have ended",
+			"timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must "+
+				"have ended",
 			"store", w.label, "for", ends)
 	}
 	if until := now.Add(ends); until.After(w.quarantine) {
