@@ -16,32 +16,34 @@ var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (
 
 // A Control changes timers in the whole fleet at run time, through the store: it pauses them,
 // overrides their MaxConcurrency, triggers them and cancels runs. Hosts follow with their next
-// tick, or when they next renew their leases (Config.TTL/3). Nobody polls, and no host has to be
-// reached: one that was stopped meanwhile is refused by the store when it goes on. The store keeps
-// a pause or a limit until it is changed; it is lost with the store's data. Each call takes who
-// makes it and a note, for others to read; 256 bytes each at most. Timers that are LocalOnly are
-// not affected.
+// tick, or when they next renew their leases (every Config.TTL/3). Hosts need not be reachable: the
+// store refuses a host that was stopped meanwhile when it goes on. The store keeps a pause or a
+// limit until it is changed; it is lost with the store's data. Each call takes the name of the
+// caller and a note, for others to read, of at most 256 bytes each. LocalOnly timers are not
+// affected.
 //
-// On error the change may or may not be in force: call again. All calls but Trigger are idempotent.
+// After an error the change may or may not be in force: call again. All calls except Trigger are
+// idempotent.
 type Control struct {
 	caps    dlock.Capabilities
 	timeout time.Duration
 }
 
-// NewControl returns the control of the fleet that shares a store, for programs that run no timers
+// NewControl returns a Control for the fleet that shares a store, for programs that run no timers
 // themselves.
 func NewControl(store dlock.DistributedLock) *Control {
 	return &Control{caps: dlock.CapabilitiesOf(store), timeout: dlock.DefaultStoreTimeout}
 }
 
-// Control returns the control of the fleet that shares this scheduler's store.
+// Control returns a Control for the fleet that shares this scheduler's store.
 func (s *Scheduler) Control() *Control {
 	return &Control{caps: dlock.CapabilitiesOf(s.config.Lock), timeout: s.config.StoreTimeout}
 }
 
-// Pause keeps a timer from starting anywhere until then, at most ten years. Runs that go on are
-// left alone. Ticks that come due meanwhile are skipped (Paused) and not made up for. A second
-// pause takes the place of the first. The time that is left counts, by the store's clock.
+// Pause keeps a timer from starting on any host until the given time, at most ten years ahead. Runs
+// that go on are not ended. Ticks that come due meanwhile are skipped (ReasonPaused) and do not
+// count as missed. A second pause replaces the first. The store's clock measures the time that is
+// left.
 func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	if left <= 0 {
@@ -50,17 +52,17 @@ func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by d
 	return c.update(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by, For: left}})
 }
 
-// Resume ends a pause. It does nothing to a timer that is not paused.
+// Resume ends a pause. It has no effect on a timer that is not paused.
 func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) error {
 	return c.update(ctx, timer, dlock.Update{Resume: &by})
 }
 
-// SetMaxConcurrency has n take the place of the timer's MaxConcurrency on all hosts, from their
-// next tick (a host that is at its old limit: within a heartbeat), 1 to 10,000, or 0: nothing
-// starts. A MaxPerHost that the code does not state follows; one that it states stays. MaxPerTick
-// stays in any case: more runs may overlap, but no tick is run more often. When n is lower, runs
-// that go on are left alone, and none starts until fewer than n go on. As with a Pause, ticks that
-// came due while it was 0 are not made up for.
+// SetMaxConcurrency overrides the timer's MaxConcurrency with n on all hosts, from their next tick
+// (within a heartbeat on a host that is at its old limit). n is 1 to 10,000, or 0: nothing starts.
+// A MaxPerHost that is not set follows n; one that is set does not change. MaxPerTick never
+// changes: more runs may overlap, but no tick runs more often. If n is lower, runs that go on are
+// not ended, and none starts until fewer than n go on. As with a Pause, ticks that come due while n
+// is 0 do not count as missed.
 func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Origin) error {
 	if n < 0 || n > maxLimit {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)
@@ -68,24 +70,25 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by
 	return c.update(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: n}})
 }
 
-// ResetMaxConcurrency has what the code says be in force again.
+// ResetMaxConcurrency removes the override: the setting in the code is in force again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Origin) error {
 	return c.update(ctx, timer, dlock.Update{ResetLimit: &by})
 }
 
-// Trigger has one host, whichever is first, run the timer now: within a heartbeat. As
-// Scheduler.Trigger, which runs it on this host, it obeys MaxConcurrency, MaxPerHost and a pause.
-// At most one host tries, once; its log says what came of it, as do those of hosts that have no
-// place for it. Of two triggers within a heartbeat, the first may be overtaken. One that no host
-// has heard of within a minute lapses.
+// Trigger makes one host run the timer within a heartbeat: the first that claims the trigger.
+// MaxConcurrency, MaxPerHost and pauses apply, as in Scheduler.Trigger, which runs the timer on its
+// own host. At most one host tries, once, and logs the result; hosts at their MaxPerHost log that
+// they do not start it. If there are two triggers within a heartbeat, the first may be dropped. A
+// trigger that no host has read within a minute expires.
 func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Origin) error {
 	return c.update(ctx, timer, dlock.Update{Trigger: &by})
 }
 
-// CancelRun ends the run that holds a slot of the timer: with its next heartbeat its context ends,
-// with a cause that matches dlock.ErrLost and names who did it. The slot becomes free when the
-// handler has returned, or when the lease ends, never before; so a holder that is dead or stopped
-// keeps it no longer than without this call. It returns dlock.ErrNotHeld if nobody holds the slot.
+// CancelRun ends the run that holds a slot of the timer: with the next heartbeat its context ends,
+// with a cause that matches dlock.ErrLost and names the caller. The slot becomes free when the
+// handler has returned or when the lease ends, never before. So a holder that is dead or stopped
+// keeps the slot no longer than without this call. CancelRun returns dlock.ErrNotHeld if the slot
+// is not held.
 func (c *Control) CancelRun(ctx context.Context, timer string, slot int, by dlock.Origin) error {
 	ctl, err := c.controller()
 	if err != nil {
@@ -114,7 +117,7 @@ func (c *Control) CancelRun(ctx context.Context, timer string, slot int, by dloc
 	return fmt.Errorf("timer %q: slot %d: %w", timer, slot, dlock.ErrNotHeld)
 }
 
-// Inspect returns the overrides of a timer, and its latest tick that was claimed.
+// Inspect returns the overrides of a timer, and the latest of its ticks that was claimed.
 func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {

@@ -20,11 +20,11 @@ var (
 	errGoexit     = errors.New("the handler called runtime.Goexit")
 )
 
-// A RefusedError is why Trigger started nothing.
+// A RefusedError says why Trigger started nothing.
 type RefusedError struct {
 	Timer  string
 	Reason Reason
-	Err    error // a *dlock.NotAcquiredError or *dlock.StoreError, if it was the store
+	Err    error // a *dlock.NotAcquiredError or *dlock.StoreError, if the store decided
 }
 
 func (e *RefusedError) Error() string {
@@ -39,7 +39,7 @@ func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// A PanicError is what a handler that panicked is taken to have returned.
+// A PanicError is the error of a handler that panicked.
 type PanicError struct {
 	Value any
 	Stack []byte

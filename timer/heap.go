@@ -2,21 +2,21 @@ package timer
 
 import "time"
 
-// An item of the heap is something to do at an instant. It is a value: a hundred thousand timers
-// are one slice.
+// An item is something to do at an instant. Items are values, so the heap of a hundred thousand
+// timers is one slice.
 type item struct {
 	when  int64    // µs since the epoch
-	again *dueTick // a tick that is tried later than it was due; nil: the timer's next tick comes due
+	again *dueTick // a tick that is tried again; nil: the timer's next tick
 	e     *entry
 }
 
-// tryLater is a tick that is tried later than it was due.
+// tryLater returns the item of a tick that is tried again.
 func tryLater(when time.Time, e *entry, t dueTick) item {
 	return item{when: when.UnixMicro(), again: &t, e: e}
 }
 
-// tickHeap is a four-ary min-heap of items by time: shallower than a binary heap, and half the
-// cache misses. container/heap would allocate an interface per item.
+// A tickHeap is a four-ary min-heap of items by time: it is shallower than a binary heap, and has
+// half the cache misses. container/heap would allocate an interface per item.
 type tickHeap []item
 
 func (h *tickHeap) push(it item) {
@@ -46,7 +46,7 @@ func (h *tickHeap) pop() item {
 	return top
 }
 
-// sink puts it where i is, or below.
+// sink puts an item at i or below.
 func (h tickHeap) sink(i int, it item) {
 	for {
 		child := 4*i + 1
@@ -68,7 +68,7 @@ func (h tickHeap) sink(i int, it item) {
 	h[i] = it
 }
 
-// removeAll drops the items of one timer.
+// removeAll removes the items of one timer, and returns its ticks that were to be tried again.
 func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 	s := (*h)[:0]
 	for _, it := range *h {
@@ -85,7 +85,7 @@ func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 	return again
 }
 
-// order makes a heap of items in any order.
+// order restores the heap property from any order.
 func (h tickHeap) order() {
 	for i := (len(h) - 2) / 4; i >= 0 && len(h) > 1; i-- {
 		h.sink(i, h[i])

@@ -6,11 +6,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// What limits a timer: what its code says, unless MaxConcurrency is overridden in the whole fleet.
-// A MaxPerHost that the code leaves open follows it. MaxPerTick never does: who lets more runs
-// overlap on a slow day does not mean to have each mail sent twice.
+// The limits of a timer are its settings, unless MaxConcurrency is overridden in the fleet. A
+// MaxPerHost that is not set follows the override. MaxPerTick never does: an operator who lets more
+// runs overlap on a slow day does not want each mail sent twice.
 
-// limit is MaxConcurrency as it is in force.
+// limit returns the MaxConcurrency in force.
 func (e *entry) limit() int {
 	if limit := e.state.override.limit.Load(); limit > 0 {
 		return int(limit)
@@ -18,7 +18,7 @@ func (e *entry) limit() int {
 	return e.timer.MaxConcurrency
 }
 
-// claim is the claim of a tick, as the store is asked for it. ok is false if none is to be claimed.
+// claim returns the claim of a tick for the store. ok is false if the tick need not be claimed.
 func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
 	if t.at == 0 || e.timer.MaxPerTick == unlimited {
 		return tick, false
@@ -30,7 +30,7 @@ func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
 	return tick, true
 }
 
-// hostLimit is how many runs may go on here. Without a store the fleet's limit is this host's, too.
+// hostLimit returns how many runs may go on here. Without a store this host is the whole fleet.
 func (e *entry) hostLimit() int {
 	if e.open {
 		return e.limit()
@@ -43,10 +43,10 @@ func (e *entry) shared() bool {
 	return !e.local && !(e.timer.limitsNothing() && e.limit() == unlimited)
 }
 
-// slots is how many the timer has in the store.
+// slots returns how many slots the timer has in the store.
 func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }
 
-// limitsNothing: there is nothing that the store could keep.
+// limitsNothing reports whether the timer has no limit that the store would enforce.
 func (t Timer) limitsNothing() bool {
 	return t.MaxConcurrency == unlimited && t.MaxPerTick == unlimited
 }

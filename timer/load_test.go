@@ -26,20 +26,20 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var local, skip, valid atomic.Int64
-		var timers []timer.Timer
-		for i := range 1000 {
-			policy, count := timer.StoreDownRunLocal, &local
-			if i%10 == 0 {
-				policy, count = timer.StoreDownSkip, &skip
+		counted := func(count *atomic.Int64) func(context.Context) error {
+			return func(ctx context.Context) error {
+				count.Add(1)
+				if r, _ := timer.RunFromContext(ctx); r.Valid() {
+					valid.Add(1)
+				}
+				return nil
 			}
-			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(10 * time.Second),
-				OnStoreDown: policy, Run: func(ctx context.Context) error {
-					count.Add(1)
-					if r, _ := timer.RunFromContext(ctx); r.Valid() {
-						valid.Add(1)
-					}
-					return nil
-				}})
+		}
+		timers := many(1000, schedule.Every(10*time.Second), counted(&local))
+		for i := range timers {
+			if i%10 == 0 {
+				timers[i].OnStoreDown, timers[i].Run = timer.StoreDownSkip, counted(&skip)
+			}
 		}
 		h := f.start(timer.Config{}, timers...)
 		h.link.Inject(dlocktest.Hang)

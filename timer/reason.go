@@ -10,44 +10,43 @@ import (
 type Reason string
 
 const (
-	// This host was late, and CatchUp says not to run it, or a later tick is tried.
+	// This host was late, and CatchUp does not run the tick, or a later one is tried.
 	ReasonMissed    Reason = "missed"
 	ReasonBlackout  Reason = "blackout"   // it fell into a blackout of its timer or of the scheduler
 	ReasonHostFull  Reason = "host_full"  // MaxPerHost runs go on here
 	ReasonFull      Reason = "full"       // MaxConcurrency runs go on in the fleet
 	ReasonTickTaken Reason = "tick_taken" // the tick has had its MaxPerTick starts
-	// A tick before this host's start: none of this schedule was claimed before, so it was not
-	// missed.
+	// A tick before this host's start that was not missed: no tick of this schedule was claimed
+	// before.
 	ReasonTickFirst Reason = "tick_first"
-	// A tick before this host's start: a run went on when it came due, so hosts were there and
-	// skipped it.
+	// A tick before this host's start that was not missed: a run went on when it came due, so a
+	// host was there and skipped it.
 	ReasonTickHeld Reason = "tick_held"
-	// Another host has claimed a later tick: this host's clock is behind, or it was paused.
+	// Another host has claimed a later tick: this host's clock is behind, or its process was
+	// stopped.
 	ReasonTickLate   Reason = "tick_late"
 	ReasonTickAhead  Reason = "tick_ahead" // this host's clock is more than five seconds ahead of the store's
-	ReasonQuarantine Reason = "quarantine" // the store restarted and must wait until old leases have ended
+	ReasonQuarantine Reason = "quarantine" // the store restarted and waits until old leases have ended
 	ReasonPaused     Reason = "paused"     // somebody paused the timer
-	// The store did not answer and OnStoreDown is StoreDownSkip, or the tick was missed and nobody
-	// knows whether it ran.
+	// The store did not answer, and OnStoreDown is StoreDownSkip, or the tick was missed and may
+	// have run elsewhere.
 	ReasonStoreDown Reason = "store"
-	// The store can serve no timer until somebody mends it (dlock.ErrSetup), whatever OnStoreDown
-	// says.
+	// The store is not set up right (dlock.ErrSetup), whatever OnStoreDown says.
 	ReasonStoreSetup Reason = "store_setup"
-	// The store found something wrong at a key of this timer (dlock.ErrFault), whatever OnStoreDown
-	// says.
+	// The store found a fault at a key of this timer (dlock.ErrFault), whatever OnStoreDown says.
 	ReasonStoreFault Reason = "store_fault"
-	// This host had 64 calls to the store under way until the next tick came due: it answers
-	// slowly, or too much is due at once.
+	// This host had 64 calls to the store in flight until the next tick came due: the store is
+	// slow, or too many ticks are due at once.
 	ReasonStoreBusy  Reason = "store_busy"
-	ReasonRejoining  Reason = "rejoining"   // the store is back, and runs that went on without it hold no slot yet
+	ReasonRejoining  Reason = "rejoining"   // the store is back, and runs of the outage here wait for slots
 	ReasonDraining   Reason = "draining"    // the host is shutting down
 	ReasonNotRunning Reason = "not_running" // Trigger before Run, or after it
 )
 
-// reasonOf translates what the store said.
+// reasonOf returns the reason for an error of the store.
 func reasonOf(err error) Reason {
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-		return Reason(no.Reason) // they have the same names
+		return Reason(no.Reason) // they have the same values
 	}
 	switch {
 	case matches(err, dlock.ErrSetup):
@@ -59,7 +58,7 @@ func reasonOf(err error) Reason {
 	}
 }
 
-// matches is errors.Is for an error of the store: one that panics when it is looked into matches
+// matches is errors.Is for an error of the store, whose methods may panic: such an error matches
 // nothing.
 func matches(err, target error) (yes bool) {
 	defer func() {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Register adds timers, also while the scheduler runs. Either all are added or, if one has a fault,
-// none; the error has all faults of all of them. A timer that takes the name of one that was
-// removed, and of which runs go on, takes its place: it counts these runs for its limits, and goes
-// on with its counts. Their limits are logged as New logs them.
+// Register adds timers, also while the scheduler runs. It adds all or, if one has a fault, none;
+// the error has all faults of all timers. A timer that takes the name of a removed one whose runs
+// go on continues it: these runs count towards its limits, and its counters go on. Register logs
+// the limits as New does.
 func (s *Scheduler) Register(timers ...Timer) error {
 	entries, err := s.register(timers)
 	if err == nil {
@@ -63,10 +63,10 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 	return entries, nil
 }
 
-// Remove takes a timer out: nothing of it starts any more. It then waits, until ctx ends, for its
-// runs, which go on undisturbed; a handler that removes its own timer with its own context does not
-// wait for itself. It returns ErrUnknown, or the cause of ctx if runs were left; they go on then,
-// too, and show in Status until they have ended. The name is free at once: see Register.
+// Remove removes a timer, of which nothing starts any more. It then waits, until ctx ends, for its
+// runs, whose contexts it does not end. A handler that removes its own timer with its own context
+// does not wait for itself. Remove returns ErrUnknown, or the cause of ctx if runs are left; these
+// go on, and show in Status until they end. The name is free at once: see Register.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext

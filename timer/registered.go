@@ -13,12 +13,11 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// fewTimers have a line each when they are registered; of more, all that have the same limits share
-// one, and each has its own for debugging.
+// Up to fewTimers that are registered together have a line each; of more, those with the same
+// limits share a line at Info, and each has its own at Debug.
 const fewTimers = 20
 
-// logRegistered logs what the limits of new timers are, with what was left out filled in. Called
-// without mu.
+// logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.
 func (s *Scheduler) logRegistered(entries []*entry) {
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int {
 		return strings.Compare(a.timer.Name,
@@ -42,7 +41,7 @@ func (s *Scheduler) logRegistered(entries []*entry) {
 	}
 }
 
-// logTogether logs how many timers have the same limits, most first.
+// logTogether logs how many timers have the same limits, the most frequent first.
 func (s *Scheduler) logTogether(entries []*entry) {
 	type together struct {
 		resolved
@@ -72,13 +71,13 @@ func (s *Scheduler) logTogether(entries []*entry) {
 	}
 }
 
-// resolved are the settings of a timer that decide how much of it runs.
+// resolved has the settings of a timer that limit its runs.
 type resolved struct {
 	concurrency, perTick, perHost int
 	runTime                       time.Duration
 	catchUp                       CatchUpPolicy
 	shared                        bool
-	storeDown                     StoreDownPolicy // if it is
+	storeDown                     StoreDownPolicy // if shared
 }
 
 func (s *Scheduler) resolvedOf(t Timer) resolved {

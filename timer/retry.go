@@ -14,33 +14,34 @@ const (
 	DefaultRetryMaxWait   = time.Minute
 
 	maxRetryAttempts = 1000
-	maxRetryWait     = 24 * time.Hour // far above any that makes sense, far below where arithmetic overflows
+	maxRetryWait     = 24 * time.Hour // longer than makes sense, and short enough for the arithmetic not to overflow
 )
 
-// A Retry calls a handler that failed again, within the same run: same tick, same slot, same fence,
-// and the same MaxRunTime for all attempts and waits together. The zero value does not retry.
+// A Retry says how a handler that failed is called again within the same run: with the same tick,
+// slot and fence, and one MaxRunTime for all attempts and waits together. The zero value does not
+// retry.
 //
-// The slot stays taken while the run waits, here and in the fleet, and ticks that come due
-// meanwhile may find it so: keep waits short, and leave long ones to the next tick.
+// A run that waits for its next attempt keeps its slot, so ticks that come due meanwhile may be
+// skipped because no slot is free: keep waits short, and leave long ones to the next tick.
 //
 // No further attempt is made once the run's context has ended (its lease was lost, MaxRunTime,
-// draining took too long), once draining has begun, or once the timer was removed; nor is a wait
-// begun that would outlast MaxRunTime. The run then ends as its last attempt did, or with the
-// reason its context has. A run that goes on without the store (StoreDownRunLocal) is retried, too.
-// A crash of the host is not retried: the run is gone with it.
+// draining took too long), once draining has begun, or once the timer was removed; nor if the wait
+// would outlast MaxRunTime. The run then ends with the outcome of its last attempt, or with the
+// cause of its context. A run that goes on without the store (StoreDownRunLocal) is retried, too. A
+// crash of the host is not retried: the run is gone with it.
 type Retry struct {
 	// MaxAttempts is how often the handler is called at most, the first time included. 1 to 1,000.
 	// Default 1: no retry.
 	MaxAttempts int
 
 	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
-	// as the one before. Of each a random part is left out, up to half of it, so that what failed
-	// together is not tried together again. Shorter than MaxRunTime. Default 1 s, or MaxWait if
-	// that is shorter.
+	// as the one before. Each wait is shortened at random by up to half, so that runs that failed
+	// together are not retried together. Shorter than MaxRunTime. Default 1 s, or MaxWait if that
+	// is shorter.
 	FirstWait time.Duration
 
-	// MaxWait is the longest that a wait grows to. At least FirstWait, at most 24 h. Default 1 min,
-	// or FirstWait if that is longer.
+	// MaxWait is the longest wait. At least FirstWait, at most 24 h. Default 1 min, or FirstWait if
+	// that is longer.
 	MaxWait time.Duration
 
 	// If decides, after a failed attempt, whether another may follow. It is also asked about a
@@ -49,12 +50,12 @@ type Retry struct {
 	If func(error) bool
 }
 
-// Permanent marks an error as one that no further attempt would mend: a handler that returns it is
-// not called again in this run, whatever Retry says. errors.Is and errors.As see through the mark,
-// and RunResult.Err is err itself. Permanent(nil) is nil.
+// Permanent marks an error that another attempt would not fix: a handler that returns it is not
+// called again in this run, whatever Retry says. errors.Is and errors.As see through the mark, and
+// RunResult.Err is err itself. Permanent(nil) is nil.
 func Permanent(err error) error { return backoff.Permanent(err) }
 
-// unmarked takes Permanent's mark off.
+// unmarked removes Permanent's mark.
 func unmarked(err error) error {
 	if p, ok := err.(*backoff.PermanentError); ok && p != nil && p.Err != nil {
 		return p.Err
@@ -78,7 +79,7 @@ func (p Retry) withDefaults() Retry {
 	return p
 }
 
-// check reports the faults of a policy. maxRunTime may be 0 or worse: it has its own check.
+// check reports the faults of a policy. maxRunTime may be 0 or invalid: it is checked elsewhere.
 func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, args ...any)) {
 	good := true
 	bad := func(field, format string, args ...any) {
@@ -126,8 +127,8 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 	}
 }
 
-// wants reports whether an error is one to be retried. It looks into the user's error and calls the
-// user's code: either may panic.
+// wants reports whether an error is to be retried. It calls methods of the user's error and
+// Retry.If, and both may panic.
 func (p Retry) wants(err error) (yes bool, panicked any) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -144,9 +145,9 @@ func (p Retry) wants(err error) (yes bool, panicked any) {
 	return !isPanic, nil
 }
 
-// backOff returns the waits of one run: each between half of its length and all of it.
+// backOff returns the waits of one run, each between half and all of its nominal length.
 func (p Retry) backOff() backoff.ExponentialBackOff {
-	return backoff.ExponentialBackOff{ // which varies a wait in both directions, by this factor
+	return backoff.ExponentialBackOff{ // it varies a wait in both directions, by RandomizationFactor
 		InitialInterval:     p.FirstWait - p.FirstWait/4,
 		MaxInterval:         p.MaxWait - p.MaxWait/4,
 		RandomizationFactor: 1. / 3,
@@ -154,17 +155,17 @@ func (p Retry) backOff() backoff.ExponentialBackOff {
 	}
 }
 
-// A retrying is what a run has from its first wait on.
+// A retrying is the state of a run that has been retried.
 type retrying struct {
 	waits backoff.ExponentialBackOff
-	alarm *time.Timer // goes off when the run should look whether its wait is over
+	alarm *time.Timer // wakes the run, which then checks whether its wait is over
 }
 
-// lookAround is when a run whose lease is in doubt looks again.
+// lookAround is after how long a run whose lease is in doubt checks again.
 const lookAround = time.Second
 
-// again waits after a failed attempt, and reports whether another is to be made. That is counted
-// then.
+// again reports whether another attempt follows a failed one. If so, it has waited for it and
+// counted it.
 func (n *runner) again(e *entry, r *Run, err error) bool {
 	policy, attempt := e.timer.Retry, r.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {
@@ -193,7 +194,7 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait,
 		"err", err}
 	if p, ok := err.(*PanicError); ok {
-		args = append(args, "stack", string(p.Stack)) // what ends the run tells only of the last attempt
+		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
 	}
 	n.log.Info("timer: an attempt failed, another follows", args...)
 	return n.waitToRetry(e, r, time.Now().Add(wait))
@@ -208,7 +209,7 @@ func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 			return false
 		}
 		if left <= 0 && !r.Degraded() && !r.Valid() {
-			left = lookAround // its lease is in doubt: either its context is about to end, or it goes on
+			left = lookAround // the lease is in doubt: soon the context ends or the run is degraded
 		}
 		if left <= 0 {
 			r.attempt.Add(1)
@@ -230,7 +231,8 @@ func (n *runner) mayRetry(e *entry, r *Run) bool {
 	return n.registry.mayStart(e) && r.ctx.cause() == nil
 }
 
-// endWaits has the runs of a timer that wait for another attempt look whether they still may.
+// endWaits wakes the runs of a timer that wait for another attempt, so that they end if no attempt
+// may follow.
 func (n *runner) endWaits(e *entry) {
 	e.state.mu.Lock()
 	defer e.state.mu.Unlock()

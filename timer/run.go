@@ -13,8 +13,8 @@ import (
 type Run struct {
 	entry    *entry
 	tick     int64                       // µs; 0: none, it was triggered
-	lease    atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
-	ctx      runContext                  // of the handler; ends with MaxRunTime, with the lease, and with draining
+	lease    atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
+	ctx      runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
 	started  time.Time
 	degraded atomic.Bool
 	local    bool // it needs no store
@@ -24,9 +24,9 @@ type Run struct {
 	place    int         // on this host
 	over     bool        // the handler has returned
 	late     bool        // it was not over at MaxRunTime
-	holding  bool        // counted as a slot held
-	unwatch  func() bool // the lease
-	clock    *time.Timer // goes off at MaxRunTime, and at 1.5 × MaxRunTime
+	holding  bool        // it counts as holding a slot
+	unwatch  func() bool // stops watching the lease
+	clock    *time.Timer // fires at MaxRunTime and at 1.5 × MaxRunTime
 	retrying *retrying   // nil before the first retry
 }
 
@@ -36,10 +36,11 @@ func RunFromContext(ctx context.Context) (run *Run, ok bool) {
 	return run, ok
 }
 
-// Timer is the name of the timer.
+// Timer returns the name of the timer.
 func (r *Run) Timer() string { return r.entry.timer.Name }
 
-// Tick is the scheduled instant, the same on every host; the zero time if the run was triggered.
+// Tick returns the scheduled instant, the same on every host; the zero time if the run was
+// triggered.
 func (r *Run) Tick() (tick time.Time) {
 	if r.tick != 0 {
 		tick = time.UnixMicro(r.tick).UTC()
@@ -47,12 +48,13 @@ func (r *Run) Tick() (tick time.Time) {
 	return tick
 }
 
-// ends is when it reaches MaxRunTime.
+// ends returns when the run reaches MaxRunTime.
 func (r *Run) ends() time.Time { return r.started.Add(r.entry.timer.MaxRunTime) }
 
-// Slot is which of the timer's slots the run holds: no other valid run has the same. A run of a
-// timer that keeps to one host gets a number of that host's own. -1 for a run that started without
-// the store; when the store is back, such a run gets a slot if one is free.
+// Slot returns which of the timer's slots the run holds: no other valid run holds the same one. For
+// a timer whose limits are not in the store (LocalOnly, NoLimit, or no store), the number is unique
+// on this host only. It is -1 for a run that started without the store during an outage, until that
+// run gets a slot when the store is back.
 func (r *Run) Slot() int {
 	if l := r.lease.Load(); l != nil {
 		return l.Slot()
@@ -63,8 +65,9 @@ func (r *Run) Slot() int {
 	return -1
 }
 
-// Fence grows with every run of the slot: a resource that remembers the highest fence it has seen
-// of each slot can refuse a run that has lost its lease. 0 for a run without a lease in the store.
+// Fence returns a number that grows with every run of the slot: a resource that remembers the
+// highest fence it has seen of each slot can refuse a run that has lost its lease. It is 0 for a
+// run without a lease in the store.
 func (r *Run) Fence() dlock.Fence {
 	if l := r.lease.Load(); l != nil {
 		return l.Fence()
@@ -72,14 +75,14 @@ func (r *Run) Fence() dlock.Fence {
 	return 0
 }
 
-// Degraded reports whether the run goes on without the store: it started while that did not answer,
-// or its lease could no longer be renewed. See StoreDownRunLocal. It ends when the run gets a slot
-// after the outage.
+// Degraded reports whether the run goes on without the store: it started while the store did not
+// answer, or its lease could not be renewed. See StoreDownRunLocal. It is false again once the run
+// has got a slot after the outage.
 func (r *Run) Degraded() bool { return r.degraded.Load() }
 
-// Valid reports whether the run's slot is its own at this instant. It costs about a microsecond, so
-// ask before each step that must not be done twice. A run of a timer that keeps to one host is
-// valid until its context ends.
+// Valid reports whether the run holds its slot at this instant. It takes about a microsecond: call
+// it before each step that must not be done twice. A run of a timer whose limits are not in the
+// store is valid until its context ends.
 func (r *Run) Valid() bool {
 	if r.Degraded() {
 		return false
@@ -90,8 +93,8 @@ func (r *Run) Valid() bool {
 	return r.ctx.cause() == nil
 }
 
-// Attempt is how often the handler has been called in this run, this call included: more than 1 is
-// a retry. See Retry.
+// Attempt returns how often the handler has been called in this run, this call included: more than
+// 1 is a retry. See Retry.
 func (r *Run) Attempt() int { return int(r.attempt.Load()) }
 
 // An Outcome is how a run ended.
@@ -106,8 +109,8 @@ const (
 	OutcomeCanceled  Outcome = "canceled"   // draining took too long
 )
 
-// outcomeOf tells how a run ended, from why its context has ended and what the handler returned. It
-// looks into our own errors only: those of a handler may panic when they are looked into.
+// outcomeOf returns the outcome of a run, from the cause of its context and what the handler
+// returned. It calls no method of the handler's error, because that may panic.
 func outcomeOf(cause, err error, panicked bool) Outcome {
 	if panicked {
 		return OutcomePanicked

@@ -16,22 +16,22 @@ type Scheduler struct {
 	metrics  *metrics       // nil: none
 	registry *registry
 
-	// The way of a tick, in one direction.
+	// The path of a tick, in one direction.
 	planner  *planner
 	gate     *gate
 	acquirer *acquirer
 	runner   *runner
 	ledger   *ledger
 
-	store *storeWatch // beside it; nil: no store
+	store *storeWatch // not on the path; nil: no store
 
-	registering sync.Mutex // held by Register while it adds timers, so that Run begins before or after
+	registering sync.Mutex // held while Register adds timers and while Run begins: one after the other
 }
 
-// New checks the configuration and the timers, and reports all faults at once, each naming the
-// timer, the field, the value and how to mend it. It starts nothing and does not call the store. It
-// logs the limits of each timer at Info, with what was left out filled in; of more than twenty
-// timers those that have the same limits share a line, and each has its own at Debug.
+// New checks the configuration and the timers, and returns all faults at once, each with the timer,
+// the field, the value and how to fix it. It starts nothing and does not call the store. It logs
+// the limits of each timer at Info, defaults filled in. If there are more than twenty timers, those
+// with the same limits share a line, and each has a line of its own at Debug.
 func New(config Config, timers ...Timer) (*Scheduler, error) {
 	config = config.withDefaults()
 	err := config.check()
@@ -76,7 +76,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	return s, nil
 }
 
-// build makes the parts and tells each of those that it needs.
+// build creates the parts and connects them.
 func (s *Scheduler) build() {
 	s.runner = &runner{log: s.log, registry: s.registry, ledger: s.ledger, store: s.store}
 	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)

@@ -8,14 +8,15 @@ import (
 
 // Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes,
 // nothing more starts, handlers have DrainTimeout to finish and CancelGrace after their contexts
-// have ended, and the slots are released. It returns nil, or a *StuckError that names the handlers
-// that did not return; their slots are left to expire. Nothing else of the Scheduler's is left
-// then, and its metrics are no longer registered. It can be called once.
+// have ended, and the slots are released. It returns nil, or a *StuckError with the timers whose
+// handlers did not return; their slots are left to expire. No other goroutine of the Scheduler is
+// left then, and its metrics are no longer registered. Run can be called once.
 //
-// It first asks the store, and waits up to 5 s (the TTL, if that is shorter) for it. If the first
-// answer is that the store is not set up right (an error that matches dlock.ErrSetup), Run starts
-// nothing and returns it. A store that does not answer keeps nothing from starting, and one that
-// says so later costs ticks until it is mended; neither needs a restart.
+// Run first calls the store, and waits up to 5 s (or the TTL, if that is shorter) for an answer. If
+// the first answer is that the store is not set up right (an error that matches dlock.ErrSetup),
+// Run starts nothing and returns it. If the store does not answer, Run starts the timers
+// nevertheless. If the store reports such an error later, ticks are skipped until it is fixed.
+// Neither needs a restart.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -26,7 +27,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return err
 	}
 	if s.metrics != nil {
-		defer s.config.Registerer.Unregister(s.metrics) // which another Scheduler may want to use now
+		defer s.config.Registerer.Unregister(s.metrics) // another Scheduler may use it now
 	}
 	stopProbing := func() func() { return func() {} }
 	var err error
@@ -50,7 +51,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	leaveFleet := stopProbing()
 	stuck := s.wait(idle, cancel)
 	leaveFleet()
-	// The session goes last: it has renewed the slots of all runs up to here.
+	// The session is closed last: it has to renew the slots of all runs until here.
 	var closeErr error
 	if s.session != nil {
 		closeErr = s.session.Close(base)
@@ -70,7 +71,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 func (s *Scheduler) start(base context.Context) error {
-	s.registering.Lock() // what is registered from here on is planned at once
+	s.registering.Lock() // timers that are registered later are planned at once
 	err := s.registry.begin(func() {
 		s.runner.base = base
 		if s.store != nil {
@@ -88,7 +89,7 @@ func (s *Scheduler) start(base context.Context) error {
 	return err
 }
 
-// drain stops starting. It returns a channel that is closed when the last run has ended.
+// drain ends all starts. It returns a channel that is closed when the last run has ended.
 func (s *Scheduler) drain() <-chan struct{} {
 	s.registry.setPhase(draining)
 	s.acquirer.close()
@@ -100,8 +101,8 @@ func (s *Scheduler) drain() <-chan struct{} {
 	return s.registry.whenIdle()
 }
 
-// wait waits for the runs to end, first by themselves and then with their contexts ended. It
-// returns the timers of those that are left.
+// wait waits for the runs to end, and after DrainTimeout ends their contexts. It returns the timers
+// of the runs that are left after CancelGrace.
 func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) []string {
 	patience := time.NewTimer(s.config.DrainTimeout)
 	defer patience.Stop()

@@ -7,12 +7,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Trigger starts a run now and returns once it has started and Status shows it, or an error: a
-// *RefusedError that says which limit was reached, or ErrUnknown. It obeys MaxConcurrency and
-// MaxPerHost, but no schedule and no MaxPerTick. While the store does not answer, OnStoreDown
-// decides; but it is asked, also while ticks do not. What it finds wrong (StoreSetup, StoreFault)
-// refuses the run. If many calls to the store are under way it waits in line for its turn, until
-// ctx ends. The run does not end with ctx.
+// Trigger starts a run now, and returns nil once it has started and Status shows it. Otherwise it
+// returns a *RefusedError with the reason, ErrUnknown, or the cause of ctx. MaxConcurrency,
+// MaxPerHost and pauses apply; the schedule, blackouts and MaxPerTick do not. If the store does not
+// answer, OnStoreDown applies; but Trigger calls the store even while its breaker is open. A set-up
+// fault (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run. If 64 calls to
+// the store are in flight, Trigger waits for its turn until ctx ends. The run does not end with
+// ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
@@ -26,7 +27,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	}
 	why, err := s.gate.why(e, false)
 	if why == "" {
-		why = s.registry.enter(e, e.hostLimit()) // which a tick may just have filled
+		why = s.registry.enter(e, e.hostLimit()) // a tick may have taken the last place
 	}
 	switch {
 	case e.gone.Load():
@@ -60,32 +61,34 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return refuse(x.why, x.err)
 }
 
-// triggerLock is a semaphore whose ticks are the triggers of a timer: whoever claims one runs it.
+// triggerLock is a semaphore whose ticks are the triggers of a timer: the host that claims one runs
+// it.
 const triggerLock = "tickslot:trigger:"
 
-// triggerSlots is more than one, so that a claim whose host died, or could not give it back, does
-// not keep others from the next trigger until it ends.
+// triggerSlots is more than one, so that a claim whose host crashed, or could not release it, does
+// not block the next trigger until it expires.
 const triggerSlots = 100
 
-// runTriggered runs a timer that somebody triggered in the fleet, if no other host is to do it.
+// runTriggered runs a timer that was triggered through a Control, unless another host claims the
+// trigger.
 func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 	defer s.registry.done()
 	name := e.timer.Name
 	if !s.acquirer.awaitTurn(s.runner.base, e) {
-		return // another host may
+		return // another host may run it
 	}
 	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.runner.base,
 		dlock.Tick{At: t.At, Max: 1})
 	s.acquirer.next()
 	s.log.flush()
 	if err != nil {
-		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // else another host has it
+		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // otherwise another host has claimed it
 			s.log.Warn("timer: a run that was triggered could not be claimed",
 				"timer", name, "by", t.By, "note", t.Note, "err", err)
 		}
 		return
 	}
-	defer func() { _ = claim.Release(s.runner.base) }() // what the store does not answer ends with its TTL
+	defer func() { _ = claim.Release(s.runner.base) }() // if the store does not answer, it expires with its TTL
 	if err := s.Trigger(s.runner.base, name); err != nil {
 		s.log.Warn("timer: a run that was triggered did not start",
 			"timer", name, "by", t.By, "note", t.Note, "err", err)

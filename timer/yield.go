@@ -2,14 +2,14 @@ package timer
 
 import "time"
 
-// yieldStep is how much longer a host waits than the one that ran a tick earlier,
-// maxYield the most.
+// yieldStep is how much longer a host waits than the host that ran the tick before; maxYield is the
+// longest wait.
 const (
 	yieldStep = 4 * time.Millisecond
 	maxYield  = 100 * time.Millisecond
 )
 
-// yield has a tick wait a little if this host ran one of the latest, and reports whether it does.
+// yield makes a tick wait if this host ran one of the latest ticks, and reports whether it does.
 func (g *gate) yield(e *entry, t dueTick) bool {
 	if !e.timer.LeastRecentFirst || t.yielded || !e.shared() || g.store.isOpen(e) {
 		return false
@@ -19,7 +19,7 @@ func (g *gate) yield(e *entry, t dueTick) bool {
 		return false
 	}
 	hosts := max(1, g.store.hostsSeen())
-	rank := hosts - int(min(since, uint64(hosts))) // 0: it has been this host's turn for long
+	rank := hosts - int(min(since, uint64(hosts))) // 0: every other host has had a turn since
 	if rank <= 0 {
 		return false
 	}
