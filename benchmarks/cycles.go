@@ -40,6 +40,7 @@ type cycles struct {
 	take    taker
 	proof   proof
 	p50     bool // the value is the median time (µs) of an attempt alone, not the grants per second
+	mean    bool // or the mean
 	full    bool // every attempt is expected to be refused
 	warm    bool // each worker has been here once
 	stop    []func() error
@@ -138,7 +139,19 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	if c.p50 {
 		s.Value = p50
 	}
+	if c.mean {
+		s.Value = mean(took)
+	}
 	return s, nil
+}
+
+// mean of times, in µs.
+func mean(took []time.Duration) float64 {
+	var sum time.Duration
+	for _, t := range took {
+		sum += t
+	}
+	return float64(sum.Nanoseconds()) / 1e3 / float64(len(took))
 }
 
 // warmUp has each worker take and release once before the first round, so that nobody is measured

@@ -31,7 +31,7 @@ func (l *lab) groups() []Group {
 	}
 	list = append(list, l.burst(), l.steady(), l.heartbeat(), l.perFire(100_000), l.million(), l.rows(), l.idle())
 	if l.full {
-		list = append(list, l.idleAtOnce(), l.mutex(1), l.asynq(1), l.perFire(1_000), l.perFire(10_000))
+		list = append(list, l.latency(), l.idleAtOnce(), l.mutex(1), l.asynq(1), l.perFire(1_000), l.perFire(10_000))
 		for _, n := range []int{5, 50, 500} {
 			list = append(list, l.naiveByN(n))
 		}

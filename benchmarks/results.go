@@ -119,6 +119,8 @@ const settings = `
 - tickslot: a ` + "`dlock.Session`" + `, with everything that it does, on a ` + "`redislock.Store`" + ` with ` + "`PoolSize: 64`" + `; schedulers with a handler that counts.
 - Postgres: 16 workers and 16 connections on each side. tickslot has four stores of four, as on four hosts, and prepares nothing (so that any PgBouncer will do);
   the naive loop has one pool, and pgx' default, statements that are prepared once.
+- Latency store by store: one caller, one of five slots with a tick; Redis keeps nothing on disk, Postgres writes each commit to it, MariaDB leaves
+  that to the system, SQLite (synchronous=NORMAL) writes at its checkpoints. "10 ms away" is a proxy on this machine that delays every chunk by 5 ms in each direction.
 - 64 due timers: the time until the last of 64 attempts that begin together has its answer, the median of the bursts of a window.
 `
 
