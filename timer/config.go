@@ -24,39 +24,40 @@ const (
 
 // Config is what all timers of a Scheduler share. The zero value is fine: one process, no metrics.
 type Config struct {
-	// Lock is the store that keeps the limits in the fleet. Nil: this process is the whole fleet.
-	// Default nil.
+	// Lock is the store that enforces the limits in the fleet. Nil: this process is the whole
+	// fleet. Default nil.
 	Lock dlock.DistributedLock
 
-	// Logger gets the limits of timers as they are registered, lost leases, failed runs, and each
-	// change of the store's state once, whatever the number of timers: at most one line a minute.
-	// One that panics costs the line. Default slog.Default().
+	// Logger gets the limits of timers when they are registered, lost leases, failed runs, and each
+	// change of the store's state: one line for all timers, and at most one a minute. If it panics,
+	// the line is lost. Default slog.Default().
 	Logger *slog.Logger
 
-	// Registerer gets the metrics, whose names begin with tickslot_, from New until Run has ended.
-	// Two schedulers at once need two registries, or prometheus.WrapRegistererWith. Default nil:
-	// none.
+	// Registerer has the metrics, whose names begin with tickslot_, from New until Run has ended.
+	// Two schedulers at a time need two registries, or prometheus.WrapRegistererWith. Default nil:
+	// no metrics.
 	Registerer prometheus.Registerer
 
-	// TTL is how long the slot of a host that died stays taken. Leases are renewed every third of
-	// it. At least three times StoreTimeout, at most what the store takes. Default 15 s.
+	// TTL is how long the slot of a dead host stays taken. Leases are renewed every third of it. At
+	// least three times StoreTimeout, at most what the store accepts. Default 15 s.
 	TTL time.Duration
 
 	// StoreTimeout bounds every call to the store. Default 1 s.
 	StoreTimeout time.Duration
 
-	// PreStopDelay is how long Run goes on after its context has ended while it already says that
-	// it is not ready, so that load balancers can look elsewhere. Default 0.
+	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,
+	// so that load balancers stop sending requests. Default 0.
 	PreStopDelay time.Duration
 
-	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts;
-	// they get another CancelGrace (5 s). Default 30 s.
+	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts.
+	// After that it waits for another CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
 
-	// Blackouts are times in which no timer starts anything by its schedule. Default none.
+	// Blackouts are times in which no timer starts a run by its schedule. Default none.
 	Blackouts []schedule.Blackout
 
-	// Holder is how operators see this host. Default: host name, process id and a random part.
+	// Holder is the name under which operators see this host. Default: host name, process id and a
+	// random part.
 	Holder dlock.Holder
 }
 
@@ -103,8 +104,8 @@ func (c Config) lease() dlock.SessionOptions {
 	return dlock.SessionOptions{TTL: c.TTL, StoreTimeout: c.StoreTimeout, Holder: c.Holder}
 }
 
-// check returns every fault of the timer, each naming the timer, the field, the value and the mend.
-// fleet: there is a store.
+// check returns every fault of the timer, each with the timer, the field, the value and how to fix
+// it. fleet: there is a store.
 func (t Timer) check(fleet bool) error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
@@ -199,7 +200,8 @@ func (t Timer) checkName(fault func(string, string, ...any)) {
 	}
 }
 
-// checkSchedule: hosts that claim ticks have to agree on them.
+// checkSchedule returns the faults of the schedule. claims: hosts claim ticks, so they have to
+// agree on them.
 func (t Timer) checkSchedule(claims bool, fault func(string, string, ...any)) {
 	if t.Schedule == nil {
 		return

@@ -19,14 +19,13 @@
 //
 // # Three limits
 //
-// Each timer has three, and they are different things:
+// Each timer has three limits:
 //
 //   - MaxConcurrency, overlap: runs at once in the fleet. Default 1.
 //   - MaxPerTick, rate: starts of one tick in the fleet. Default MaxConcurrency. Without it three
-//     hosts with a short job would run it three times per interval, one after the other, and never
+//     hosts with a short job could run it three times per interval, one after the other, without
 //     overlap.
-//   - MaxPerHost: runs at once on one host. Default MaxConcurrency. Without it one host may take
-//     all slots.
+//   - MaxPerHost: runs at once on one host. Default MaxConcurrency, so one host may take all slots.
 //
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once, in these
 // steps: due, blackout, MaxPerHost, one call to the store that claims tick and slot together, run,
@@ -46,37 +45,38 @@
 //
 // # Schedules
 //
-// Package schedule makes them: Every is a grid of real time; Cron and Daily follow the clocks of a
-// zone, also through the nights in which these are changed; At is a list; Except takes ticks out;
-// and anything with a Next method will do. CatchUp decides about ticks that came due while nobody
-// was there, Retry about runs that fail. Delay moves the start of a tick, not the tick.
+// Package schedule has the schedules: Every is a grid of elapsed time; Cron and Daily follow the
+// clocks of a zone, daylight saving time included; At is a list of instants; Except removes ticks;
+// and any type with a Next method is a schedule. CatchUp decides about ticks that came due while no
+// host was running, Retry about runs that fail. Delay moves the start of a tick, not the tick.
 //
 // # Control and overrides
 //
 // A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and ends
-// runs, at run time and through the store. The store itself enforces it, so a host that was stopped
-// meanwhile is bound, too.
+// runs, at run time and through the store. The store enforces pauses and limits, so they also bind
+// a host that was stopped meanwhile.
 //
 // # When the store fails
 //
-// Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: then up to
-// hosts × MaxPerHost runs may go on at once, none of them Valid. StoreDownSkip starts nothing and
-// ends what runs when its lease can no longer be trusted: then the limit holds through any outage.
-// A "no" from the store is never taken for a failure.
+// Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: up to hosts
+// × MaxPerHost runs may go on at once then, none of them Valid. StoreDownSkip starts nothing, and
+// ends a run when its lease can no longer be trusted: the limit holds through any outage. A refusal
+// by the store is never taken for a failure.
 //
-// A store that says that it is not set up right (dlock.ErrSetup), or that finds fault with what is
-// stored for a timer (dlock.ErrFault), does answer: ticks are skipped then, whatever OnStoreDown
-// says, and Run fails at once if the former is its first answer.
+// If the store answers that it is not set up right (dlock.ErrSetup), or that a key of a timer has a
+// fault (dlock.ErrFault), ticks are skipped, whatever OnStoreDown says. If the store's first answer
+// is ErrSetup, Run returns it at once.
 //
-// After three failures in a row ticks ask the store no more. One probe per host does, after pauses
-// that grow, with jitter; three answers in a row end it. Then runs that went on without the store
-// take a slot before this host starts anything new of their timer. Those that find none go on, and
-// until they end nothing new of that timer starts here: what is beyond the limit only gets less.
+// After three failures in a row ticks no longer call the store. One probe per host does, after
+// pauses that grow, with jitter; after three answers in a row ticks call it again. Runs that went
+// on without the store then get slots before this host starts a new run of their timer. If no slot
+// is free, they go on without one, and nothing new of that timer starts on this host until they
+// have one or have ended. So the number of runs above the limit can only fall.
 //
 // # What is not promised
 //
-// A tick runs at most MaxPerTick times, not exactly: a host that crashes after it claimed a tick
-// takes the tick with it, and a tick that comes due while every slot is held is skipped, not
-// queued. A handler that ignores its context goes on after its lease is lost; only a fence checked
-// by the resource it writes to stops it there. The order in which hosts get slots is not fair.
+// A tick runs at most MaxPerTick times, not exactly: if a host crashes after it claimed a tick, the
+// tick does not run again, and a tick that comes due while all slots are held is skipped, not
+// queued. A handler that ignores its context goes on after its lease is lost; only the resource it
+// writes to can stop it, by checking its fence. The order in which hosts get slots is not fair.
 package timer
