@@ -37,9 +37,18 @@ func TestI1SentinelFailover(t *testing.T) {
 	must(t, s.Sentinels[0].Pause())
 	defer s.Sentinels[0].Resume()
 	must(t, s.Master.Kill())
-	c.Grants(20, 30*time.Second)
+	c.Grants(1, backWithin)
+	c.Grants(20, testkit.Patience)
 	c.Disperse()
 }
+
+// backWithin bounds the time from the death of a master to the first grant of the new one.
+const backWithin = 500*time.Millisecond + // down-after-milliseconds
+	4*time.Second + // the election, and another one after twice failover-timeout
+	time.Second + // until a host asks the sentinels again
+	2*time.Second + // in which it calls nobody
+	quarantineTTL + time.Second + // in which the new master grants nothing
+	2*faultTTL // as of any store: a TTL until the old leases have ended, and one for calls that failed
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -181,7 +190,8 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	defer s.Replica.Resume()
 	must(t, s.FailedOver(s.Master))
 	if !one.Valid() {
-		servertest.Require(t, errors.New("a failover that takes less than a lease"), "this machine is too busy: run it again")
+		servertest.Require(t, errors.New("a failover that takes less than a lease"),
+			"this machine is too busy: run it again")
 	}
 	two := take(openFailover(t, s, "", opts))
 	if one.Valid() {
@@ -205,7 +215,8 @@ func TestI1RenewedOnTheNewMaster(t *testing.T) {
 			return
 		}
 	}
-	servertest.Require(t, errors.New("a lease that is renewed until the failover"), "this machine is too busy: run it again")
+	servertest.Require(t, errors.New("a lease that is renewed until the failover"),
+		"this machine is too busy: run it again")
 }
 
 // renewedOnTheNewMaster reports whether the lease was valid at the failover.
@@ -323,7 +334,8 @@ func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 	store.AskSentinels()
 	began := time.Now()
 	_, err := store.List(ctx, "job", 1)
-	if took := time.Since(began); err == nil || took < time.Second || took > 4*time.Second { // a read from a connection takes at most 5 s
+	took := time.Since(began)
+	if err == nil || took < time.Second || took > 4*time.Second { // a read from a connection takes at most 5 s
 		t.Errorf("after %v: %v", took, err)
 	}
 }
@@ -339,7 +351,8 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 	var lease dlock.Grant
 	eventually(t, func() (err error) {
-		lease, err = store.TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "late", TTL: quarantineTTL})
+		lease, err = store.TryAcquire(t.Context(),
+			dlock.Request{Name: "job", Slots: 1, Token: "late", TTL: quarantineTTL})
 		return err
 	})
 	calls := map[string]func() []error{
@@ -356,7 +369,8 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 		},
 		"a pipeline with a command that fails": func() []error {
 			pipe := store.Client().Pipeline()
-			cmds := []redis.Cmder{pipe.Do(t.Context(), "UNKNOWN"), pipe.Get(t.Context(), "nothing"), pipe.Ping(t.Context())}
+			cmds := []redis.Cmder{pipe.Do(t.Context(), "UNKNOWN"), pipe.Get(t.Context(), "nothing"),
+				pipe.Ping(t.Context())}
 			_, err := pipe.Exec(t.Context())
 			errs := []error{err}
 			for _, cmd := range cmds {
