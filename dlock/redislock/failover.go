@@ -29,7 +29,9 @@ const (
 	changeover = 2 * masterTrusted
 )
 
-var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClient does not say when the master changes, so the store's own connections would stay with the old one: pass its *redis.FailoverOptions to NewFailover")
+var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClient does not say when the master " +
+	"changes, so the store's own connections would stay with the old one: pass its *redis.FailoverOptions to " +
+	"NewFailover")
 
 // NewFailover returns a store on the master that Redis Sentinel names. Close closes everything it
 // opens. It calls no server, so it works while the servers are down. Check reports faults;
@@ -126,7 +128,8 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 	}
 	if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
 		faults = append(faults,
-			errors.New("redislock: FailoverOptions.ReplicaOnly, RouteByLatency and RouteRandomly lead to replicas, which grant nothing: leave them out"))
+			errors.New("redislock: FailoverOptions.ReplicaOnly, RouteByLatency and RouteRandomly lead to replicas, "+
+				"which grant nothing: leave them out"))
 	}
 	m.name = o.MasterName
 	m.options = redis.Options{
@@ -135,7 +138,8 @@ func newMasters(o *redis.FailoverOptions, pool int) (*masters, error) {
 		Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
 		CredentialsProviderContext:   o.CredentialsProviderContext,
 		StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-		DisableIdentity:              o.DisableIdentity, IdentitySuffix: o.IdentitySuffix, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		DisableIdentity:              o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
+		ConnMaxIdleTime: o.ConnMaxIdleTime,
 	}
 	for _, addr := range o.SentinelAddrs {
 		sentinel := redis.Options{
