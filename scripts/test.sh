@@ -42,7 +42,7 @@ fi
 code=$(cat "$dir/code")
 if [ "$code" -ne 0 ]; then
 	echo
-	grep -a -n -B 60 -A 20 -E -e '--- FAIL|^panic:|DATA RACE|found unexpected goroutines|^exit status|^# ' "$out" | grep -a -v -E '=== (RUN|PAUSE|CONT|NAME)|--- (PASS|SKIP)' | head -n 1000
+	LC_ALL=C awk -f "$(dirname "$0")/failures.awk" "$out" | grep -a -v '^$' | head -n 5000
 fi
 
 canary=$(sed -n 's/^const Canary = "\(.*\)"$/\1/p' "$(dirname "$0")/../internal/servertest/canary.go")
