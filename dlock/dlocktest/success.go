@@ -68,7 +68,8 @@ func (c *check) never(what string, a attempt) {
 	}
 }
 
-// pause lets enough time pass for two moments to be told apart.
+// pause lets enough time pass for two moments to be told apart, so that a store which counts from
+// the wrong one is found. A correct store passes without it.
 func (c *check) pause() { until(time.Now().Add(2*c.h.Slack + c.step())) }
 
 // successTold catches a store that does not remember a success, counts from another moment, or

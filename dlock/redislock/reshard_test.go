@@ -113,7 +113,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 		do(from, "MIGRATE", "127.0.0.1", to.Port(), "", 0, 1000, "AUTH", canary, "KEYS", key)
 		check("after " + key)
 		if i == 0 {
-			// its heartbeat comes between two of its keys, perhaps, and is told to try again
+			// Time for a heartbeat, which is then told to try again. The test depends on none.
 			time.Sleep(quarantineTTL / 4)
 		}
 	}
@@ -121,7 +121,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	do(from, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	unlock()
 	halfway := time.Since(began)
-	// a pace
+	// The pause between two looks spares the machine; nothing depends on it.
 	for deadline := time.Now().Add(2 * quarantineTTL); time.Now().Before(deadline); time.Sleep(quarantineTTL / 10) {
 		check("all has moved")
 	}
