@@ -27,40 +27,72 @@ type rule struct {
 // The direction of imports. The most precise folder wins. Tests may import what they like.
 var rules = []rule{
 	{".", nil, "it is a page of documentation, and what it imported everybody would link"},
-	{"schedule", []string{"github.com/netresearch/go-cron"}, "when something is due has nothing to do with who runs it and where: timers use it, and so can anything else that must agree on instants"},
-	{"dlock", nil, "it is the contract and what stands above every store: whoever implements a store must not inherit our dependencies"},
+	{"schedule", []string{"github.com/netresearch/go-cron"},
+		"when something is due has nothing to do with who runs it and where: timers use it, and so can anything " +
+			"else that must agree on instants"},
+	{"dlock", nil, "it is the contract and what stands above every store: whoever implements a store must not " +
+		"inherit our dependencies"},
 	{"dlock/memlock", []string{"dlock"}, "a store knows the contract and nothing else"},
-	{"dlock/redislock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/"}, "a store knows the contract and its driver; it links no redsync, because only who votes on several servers needs it"},
-	{"dlock/redlock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/", "github.com/go-redsync/redsync/"}, "the one place that links redsync; it is a store of its own, with weaker promises, and borrows none of redislock's"},
-	{"dlock/sqllock", []string{"dlock", "dlock/sqllock/internal/dialect", "dlock/sqllock/internal/mysql", "dlock/sqllock/internal/postgres", "dlock/sqllock/internal/sqlite",
-		"dlock/sqllock/internal/sqlserver", "internal/sqlkit"}, "a user of one database must not link the drivers of the others"},
-	{"dlock/sqllock/internal", []string{"dlock", "dlock/sqllock/internal/dialect", "internal/sqlkit"}, "a database is added, or taken out, as one folder: none knows of another"},
-	{"dlock/sqllock/pgxlock", []string{"dlock", "dlock/nativelock", "dlock/sqllock", "github.com/jackc/pgx/"}, "the one place that links pgx"},
-	{"dlock/nativelock", []string{"dlock", "internal/sqlkit"}, "its promises are weaker than those of sqllock, so neither borrows from the other; and it links no driver"},
-	{"dlock/dlocktest", []string{"dlock"}, "a stranger's store must be able to run the suite without our stores and drivers"},
-	{"timer", []string{"dlock", "schedule", "github.com/prometheus/client_golang/", "github.com/cenkalti/backoff/"}, "timers work on any store, so they must not know one; and not health, which asks whatever has its four methods"},
+	{"dlock/redislock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/"},
+		"a store knows the contract and its driver; it links no redsync, because only who votes on several servers " +
+			"needs it"},
+	{"dlock/redlock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/",
+		"github.com/go-redsync/redsync/"},
+		"the one place that links redsync; it is a store of its own, with weaker promises, and borrows none of " +
+			"redislock's"},
+	{"dlock/sqllock", []string{"dlock", "dlock/sqllock/internal/dialect", "dlock/sqllock/internal/mysql",
+		"dlock/sqllock/internal/postgres", "dlock/sqllock/internal/sqlite",
+		"dlock/sqllock/internal/sqlserver", "internal/sqlkit"},
+		"a user of one database must not link the drivers of the others"},
+	{"dlock/sqllock/internal", []string{"dlock", "dlock/sqllock/internal/dialect", "internal/sqlkit"},
+		"a database is added, or taken out, as one folder: none knows of another"},
+	{"dlock/sqllock/pgxlock", []string{"dlock", "dlock/nativelock", "dlock/sqllock", "github.com/jackc/pgx/"},
+		"the one place that links pgx"},
+	{"dlock/nativelock", []string{"dlock", "internal/sqlkit"},
+		"its promises are weaker than those of sqllock, so neither borrows from the other; and it links no driver"},
+	{"dlock/dlocktest", []string{"dlock"},
+		"a stranger's store must be able to run the suite without our stores and drivers"},
+	{"timer", []string{"dlock", "schedule", "github.com/prometheus/client_golang/", "github.com/cenkalti/backoff/"},
+		"timers work on any store, so they must not know one; and not health, which asks whatever has its four " +
+			"methods"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
-	{"health/grpchealth", []string{"google.golang.org/grpc/"}, "it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is wired by functions, too"},
+	{"health/grpchealth", []string{"google.golang.org/grpc/"},
+		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +
+			"wired by functions, too"},
 	{"internal/servertest", nil, "it runs servers of any kind, and knows none of them"},
 	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
-	{"internal/rediskit", []string{"dlock", "github.com/redis/go-redis/"}, "redislock links it, so it must not bring redsync along"},
-	{"internal/sqlkit", []string{"dlock"}, "it tells what the errors of all drivers mean by what they say, and links none"},
-	{"internal/redistest", []string{"internal/servertest", "github.com/redis/go-redis/"}, "it starts servers, and knows nothing of us"},
-	{"internal/sqltest", []string{"internal/servertest"}, "it starts servers, and knows nothing of us; whoever tests a driver brings it"},
+	{"internal/rediskit", []string{"dlock", "github.com/redis/go-redis/"},
+		"redislock links it, so it must not bring redsync along"},
+	{"internal/sqlkit", []string{"dlock"},
+		"it tells what the errors of all drivers mean by what they say, and links none"},
+	{"internal/redistest", []string{"internal/servertest", "github.com/redis/go-redis/"},
+		"it starts servers, and knows nothing of us"},
+	{"internal/sqltest", []string{"internal/servertest"},
+		"it starts servers, and knows nothing of us; whoever tests a driver brings it"},
 	{"internal/testkit", nil, "every package's tests use it, so it must know none of them"},
-	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "schedule", "timer"}, "every store runs it on itself, so it must know none"},
+	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "schedule", "timer"},
+		"every store runs it on itself, so it must know none"},
 	{"internal/simulate", nil, "all of it is tests"},
 	{"internal/torture", nil, "its checker must not take the library's word for anything"},
 	{"internal/torture/crowd", []string{"dlock", "internal/torture"}, "it works on any store"},
-	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"}, "it checks what was written down, whoever wrote it"},
-	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "schedule", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
-		"internal/torture", "internal/torture/linear", "github.com/redis/go-redis/", "github.com/jackc/pgx/"}, "a program of our own"},
+	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"},
+		"it checks what was written down, whoever wrote it"},
+	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock",
+		"schedule", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
+		"internal/torture", "internal/torture/linear", "github.com/redis/go-redis/", "github.com/jackc/pgx/"},
+		"a program of our own"},
 	{"benchmarks", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/redlock", "dlock/sqllock",
 		"dlock/sqllock/pgxlock", "schedule", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
-		"github.com/", "go.etcd.io/etcd/", "gonum.org/v1/plot", "modernc.org/sqlite"}, "it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place to borrow from"},
-	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "dlock/dlocktest", "schedule", "timer", "health", "examples/testing", "examples/internal/demo",
-		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/", "modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"}, "examples use what a user would"},
-	{"examples/quickstart", []string{"dlock", "dlock/memlock", "examples/internal/demo"}, "a stranger waits until all that it links is compiled, so it links no driver"},
+		"github.com/", "go.etcd.io/etcd/", "gonum.org/v1/plot", "modernc.org/sqlite"},
+		"it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place " +
+			"to borrow from"},
+	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock",
+		"dlock/dlocktest", "schedule", "timer", "health", "examples/testing", "examples/internal/demo",
+		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/",
+		"modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"},
+		"examples use what a user would"},
+	{"examples/quickstart", []string{"dlock", "dlock/memlock", "examples/internal/demo"},
+		"a stranger waits until all that it links is compiled, so it links no driver"},
 	{"examples/internal/demo", []string{"dlock", "schedule", "timer"}, "the same, and it is played on any store"},
 	{"examples/internal/demo/demotest", []string{"examples/internal/demo"}, "it checks examples, on any store"},
 }
@@ -130,7 +162,8 @@ func allowed(r rule, path string) bool {
 
 func ruleFor(folder string) (best rule, ok bool) {
 	for _, r := range rules {
-		if (folder == r.folder || strings.HasPrefix(folder, r.folder+"/")) && (!ok || len(r.folder) > len(best.folder)) {
+		if (folder == r.folder || strings.HasPrefix(folder, r.folder+"/")) &&
+			(!ok || len(r.folder) > len(best.folder)) {
 			best, ok = r, true
 		}
 	}
@@ -145,7 +178,8 @@ func packages(t *testing.T) map[string]*build.Package {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || filepath.ToSlash(path) == "internal/tools") {
+		if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" ||
+			filepath.ToSlash(path) == "internal/tools") {
 			return filepath.SkipDir
 		}
 		pkg, err := build.ImportDir(path, 0)
@@ -179,8 +213,10 @@ var tickFaces = []string{"Scheduler", "metrics"}
 
 // Calls to a part before the caller's, each with its reason.
 var tickBackwards = map[string]string{
-	"gate: planner.tryLater":     "a host that ran one of the latest ticks waits a moment with this one, and the heap is where ticks wait",
-	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and the heap is where ticks wait",
+	"gate: planner.tryLater": "a host that ran one of the latest ticks waits a moment with this one, and the " +
+		"heap is where ticks wait",
+	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and " +
+		"the heap is where ticks wait",
 }
 
 // A part that calls one before it makes a ring of which no piece can be read, or locked, by itself.
@@ -202,7 +238,8 @@ func TestATickGoesOneWay(t *testing.T) {
 				recv := methodOf(decl)
 				caller := slices.Index(tickParts, recv)
 				if caller >= 0 && tickFiles[name] != recv {
-					t.Errorf("%s: method %s of %s: put it into a file of that part, or name the file in tickFiles", path, decl.Name.Name, recv)
+					t.Errorf("%s: method %s of %s: put it into a file of that part, or name the file in tickFiles",
+						path, decl.Name.Name, recv)
 				}
 				if slices.Contains(tickFaces, recv) {
 					continue

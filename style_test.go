@@ -98,10 +98,7 @@ func TestCommentsAreNarrow(t *testing.T) {
 func TestCodeIsNarrow(t *testing.T) {
 	t.Parallel()
 	const columns = 120
-	ceilings := map[string]int{ // of files, or folders, that have wide lines: lower the numbers as there are fewer
-		"architecture_test.go": 40,
-		"internal/torture":     130,
-	}
+	ceilings := map[string]int{} // of files, or folders, that have wide lines: lower the numbers as there are fewer
 	wide := map[string]int{}
 	for path := range goFiles(t) {
 		text := read(t, path)

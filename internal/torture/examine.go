@@ -161,7 +161,9 @@ func limitOf(t TimerLine) int { return t.Limit }
 // failingOver reports whether at an instant leases may be forgotten: until two TTLs after the end
 // of a failover.
 func (e *examiner) failingOver(at int64) bool {
-	return slices.ContainsFunc(e.windows, func(w Line) bool { return w.First <= at && at <= w.Last+2*int64(e.rules.TTL) })
+	return slices.ContainsFunc(e.windows, func(w Line) bool {
+		return w.First <= at && at <= w.Last+2*int64(e.rules.TTL)
+	})
 }
 
 // A stint is a stretch of one run, with its pieces put together.
@@ -252,7 +254,9 @@ func (e *examiner) sweep(timer string, all []stint) (samples, full int) {
 		edges = append(edges, edge{s.first, +1, s}, edge{s.last, -1, s})
 	}
 	// Ends before beginnings: two stretches that touch at one instant do not overlap.
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+	slices.SortFunc(edges, func(a, b edge) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta))
+	})
 	open, next := 0, e.from
 	sample := func(until int64) {
 		for ; next < until; next += sampling {
@@ -278,7 +282,8 @@ func (e *examiner) sweep(timer string, all []stint) (samples, full int) {
 			e.Declared.Most = max(e.Declared.Most, open-n)
 		default:
 			e.OverLimit++
-			e.example("%s: %d valid runs, limit %d: slot %d, fence %d on %s at %d", timer, open, n, x.Slot, x.Fence, x.Host, x.at)
+			e.example("%s: %d valid runs, limit %d: slot %d, fence %d on %s at %d", timer, open, n, x.Slot, x.Fence,
+				x.Host, x.at)
 		}
 	}
 	sample(e.to)
@@ -301,7 +306,8 @@ func (e *examiner) order(timer string, number int, slot []stint) {
 				e.Declared.FenceRegressions++
 			} else {
 				e.FenceRegressions++
-				e.example("%s slot %d: fence %d on %s after %d on %s", timer, number, s.Fence, s.Host, before.Fence, before.Host)
+				e.example("%s slot %d: fence %d on %s after %d on %s", timer, number, s.Fence, s.Host, before.Fence,
+					before.Host)
 			}
 		}
 		if s.first < before.last {
@@ -309,7 +315,8 @@ func (e *examiner) order(timer string, number int, slot []stint) {
 				e.Declared.SameSlot++
 			} else {
 				e.SameSlot++
-				e.example("%s slot %d: fences %d and %d at once for %v, on %s and %s", timer, number, before.Fence, s.Fence,
+				e.example("%s slot %d: fences %d and %d at once for %v, on %s and %s", timer, number, before.Fence,
+					s.Fence,
 					time.Duration(before.last-s.first), before.Host, s.Host)
 			}
 		}
@@ -372,7 +379,9 @@ func (e *examiner) degraded() {
 			runs[fmt.Sprint(s.Host, s.Run)] = true
 		}
 		e.Degraded += len(runs)
-		slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+		slices.SortFunc(edges, func(a, b edge) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta))
+		})
 		open := 0
 		for _, x := range edges {
 			open += x.delta
@@ -458,7 +467,8 @@ func (e *examiner) books(host string, lines []Line) {
 		}
 		if missing > 0 {
 			e.Unaccounted += missing
-			e.example("%s %s: %d ticks unaccounted for (%d due, %d started or skipped)", host, t.Name, missing, ticks, done)
+			e.example("%s %s: %d ticks unaccounted for (%d due, %d started or skipped)", host, t.Name, missing, ticks,
+				done)
 		}
 	}
 }

@@ -19,7 +19,8 @@ func born() []Line {
 }
 
 func seen(host string, run int64, slot int, fence, from, to int64) Line {
-	return Line{Kind: Seen, Host: host, Run: run, Timer: "a", Slot: slot, Fence: fence, At: to * ms, First: from * ms, Last: to * ms}
+	return Line{Kind: Seen, Host: host, Run: run, Timer: "a", Slot: slot, Fence: fence, At: to * ms, First: from * ms,
+		Last: to * ms}
 }
 
 func tick(l Line, at int64) Line { l.Tick = at; return l }
@@ -31,36 +32,59 @@ func TestExamineRuns(t *testing.T) {
 		lines []Line
 		want  Figures
 	}{
-		{"in order", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 0, 3, 10, 20)}, Figures{Runs: 3}},
-		{"pieces of one run", []Line{seen("h", 1, 0, 1, 0, 50), seen("h", 1, 0, 1, 50, 100), seen("i", 1, 1, 2, 50, 60)}, Figures{Runs: 2}},
-		{"a gap in one run, and another in it", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 30, 40), seen("h", 1, 0, 1, 100, 110)},
+		{"in order", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 0, 3, 10, 20)},
+			Figures{Runs: 3}},
+		{"pieces of one run", []Line{seen("h", 1, 0, 1, 0, 50), seen("h", 1, 0, 1, 50, 100),
+			seen("i", 1, 1, 2, 50, 60)}, Figures{Runs: 2}},
+		{"a gap in one run, and another in it", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 30, 40),
+			seen("h", 1, 0, 1, 100, 110)},
 			Figures{Runs: 2, FenceRegressions: 1}},
-		{"over the limit", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6)}, Figures{Runs: 3, OverLimit: 1}},
-		{"over the limit, in pieces", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6), seen("i", 2, 2, 3, 6, 7)}, Figures{Runs: 3, OverLimit: 1}},
-		{"two in one slot", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 9, 20)}, Figures{Runs: 2, SameSlot: 1}},
-		{"a fence that falls", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 1, 11, 20)}, Figures{Runs: 2, FenceRegressions: 1}},
-		{"the same fence twice", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 2, 11, 20)}, Figures{Runs: 1, FenceRegressions: 1}},
-		{"valid after it was lost", []Line{{Kind: LeaseEnd, Host: "h", Timer: "a", At: 12 * ms}, func() Line { l := seen("h", 1, 0, 1, 11, 20); l.Lost = true; return l }()},
+		{"over the limit", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6)},
+			Figures{Runs: 3, OverLimit: 1}},
+		{"over the limit, in pieces", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8),
+			seen("i", 2, 2, 3, 5, 6), seen("i", 2, 2, 3, 6, 7)}, Figures{Runs: 3, OverLimit: 1}},
+		{"two in one slot", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 0, 2, 9, 20)},
+			Figures{Runs: 2, SameSlot: 1}},
+		{"a fence that falls", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 1, 11, 20)},
+			Figures{Runs: 2, FenceRegressions: 1}},
+		{"the same fence twice", []Line{seen("h", 1, 0, 2, 0, 10), seen("i", 1, 0, 2, 11, 20)},
+			Figures{Runs: 1, FenceRegressions: 1}},
+		{"valid after it was lost", []Line{{Kind: LeaseEnd, Host: "h", Timer: "a", At: 12 * ms},
+			func() Line { l := seen("h", 1, 0, 1, 11, 20); l.Lost = true; return l }()},
 			Figures{Runs: 1, StartAfterLost: 1, LeasesLost: 1}},
-		{"one that is not told", []Line{seen("h", 1, 0, 1, 11, 20), {Kind: Untold, Host: "h", Timer: "a", At: 2 * sec}}, Figures{Runs: 1, NotTold: 1}},
-		{"a tick started too often", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7), tick(seen("i", 1, 1, 2, 0, 10), 7), tick(seen("h", 2, 0, 3, 20, 30), 7)}, Figures{Runs: 3, OverTick: 1}},
-		{"a tick that the store forgot", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7), tick(seen("i", 1, 1, 2, 0, 10), 7), {Kind: Fault, Fault: Wiped, At: 19 * ms, First: 12 * ms, Last: 19 * ms},
+		{"one that is not told", []Line{seen("h", 1, 0, 1, 11, 20),
+			{Kind: Untold, Host: "h", Timer: "a", At: 2 * sec}}, Figures{Runs: 1, NotTold: 1}},
+		{"a tick started too often", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7), tick(seen("i", 1, 1, 2, 0, 10), 7),
+			tick(seen("h", 2, 0, 3, 20, 30), 7)}, Figures{Runs: 3, OverTick: 1}},
+		{"a tick that the store forgot", []Line{tick(seen("h", 1, 0, 1, 0, 10), 7),
+			tick(seen("i", 1, 1, 2, 0, 10), 7), {Kind: Fault, Fault: Wiped, At: 19 * ms, First: 12 * ms, Last: 19 * ms},
 			tick(seen("h", 2, 0, 3, 20, 30), 7)}, Figures{Runs: 3}},
-		{"a larger limit while both live", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 2, 3, 5, 8),
-			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}}, {Kind: Dead, Target: "j", At: 9 * ms}}, Figures{Runs: 3}},
+		{"a larger limit while both live", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10),
+			seen("h", 2, 2, 3, 5, 8),
+			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}},
+			{Kind: Dead, Target: "j", At: 9 * ms}}, Figures{Runs: 3}},
 		{"a larger limit before", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 2, 3, 5, 8),
-			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}}, {Kind: Dead, Target: "j", At: 4 * ms}}, Figures{Runs: 3, OverLimit: 1}},
-		{"a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms}, seen("h", 1, 0, 1, 0, 20), seen("i", 1, 1, 2, 0, 20), seen("h", 2, 0, 3, 10, 15)},
+			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}},
+			{Kind: Dead, Target: "j", At: 4 * ms}}, Figures{Runs: 3, OverLimit: 1}},
+		{"a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms},
+			seen("h", 1, 0, 1, 0, 20), seen("i", 1, 1, 2, 0, 20), seen("h", 2, 0, 3, 10, 15)},
 			Figures{Runs: 3, Declared: Declared{OverLimit: 1, SameSlot: 1, Most: 1}}},
-		{"a failover that is waited for", []Line{{Kind: Fault, Fault: Replaced, At: 19 * ms, First: 5 * ms, Last: 19 * ms}, tick(seen("h", 1, 0, 1, 0, 20), 7), tick(seen("i", 1, 1, 2, 0, 20), 7), tick(seen("h", 2, 0, 3, 10, 15), 7)},
+		{"a failover that is waited for", []Line{{Kind: Fault, Fault: Replaced, At: 19 * ms, First: 5 * ms,
+			Last: 19 * ms}, tick(seen("h", 1, 0, 1, 0, 20), 7), tick(seen("i", 1, 1, 2, 0, 20), 7),
+			tick(seen("h", 2, 0, 3, 10, 15), 7)},
 			Figures{Runs: 3, OverLimit: 1, SameSlot: 1}},
-		{"long after a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms}, seen("h", 1, 0, 1, 3000, 3020), seen("i", 1, 1, 2, 3000, 3020), seen("h", 2, 0, 3, 3010, 3015)},
+		{"long after a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms},
+			seen("h", 1, 0, 1, 3000, 3020), seen("i", 1, 1, 2, 3000, 3020), seen("h", 2, 0, 3, 3010, 3015)},
 			Figures{Runs: 3, OverLimit: 1, SameSlot: 1}},
-		{"more than both sides of a failover may have", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms},
-			seen("h", 1, 0, 1, 0, 20), seen("h", 2, 1, 2, 0, 20), seen("i", 1, 2, 3, 10, 20), seen("i", 2, 3, 4, 11, 20), seen("i", 3, 4, 5, 12, 20)},
+		{"more than both sides of a failover may have", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms,
+			First: 5 * ms, Last: 9 * ms},
+			seen("h", 1, 0, 1, 0, 20), seen("h", 2, 1, 2, 0, 20), seen("i", 1, 2, 3, 10, 20),
+			seen("i", 2, 3, 4, 11, 20), seen("i", 3, 4, 5, 12, 20)},
 			Figures{Runs: 5, OverLimit: 1, Declared: Declared{OverLimit: 2, Most: 2}}},
-		{"more degraded runs than hosts", []Line{{Kind: Degraded, Host: "h", Run: 1, Timer: "a", At: 10, First: 0, Last: 10}, {Kind: Degraded, Host: "i", Run: 1, Timer: "a", At: 10, First: 0, Last: 10},
-			{Kind: Degraded, Host: "i", Run: 2, Timer: "a", At: 10, First: 5, Last: 10}}, Figures{Degraded: 3, DegradedMost: 3, OverBound: 1}},
+		{"more degraded runs than hosts", []Line{{Kind: Degraded, Host: "h", Run: 1, Timer: "a", At: 10, First: 0,
+			Last: 10}, {Kind: Degraded, Host: "i", Run: 1, Timer: "a", At: 10, First: 0, Last: 10},
+			{Kind: Degraded, Host: "i", Run: 2, Timer: "a", At: 10, First: 5, Last: 10}},
+			Figures{Degraded: 3, DegradedMost: 3, OverBound: 1}},
 	} {
 		got := Examine(append(born(), c.lines...), Rules{TTL: time.Second})
 		if broken := got.Violations() > 0; broken != (len(got.Examples) > 0) {
@@ -78,7 +102,8 @@ func TestExamineRuns(t *testing.T) {
 func statuses(change func(i int, l *Line)) []Line {
 	lines := append(born(), Line{Kind: Begin, Host: "h", Timers: born()[0].Timers})
 	for i := range 31 {
-		l := Line{Kind: Status, Host: "h", At: int64(i)*100*ms + 1, Ticks: []uint64{uint64(i)}, Done: []uint64{uint64(i)}}
+		l := Line{Kind: Status, Host: "h", At: int64(i)*100*ms + 1, Ticks: []uint64{uint64(i)},
+			Done: []uint64{uint64(i)}}
 		change(i, &l)
 		if l.Kind != "" {
 			lines = append(lines, l)
@@ -112,7 +137,8 @@ func TestExamineBooks(t *testing.T) {
 				l.Done[0]--
 			}
 		}, 1},
-		{"ticks that did not come due", func(i int, l *Line) { l.Ticks[0], l.Done[0] = uint64(min(i, 10)), uint64(min(i, 10)) }, 8},
+		{"ticks that did not come due",
+			func(i int, l *Line) { l.Ticks[0], l.Done[0] = uint64(min(i, 10)), uint64(min(i, 10)) }, 8},
 		{"stopped", func(i int, l *Line) {
 			if i > 5 && i < 26 {
 				l.Kind = ""
@@ -198,7 +224,8 @@ func TestReadLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := ReadLogs(dir)
-	if want := []Line{{Kind: Seen, Host: "h", At: 5, Timer: "a", Fence: 1 << 60}}; err != nil || !reflect.DeepEqual(got, want) {
+	if want := []Line{{Kind: Seen, Host: "h", At: 5, Timer: "a", Fence: 1 << 60}}; err != nil ||
+		!reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

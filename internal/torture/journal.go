@@ -94,8 +94,9 @@ func (j *Journal) Check(limits map[string]int) Verdict {
 	}
 	lines := []Line{fleet}
 	for i, s := range all {
-		lines = append(lines, Line{Kind: Seen, Host: s.Host, Run: int64(i), Timer: s.Timer, Slot: s.Slot, Fence: s.Fence,
-			At: int64(s.Last.Sub(zero)), First: int64(s.First.Sub(zero)), Last: int64(s.Last.Sub(zero))})
+		lines = append(lines, Line{Kind: Seen, Host: s.Host, Run: int64(i), Timer: s.Timer, Slot: s.Slot,
+			Fence: s.Fence,
+			At:    int64(s.Last.Sub(zero)), First: int64(s.First.Sub(zero)), Last: int64(s.Last.Sub(zero))})
 	}
 	f := Examine(lines, Rules{})
 	return Verdict{f.Runs, f.OverLimit, f.SameSlot, f.FenceRegressions, f.Examples}

@@ -56,22 +56,26 @@ const (
 	Seen     = "seen"     // a run was valid
 	Degraded = "degraded" // a run went on without the store
 	LeaseEnd = "lost"     // a run's context ended with dlock.ErrLost
-	Untold   = "untold"   // a run was neither valid nor degraded for more than a second awake, and its context had not ended
-	Status   = "status"   // several times a second
-	Jump     = "jump"
-	Drain    = "drain" // a host is shutting down: nothing comes due any more
-	End      = "end"   // a host has stopped, cleanly
-	Born     = "born"  // of the tormentor: a process is about to be started
-	Dead     = "dead"  // of the tormentor: it is gone for sure
-	Fault    = "fault" // of the tormentor
-	Locked   = "op"    // one call to the store, by a client that does nothing else
+	// a run was neither valid nor degraded for more than a second awake, and its context had not
+	// ended
+	Untold = "untold"
+	Status = "status" // several times a second
+	Jump   = "jump"
+	Drain  = "drain" // a host is shutting down: nothing comes due any more
+	End    = "end"   // a host has stopped, cleanly
+	Born   = "born"  // of the tormentor: a process is about to be started
+	Dead   = "dead"  // of the tormentor: it is gone for sure
+	Fault  = "fault" // of the tormentor
+	Locked = "op"    // one call to the store, by a client that does nothing else
 )
 
 // Kinds of faults that the checker has to know of.
 const (
 	Wiped    = "store_data_lost" // the store forgets everything, somewhere between First and Last
 	Failover = "failover"        // another server takes over, which may not know what this one granted
-	Replaced = "replaced"        // the same, and it grants nothing until all that was granted has ended: only ticks may be started again
+	// the same, and it grants nothing until all that was granted has ended: only ticks may be
+	// started again
+	Replaced = "replaced"
 )
 
 // A TimerLine is a timer as a host declared it.

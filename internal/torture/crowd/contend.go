@@ -77,8 +77,10 @@ func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, at
 				t.Errorf("slot %d: fence %d after %d", g.Slot, g.Fence, fences[g.Slot])
 			}
 			fences[g.Slot] = g.Fence
-			if last := endings[g.Slot]; g.PreviousExpired && !last.abandoned && time.Now().Before(last.at) || !g.PreviousExpired && last.abandoned && g.Fence != 0 {
-				t.Errorf("slot %d: PreviousExpired is %t, and that it was abandoned is %t", g.Slot, g.PreviousExpired, last.abandoned)
+			if last := endings[g.Slot]; g.PreviousExpired && !last.abandoned && time.Now().Before(last.at) ||
+				!g.PreviousExpired && last.abandoned && g.Fence != 0 {
+				t.Errorf("slot %d: PreviousExpired is %t, and that it was abandoned is %t", g.Slot, g.PreviousExpired,
+					last.abandoned)
 			}
 			endings[g.Slot] = ending{abandon, sent.Add(ttl)}
 			held[g.Slot] = holding{token, sent.Add(ttl)}

@@ -124,7 +124,8 @@ func (c *Crowd) Grants(n int64, within time.Duration) {
 	from, began := c.granted.Load(), time.Now()
 	for c.granted.Load() < from+n {
 		if late := c.late.since(began); time.Since(began) > within+late {
-			c.t.Errorf("%d grants within %v on a machine that was %v late, want %d", c.granted.Load()-from, within, late, n)
+			c.t.Errorf("%d grants within %v on a machine that was %v late, want %d", c.granted.Load()-from, within,
+				late, n)
 			return
 		}
 		time.Sleep(time.Millisecond) // until the next look, bounded above

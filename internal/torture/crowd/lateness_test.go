@@ -43,7 +43,8 @@ func TestLatenessIsThatOfTheCall(t *testing.T) {
 		stalled := time.Now()
 		time.Sleep(2 * time.Second)
 		half := time.Now().Add(-time.Second)
-		for from, want := range map[time.Time]time.Duration{began: 2 * time.Second, stalled: 2 * time.Second, half: time.Second} {
+		for from, want := range map[time.Time]time.Duration{began: 2 * time.Second, stalled: 2 * time.Second,
+			half: time.Second} {
 			if late := l.since(from); late < want-nap || late > want {
 				t.Errorf("late by %v since %v, want %v", late, from.Sub(began), want)
 			}

@@ -69,7 +69,8 @@ func sleep(least, most time.Duration) { time.Sleep(least + mrand.N(most-least)) 
 // turn is one lease.
 func (c *client) turn() {
 	number := mono() / int64(round)
-	g := dlock.Grant{Name: fmt.Sprint("torture:", number), Slots: 1 + int(number)%linear.Slots, Token: rand.Text(), Slot: dlock.AnySlot}
+	g := dlock.Grant{Name: fmt.Sprint("torture:", number), Slots: 1 + int(number)%linear.Slots, Token: rand.Text(),
+		Slot: dlock.AnySlot}
 	switch result := c.acquire(&g); {
 	case result == "unknown" && mrand.IntN(2) == 0:
 		sleep(50*time.Millisecond, 150*time.Millisecond)
@@ -119,7 +120,8 @@ func (c *client) hold() {
 
 func (c *client) acquire(g *dlock.Grant) string {
 	return c.call("acquire", g, func(ctx context.Context) (string, error) {
-		got, err := c.door.lock.TryAcquire(ctx, dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: clientTTL, Holder: dlock.Holder{Host: "client"}})
+		got, err := c.door.lock.TryAcquire(ctx, dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
+			TTL: clientTTL, Holder: dlock.Holder{Host: "client"}})
 		if err == nil {
 			g.Slot = got.Slot
 			return "ok", nil
@@ -135,7 +137,9 @@ func (c *client) acquire(g *dlock.Grant) string {
 }
 
 func (c *client) extend(g dlock.Grant) {
-	c.call("extend", &g, func(ctx context.Context) (string, error) { return outcome(c.door.lock.Extend(ctx, clientTTL, g)) })
+	c.call("extend", &g, func(ctx context.Context) (string, error) {
+		return outcome(c.door.lock.Extend(ctx, clientTTL, g))
+	})
 }
 
 func (c *client) release(g dlock.Grant) {
@@ -152,7 +156,8 @@ func outcome(results []dlock.Result, err error) (string, error) {
 func (c *client) call(what string, g *dlock.Grant, do func(ctx context.Context) (string, error)) string {
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait)
 	defer cancel()
-	op := torture.Op{Client: c.number, ID: c.ids.Add(1), Op: what, Name: g.Name, Slots: g.Slots, Token: g.Token, Call: mono()}
+	op := torture.Op{Client: c.number, ID: c.ids.Add(1), Op: what, Name: g.Name, Slots: g.Slots, Token: g.Token,
+		Call: mono()}
 	result, err := do(ctx)
 	op.Return, op.Result, op.Slot = mono(), result, max(0, g.Slot)
 	if err != nil {

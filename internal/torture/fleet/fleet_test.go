@@ -51,16 +51,20 @@ func TestTooWeak(t *testing.T) {
 	weak := report{}
 	weak.judge(nil, torture.Rules{TTL: time.Second})
 	slices.Sort(weak.TooWeak)
-	if want := []string{"faults", "lock_histories", "n_reached_share", "runs"}; !slices.Equal(weak.TooWeak, want) || weak.ok() {
+	if want := []string{"faults", "lock_histories", "n_reached_share", "runs"}; !slices.Equal(weak.TooWeak, want) ||
+		weak.ok() {
 		t.Errorf("nothing at all is too weak for %v, want %v", weak.TooWeak, want)
 	}
 	ms := int64(time.Millisecond)
 	enough := func() []torture.Line {
-		lines := []torture.Line{{Kind: torture.Born, Target: "h", Timers: []torture.TimerLine{{Name: "a", Limit: 1, PerTick: 1}}},
+		lines := []torture.Line{
+			{Kind: torture.Born, Target: "h", Timers: []torture.TimerLine{{Name: "a", Limit: 1, PerTick: 1}}},
 			{Kind: torture.Status, Host: "h", At: 1}, {Kind: torture.Status, Host: "h", At: 6000 * ms},
-			{Kind: torture.Locked, Op: &torture.Op{Op: "acquire", Name: "x", Slots: 1, Token: "t", Result: "ok", Call: 1, Return: 2}}}
+			{Kind: torture.Locked, Op: &torture.Op{Op: "acquire", Name: "x", Slots: 1, Token: "t", Result: "ok",
+				Call: 1, Return: 2}}}
 		for i := range int64(600) {
-			lines = append(lines, torture.Line{Kind: torture.Seen, Host: "h", Run: i, Timer: "a", Fence: i + 1, First: i * 10 * ms, Last: (i*10 + 9) * ms, At: i*10*ms + 9*ms})
+			lines = append(lines, torture.Line{Kind: torture.Seen, Host: "h", Run: i, Timer: "a", Fence: i + 1,
+				First: i * 10 * ms, Last: (i*10 + 9) * ms, At: i*10*ms + 9*ms})
 		}
 		return lines
 	}
@@ -70,7 +74,8 @@ func TestTooWeak(t *testing.T) {
 		t.Errorf("%v, %v", strong.TooWeak, strong.Broken)
 	}
 	broken := report{Faults: 10}
-	broken.judge(append(enough(), torture.Line{Kind: torture.Seen, Host: "i", Timer: "a", Slot: 1, Fence: 9000, First: 5 * ms, Last: 8 * ms}), torture.Rules{TTL: time.Second})
+	broken.judge(append(enough(), torture.Line{Kind: torture.Seen, Host: "i", Timer: "a", Slot: 1, Fence: 9000,
+		First: 5 * ms, Last: 8 * ms}), torture.Rules{TTL: time.Second})
 	if broken.ok() || broken.OverLimit != 1 {
 		t.Errorf("two runs at once passed: %+v", broken)
 	}
@@ -89,7 +94,8 @@ func TestCarriedOut(t *testing.T) {
 	fault := func(target string, from, to int64) torture.Line {
 		return torture.Line{Kind: torture.Fault, Fault: "done:x", Target: target, First: from * s, Last: to * s}
 	}
-	ceased := carriedOut([]torture.Line{fault("clients-1", 30, 40), fault("store", 12, 15), fault("clients-0", 0, 11), fault("host-0", 0, 100), fault("clients-0", 50, 60)})
+	ceased := carriedOut([]torture.Line{fault("clients-1", 30, 40), fault("store", 12, 15), fault("clients-0", 0, 11),
+		fault("host-0", 0, 100), fault("clients-0", 50, 60)})
 	if got := ceased(torture.Op{Call: 10 * s, Return: 10 * s}); got != 17*s {
 		t.Errorf("until %v, want 17s", time.Duration(got))
 	}

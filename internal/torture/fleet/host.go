@@ -68,15 +68,18 @@ func runHost(spec Spec, log *torture.Log) error {
 	all := make([]timer.Timer, len(spec.Timers))
 	for i, t := range spec.Timers {
 		all[i] = timer.Timer{
-			Name: t.Name, Schedule: schedule.Every(time.Duration(t.Period)), MaxConcurrency: t.Limit, MaxPerTick: t.PerTick, MaxPerHost: t.PerHost,
-			MaxRunTime: maxRunTime, OnStoreDown: timer.StoreDownSkip, Run: func(ctx context.Context) error { return h.handle(ctx, t) },
+			Name: t.Name, Schedule: schedule.Every(time.Duration(t.Period)), MaxConcurrency: t.Limit,
+			MaxPerTick: t.PerTick, MaxPerHost: t.PerHost,
+			MaxRunTime: maxRunTime, OnStoreDown: timer.StoreDownSkip,
+			Run: func(ctx context.Context) error { return h.handle(ctx, t) },
 		}
 		if local(i) {
 			all[i].OnStoreDown = timer.StoreDownRunLocal
 		}
 	}
 	scheduler, err := timer.New(timer.Config{
-		Lock: d.lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second, Holder: holder,
+		Lock: d.lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
+		Holder: holder,
 		Logger: slog.New(slog.DiscardHandler),
 	}, all...)
 	if err != nil {
@@ -112,7 +115,8 @@ func runHost(spec Spec, log *torture.Log) error {
 }
 
 // obey carries out commands and reports the host's status, until the scheduler's Run has returned.
-func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler, d *door, commands <-chan string, ended <-chan error, background *sync.WaitGroup) error {
+func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler, d *door, commands <-chan string,
+	ended <-chan error, background *sync.WaitGroup) error {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
 	for {
@@ -187,7 +191,8 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 		overstay = h.spec.Timing.TTL * time.Duration(rand.IntN(3)) * 3 / 4
 	}
 	ignores, hangs := take(&h.ignores), take(&h.hangs)
-	w := witness{h: h, r: r, ctx: ctx, line: torture.Line{Timer: t.Name, Fence: int64(r.Fence()), Slot: r.Slot(), Run: h.runs.Add(1)}}
+	w := witness{h: h, r: r, ctx: ctx, line: torture.Line{Timer: t.Name, Fence: int64(r.Fence()), Slot: r.Slot(),
+		Run: h.runs.Add(1)}}
 	if at := r.Tick(); !at.IsZero() {
 		w.line.Tick = at.UnixMicro()
 	}
@@ -203,7 +208,8 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 		if ctx.Err() != nil && told.IsZero() {
 			told = time.Now()
 			if errors.Is(context.Cause(ctx), dlock.ErrLost) {
-				h.log.Write(torture.Line{Kind: torture.LeaseEnd, Timer: t.Name, Slot: r.Slot(), Fence: int64(r.Fence())})
+				h.log.Write(torture.Line{Kind: torture.LeaseEnd, Timer: t.Name, Slot: r.Slot(),
+					Fence: int64(r.Fence())})
 			}
 		}
 		switch {
@@ -240,7 +246,8 @@ type witness struct {
 // so since it began.
 func (w *witness) look() {
 	lost := w.ctx.Err() != nil && errors.Is(context.Cause(w.ctx), dlock.ErrLost)
-	if fence := int64(w.r.Fence()); fence != w.line.Fence { // it went on without the store, and now has a slot, for which it claimed no tick
+	// it went on without the store, and now has a slot, for which it claimed no tick
+	if fence := int64(w.r.Fence()); fence != w.line.Fence {
 		w.write()
 		w.line.Fence, w.line.Slot, w.line.Tick = fence, w.r.Slot(), 0
 	}

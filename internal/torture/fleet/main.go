@@ -86,11 +86,13 @@ func main() {
 		}
 		return
 	}
-	kinds := flag.String("store", "redis", "redis, sentinel, cluster, postgres, sqlite; several with commas, one after the other")
+	kinds := flag.String("store", "redis",
+		"redis, sentinel, cluster, postgres, sqlite; several with commas, one after the other")
 	length := flag.Duration("for", 40*time.Second, "how long, all stores together")
 	hosts := flag.Int("hosts", 6, "how many hosts")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults")
-	other := flag.String("other", "", "the `PATH` of another build of this program, of an earlier version perhaps, for every second host")
+	other := flag.String("other", "",
+		"the `PATH` of another build of this program, of an earlier version perhaps, for every second host")
 	show := flag.Bool("plan", false, "print what is to be done, and do nothing")
 	keep := flag.String("logs", "", "the `FOLDER` for the logs (default: one that is removed if all was well)")
 	flag.Parse()
@@ -117,7 +119,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	fmt.Fprintf(os.Stderr, "torture: -store %s -for %v -hosts %d -seed %d, logs in %s\n", *kinds, *length, *hosts, *seed, dir)
+	fmt.Fprintf(os.Stderr, "torture: -store %s -for %v -hosts %d -seed %d, logs in %s\n", *kinds, *length, *hosts,
+		*seed, dir)
 	var all []report
 	for _, kind := range stores {
 		if ctx.Err() != nil {
@@ -171,7 +174,8 @@ func folder(keep string) (string, error) {
 }
 
 func timingOf(kind string) (Timing, error) {
-	s, ok := map[string]store{"redis": &redisStore{}, "sentinel": &sentinelStore{}, "cluster": &clusterStore{}, "postgres": &postgresStore{}, "sqlite": &fileStore{}}[kind]
+	s, ok := map[string]store{"redis": &redisStore{}, "sentinel": &sentinelStore{}, "cluster": &clusterStore{},
+		"postgres": &postgresStore{}, "sqlite": &fileStore{}}[kind]
 	if !ok {
 		return Timing{}, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", kind)
 	}
@@ -201,7 +205,8 @@ func runRole(text string) error {
 }
 
 // run tortures one store.
-func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int, length time.Duration) (r report, err error) {
+func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int,
+	length time.Duration) (r report, err error) {
 	r = report{Store: kind, Seed: seed, Hosts: hosts}
 	began := time.Now()
 	t, err := newTormentor(kind, dir, other, seed, hosts, doors)
@@ -242,9 +247,12 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	histories := r.linear(lines, rules)
 	f := torture.Examine(lines, rules)
 	r.Runs, r.Degraded, r.DegradedMost, r.LeasesLost = f.Runs, f.Degraded, f.DegradedMost, f.LeasesLost
-	r.OverLimit, r.SameSlot, r.FenceRegressions, r.StartAfterLost = f.OverLimit, f.SameSlot, f.FenceRegressions, f.StartAfterLost
-	r.NotTold, r.OverTick, r.OverBound, r.Ticks, r.Unaccounted = f.NotTold, f.OverTick, f.OverBound, f.Ticks, f.Unaccounted
-	r.Leaked, r.Stuck, r.Silent, r.NReachedShare, r.Declared = f.Leaked, f.Stuck, len(f.Silent), f.NReachedShare, f.Declared
+	r.OverLimit, r.SameSlot, r.FenceRegressions, r.StartAfterLost = f.OverLimit, f.SameSlot, f.FenceRegressions,
+		f.StartAfterLost
+	r.NotTold, r.OverTick, r.OverBound, r.Ticks, r.Unaccounted = f.NotTold, f.OverTick, f.OverBound, f.Ticks,
+		f.Unaccounted
+	r.Leaked, r.Stuck, r.Silent, r.NReachedShare, r.Declared = f.Leaked, f.Stuck, len(f.Silent), f.NReachedShare,
+		f.Declared
 	r.Examples = append(f.Examples, histories...)
 	if n := f.Violations(); n > 0 {
 		r.Broken = append(r.Broken, fmt.Sprintf("%d violations", n))
@@ -255,7 +263,8 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	if !r.Linearizable {
 		r.Broken = append(r.Broken, "not linearizable")
 	}
-	for what, weak := range map[string]bool{"runs": r.Runs < leastRuns, "faults": r.Faults < leastFaults, "n_reached_share": r.NReachedShare < leastShare} {
+	for what, weak := range map[string]bool{"runs": r.Runs < leastRuns, "faults": r.Faults < leastFaults,
+		"n_reached_share": r.NReachedShare < leastShare} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)
 		}
@@ -340,7 +349,8 @@ func carriedOut(lines []torture.Line) func(torture.Op) int64 {
 	return func(op torture.Op) int64 {
 		until := op.Return + int64(underWay)
 		for _, f := range faults {
-			if f.Last >= op.Call && f.First <= until && (f.Target == "store" || f.Target == fmt.Sprint("clients-", op.Client/clientsPerDoor)) {
+			its := f.Target == "store" || f.Target == fmt.Sprint("clients-", op.Client/clientsPerDoor)
+			if its && f.Last >= op.Call && f.First <= until {
 				until = max(until, f.Last+int64(underWay))
 			}
 		}

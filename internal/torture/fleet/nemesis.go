@@ -49,8 +49,10 @@ type tormentor struct {
 	faults map[string]int
 	late   int // slots of a killed host that were not free in time
 	broken []error
-	lastly int64     // when the last fault of the store ended
-	jumped time.Time // when a host's clock was last set back: what it claimed ahead of time keeps others from claiming for a while
+	lastly int64 // when the last fault of the store ended
+	// when a host's clock was last set back: what it claimed ahead of time keeps others from
+	// claiming for a while
+	jumped time.Time
 }
 
 // A member is a host's place in the fleet: one process after the other, behind the same proxies.
@@ -265,7 +267,9 @@ func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
 		each(func(p *servertest.Proxy) { p.Delay(0) })
 	case "net_fading": // answers come late, and then none: trust counted from the answer lasts too long
 		each(func(p *servertest.Proxy) { p.DelayReplies(t.timing.StoreTimeout * 8 / 10) })
-		time.Sleep(f.For) // a heartbeat or two; much longer, and no run would be left, for nothing is acquired meanwhile
+		// a heartbeat or two; much longer, and no run would be left, for nothing is acquired
+		// meanwhile
+		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.BlackHole(true) })
 		time.Sleep(t.timing.TTL * 3 / 2)
 		each(func(p *servertest.Proxy) { p.DelayReplies(0); p.BlackHole(false) })
@@ -306,7 +310,8 @@ func (t *tormentor) freed(holder string, killed time.Time) {
 				t.mu.Lock()
 				t.late++
 				t.mu.Unlock()
-				fmt.Fprintf(os.Stderr, "%s: slot %d still held by %s, %v after it was killed\n", tl.Name, held.Slot, held.Holder, time.Since(killed))
+				fmt.Fprintf(os.Stderr, "%s: slot %d still held by %s, %v after it was killed\n", tl.Name, held.Slot,
+					held.Holder, time.Since(killed))
 			}
 		}
 	}
@@ -314,7 +319,8 @@ func (t *tormentor) freed(holder string, killed time.Time) {
 
 // migrateOther has the other build of this program make what it needs, beside what we have made.
 func (t *tormentor) migrateOther() error {
-	p, err := spawn(t.other, Spec{Role: "migrate", Name: "other", Dir: t.dir, Store: []StoreSpec{t.store.spec(nil)}, Timing: t.timing})
+	p, err := spawn(t.other, Spec{Role: "migrate", Name: "other", Dir: t.dir, Store: []StoreSpec{t.store.spec(nil)},
+		Timing: t.timing})
 	if err != nil {
 		return err
 	}

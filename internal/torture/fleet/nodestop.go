@@ -25,7 +25,8 @@ func (s *clusterStore) nodeStop(master *redistest.Server, length time.Duration) 
 		return err
 	}
 	defer d.close()
-	session, err := dlock.NewSession(d.lock, dlock.SessionOptions{TTL: s.timing().TTL, StoreTimeout: s.timing().StoreTimeout})
+	session, err := dlock.NewSession(d.lock, dlock.SessionOptions{TTL: s.timing().TTL,
+		StoreTimeout: s.timing().StoreTimeout})
 	if err != nil {
 		return err
 	}

@@ -58,11 +58,13 @@ func open(spec StoreSpec, timing Timing) (*door, error) {
 		return redisDoor(redislock.New(client, opts), client), nil
 	case "sentinel":
 		// There is no pool of the application's that it could exhaust.
-		lock := redislock.NewFailover(&redis.FailoverOptions{Password: servertest.Canary, MasterName: spec.Master, SentinelAddrs: spec.Addrs, Dialer: dialVia(spec.Via)}, opts)
-		return &door{lock: lock, close: func() { lock.Close() }, exhaust: func(ctx context.Context) { <-ctx.Done() }}, nil
+		lock := redislock.NewFailover(&redis.FailoverOptions{Password: servertest.Canary, MasterName: spec.Master,
+			SentinelAddrs: spec.Addrs, Dialer: dialVia(spec.Via)}, opts)
+		exhaust := func(ctx context.Context) { <-ctx.Done() }
+		return &door{lock: lock, close: func() { lock.Close() }, exhaust: exhaust}, nil
 	case "cluster":
-		client := redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary, Addrs: spec.Addrs, PoolSize: 3,
-			Dialer: dialVia(spec.Via)})
+		client := redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary, Addrs: spec.Addrs,
+			PoolSize: 3, Dialer: dialVia(spec.Via)})
 		return redisDoor(redislock.New(client, opts), client), nil
 	case "postgres":
 		config, err := pgxpool.ParseConfig(spec.DSN)

@@ -8,6 +8,7 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "the torture needs Linux on amd64: it stops processes, and sets the wall clock of one of them")
+	fmt.Fprintln(os.Stderr, "the torture needs Linux on amd64: it stops processes, and sets the wall clock of one "+
+		"of them")
 	os.Exit(1)
 }

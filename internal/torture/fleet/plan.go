@@ -20,21 +20,28 @@ type fault struct {
 }
 
 func (f fault) String() string {
-	return fmt.Sprintf("%8s  %-10s %-20s %v", f.At.Round(time.Millisecond), f.Target, f.Kind, f.For.Round(time.Millisecond))
+	return fmt.Sprintf("%8s  %-10s %-20s %v", f.At.Round(time.Millisecond), f.Target, f.Kind,
+		f.For.Round(time.Millisecond))
 }
 
 // What can be done to a host, to its network, and to each kind of store: first comes what endangers
 // leases most, so that it is done however short the torture is.
 var (
-	hostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain", "wall_clock_jump", "handler_panic", "handler_hang", "handler_ignore"}
-	netFaults  = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_fading", "net_fading", "net_stranded", "net_replies_lost", "pool_exhausted"}
+	hostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain", "wall_clock_jump",
+		"handler_panic", "handler_hang", "handler_ignore"}
+	netFaults = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_fading",
+		"net_fading", "net_stranded", "net_replies_lost", "pool_exhausted"}
 
 	storeFaults = map[string][]string{
-		"redis":    {"store_data_lost", "store_data_lost", "store_kill", "store_stop", "store_connections_killed", "store_client_pause", "store_scripts_flushed", "store_right_revoked"},
-		"sentinel": {"failover_stop", "failover_stop", "failover_unaware", "failover_cut_off", "failover_back", "failover_kill", "failover_graceful", "sentinel_stop", "sentinels_stop", "store_connections_killed"},
-		"cluster":  {"node_stop", "failover_stop", "failover_kill", "failover_graceful", "failover_forced", "store_connections_killed"},
-		"postgres": {"store_kill", "store_stop", "store_restart", "store_connections_killed", "store_table_locked", "store_rows_locked", "store_table_missing"},
-		"sqlite":   {"file_locked", "writer_killed"},
+		"redis": {"store_data_lost", "store_data_lost", "store_kill", "store_stop", "store_connections_killed",
+			"store_client_pause", "store_scripts_flushed", "store_right_revoked"},
+		"sentinel": {"failover_stop", "failover_stop", "failover_unaware", "failover_cut_off", "failover_back",
+			"failover_kill", "failover_graceful", "sentinel_stop", "sentinels_stop", "store_connections_killed"},
+		"cluster": {"node_stop", "failover_stop", "failover_kill", "failover_graceful", "failover_forced",
+			"store_connections_killed"},
+		"postgres": {"store_kill", "store_stop", "store_restart", "store_connections_killed", "store_table_locked",
+			"store_rows_locked", "store_table_missing"},
+		"sqlite": {"file_locked", "writer_killed"},
 	}
 )
 
@@ -82,7 +89,8 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 	}
 	if net {
 		for i := range doors {
-			track(100+uint64(i), fmt.Sprint("clients-", i), &deck{cards: []string{"net_reset", "net_cut", "net_black_hole", "net_slow", "net_stranded", "net_replies_lost"}}, 4*time.Second)
+			track(100+uint64(i), fmt.Sprint("clients-", i), &deck{cards: []string{"net_reset", "net_cut",
+				"net_black_hole", "net_slow", "net_stranded", "net_replies_lost"}}, 4*time.Second)
 		}
 	}
 	mean := 4 * time.Second
@@ -102,7 +110,8 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 	ttl := timing.TTL
 	switch kind {
-	case "host_kill", "host_drain", "net_reset", "handler_panic", "handler_hang", "handler_ignore", "store_connections_killed", "store_scripts_flushed", "failover_graceful", "failover_forced", "failover_back":
+	case "host_kill", "host_drain", "net_reset", "handler_panic", "handler_hang", "handler_ignore",
+		"store_connections_killed", "store_scripts_flushed", "failover_graceful", "failover_forced", "failover_back":
 		return 0
 	case "host_stop":
 		return ttl*8/10 + upTo(random, 2*ttl) // mostly beyond what its leases last

@@ -110,7 +110,8 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 		return orFirst(err, one.Resume())
 	case "store_connections_killed":
 		for _, server := range s.servers() {
-			if err := server.Client().Do(context.Background(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+			kill := server.Client().Do(context.Background(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			if err := kill.Err(); err != nil {
 				return err
 			}
 		}
@@ -122,7 +123,8 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 // failover has the sentinels make another master while the old one is well.
 func (s *sentinelStore) failover(to *redistest.Server) error {
 	err := servertest.Poll(90*time.Second, "order a failover", func(ctx context.Context) error {
-		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err() // refused while the one before goes on
+		// refused while the one before goes on
+		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err()
 	})
 	if err != nil {
 		return err
@@ -145,7 +147,8 @@ func (s *sentinelStore) settle() error {
 		}
 		for _, w := range s.Sentinels {
 			about, err := w.Client().Do(ctx, "SENTINEL", "REPLICAS", s.MasterName()).Slice()
-			if text := fmt.Sprint(about); err != nil || strings.Contains(text, "s_down") || strings.Contains(text, "disconnected") {
+			if text := fmt.Sprint(about); err != nil || strings.Contains(text, "s_down") ||
+				strings.Contains(text, "disconnected") {
 				return fmt.Errorf("a sentinel does not see the replica: %w", err)
 			}
 		}

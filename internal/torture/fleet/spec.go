@@ -77,7 +77,8 @@ func local(i int) bool { return i%4 == 3 }
 func mono() int64 {
 	const clockMonotonic = 1
 	var ts syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	_, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0)
+	if errno != 0 {
 		panic(errno)
 	}
 	return ts.Nano()

@@ -295,13 +295,17 @@ func (s *postgresStore) hurt(f fault, _ func(string, int64)) error {
 	case "store_stop":
 		return stopped(s.Server.Server, f.For)
 	case "store_connections_killed":
-		_, err := s.Exec("", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+		_, err := s.Exec("", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "+
+			"AND backend_type = 'client backend'")
 		return err
 	case "store_table_locked":
-		_, err := s.Exec("", fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT", sqllock.DefaultTableName, f.For.Seconds()))
+		_, err := s.Exec("", fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT",
+			sqllock.DefaultTableName, f.For.Seconds()))
 		return err
 	case "store_rows_locked": // a client forgot to commit
-		_, err := s.Exec("", fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE slot >= 0 ORDER BY random() LIMIT 3 FOR UPDATE; SELECT pg_sleep(%f); COMMIT", sqllock.DefaultTableName, f.For.Seconds()))
+		_, err := s.Exec("",
+			fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE slot >= 0 ORDER BY random() LIMIT 3 FOR UPDATE; SELECT "+
+				"pg_sleep(%f); COMMIT", sqllock.DefaultTableName, f.For.Seconds()))
 		return err
 	case "store_table_missing":
 		const away = sqllock.DefaultTableName + "_away"
@@ -330,8 +334,11 @@ func (s *fileStore) close() { _ = os.Remove(s.path) }
 
 func (s *fileStore) hurt(f fault, _ func(string, int64)) error {
 	switch f.Kind {
-	case "file_locked", "writer_killed": // somebody else has the lock of the file, and gives it back or dies in the middle of a transaction
-		p, err := spawn("", Spec{Role: "writer", Name: fmt.Sprint("writer-", mono()), Dir: s.dir, Store: []StoreSpec{s.spec(nil)}})
+	// somebody else has the lock of the file, and gives it back or dies in the middle of a
+	// transaction
+	case "file_locked", "writer_killed":
+		p, err := spawn("", Spec{Role: "writer", Name: fmt.Sprint("writer-", mono()), Dir: s.dir,
+			Store: []StoreSpec{s.spec(nil)}})
 		if err != nil {
 			return err
 		}
@@ -358,7 +365,8 @@ func runWriter(spec Spec) error {
 		return err
 	}
 	defer conn.Close()
-	for _, do := range []string{"PRAGMA busy_timeout = 5000", "BEGIN IMMEDIATE", "DELETE FROM " + sqllock.DefaultTableName} {
+	for _, do := range []string{"PRAGMA busy_timeout = 5000", "BEGIN IMMEDIATE",
+		"DELETE FROM " + sqllock.DefaultTableName} {
 		if _, err := conn.ExecContext(ctx, do); err != nil {
 			return err
 		}

@@ -39,7 +39,8 @@ var stub = []byte{
 const stubAddress = 13 // where imm64 is
 
 func newWallClock() (*wallClock, error) {
-	page, err := syscall.Mmap(-1, 0, os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE|syscall.PROT_EXEC, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	page, err := syscall.Mmap(-1, 0, os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE|syscall.PROT_EXEC,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +66,11 @@ func newWallClock() (*wallClock, error) {
 	if err != nil {
 		return nil, err
 	}
-	jump := append([]byte{0x48, 0xb8}, binary.LittleEndian.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(&page[0]))))...) // mov rax, imm64
-	jump = append(jump, 0xff, 0xe0)                                                                                         // jmp rax
+	// mov rax, imm64
+	jump := append([]byte{0x48, 0xb8}, binary.LittleEndian.AppendUint64(nil,
+		uint64(uintptr(unsafe.Pointer(&page[0]))))...)
+	// jmp rax
+	jump = append(jump, 0xff, 0xe0)
 	if at+uint64(len(jump)) > size {
 		return nil, errors.New("the vDSO's clock_gettime is too short")
 	}
