@@ -12,7 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A Registerer can be used again once Run has ended, and is not touched by a New that fails.
+// A Registerer can be used again after Run has ended, and a New that fails registers nothing with
+// it.
 //
 // Fails when Run does not unregister, or New registers before all else is well.
 func TestRegistererCanBeUsedAgain(t *testing.T) {
@@ -45,9 +46,9 @@ func TestRegistererCanBeUsedAgain(t *testing.T) {
 	})
 }
 
-// A schedule that failed is asked again after a minute, then two, four, … up to an hour; meanwhile
-// Status, metrics and health say so. When it is well again its ticks come, and those that came due
-// meanwhile are missed ones.
+// A schedule that failed is asked again after a minute, then two, four and so on, up to an hour;
+// meanwhile Status, metrics and health show the error. When it works again its ticks come due, and
+// those in between count as missed.
 //
 // Fails when setNext does not ask again, or TimersSucceed does not look at the fault.
 func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
@@ -121,12 +122,12 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Runs that take longer than many intervals, but not than MaxRunTime, are no silence, on no host;
-// those that fail are, each once.
+// Runs that take many intervals, but less than MaxRunTime, raise no alarm on any host; runs that
+// fail count once each.
 //
 // Fails when a tick counts that found its slots held by runs within their MaxRunTime, or when one
 // counts whose run goes on.
-func TestLongRunsAreNoSilence(t *testing.T) {
+func TestLongRunsRaiseNoAlarm(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit, perHost int
 		local, fails   bool

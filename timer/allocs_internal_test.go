@@ -46,7 +46,7 @@ func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context
 	return s, tick
 }
 
-// A look at the heap allocates nothing when nothing is due.
+// The planner allocates nothing when nothing is due.
 //
 // Fails when runDue makes its batch anew.
 func TestNothingDueAllocatesNothing(t *testing.T) {
@@ -60,7 +60,7 @@ func TestNothingDueAllocatesNothing(t *testing.T) {
 // A run without a store allocates its Run, the clock of its MaxRunTime and a goroutine (what it
 // calls, and the list of runs that it begins), also with metrics.
 //
-// Fails when a run's context is made although nobody asks for it, and when finish builds the
+// Fails when a run's context is created although it is not used, and when finish builds the
 // attributes of a line that is not logged.
 func TestAllocationsOfARun(t *testing.T) {
 	_, tick := dueAgain(t, nil, func(ctx context.Context) error { _, _ = RunFromContext(ctx); return nil })
@@ -70,7 +70,7 @@ func TestAllocationsOfARun(t *testing.T) {
 }
 
 // A tick that finds every slot held allocates three things above what the store allocates: two of
-// the lease's package, and a goroutine's arguments. One that a remembered answer tells so allocates
+// the lease's package, and a goroutine's arguments. A tick for which "full" is remembered allocates
 // nothing.
 //
 // Fails when the name in the store is put together for each attempt, when the claim of the tick is

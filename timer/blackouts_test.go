@@ -19,7 +19,7 @@ import (
 //
 // Fails when blackout looks at one of the lists only, when comeDue asks for the blackout last, and
 // when blackedOut counts it towards AlarmAfter.
-func TestBlackoutDoor(t *testing.T) {
+func TestBlackoutSkipsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		window := func(from, to string) []schedule.Blackout {
@@ -71,9 +71,10 @@ func TestBlackoutDoor(t *testing.T) {
 	})
 }
 
-// A tick is judged by when it was due, also if its host comes to it a little later, or yields.
+// A tick is skipped if it came due in a blackout, even if its host tries it a little later, or
+// yields.
 //
-// Fails when comeDue asks about now, and when darkAgain asks about ticks that stood back.
+// Fails when comeDue asks about now, and when blackoutAgain asks about ticks that yielded.
 func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
@@ -104,8 +105,8 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	})
 }
 
-// A blackout that panics, or whose end is not later, lets nothing start, and says so: once in the
-// log, with every tick in Explain, and to the dead-man's check.
+// While a blackout panics, or returns an end that is not later, nothing starts. That shows once in
+// the log, for every tick in Explain, and in the dead-man's check.
 //
 // Fails when blackout ignores the error, when blackedOut logs each time, and when it takes a broken
 // one for meant.
@@ -150,11 +151,11 @@ func TestBrokenBlackout(t *testing.T) {
 	})
 }
 
-// A blackout that takes long makes no other timer start late: who is come to before goes first, and
-// who is come to after it counts as missed.
+// A slow blackout makes no other timer start late: timers without user code start first, and ticks
+// that are dispatched too late because of it count as missed.
 //
-// Fails when takeDue puts what the user decides into a batch with others.
-func TestSlowBlackoutHoldsNobodyUp(t *testing.T) {
+// Fails when takeDue puts timers with user code into a batch with others.
+func TestSlowBlackoutDelaysNoOtherTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		due := time.Now().Add(time.Minute)

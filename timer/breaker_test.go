@@ -30,8 +30,8 @@ func (s *oneAtATime) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-// While the store is down, two hundred timers ask it nothing: one probe of the host does, after
-// pauses that grow, and when it answers three times in a row the ticks may ask again.
+// While the store is down, two hundred timers make no calls to it. One probe of the host does,
+// after pauses that grow; after three answers in a row ticks call the store again.
 //
 // Fails when try does not look at the breaker, or when the pauses do not grow.
 func TestBreaker(t *testing.T) {
@@ -92,7 +92,7 @@ func TestBreaker(t *testing.T) {
 // One failure, or two, do not open it; and neither does any number of refusals.
 //
 // Fails when saw opens at the first failure.
-func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
+func TestSingleFailureDoesNotOpenTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second),
@@ -109,8 +109,8 @@ func TestHiccupDoesNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// A store that fails is noticed although nothing is due, and so is that it is back. A host that
-// starts while it is down has started.
+// A host notices an outage, and its end, although nothing is due. Started succeeds on a host that
+// starts during the outage.
 //
 // Fails when nothing probes, or when Started waits for a store that answers.
 func TestProbeFindsOut(t *testing.T) {
@@ -157,7 +157,8 @@ func TestProbeFindsOut(t *testing.T) {
 	})
 }
 
-// A host knows how many share the store, and so how many runs there may be at worst without it.
+// A host knows how many hosts share the store, and so how many runs may go on at once without it in
+// the worst case.
 //
 // Fails when the prober does not count again, or when a host does not keep its slot of
 // tickslot:hosts.
@@ -191,7 +192,7 @@ func TestHostsAreCounted(t *testing.T) {
 	})
 }
 
-// A renewal that is late shows before anything is lost.
+// LeasesRenewed fails for a late renewal before a lease is lost.
 //
 // Fails when RenewalLate looks at the wrong end, or counts the time to the next beat.
 func TestLateRenewalShows(t *testing.T) {

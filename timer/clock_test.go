@@ -14,12 +14,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that reaches its MaxRunTime is told of at that moment, and at 1.5 × MaxRunTime: whether it
-// holds a slot or keeps to its host, is one of many of which most are over, started by itself or
-// among others, and also while the host drains.
+// A run that reaches its MaxRunTime is logged at that moment, and again at 1.5 × MaxRunTime: with
+// and without a slot in the store, alone and among many runs, and while the host drains.
 //
-// Fails when begin starts no clock, and when its clock counts from the moment at which it is made.
-func TestMaxRunTimeIsToldInTime(t *testing.T) {
+// Fails when begin starts no timer, and when the timer counts from the moment it is created.
+func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		tm    timer.Timer
 		drain time.Duration // after which the host drains; 0: it does not
@@ -86,12 +85,12 @@ func TestMaxRunTimeIsToldInTime(t *testing.T) {
 	}
 }
 
-// A run that keeps to its host is noticed at its MaxRunTime also while the user's code is slow to
-// decide about many timers that are due at the same moment, each in less time than Live allows.
+// A run without a slot in the store is logged at its MaxRunTime even while slow user code decides
+// about many timers that are due at once, each in less time than Live allows.
 //
 // Fails when only takeDue gives clocks; and when runDue takes the moment at which all were due for
 // that at which it comes to each: then none is missed.
-func TestMaxRunTimeIsToldWhileBlackoutsAreSlow(t *testing.T) {
+func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		log := &logText{}

@@ -12,7 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Trigger obeys overlap and host limit, not the tick, and returns once started or refused.
+// Trigger keeps to MaxConcurrency and MaxPerHost but not to MaxPerTick, and returns once the run
+// has started or was refused.
 func TestTrigger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -54,7 +55,7 @@ func refused(err error, reason timer.Reason) bool {
 	return ok && r.Reason == reason && errors.Is(err, timer.ErrRefused)
 }
 
-// A triggered run takes no tick, and a tick no triggered run's place.
+// A triggered run does not claim a tick.
 func TestTriggerTakesNoTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -74,10 +75,11 @@ func TestTriggerTakesNoTick(t *testing.T) {
 	})
 }
 
-// Register and Remove at run time. Remove starts nothing more and waits for what runs.
+// Register and Remove work at run time. After Remove nothing of the timer starts, and Remove waits
+// for its runs.
 //
 // Fails when Register does not poke the loop, which sleeps for ten seconds at a time; when Remove
-// leaves ticks in the heap and fire does not look at gone; when Remove does not wait.
+// leaves ticks in the heap and takeDue does not look at gone; when Remove does not wait.
 func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

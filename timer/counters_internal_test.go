@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Our histograms tell what Prometheus' own would, at the bounds, between them and beyond.
+// Our histograms count as Prometheus' own would: at the bounds, between them and beyond the last.
 //
 // Fails when a duration that is just a bound goes into the bucket above, when the buckets are not
 // cumulated, and when sum is left out.
@@ -58,10 +58,11 @@ func TestHistogramIsAsPrometheus(t *testing.T) {
 	}
 }
 
-// A counter is not born after what it has counted: Prometheus may begin it at 0 when it was born.
+// The creation time of a counter is not later than the first event it counts: Prometheus may insert
+// a 0 at that time.
 //
 // Fails when skipMany does not begin the tally.
-func TestCountersAreBornBeforeTheyCount(t *testing.T) {
+func TestCountersAreCreatedBeforeTheyCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		always := schedule.BlackoutFunc(func(time.Time) bool { return true })

@@ -9,11 +9,11 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A timer that is due every millisecond has had 2^31 ticks within a month. Where none was a
-// success, that is told also afterwards.
+// The count of ticks without a success does not overflow: a timer that is due every millisecond has
+// 2^31 ticks in a month.
 //
 // Fails when count, putOff or settle counts on beyond the largest number that there is.
-func TestSilenceIsToldHoweverLong(t *testing.T) {
+func TestTicksWithoutSuccessSaturate(t *testing.T) {
 	tm := Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), AlarmAfter: 5}
 	for name, c := range map[string]struct {
 		before  deadman

@@ -14,10 +14,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer without a successful run on any host for AlarmAfter ticks is told of, with the reason.
+// TimersSucceed names a timer without a successful run on any host for AlarmAfter ticks, with the
+// reason.
 //
-// Fails when ticks are not counted, or when the reason of an earlier tick is told.
-func TestTimersThatDoNotSucceedAreToldOf(t *testing.T) {
+// Fails when ticks are not counted, or when the reason is that of an earlier tick.
+func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 	hang := func(context.Context) error {
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 8, 30, 0, time.UTC)))
 		return errors.New("late")
@@ -122,10 +123,10 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context past MaxRunTime is told of at once and at 1.5 × MaxRunTime,
-// keeps its place on this host and no slot, and harms no other timer.
+// A handler that ignores its context past MaxRunTime is logged at once and at 1.5 × MaxRunTime,
+// keeps its place on this host but not its slot, and harms no other timer.
 //
-// Fails when ended does not stop the renewal, or when nothing is said at 1.5 × MaxRunTime.
+// Fails when outOfTime does not stop the renewal, or when nothing is logged at 1.5 × MaxRunTime.
 func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
@@ -158,11 +159,11 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 	})
 }
 
-// A slot that another host holds for longer than 1.5 × MaxRunTime is told of once, and so is a slot
-// whose holder let it expire.
+// A slot that another host holds for longer than 1.5 × MaxRunTime is logged once, and a slot whose
+// holder let it expire is counted.
 //
-// Fails when heldFor tells of every refusal, or nobody counts abandoned slots.
-func TestContentionIsToldOf(t *testing.T) {
+// Fails when warnHeldLong logs every refusal, or when expired slots are not counted.
+func TestOverlongHoldsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)

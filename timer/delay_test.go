@@ -99,8 +99,8 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// A host that starts while jitter or a spread delays a tick comes to it, once: a host that is
-// replaced all the time loses none, and repeats none.
+// A host that starts while Delay delays a tick still tries it, once: hosts that are replaced all
+// the time lose no tick and repeat none.
 //
 // Fails when first forgets what jitter delays (delayed), or asks for what comes after now (without
 // the spread).
@@ -134,8 +134,9 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	}
 }
 
-// A wall clock that is set back by less than a period repeats no tick and loses none, jitter or
-// not. By more: what lies ahead again is due again, rather than nothing for long.
+// If the wall clock is set back by less than a period, no tick is repeated or lost, with and
+// without jitter. If it is set back by more, ticks that are in the future again come due again, so
+// that the timer does not stop until the clock has caught up.
 //
 // Fails when replan plans from now, or when first does not look for what jitter delays; and, by
 // more, when replan plans from the latest tick.
@@ -187,8 +188,8 @@ func TestClockSetBack(t *testing.T) {
 
 // A host that was held up for a moment tries no tick before its jitter has passed.
 //
-// Fails when comeDue takes a tick that jitter still delays for due.
-func TestHeldUpHostKeepsToTheJitter(t *testing.T) {
+// Fails when comeDue tries a tick that is still delayed by its jitter.
+func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec, s := newFleet(t), recorder{}, &sleeper{}
 		job := timer.Timer{Name: "job", Schedule: schedule.Every(10 * time.Second).Offset(0), LocalOnly: true,

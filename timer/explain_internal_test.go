@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A tick is told of with its own error, not with that of the one whose place in the ring it has.
+// A decision has its own error, not that of the decision whose place in the ring it takes.
 //
 // Fails when set leaves an error where it is that is followed by none.
 func TestErrorsLeaveTheRingWithTheirTicks(t *testing.T) {

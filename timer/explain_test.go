@@ -21,8 +21,8 @@ func named(host string) timer.Config {
 
 func minute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC) }
 
-// Every reason is told in a sentence with what a person needs: who has it, since or until when, who
-// did it, which limit.
+// Explain has a sentence for every reason, with what an operator needs: who holds the slot, since
+// or until when, who paused the timer, which limit.
 //
 // Fails when a case of why is taken out, or of words, and when skipMany does not note when it was.
 func TestExplainTellsEveryReason(t *testing.T) {
@@ -161,7 +161,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 	}
 }
 
-// What the store was never asked about, or had restarted for, is told, too.
+// Explain also tells why a tick was skipped without a call to the store, or because the store had
+// restarted.
 func TestExplainMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}

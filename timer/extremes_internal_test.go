@@ -58,7 +58,8 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 	}
 }
 
-// A run may take any time: nobody who holds a slot is then said to do so for too long.
+// A MaxRunTime of any length works: no slot is reported as held for too long because of an
+// overflow.
 //
 // Fails when MaxRunTime is multiplied.
 func TestMaxRunTimesOfAnyLength(t *testing.T) {
@@ -90,7 +91,7 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 
 // Two ticks may be thousands of years apart.
 //
-// Fails when entry.interval multiplies microseconds without a bound.
+// Fails when clock.interval multiplies microseconds without a bound.
 func TestTicksThatAreFarApart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -113,7 +114,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 	}
 }
 
-// A store that says that it is in quarantine for ever is not asked all the time.
+// A store whose quarantine never ends is not called in a loop.
 //
 // Fails when postpone adds to what the store said.
 func TestQuarantineWithoutEnd(t *testing.T) {

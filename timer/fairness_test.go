@@ -51,8 +51,8 @@ func (f *fleet) shares(name string) (shares []float64, sum int) {
 	return shares, sum
 }
 
-// With LeastRecentFirst five hosts share the ticks evenly, whichever is nearest to the store; it
-// costs no tick. Without it the nearest wins.
+// With LeastRecentFirst five hosts share the ticks evenly, whichever is nearest to the store, and
+// no tick is lost. Without it the nearest host runs most ticks.
 //
 // Fails when yield never does.
 func TestLeastRecentFirstIsFair(t *testing.T) {
@@ -103,7 +103,7 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 	}
 }
 
-// While the store is down nobody yields: hosts do not compete then.
+// While the store is down no tick yields: hosts do not compete then.
 //
 // Fails when yield does not look at the breaker.
 func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
@@ -150,11 +150,11 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	})
 }
 
-// A tick that yields is tried when its turn comes, or accounted for by the shutdown; the
-// removal of its timer, of which nothing is left, ends it.
+// A tick that yields is tried when its wait is over, or counted as skipped by the shutdown or the
+// removal of its timer.
 //
 // Fails when drain forgets what yields, or takes it for missed.
-func TestStandingBackIsAccountedFor(t *testing.T) {
+func TestYieldedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, remove := range []bool{false, true} {
 			f := newFleet(t)
@@ -188,11 +188,11 @@ func TestStandingBackIsAccountedFor(t *testing.T) {
 	})
 }
 
-// A tick that stood back, and then had to wait for a store in quarantine, is tried again by the
-// blackouts of that moment.
+// A tick that yielded, and then had to wait for a store in quarantine, is checked against the
+// blackouts again.
 //
-// Fails when postpone leaves the mark of having stood back.
-func TestStoodBackThenQuarantined(t *testing.T) {
+// Fails when postpone does not reset yielded.
+func TestYieldedThenQuarantined(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		tick := time.Now().Truncate(time.Minute).Add(10 * time.Minute)

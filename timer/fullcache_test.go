@@ -25,8 +25,8 @@ func (a *asks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, 
 	return a.DistributedLock.TryAcquire(ctx, req)
 }
 
-// A timer that is due often and finds every slot held asks the store once a second, on each host.
-// Every tick is accounted for, and the dead-man's check counts all of them, when the store next
+// A timer that is due often and finds all slots held calls the store once a second, on each host.
+// Every tick is accounted for, and the dead-man's check counts all of them when the store next
 // answers.
 //
 // Fails when remember does nothing (600 calls), when stillFull never ends, and when unasked ticks
@@ -74,11 +74,11 @@ func TestFullTimerAsksRarely(t *testing.T) {
 	})
 }
 
-// Runs elsewhere that succeed are heard of, though hosts seldom ask: nobody raises an alarm for a
-// timer whose runs are longer than its period.
+// A host learns of successes elsewhere although it rarely calls the store: a timer whose runs are
+// longer than its period raises no alarm.
 //
-// Fails when unasked counts at once.
-func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
+// Fails when turnAway counts such a tick at once.
+func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 20,
@@ -100,7 +100,7 @@ func TestRunsLongerThanThePeriodAreNoSilence(t *testing.T) {
 }
 
 // A "full" is remembered for a second at most, and for no longer than the lease that ends first;
-// and not when a run of this host ends.
+// and it is forgotten when a run of this host ends.
 //
 // Fails when remember takes the longer of both, and when finish does not forget.
 func TestFullIsForgotten(t *testing.T) {
@@ -153,8 +153,8 @@ func TestFullIsForgotten(t *testing.T) {
 	})
 }
 
-// Only "full" is remembered: every tick of a paused timer is counted as paused, and the pause is
-// over when it is.
+// Only "full" is remembered: every tick of a paused timer is counted as paused, and ticks run as
+// soon as the pause has ended.
 //
 // Fails when remember does not look at the reason.
 func TestOnlyFullIsRemembered(t *testing.T) {
@@ -177,12 +177,12 @@ func TestOnlyFullIsRemembered(t *testing.T) {
 	})
 }
 
-// A timer that is due every ten seconds or less often asks for every tick, and so does one that is
-// granted.
+// A timer that is due every ten seconds or less often calls the store for every tick, and so does
+// one that gets slots.
 //
 // Fails when remember does not look at the interval: not here, because a second is shorter than
 // ten; that is why ten.
-func TestSeldomTimersAlwaysAsk(t *testing.T) {
+func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		s := &asks{DistributedLock: f.store, name: "timer:a"}
@@ -203,8 +203,8 @@ func TestSeldomTimersAlwaysAsk(t *testing.T) {
 	})
 }
 
-// Runs that are shorter than the interval make nobody miss the next tick: what was full for a
-// moment is asked for again.
+// If runs are shorter than the interval, a "full" does not cost the next tick: the store is called
+// again.
 //
 // Fails when remember does not look at how long the slot has been held.
 func TestShortRunsAreNotRemembered(t *testing.T) {

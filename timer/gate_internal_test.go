@@ -20,7 +20,7 @@ func gated(t *testing.T, tm Timer) (*gate, *entry) {
 	return s.gate, s.registry.get(tm.Name)
 }
 
-// The gate says why nothing starts, and the first of several reasons.
+// The gate returns why nothing starts: the first of several reasons.
 //
 // Fails when a case of why is left out, or Trigger obeys a remembered "full".
 func TestGateSaysWhy(t *testing.T) {
@@ -55,7 +55,7 @@ func TestGateSaysWhy(t *testing.T) {
 	is("the host drains", false, ReasonDraining)
 }
 
-// Once the host drains the acquirer takes nothing in: no tick is lost in its queue.
+// Once the host drains the acquirer accepts no tick, so none is lost in its queue.
 //
 // Fails when submit enqueues after close, when close forgets a tick, or when either keeps a place.
 func TestClosedAcquirerKeepsNoTick(t *testing.T) {

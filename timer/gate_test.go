@@ -57,7 +57,7 @@ func many(n int, s schedule.Schedule, run func(context.Context) error) (timers [
 
 // One host never has more than MaxPerHost runs, though the fleet has slots left.
 //
-// Fails when try does not look at MaxPerHost.
+// Fails when why does not look at MaxPerHost.
 func TestMaxPerHostBoundsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -116,7 +116,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 // Ticks that wait for their turn when draining begins are skipped, and Run does not wait for them.
 //
 // Fails when drain leaves the queue as it is, or does not count what stands in it.
-func TestI9DrainAccountsForTicksInLine(t *testing.T) {
+func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), f.handler(0))...)
@@ -170,7 +170,7 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 // Remove takes a timer's ticks out of the queue, too.
 //
 // Fails when Remove leaves them there, or keeps their places.
-func TestRemoveTakesTicksOutOfTheLine(t *testing.T) {
+func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran atomic.Int64
@@ -252,7 +252,7 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 	})
 }
 
-// PreStopDelay: not ready any more, but ticks and triggers go on; then nothing starts.
+// During PreStopDelay the host is not ready, but ticks and triggers go on; after it nothing starts.
 //
 // Fails when leaving starts nothing, or when Run only waits.
 func TestPreStopDelayGoesOn(t *testing.T) {
@@ -280,8 +280,8 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 	})
 }
 
-// A grant that comes in, and a store that fails, after draining began starts nothing: the slot goes
-// back, the tick is skipped.
+// A grant or a failure of the store that comes after draining began starts nothing: the slot is
+// released and the tick skipped.
 //
 // Fails when settle does not look at the phase again after the store's answer, or when
 // giveBack does not release.
@@ -332,8 +332,7 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 	}
 }
 
-// Live has nothing to say while Run drains for long: the scheduling goroutine has nothing to do
-// then.
+// Live succeeds while Run drains for long, although the scheduling goroutine has ended.
 //
 // Fails when drain leaves the plan of the scheduling goroutine as it is.
 func TestLiveWhileDrainingForLong(t *testing.T) {
@@ -353,7 +352,7 @@ func TestLiveWhileDrainingForLong(t *testing.T) {
 	})
 }
 
-// Trigger says why it refuses when nothing runs.
+// Before and after Run, Trigger is refused with ReasonNotRunning.
 //
 // Fails when Trigger does not look at the phase.
 func TestTriggerBeforeAndAfterRun(t *testing.T) {
@@ -376,11 +375,11 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 	})
 }
 
-// Trigger ends with its context while the store hangs. That says nothing of the store, and is no
+// Trigger ends with its context while the store hangs. That is neither a failure of the store nor a
 // refusal.
 //
-// Fails when Trigger asks the store under another context, takes its end for a refusal, or when
-// watch counts it.
+// Fails when Trigger calls the store with another context, takes its end for a refusal, or when the
+// breaker counts it.
 func TestTriggerEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -32,11 +32,11 @@ func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 
 var down = dlocktest.Error(errors.New("refused"))
 
-// Hosts that start together know within a TTL how many they are, and still do when the store has
-// been away: also while they are not all back.
+// Hosts that start together know within a TTL how many they are. They still do after an outage,
+// even while not all of them are back.
 //
-// Fails when hosts are counted at the start and then every minute, or when who is back first
-// believes that he is alone.
+// Fails when hosts are counted at the start and then every minute, or when the first host that is
+// back takes itself for the only one.
 func TestHostsAreCountedWithinATTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -77,8 +77,8 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 	})
 }
 
-// What is not known is not one: a host that never saw the store does not know how many share it,
-// nor does one whose store cannot list.
+// A host that never reached the store, or whose store cannot list leases, reports the number of
+// hosts as not known, not as one.
 //
 // Fails when bound takes hosts that were not counted for one.
 func TestBoundThatIsNotKnown(t *testing.T) {

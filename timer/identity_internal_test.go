@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// The number of a schedule is kept in stores, so it is the same after every update of Go or of us,
-// and another for another schedule.
+// Stores keep the id of a schedule, so it must not change with a new version of Go or of this
+// module. Different schedules have different ids.
 //
 // Fails when scheduleID hashes what people read.
 func TestScheduleIDIsKept(t *testing.T) {

@@ -39,8 +39,8 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 	})
 }
 
-// A run that loses its lease is told, by Valid and by its context, before another host can start in
-// its slot. The host is cut off from the store; the policy is StoreDownSkip.
+// When a run loses its lease, Valid is false and its context has ended before another host can
+// start in its slot. The host is cut off from the store; the policy is StoreDownSkip.
 //
 // Fails when lost cancels nothing (the cancel in runner.lost taken out): the run never ends.
 func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {

@@ -18,10 +18,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A thousand timers go on while the store hangs: not every tick waits for an answer that does not
-// come. One attempt at a time asks, and when the store answers all is as before.
+// A thousand timers go on while the store hangs: their ticks do not wait for it. Only one probe at
+// a time calls the store, and when it answers, all runs are valid again.
 //
-// Fails when try does not look at gone: 64 ticks a second are all that start.
+// Fails when submit does not look at the breaker: then only 64 ticks a second start.
 func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -69,10 +69,9 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	})
 }
 
-// One timer whose key holds something else does not make the store look down for the others, and is
-// told of once.
+// A fault at one timer's key is not an outage for the other timers, and is logged once.
 //
-// Fails when acquire takes every error for silence.
+// Fails when asked takes every error for an outage.
 func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
@@ -107,8 +106,8 @@ func (s *faultyName) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-// A name that was removed while runs of it go on can be registered again, and the new timer counts
-// them.
+// The name of a removed timer whose runs go on can be registered again, and these runs count
+// towards the limits of the new timer.
 //
 // Fails when Register does not look at parting, or when hostLimit is compared with the places of
 // the new timer alone.
@@ -140,7 +139,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 	})
 }
 
-// Nothing starts after Remove has returned, not even what the store was being asked for.
+// Nothing starts after Remove has returned, not even a tick for which the store was being called.
 //
 // Fails when attempt does not look at gone.
 func TestNothingStartsAfterRemove(t *testing.T) {
@@ -207,7 +206,7 @@ func (h *callingHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A caller of Trigger who does not wait says nothing of the store.
+// A Trigger whose context ends early does not count as a failure of the store.
 func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -229,8 +228,8 @@ func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 	})
 }
 
-// An error that panics when it is looked into, as a nil pointer of an error type does, ends its run
-// and nothing else.
+// An error whose methods panic, such as a nil pointer of an error type, ends its run and harms
+// nothing else.
 //
 // Fails when outcomeOf looks for a PanicError in what the handler returned.
 func TestI10TypedNilError(t *testing.T) {

@@ -22,11 +22,11 @@ var ann = dlock.Origin{By: "ann", Note: "the database is being moved"}
 // beat is when every host has heard of an update: the longest heartbeat, and a moment.
 const beat = dlock.DefaultTTL/3 + time.Second
 
-// A pause reaches every host with its next tick, and ends by itself or by Resume. It is said why,
-// everywhere.
+// A pause reaches every host with its next tick, and ends by itself or by Resume. Errors, Status
+// and Explain say who paused the timer and why.
 //
-// Fails when the poke of hostsLock is left out (Status of a timer that is not due), when
-// takeOverrides forgets a pause, or when a Paused refusal is not remembered.
+// Fails when Control does not update hostsLock (Status of a timer that is not due), when update
+// forgets a pause, or when answered ignores a refusal.
 func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -92,8 +92,8 @@ func TestPauseReachesTheFleet(t *testing.T) {
 	})
 }
 
-// Another MaxConcurrency is obeyed by every host from its next tick; a MaxPerHost that the code
-// leaves open follows it, one that it states stays.
+// An override of MaxConcurrency applies on every host from its next tick; a MaxPerHost that is not
+// set follows it, one that is set does not.
 //
 // Fails when hostLimit ignores the override, or when setLimit is not called for refusals.
 func TestLimitReachesTheFleet(t *testing.T) {
@@ -164,11 +164,10 @@ func TestLimitReachesTheFleet(t *testing.T) {
 	})
 }
 
-// One host runs what is triggered in the fleet, within a heartbeat, also a timer that has no
-// schedule; and each trigger once.
+// A trigger of a Control is run once, by one host, within a heartbeat; also for a timer without a
+// schedule.
 //
-// Fails when runTriggered runs without its claim, or when take does not remember the
-// instant.
+// Fails when runTriggered runs without its claim, or when update does not remember the instant.
 func TestTriggerInTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -207,11 +206,12 @@ func TestTriggerInTheFleet(t *testing.T) {
 	})
 }
 
-// A run that is released by force is told within a heartbeat who did it; its slot is free when it
-// has returned, and never before; and its late release frees nothing.
+// The context of a cancelled run ends within a heartbeat, with the name of the caller. Its slot is
+// free when the handler has returned, never before, and its late release does not free another
+// run's slot.
 //
 // Fails when the heartbeat drops Result.Revoked.
-func TestForceRelease(t *testing.T) {
+func TestCancelRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		causes := make(chan error, 10)
@@ -289,7 +289,7 @@ func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
 	return ts
 }
 
-// A host that could not be reached when something was overridden follows when it can be.
+// A host that was cut off when an override was set follows it once it reaches the store again.
 //
 // Fails when readOverrides counts overrides as read that it could not read.
 func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
@@ -369,7 +369,8 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	})
 }
 
-// Bad updates are refused in words that help; a store that keeps none says so.
+// Invalid updates are refused with an error that says how to fix them; a store without overrides
+// returns ErrNoControl.
 func TestControlRefuses(t *testing.T) {
 	control := timer.NewControl(memlock.New())
 	ctx := t.Context()
@@ -394,7 +395,7 @@ func TestControlRefuses(t *testing.T) {
 	}
 }
 
-// A host that dies between the claim of a trigger and its release keeps nobody from the next
+// A host that crashes between the claim of a trigger and its release does not block the next
 // trigger.
 //
 // Fails when triggerLock has one slot: whoever asks within a TTL of the crash is refused as Full.
@@ -435,10 +436,10 @@ func (s spoilt) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	return list, err
 }
 
-// A key that is spoilt keeps no other timer's overrides from being followed.
+// A fault at one timer's key does not keep the overrides of other timers from being read.
 //
 // Fails when readBatch gives up at the fault of one name.
-func TestOverridesBesideASpoiltKey(t *testing.T) {
+func TestOverridesBesideADamagedKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.startOn(spoilt{f.store, "timer:bad"}, timer.Config{},

@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A pause that ends by itself is over for the metrics, too, also where no answer of the store tells
-// so: of a timer that is not due for days.
+// When a pause expires the metrics show it, even if the store reports nothing because the timer is
+// not due for days.
 //
 // Fails when the prober does not call endPauses.
 func TestPauseEndsInTheMetrics(t *testing.T) {
@@ -46,10 +46,10 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 	})
 }
 
-// A pause that a host has heard of is kept to while the store is down, until its end: the store may
-// be what is being moved.
+// A host keeps to a pause that it knows of while the store is down, until the pause ends: it may be
+// the store that is being moved.
 //
-// Fails when settle do not look at paused.
+// Fails when settle does not look at paused.
 func TestPauseOutlastsTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -88,9 +88,10 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 	})
 }
 
-// A tick that fell into a pause which is over is refused as paused. That does not pause the timer.
+// The store refuses a missed tick that came due during a pause, even after it ended. That refusal
+// does not pause the timer.
 //
-// Fails when refused obeys the refusal of a missed tick.
+// Fails when answer updates the override from the refusal of a missed tick.
 func TestPauseThatIsOverPausesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -124,8 +124,8 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 	})
 }
 
-// Who waits in Trigger until fewer calls are under way stops when its context ends, when the timer
-// is removed, and when the host drains.
+// A Trigger that waits for its turn stops waiting when its context ends, the timer is removed, or
+// the host drains.
 //
 // Fails when Remove or drain leaves those who wait where they are, or when one that gave up is
 // given a turn.

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// An outage is one warning, however many timers meet it, and so is one that comes and goes: one a
-// minute at most. What a run that goes on meets is told of a few.
+// An outage is logged as one warning, however many timers it affects, and at most one a minute if
+// it comes and goes. Lost leases of runs that go on are logged for a few.
 //
 // Fails when down or lost warn for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
@@ -58,10 +58,11 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	})
 }
 
-// One call that fails is no outage, but a run without the store is told of, once a minute.
+// One call that fails is not an outage, but a run that starts without the store is logged, at most
+// once a minute.
 //
 // Fails when nothing is said before the breaker opens.
-func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
+func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
@@ -83,7 +84,7 @@ func TestRunsOfAMomentWithoutTheStoreAreTold(t *testing.T) {
 // The same of one server of several.
 //
 // Fails when only what the store as a whole did is told.
-func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
+func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
@@ -105,8 +106,8 @@ func TestRunsOfAMomentWithoutOneServerAreTold(t *testing.T) {
 	})
 }
 
-// A thousand runs that lose their slots at once, and get new ones at once, are told of in a few
-// lines.
+// A thousand runs that lose their slots at once, and get new ones at once, are a few lines in the
+// log.
 //
 // Fails when lost warns for each run.
 func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
@@ -137,7 +138,7 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	})
 }
 
-// Faults at the keys of a thousand timers are told of ten.
+// Of faults at the keys of a thousand timers, ten are logged.
 //
 // Fails when down warns for each timer.
 func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
@@ -167,7 +168,7 @@ func (h panickingHandler) Handle(context.Context, slog.Record) error { panic("lo
 func (h panickingHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h panickingHandler) WithGroup(string) slog.Handler             { return h }
 
-// A logger that panics harms nobody: not a run that fails, an outage, a retry, nor the end.
+// A logger that panics harms nothing: not a run that fails, an outage, a retry, nor the shutdown.
 //
 // Fails when the scheduler logs straight to the user's handler.
 func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
@@ -201,7 +202,7 @@ func (hostile) Error() string   { panic("Error") }
 func (hostile) Is(error) bool   { panic("Is") }
 func (hostile) Unwrap() []error { panic("Unwrap") }
 
-// An error of a store that panics when it is looked into harms nobody.
+// An error of a store whose methods panic harms nothing.
 //
 // Fails when it is looked into outside of a recover.
 func TestI10HostileErrorsHarmNobody(t *testing.T) {
@@ -249,7 +250,7 @@ type panickingList struct{ panickingControl }
 
 func (panickingList) List(context.Context, string, int) ([]dlock.LeaseInfo, error) { panic("a driver") }
 
-// A store that panics is an error of each call.
+// If the store panics, each call of a Control returns an error.
 //
 // Fails when Update, Revoke or List is called outside of a recover.
 func TestControlOutlivesAStoreThatPanics(t *testing.T) {
@@ -272,8 +273,8 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	}
 }
 
-// The limits that were left out show as they were filled in: once for each timer, or, of many, once
-// for all that have the same.
+// Limits are logged with their defaults filled in: once for each timer or, of many timers, once for
+// all with the same limits.
 //
 // Fails when New says nothing, or a line for each of a thousand.
 func TestLimitsAreLoggedOnce(t *testing.T) {

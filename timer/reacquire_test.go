@@ -111,8 +111,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		}
 		return true
 	})
-	// Its acquires were answered all the time: the store is back with the next renewal, which takes
-	// TTL/10 and a little.
+	// With Short only renewals fail, so the store is back with the next renewal, which takes a
+	// little more than TTL/10.
 	if down == dlocktest.Short {
 		time.Sleep(3 * time.Second)
 	}
@@ -149,7 +149,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 // and loses them like any other: its context ends when the slot is lost for good.
 //
 // Fails when attach does not watch the lease, leaves the run degraded, or counts no slot as held.
-func TestAdoptedRunIsAnOrdinaryOne(t *testing.T) {
+func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		taken := &takenStore{DistributedLock: f.store}
@@ -224,7 +224,7 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	})
 }
 
-// A run that is past its MaxRunTime gets no slot, and keeps nobody else from starting.
+// A run past its MaxRunTime gets no slot, and does not keep others from starting.
 //
 // Fails when withoutSlot does not look at the context.
 func TestOverdueRunIsNotWaitedFor(t *testing.T) {

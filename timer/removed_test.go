@@ -236,7 +236,7 @@ func TestTimersComeAndGo(t *testing.T) {
 	})
 }
 
-// A nil context is an error, and nothing is left of the call.
+// A nil context is an error, and the call has no other effect.
 func TestNilContexts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

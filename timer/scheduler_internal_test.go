@@ -46,7 +46,7 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 // half of what is there: it looks at other timers only then.
 //
 // Fails when Remove goes through the heap each time, or never.
-func TestRemoveLooksAtOtherTimersSeldom(t *testing.T) {
+func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	const n = 1000
 	ran := make(chan string, n)
 	var timers []Timer

@@ -117,10 +117,10 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	})
 }
 
-// The first answer decides, also when it needs more than one call. Later than the host begins its
-// ticks it is as any fault that begins later: the host goes on.
+// The first answer decides, also when it needs more than one call. If it comes after ticks have
+// begun, it is handled like any later fault: the host goes on.
 //
-// Fails when greet looks at the first call only, or waits for ever.
+// Fails when awaitFirstAnswer looks at the first call only, or waits for ever.
 func TestI11FirstAnswerDecides(t *testing.T) {
 	for silent, fails := range map[time.Duration]bool{2 * time.Second: true, 10 * time.Second: false} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 	})
 }
 
-// Who says that he was set up wrongly and then falls silent is not believed to be only silent:
+// A store that reported a wrong set-up and then stops answering still counts as set up wrongly:
 // until it grants again, nothing runs without it.
 //
 // Fails when the breaker forgets what the store said at its next time-out.

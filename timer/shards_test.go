@@ -236,7 +236,7 @@ func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...dloc
 //
 // Fails when the prober asks only the server of the hosts' own locks, and again at once because
 // nothing is known of the others.
-func TestServersSetUpWronglyAreAskedSeldom(t *testing.T) {
+func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		store := &refusing{several: newSeveral(f.store)}

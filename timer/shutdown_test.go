@@ -178,7 +178,7 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 	})
 }
 
-// How a run ended is told apart.
+// Every way in which a run ends has its own outcome.
 //
 // Fails when outcomeOf takes a run that was cancelled for one that failed.
 func TestOutcomes(t *testing.T) {

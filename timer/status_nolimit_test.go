@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// NoLimit is what people see where there is no limit: no number that looks like one.
+// Status and the log show NoLimit where there is no limit, not the internal number for it.
 //
 // Fails when Status, or the line that tells of a new timer, shows the number that stands for
 // NoLimit inside.

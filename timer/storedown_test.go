@@ -40,8 +40,8 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 // when it comes back. Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip
 // they do not.
 //
-// Fails when views.down ignores the policy, when watch does not see a panic, or when the session
-// gives up after an error.
+// Fails when views.down ignores the policy, when a panic is not seen as a failure, or when the
+// session gives up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
 	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
 		f := newFleet(t)
