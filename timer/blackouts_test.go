@@ -91,7 +91,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 			f.watch.startsOf("a", at(14, 58)) != 1 {
 			t.Errorf("%+v", st)
 		}
-		// The hosts that ran the tick before stand back a few milliseconds into the blackout.
+		// The hosts that ran the tick before yield a few milliseconds into the blackout.
 		for range 3 {
 			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3,
 				LeastRecentFirst: true, Run: f.handler(0),

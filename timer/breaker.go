@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// trips failures in a row open the breaker; a single one may be chance.
-	trips = 3
-	// mends answers in a row close it again.
-	mends = 3
+	// The breaker opens after openAfter failures in a row; a single one may be chance.
+	openAfter = 3
+	// It closes after closeAfter answers in a row.
+	closeAfter = 3
 	// quiet is the time between two outages that are logged: a store with one bad replica fails now
 	// and then. It is also how long the store must answer before the pauses between probes start at
 	// their shortest again.
@@ -45,13 +45,13 @@ type breaker struct {
 
 // A change is what one call did to the breaker.
 type change struct {
-	answered bool // for the first time, or again
-	opened   bool
-	closed   bool
-	setup    bool          // it reports for the first time that it is not set up right
-	mended   bool          // it did not open, but runs started without the store
-	log      bool          // one of these is to be logged
-	lasted   time.Duration // how long it was open
+	answered  bool // for the first time, or again
+	opened    bool
+	closed    bool
+	setup     bool          // it reports for the first time that it is not set up right
+	recovered bool          // it did not open, but runs started without the store
+	log       bool          // one of these is to be logged
+	lasted    time.Duration // how long it was open
 }
 
 // saw records the result of a call. A renewal that is answered does not show that the store grants:
@@ -81,7 +81,7 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 		b.answers++
 		b.failures = 0
 	}
-	if !b.open && b.failures >= trips {
+	if !b.open && b.failures >= openAfter {
 		b.open, c.opened = true, true
 	}
 	switch {
@@ -89,7 +89,7 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 		c.log = b.mayLog(&b.setupLoggedAt, now)
 	case c.opened:
 		c.log = !b.logging && b.mayLog(&b.loggedAt, now)
-	case b.open && b.answers >= mends:
+	case b.open && b.answers >= closeAfter:
 		b.open, c.closed, c.lasted, c.log = false, true, down, b.logging
 		b.logging = false
 		b.since = now

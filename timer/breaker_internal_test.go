@@ -12,7 +12,7 @@ import (
 func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {
 	var b breaker
 	b.saw(nil, false)
-	for range trips {
+	for range openAfter {
 		b.saw(errors.New("NOPERM"), false)
 		for range 10 {
 			b.saw(nil, true)
@@ -21,7 +21,7 @@ func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {
 	if !b.open {
 		t.Error("ticks still ask it")
 	}
-	for range mends {
+	for range closeAfter {
 		b.saw(nil, false)
 	}
 	b.saw(errors.New("a time-out"), true)

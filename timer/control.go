@@ -150,7 +150,7 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
-	// The update first: whoever hears that there is something new must find it.
+	// The timer's update comes first: a host that sees the new version of hostsLock must find it.
 	if err := guard(func() error { return ctl.Update(ctx, Timer{Name: timer}.lockName(), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}

@@ -13,7 +13,7 @@
 //		},
 //	)
 //	if err != nil {
-//		return err // every fault of every timer, and how to mend it
+//		return err // every fault of every timer, and how to fix it
 //	}
 //	return timers.Run(ctx) // blocks; drains and releases when ctx ends
 //

@@ -162,7 +162,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5,
 					LeastRecentFirst: true, Run: f.handler(0)})
 			}
-			// All ran the tick before, and stand back.
+			// All ran the tick before, and yield.
 			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond)
 			st, _ := f.hosts[0].Status().Timer("a")
 			var skipped uint64

@@ -6,10 +6,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A "full" of the store is remembered for at most remembered, for timers that are due more often
+// A "full" of the store is remembered for at most fullFor, for timers that are due more often
 // than every highFrequency: calls that are almost certainly refused would only load the store.
 const (
-	remembered    = time.Second
+	fullFor       = time.Second
 	highFrequency = 10 * time.Second
 )
 
@@ -27,7 +27,7 @@ type fullAnswer struct {
 func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
 	if interval := e.clock.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency &&
 		no.HeldFor >= interval {
-		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, remembered)), e.limit()}
+		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, fullFor)), e.limit()}
 	}
 }
 

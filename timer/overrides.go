@@ -32,8 +32,8 @@ type overrides struct {
 	pauses       bool  // a timer may be paused
 }
 
-// An override is what the store last reported for one timer. A timer that takes the name of one
-// that was removed, and of which runs go on, takes over its override.
+// An override is what the store last reported for one timer. A timer that takes the name of a
+// removed one whose runs go on takes over its override.
 type override struct {
 	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Set with overrides.mu held
 
@@ -160,8 +160,8 @@ func (o *overrides) setLimit(e *entry, limit int) {
 	x.limit.Store(int32(limit))
 }
 
-// heard takes in the version of the overrides that the store reported, and wakes the prober if it
-// is new.
+// heard records the version of the overrides that the store reported, and wakes the prober if it is
+// new.
 func (o *overrides) heard(version int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -123,7 +123,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	_ = w.asked(name, err)
 	if why := reasonOf(err); err != nil && (why == ReasonStoreDown || why == ReasonStoreSetup) {
 		w.log.flush()
-		p.askElsewhere(until, name)
+		p.probeElsewhere(until, name)
 	}
 	w.mu.Lock()
 	well := w.breakers.whole.well()
@@ -137,7 +137,7 @@ func (p *prober) probe(until <-chan struct{}) {
 		return
 	}
 	p.reportFirst(nil)
-	p.askTroubled(until)
+	p.probeFailing(until)
 	p.reacquire(until)
 	p.readOverrides(until)
 	select {
@@ -228,7 +228,7 @@ func (p *prober) wait() time.Duration {
 		return p.pause.NextBackOff()
 	case b.open: // it answers: a few more answers close the breaker
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
-	case w.views.degradedRuns() > 0 || len(w.breakers.troubled()) > 0:
+	case w.views.degradedRuns() > 0 || len(w.breakers.failing()) > 0:
 		// These runs found no slot, or one of several servers failed: probe as often as a
 		// heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)

@@ -161,8 +161,8 @@ type retrying struct {
 	alarm *time.Timer // wakes the run, which then checks whether its wait is over
 }
 
-// lookAround is after how long a run whose lease is in doubt checks again.
-const lookAround = time.Second
+// recheckLease is after how long a run whose lease is in doubt checks again.
+const recheckLease = time.Second
 
 // again reports whether another attempt follows a failed one. If so, it has waited for it and
 // counted it.
@@ -209,7 +209,7 @@ func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 			return false
 		}
 		if left <= 0 && !r.Degraded() && !r.Valid() {
-			left = lookAround // the lease is in doubt: soon the context ends or the run is degraded
+			left = recheckLease // the lease is in doubt: soon the context ends or the run is degraded
 		}
 		if left <= 0 {
 			r.attempt.Add(1)

@@ -79,9 +79,9 @@ func (b *breakers) down() []string {
 	return down
 }
 
-// troubled lists the servers that failed when they were last asked, and those that have not
+// failing lists the servers that failed when they were last asked, and those that have not
 // answered often enough since.
-func (b *breakers) troubled() []string {
+func (b *breakers) failing() []string {
 	var list []string
 	for shard, server := range b.servers {
 		if server.err != nil || server.open {
@@ -96,7 +96,7 @@ func (b *breakers) troubled() []string {
 func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
 	b := w.breakers.at(shard)
 	c := b.saw(failure, renewal)
-	if c.mended = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.mended {
+	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
 		b.logging = false
 	}
@@ -116,7 +116,7 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 		w.log.later(slog.LevelInfo, "timer: a server of the store answers again",
 			"store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it",
 			w.ranWithout)
-	case c.mended:
+	case c.recovered:
 		w.log.later(slog.LevelWarn,
 			"timer: a server of the store did not answer for a moment, and runs started without it",
 			"store", w.label, "server", shard, "runs_without_it", w.ranWithout)
@@ -155,15 +155,15 @@ func (p *prober) slot() int {
 	return p.host.Slot()
 }
 
-// askTroubled probes the servers that failed, side by side: ticks do not call a server whose
+// probeFailing probes the servers that failed, side by side: ticks do not call a server whose
 // breaker is open, and perhaps no timer on it is due.
-func (p *prober) askTroubled(until <-chan struct{}) {
+func (p *prober) probeFailing(until <-chan struct{}) {
 	w := p.watch
 	w.mu.Lock()
-	troubled := w.breakers.troubled()
+	failing := w.breakers.failing()
 	w.mu.Unlock()
 	var asking sync.WaitGroup
-	for _, shard := range troubled {
+	for _, shard := range failing {
 		name := w.names.probe(p.slot(), func(other string) bool { return other == shard })
 		if name == "" {
 			w.mu.Lock()
@@ -174,13 +174,13 @@ func (p *prober) askTroubled(until <-chan struct{}) {
 			continue
 		}
 		asking.Go(func() {
-			for range mends {
+			for range closeAfter {
 				select {
 				case <-until:
 					return
 				default:
 				}
-				if p.askFor(name) != nil {
+				if p.probeName(name) != nil {
 					return
 				}
 			}
@@ -189,9 +189,9 @@ func (p *prober) askTroubled(until <-chan struct{}) {
 	asking.Wait()
 }
 
-// askFor acquires and releases a lock, and records whether the store answered. It returns an error
-// if the store did not grant.
-func (p *prober) askFor(name string) error {
+// probeName acquires and releases a lock and records whether the store answered. It returns an
+// error if the store did not grant.
+func (p *prober) probeName(name string) error {
 	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
 	_ = p.watch.asked(name, err)
 	p.watch.log.flush()
@@ -201,9 +201,9 @@ func (p *prober) askFor(name string) error {
 	return err
 }
 
-// askElsewhere probes another server than the one that failed for a name: the store is down only if
-// none answers, and perhaps no tick is due that would show it.
-func (p *prober) askElsewhere(until <-chan struct{}, name string) {
+// probeElsewhere probes a server other than the one that failed for a name: the store is down only
+// if none answers, and perhaps no tick is due that would show it.
+func (p *prober) probeElsewhere(until <-chan struct{}, name string) {
 	select {
 	case <-until:
 		return
@@ -214,6 +214,6 @@ func (p *prober) askElsewhere(until <-chan struct{}, name string) {
 		return
 	}
 	if name = p.watch.names.elsewhere(shard, p.slot()); name != "" {
-		_ = p.askFor(name)
+		_ = p.probeName(name)
 	}
 }

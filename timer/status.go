@@ -81,7 +81,7 @@ type TimerStatus struct {
 // PauseStatus is a pause as this host knows it.
 type PauseStatus struct {
 	dlock.Origin
-	Until time.Time // zero: until somebody ends it, as MaxConcurrency was set to 0
+	Until time.Time // zero: until MaxConcurrency, which was set to 0, is changed
 }
 
 // RunStatus is a run that goes on.

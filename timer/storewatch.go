@@ -163,7 +163,7 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	}
 	b := &w.breakers.whole
 	c := b.saw(failure, renewal)
-	if c.mended = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.mended {
+	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
 		b.logging = false
 	}
@@ -182,7 +182,7 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: the store answers again",
 			"store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
-	case c.mended:
+	case c.recovered:
 		w.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it",
 			"store", w.label, "runs_without_it", w.ranWithout)
 	}

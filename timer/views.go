@@ -26,7 +26,7 @@ type views struct {
 }
 
 // A view is what this host knows about one timer from the store's answers. A timer that takes the
-// name of one that was removed, and of which runs go on, takes over its view. Guarded by views.mu.
+// name of a removed one whose runs go on takes over its view. Guarded by views.mu.
 type view struct {
 	declared int          // slots that other hosts declare; 0: as many as this one
 	heardOf  time.Time    // when the store last reported that number
