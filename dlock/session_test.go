@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// choosy is a store with an opinion about its settings and about TTLs.
+// choosy is a store that checks its settings and bounds TTLs.
 type choosy struct {
 	dlock.DistributedLock
 	fault  error
@@ -23,8 +23,7 @@ type choosy struct {
 func (c choosy) Check() error          { return c.fault }
 func (c choosy) MaxTTL() time.Duration { return c.maxTTL }
 
-// I11: all faults come back at once, in words that say how to mend each, and the store is not
-// called.
+// I11: all faults come back at once, each with how to fix it, and the store is not called.
 //
 // Fails if NewSession returns at the first fault, or does not ask for Check or MaxTTL.
 func TestNewSessionReportsAllFaults(t *testing.T) {
@@ -79,7 +78,7 @@ func TestNewSessionReportsAllFaults(t *testing.T) {
 	}
 }
 
-// The defaults that docs/configuration.md states.
+// The defaults are those that docs/configuration.md states.
 //
 // Fails if a default is another.
 func TestDefaults(t *testing.T) {
@@ -99,8 +98,7 @@ func TestDefaults(t *testing.T) {
 // I6: the slot of a host that died (its calls no longer reach the store), or that closed without
 // releasing, can be granted one TTL after the last extend that the store got, and not before.
 //
-// Fails if Close leaves the heartbeat running (closed), or if the TTL that the store is told is not
-// the session's.
+// Fails if Close leaves the heartbeat running, or if the TTL of a request is not the session's.
 func TestI6_AbandonedSlot(t *testing.T) {
 	for name, abandon := range map[string]func(t *testing.T, h host){
 		"died":   func(t *testing.T, h host) { h.faulty.Inject(down) },
@@ -136,7 +134,7 @@ func TestI6_AbandonedSlot(t *testing.T) {
 // I7: no call takes longer than StoreTimeout, whatever the store does, and the session recovers
 // without a restart.
 //
-// Fails if ask, releaseNow or Close has no deadline, or acquire gives the second ask a whole
+// Fails if ask, releaseNow or Close has no deadline, or if acquire gives its second request a whole
 // StoreTimeout.
 func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
@@ -220,7 +218,7 @@ func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	})
 }
 
-// A trust window may close while Close makes the pending releases.
+// A trust window may end while Close makes the pending releases.
 //
 // Fails, under the race detector, if Close writes without the lock what the end of a lease reads.
 func TestWindowClosesDuringClose(t *testing.T) {
@@ -238,8 +236,8 @@ func TestWindowClosesDuringClose(t *testing.T) {
 	})
 }
 
-// Close makes the pending releases, once and in batches, and then the session is over. The end of
-// the bubble shows that no goroutine is left.
+// Close makes the pending releases, once and in batches, and ends the session. The end of the
+// bubble shows that no goroutine is left.
 //
 // Fails if Close does not call releasePending or stops with its caller's context, or if acquire
 // does not look at closed.
@@ -291,7 +289,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close tells when it could not give something back; what that was ends by itself.
+// Close returns an error if a release failed; the lease then expires by itself.
 //
 // Fails if Close ignores the error, or an Unknown.
 func TestCloseWhileTheStoreIsDown(t *testing.T) {
@@ -318,8 +316,8 @@ func TestCloseWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// A lease that is held when its session is closed is no longer renewed, ends on time, and can still
-// be released.
+// A lease that is held when its session is closed is no longer renewed, expires on time, and can
+// still be released.
 //
 // Fails if Close ends the leases, or if beat runs after Close.
 func TestCloseWhileHolding(t *testing.T) {
@@ -345,11 +343,10 @@ func TestCloseWhileHolding(t *testing.T) {
 	})
 }
 
-// An acquire that is going on while its session is closed gives ErrClosed, and what it was granted
-// goes back at once: a lease of a closed session would never be renewed.
+// An acquire that is in flight when its session is closed returns ErrClosed and releases its grant
+// at once: a lease of a closed session would never be renewed.
 //
-// Fails if acquire does not release when add refuses (it said "the answer came later …", and the
-// slot stayed taken for a TTL).
+// Fails if acquire does not release when add refuses: the slot then stays taken for a TTL.
 func TestCloseDuringAnAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -382,7 +379,7 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 	})
 }
 
-// Nothing starts in a constructor.
+// NewSession starts nothing and does not call the store.
 //
 // Fails if NewSession starts a timer or calls the store.
 func TestNewSessionStartsNothing(t *testing.T) {
