@@ -179,7 +179,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	var found *decision
 	var why error
 	if !x.Tick.IsZero() {
-		found, why, x.Slot = s.decided(e, x.Tick.UnixMicro())
+		found, why, x.Slot = decided(s.ledger, e, x.Tick.UnixMicro())
 	}
 	switch {
 	case found == nil:
@@ -210,11 +210,11 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 
 // decided returns what this host decided about a tick, and in which slot its run is or was; nil: it
 // knows of no decision.
-func (s *Scheduler) decided(e *entry, tick int64) (found *decision, why error, slot int) {
+func decided(l *ledger, e *entry, tick int64) (found *decision, why error, slot int) {
 	d := e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
-	s.ledger.read(&d.record, func(r *record) {
+	l.read(&d.record, func(r *record) {
 		if c, err := r.history.get(r.history.find(tick)); c != nil {
 			copied := *c
 			found, why = &copied, err

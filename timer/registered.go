@@ -37,7 +37,7 @@ func (s *Scheduler) logRegistered(entries []*entry) {
 			due = schedule.Describe(e.timer.Schedule)
 		}
 		s.log.Log(context.Background(), level, "timer: registered",
-			append([]any{"timer", e.timer.Name, "schedule", due}, s.resolvedOf(e.timer).args()...)...)
+			append([]any{"timer", e.timer.Name, "schedule", due}, resolvedOf(e.timer, s.session != nil).args()...)...)
 	}
 }
 
@@ -51,7 +51,7 @@ func (s *Scheduler) logTogether(entries []*entry) {
 	var groups []together
 	found := make(map[resolved]int)
 	for _, e := range entries {
-		l := s.resolvedOf(e.timer)
+		l := resolvedOf(e.timer, s.session != nil)
 		i, ok := found[l]
 		if !ok {
 			i = len(groups)
@@ -80,10 +80,10 @@ type resolved struct {
 	storeDown                     StoreDownPolicy // if shared
 }
 
-func (s *Scheduler) resolvedOf(t Timer) resolved {
+func resolvedOf(t Timer, hasStore bool) resolved {
 	r := resolved{concurrency: t.MaxConcurrency, perTick: t.MaxPerTick, perHost: t.MaxPerHost, runTime: t.MaxRunTime,
 		catchUp: t.CatchUp.Policy}
-	if r.shared = s.session != nil && !t.LocalOnly; r.shared {
+	if r.shared = hasStore && !t.LocalOnly; r.shared {
 		r.storeDown = t.OnStoreDown
 	}
 	return r
