@@ -28,8 +28,10 @@ func naive(pool *pgxpool.Pool) acquirer {
 	return func(_ int, name string, slots int) (func(), error) {
 		token := rand.Text()
 		for slot := range slots {
-			err := pool.QueryRow(ctx, `INSERT INTO naive AS x (name, slot, token, expires_at, fence) VALUES ($1, $2, $3, now() + interval '60s', 1)
-				ON CONFLICT (name, slot) DO UPDATE SET token = EXCLUDED.token, expires_at = EXCLUDED.expires_at, fence = x.fence + 1
+			err := pool.QueryRow(ctx, `INSERT INTO naive AS x (name, slot, token, expires_at, fence)
+				VALUES ($1, $2, $3, now() + interval '60s', 1)
+				ON CONFLICT (name, slot) DO UPDATE
+				SET token = EXCLUDED.token, expires_at = EXCLUDED.expires_at, fence = x.fence + 1
 				WHERE x.expires_at < now() RETURNING slot`, name, slot, token).Scan(&slot)
 			if errors.Is(err, pgx.ErrNoRows) {
 				continue

@@ -209,7 +209,8 @@ func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 	path := sqlitePath(t)
 	s := sqliteOn(path).migrated(t)
 	s.exec(t, `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1999)
-		INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at, released_at) SELECT 'wide:slot:', i, 1, 1, 0, 1 FROM n`)
+		INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at, released_at)
+		SELECT 'wide:slot:', i, 1, 1, 0, 1 FROM n`)
 	h := &hook{}
 	store := sqllock.SQLite(h.open(t, sqliteDSN(path)), sqllock.Options{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -223,10 +223,10 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("overrides", func(t *testing.T) {
 		s := (&scripted{}).will(int64(1)).will(int64(1)).
-			will(`[{"n":"73686F703A613A736C6F743A","version":3,"left":2000000,"paused":"{\"by\":\"ann\"}","limited":"","at":42,"ago":1000,"trigger":"me",` +
-				`"tick":7,"host":"h","pid":1,"id":"i"},` +
-				`{"n":"73686F703A623A736C6F743A","version":4,"left":0,"paused":"","limit":0,"limited":"{\"by\":\"bob\"}","ago":0,` +
-				`"trigger":"","host":"","pid":0,"id":""}]`).
+			will(`[{"n":"73686F703A613A736C6F743A","version":3,"left":2000000,"paused":"{\"by\":\"ann\"}","limited":"","at":42,` +
+				`"ago":1000,"trigger":"me","tick":7,"host":"h","pid":1,"id":"i"},` +
+				`{"n":"73686F703A623A736C6F743A","version":4,"left":0,"paused":"","limit":0,"limited":"{\"by\":\"bob\"}",` +
+				`"ago":0,"trigger":"","host":"","pid":0,"id":""}]`).
 			will(`[{"n":"no hex"}]`).will(int64(1)).will(int64(0))
 		store := s.store(t, sqllock.Options{Prefix: "shop:"})
 		sent := func(what string, want ...string) {
