@@ -190,12 +190,13 @@ func (f *fleet) heal() {
 // must not be.
 func (f *fleet) until(what string, cond func() bool) {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+	for start := time.Now(); !cond(); time.Sleep(5 * time.Millisecond) {
 		if f.watch.check(f.t); f.t.Failed() {
 			f.t.FailNow()
 		}
-		if time.Now().After(deadline) {
-			f.t.Fatalf("not within %v: %s", patience, what)
+		// What this process stood still meanwhile does not count: nothing could come of it.
+		if stood := f.suite.pulse.stood(start); time.Since(start) > patience+stood {
+			f.t.Fatalf("not within %v, besides %v in which this process stood still: %s", patience, stood, what)
 		}
 	}
 }
