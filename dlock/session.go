@@ -277,7 +277,7 @@ func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent
 	}
 	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 ||
 		g.Slot >= slots) {
-		err = fmt.Errorf("the store granted something else than was asked for: slot %d of %d of %q",
+		err = fmt.Errorf("the store granted something other than requested: slot %d of %d of %q",
 			g.Slot, g.Slots, g.Name)
 	}
 	return g, sent, err

@@ -276,7 +276,7 @@ func (x *Explanation) words(w wording) string {
 	switch {
 	case x.Known && x.Reason == "":
 	case x.Claimed.Equal(x.Tick) && x.ClaimedBy == x.Host:
-		text += "; the store has it that this host claimed it last"
+		text += "; according to the store, this host claimed it last"
 	case x.Claimed.Equal(x.Tick):
 		text += fmt.Sprintf("; it was claimed last by %s", x.ClaimedBy)
 	case x.Claimed.After(x.Tick):
@@ -343,7 +343,7 @@ func (x *Explanation) why(w wording) string {
 			"CatchUp.Window (%v)",
 			w.window)
 	case ReasonHostFull:
-		return fmt.Sprintf("as many runs went on here as may (MaxPerHost %d)", w.perHost)
+		return fmt.Sprintf("MaxPerHost (%d) runs were active", w.perHost)
 	case ReasonStoreDown:
 		return "the store did not answer"
 	case ReasonStoreBusy:

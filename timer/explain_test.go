@@ -97,7 +97,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		"blackout": {job: timer.Timer{Blackouts: dark}, reason: timer.ReasonBlackout,
 			says: "daily 00:02 to 00:20 in UTC, until 2000-01-01T00:20:00Z at the earliest"},
 		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.ReasonHostFull,
-			says: "as many runs went on here as may (MaxPerHost 1)"},
+			says: "MaxPerHost (1) runs were active"},
 		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *fleet,
 			h *host) {
 			h.link.Inject(dlocktest.Error(errors.New("down")))
@@ -116,7 +116,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 				}
 			}
 			h.link.Heal()
-		}, reason: timer.ReasonHostFull, says: "as many runs went on here as may (MaxPerHost 3)"},
+		}, reason: timer.ReasonHostFull, says: "MaxPerHost (3) runs were active"},
 		"removed or drained": {when: func(t *testing.T, f *fleet, h *host) {
 			time.Sleep(30*time.Second - 100*time.Millisecond)
 			h.link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.OpAcquire)
@@ -125,7 +125,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			f.hosts = nil
 			h.link.Heal()
 		}, reason: timer.ReasonDraining,
-			says: "the host was shutting down, or the timer was removed; the store has it that this host claimed " +
+			says: "the host was shutting down, or the timer was removed; according to the store, this host claimed " +
 				"it last"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -219,7 +219,7 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 	case t.Ago >= staleTrigger:
 		return nil
 	case e.placesTaken() >= e.hostLimit(): // another host may have room; if none has, this line is the only sign
-		o.log.later(slog.LevelInfo, "timer: a run that was triggered does not start here: as many go on as may",
+		o.log.later(slog.LevelInfo, "timer: a triggered run does not start here: MaxPerHost runs are active",
 			"timer", e.timer.Name, "by", t.By, "note", t.Note)
 		return nil
 	}

@@ -104,7 +104,7 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 	case !c.log:
 	case c.setup:
 		w.log.later(slog.LevelWarn,
-			"timer: a server of the store is not set up right: until somebody mends it, timers that live on it "+
+			"timer: a server of the store is not set up right: until it is fixed, timers that live on it "+
 				"skip their ticks, whatever their OnStoreDown",
 			"store", w.label, "server", shard, "err", failure)
 	case c.opened:

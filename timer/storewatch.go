@@ -171,7 +171,7 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	case !c.log:
 	case c.setup:
 		w.log.later(slog.LevelWarn,
-			"timer: the store is not set up right: until somebody mends it, timers that share it skip their ticks, "+
+			"timer: the store is not set up right: until it is fixed, timers that share it skip their ticks, "+
 				"whatever their OnStoreDown",
 			"store", w.label, "err", failure)
 	case c.opened:
@@ -354,8 +354,8 @@ func (w *storeWatch) audit() {
 					"store", w.label, "warning", text)
 			}
 		}
-		if err != nil && w.newWarning("could not be looked at") {
-			w.log.later(slog.LevelInfo, "timer: the store could not be looked at", "store", w.label, "err", err)
+		if err != nil && w.newWarning("settings could not be checked") {
+			w.log.later(slog.LevelInfo, "timer: the store's settings could not be checked", "store", w.label, "err", err)
 		}
 		w.auditing = false
 	}()
@@ -414,7 +414,7 @@ func (w *storeWatch) noteOwnFault(err error) {
 	case reasonOf(err) == ReasonStoreFault:
 		if w.ownFault == nil {
 			w.log.later(slog.LevelWarn,
-				"timer: the store found something wrong with what hosts keep there for themselves; timers go on",
+				"timer: the store found something wrong with tickslot's own keys; timers go on",
 				"store", w.label, "err", err)
 		}
 		w.ownFault = err
@@ -463,12 +463,11 @@ func (w *storeWatch) reachable() error {
 	since := b.since.UTC().Format(time.RFC3339)
 	switch {
 	case b.open && b.setup != nil:
-		return fmt.Errorf("the store (%s) can serve no timer since %s: %w", w.label, since, b.setup)
+		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", w.label, since, b.setup)
 	case w.ownFault != nil:
-		return fmt.Errorf("the store (%s) found something wrong with what hosts keep there for themselves: %w", w.label,
-			w.ownFault)
+		return fmt.Errorf("the store (%s) found something wrong with tickslot's own keys: %w", w.label, w.ownFault)
 	case b.open:
-		return fmt.Errorf("the store (%s) does not answer since %s: %w", w.label, since, cmp.Or(b.err, errOnlyJust))
+		return fmt.Errorf("the store (%s) has not answered since %s: %w", w.label, since, cmp.Or(b.err, errOnlyJust))
 	}
 	if left := time.Until(w.quarantine); left > 0 {
 		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v",
