@@ -179,8 +179,7 @@ func TestDecisionsHaveAStatus(t *testing.T) {
 	}
 }
 
-// Documents name exported things as pkg.Name, and pkg.Type.Member. One that is gone sends its
-// reader looking for it.
+// Documents name exported things as pkg.Name, and pkg.Type.Member. A stale name misleads readers.
 //
 // Fails when something is renamed and a document is not.
 func TestNamesInDocumentsExist(t *testing.T) {
@@ -200,8 +199,7 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	}
 }
 
-// Documents name files by their path from the root. One that was moved sends its reader looking for
-// it.
+// Documents name files by their path from the root. A stale path misleads readers.
 func TestFilesInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	path := regexp.MustCompile("`([a-z]+/[a-z0-9_/.]*[a-z0-9_])(?:/|\\.[A-Z]\\w*(?:/[^`]*)?)?`")
@@ -219,8 +217,8 @@ func TestFilesInDocumentsExist(t *testing.T) {
 	}
 }
 
-// The model's README says which method each part of the model stands for. One that is gone makes
-// the model a model of something else.
+// The model's README says which method each part of the model stands for. With a stale name it is a
+// model of something else.
 func TestMethodsInTheModelExist(t *testing.T) {
 	t.Parallel()
 	method := regexp.MustCompile(`(?m)^func \(\w+ \*?(\w+)\) (\w+)\(`)
@@ -240,7 +238,7 @@ func TestMethodsInTheModelExist(t *testing.T) {
 	}
 }
 
-// Documents show promises by naming tests. One that is gone shows nothing.
+// Documents show promises by naming tests. A test that does not exist shows nothing.
 func TestTestsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	test := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)

@@ -44,8 +44,8 @@ func (b burst) play(window time.Duration) (sample, error) {
 	return sample{Value: median(took), Did: float64(attempts)}, nil
 }
 
-// atOnce lets so many workers ask at the same moment, and tells how long it took until the last had
-// his answer. Then it gives all back.
+// atOnce has so many workers acquire at the same moment, and returns how long it took until the
+// last had its answer. Then it releases all that was granted.
 func (c *cycles) atOnce(workers int) (answered time.Duration, granted int, err error) {
 	releases, errs := make([]func() error, workers), make([]error, workers)
 	start := make(chan struct{})

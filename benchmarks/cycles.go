@@ -154,8 +154,8 @@ func mean(took []time.Duration) float64 {
 	return float64(sum.Nanoseconds()) / 1e3 / float64(len(took))
 }
 
-// warmUp has each worker take and release once before the first round, so that nobody is measured
-// while he connects, or prepares his statements, and one of them before the others.
+// warmUp has each worker acquire and release once before the first round, so that no worker is
+// measured while it connects or prepares its statements. One worker does so before the others.
 func (c *cycles) warmUp() error {
 	workers := c.workers
 	if c.warm {

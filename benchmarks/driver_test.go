@@ -215,7 +215,7 @@ func TestCyclesWantProof(t *testing.T) {
 	}
 }
 
-// Fails when a worker meets the server for the first time while he is measured, or all are warmed
+// Fails when a worker meets the server for the first time while it is measured, or all are warmed
 // up before each round.
 func TestEachWorkerIsWarmedUpOnce(t *testing.T) {
 	const workers = 5

@@ -434,7 +434,7 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 	}
 }
 
-// A store that grants something else than was asked for has not granted: what it may have done is
+// A store that grants something other than requested has not granted: what it may have done is
 // given back by token.
 //
 // Fails when ask believes a Grant.

@@ -18,8 +18,8 @@ var (
 	// the store.
 	ErrFault = errors.New("the store found something wrong")
 	// ErrSetup is matched by an error of a store that answered, but can serve no name until
-	// somebody mends it: a table or a right is missing, or its scripts may not call a command that
-	// they need. That does not pass by itself, as an outage does: do not go on without the store.
+	// somebody fixes it: a table or a right is missing, or its scripts may not call a command that
+	// they need. Unlike an outage it does not end by itself: do not go on without the store.
 	ErrSetup = errors.New("the store is not set up right")
 	// ErrClosed is returned by a Session after Close.
 	ErrClosed = errors.New("dlock: session closed")

@@ -16,7 +16,7 @@ const MaxNameLen = 256
 // A name that contained it could address the slots of another name.
 const slotMark = ":slot:"
 
-// CheckName returns what is wrong with the name of a lock, and how to mend it. A name is 1 to
+// CheckName returns what is wrong with the name of a lock, and how to fix it. A name is 1 to
 // MaxNameLen bytes of valid UTF-8 without control characters, does not contain ":slot:" and does
 // not begin with "slot:". Everything else (braces, quotes, colons, spaces, asterisks, any script)
 // is allowed, except that on a Redis Cluster without a Prefix a name must not begin with a closing

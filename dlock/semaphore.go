@@ -26,7 +26,7 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 	return Semaphore{session: s, name: name, slots: slots}
 }
 
-// A Mutex is a name that at most one lease is valid for at once.
+// A Mutex is a lock with at most one valid lease.
 type Mutex struct {
 	session *Session
 	name    string

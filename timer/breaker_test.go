@@ -33,7 +33,7 @@ func (s *oneAtATime) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 // While the store is down, two hundred timers make no calls to it. One probe of the host does,
 // after pauses that grow; after three answers in a row ticks call the store again.
 //
-// Fails when try does not look at the breaker, or when the pauses do not grow.
+// Fails when submit does not look at the breaker, or when the pauses do not grow.
 func TestBreaker(t *testing.T) {
 	for name, down := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang,
 		"refuses": dlocktest.Error(errors.New("refused"))} {

@@ -88,8 +88,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 // A run without a slot in the store is logged at its MaxRunTime even while slow user code decides
 // about many timers that are due at once, each in less time than Live allows.
 //
-// Fails when only takeDue gives clocks; and when runDue takes the moment at which all were due for
-// that at which it comes to each: then none is missed.
+// Fails when only takeDue starts the timer, or when runDue uses one time for a whole batch.
 func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -21,7 +21,7 @@ type nextFunc func(time.Time) time.Time
 func (s nextFunc) Next(t time.Time) time.Time { return s(t) }
 
 // All faults of a registration come back at once, each naming the timer, the field, the value and
-// the mend, and nothing has started.
+// the fix, and nothing has started.
 //
 // Fails when New returns at the first fault.
 func TestI11AllFaultsComeBackAtOnce(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer that is each host's own affair runs on all of them, and never asks the store.
+// A LocalOnly timer runs on every host and never calls the store.
 func ExampleTimer_localOnly() {
 	store := dlocktest.NewFaulty(memlock.New())
 	store.Inject(dlocktest.Error(errors.New("connection refused"))) // it would not help to ask

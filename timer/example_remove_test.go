@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Remove lets nothing more start, and waits for the runs that go on.
+// After Remove nothing of the timer starts. Remove waits for the active runs.
 func ExampleScheduler_Remove() {
 	release := make(chan struct{})
 	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{

@@ -180,8 +180,7 @@ func TestOnlyFullIsRemembered(t *testing.T) {
 // A timer that is due every ten seconds or less often calls the store for every tick, and so does
 // one that gets slots.
 //
-// Fails when remember does not look at the interval: not here, because a second is shorter than
-// ten; that is why ten.
+// Fails when remember does not look at the interval.
 func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

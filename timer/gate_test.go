@@ -227,7 +227,7 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 
 // A schedule that fails at run time stops its timer and no other, and says so.
 //
-// Fails when plan does not keep the fault, or when schedule.Next does not recover.
+// Fails when setNext does not keep the fault, or when schedule.Next does not recover.
 func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -21,7 +21,7 @@ import (
 // Valid runs never exceed MaxConcurrency in the fleet. Five hosts, runs longer than the interval,
 // so that the limit is reached and every further tick is refused.
 //
-// Fails when the attempt asks for slots()+1.
+// Fails when acquire asks for slots()+1.
 func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -97,7 +97,7 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 // No tick starts more than MaxPerTick runs in the fleet, though the jobs are short and the hosts'
 // attempts spread out: gocron with a Redis lock gives 14 runs for 5 such ticks.
 //
-// Fails when the attempt claims no tick (TryAcquire instead of TryAcquireTick).
+// Fails when acquire claims no tick (TryAcquire instead of TryAcquireTick).
 func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 	for _, most := range []int{1, 2, timer.NoLimit} {
 		t.Run(fmt.Sprint(min(most, 99)), func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 // A burst of more due timers than attempts are allowed at once waits in the queue and loses
 // nothing.
 //
-// Fails when takeNext starts nothing, and when try does not look at maxAttempts.
+// Fails when takeNext starts nothing, and when submit does not look at maxAttempts.
 func TestAttemptsInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -141,7 +141,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 
 // Nothing starts after Remove has returned, not even a tick for which the store was being called.
 //
-// Fails when attempt does not look at gone.
+// Fails when settle does not ask mayStart.
 func TestNothingStartsAfterRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -345,7 +345,7 @@ func TestQuarantineOfUnknownLength(t *testing.T) {
 // Hosts that state different MaxPerTick together never start more than the larger number of one
 // tick.
 //
-// Fails when the attempt claims no tick.
+// Fails when acquire claims no tick.
 func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -223,10 +223,10 @@ func TestMissedByDefault(t *testing.T) {
 	})
 }
 
-// A host that slept makes up for what nobody had, and for nothing that others had; without a store
-// for what it slept through. It counts all.
+// A host that slept runs the latest missed tick unless another host claimed it; without a store it
+// runs the latest one that it slept through. It counts all ticks.
 //
-// Fails when comeDue takes what is late for punctual, and when first makes up for ticks without a
+// Fails when comeDue takes late ticks for punctual ones, and when first runs missed ticks without a
 // store.
 func TestMissedBySleeping(t *testing.T) {
 	// each runs three hosts that sleep from 00:12 to 00:45, some of them, and returns the latest
@@ -304,9 +304,9 @@ func TestMissedBySleeping(t *testing.T) {
 	}
 }
 
-// Without a store a host that starts knows nothing of what was before, and makes up for nothing.
+// Without a store a host that starts knows no earlier ticks, and runs no missed one.
 //
-// Fails when lastMissed does not look for a session.
+// Fails when lastDue does not look at catchesUp.
 func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -321,11 +321,11 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	})
 }
 
-// What fell into a pause or a blackout was not missed, also when that is over, and what was missed
-// is not made up for during one.
+// A tick in a pause or blackout is not missed, even after it ends. No missed tick runs in a pause
+// or blackout.
 //
-// Fails when the tick is judged by the moment at which it is made up for alone (comeDue,
-// darkAgain), or by the one at which it was due alone.
+// Fails when comeDue and blackoutAgain look only at the time at which the missed tick would run, or
+// only at the time at which it was due.
 func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	dark := schedule.DailyWindow("00:15", "00:35", "UTC")
 	for _, c := range []struct {

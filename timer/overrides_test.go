@@ -210,7 +210,7 @@ func TestTriggerInTheFleet(t *testing.T) {
 // free when the handler has returned, never before, and its late release does not free another
 // run's slot.
 //
-// Fails when the heartbeat drops Result.Revoked.
+// Fails when the heartbeat drops Result.RevokedBy.
 func TestCancelRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -398,7 +398,8 @@ func TestControlRefuses(t *testing.T) {
 // A host that crashes between the claim of a trigger and its release does not block the next
 // trigger.
 //
-// Fails when triggerLock has one slot: whoever asks within a TTL of the crash is refused as Full.
+// Fails when triggerLock has one slot: a trigger within a TTL of the crash is then refused with
+// ReasonFull.
 func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -189,9 +189,9 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 	})
 }
 
-// A slot that was asked for before the run without one began, and comes after it, goes to that run.
+// A slot acquired for a tick goes to a degraded run that began meanwhile.
 //
-// Fails when settle does not hand over.
+// Fails when settle does not call handOver.
 func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

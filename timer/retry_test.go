@@ -71,7 +71,7 @@ func trigger(t *testing.T, h *host, names ...string) {
 
 // A run that fails is called again MaxAttempts - 1 times: in the same run, tick, slot and fence,
 // after waits that grow to MaxWait, each between half of its length and all of it. It is one run
-// and one tick in the books, and one line in the log per retry.
+// and one counted tick, with one log line per retry.
 //
 // Fails when Attempt starts at 0, when the attempts are one too many or too few, when waits do not
 // grow (Multiplier 1), grow beyond MaxWait (MaxInterval not set, or without its quarter off) or are
@@ -237,7 +237,7 @@ func TestPermanent(t *testing.T) {
 	})
 }
 
-// treacherous is an error that must not be looked into.
+// treacherous is an error whose methods panic.
 type treacherous struct{}
 
 func (treacherous) Error() string { return "treacherous" }

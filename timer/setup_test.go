@@ -71,18 +71,18 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		for _, h := range f.hosts {
 			if err := h.Degraded(); err != nil {
-				t.Errorf("after the fault was mended: %v", err)
+				t.Errorf("after the fault was fixed: %v", err)
 			}
 		}
 		if n := runs.Load(); n < 25 {
-			t.Errorf("%d runs of 30 ticks after the fault was mended", n)
+			t.Errorf("%d runs of 30 ticks after the fault was fixed", n)
 		}
 		f.stop()
 	})
 }
 
 // A store that is set up wrongly from the start makes Run fail at once, with what the store says of
-// how to mend it, before anything has run.
+// how to fix it, before anything has run.
 //
 // Fails when Run does not wait for the first answer.
 func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {

@@ -382,11 +382,11 @@ func (l *logText) Reset() {
 	l.text.Reset()
 }
 
-// A store that can look at its server does so when it first answers, and when it answers again, and
-// its warnings are logged: each once an hour, though what is measured in it is another each time.
+// A store that can audit its server does so when it first answers, and when it answers again. Each
+// of its warnings is logged once an hour, also if the numbers in it change.
 //
-// Fails when watch does not call audit, or does without a change; when warnings are told apart by
-// their numbers, and when one is logged once for ever.
+// Fails when saw does not call audit, or calls it without a change; when warnings count as
+// different because of their numbers, and when one is never logged again.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Every Reason that a tick can be skipped for, and every Outcome, has a verdict, so that Explain
-// tells it; a reason of somebody else's store is told from its error.
+// Every Reason of a skipped tick, and every Outcome, has a verdict, so that Explain reports it; a
+// custom store's reason is read from its error.
 //
-// Fails when one of either is left out of verdicts.
+// Fails when a Reason or an Outcome is left out of verdicts.
 func TestEveryReasonIsAVerdict(t *testing.T) {
 	for file, typ := range map[string]string{"reason.go": "Reason", "run.go": "Outcome"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -36,7 +36,7 @@ func TestEveryReasonIsAVerdict(t *testing.T) {
 				t.Fatal(err)
 			}
 			n++
-			// NotRunning is Trigger's alone.
+			// Only Trigger returns ReasonNotRunning.
 			if text != string(ReasonNotRunning) && !slices.Contains(verdicts[1:], text) {
 				t.Errorf("%s %q has no verdict", typ, text)
 			}

@@ -61,7 +61,7 @@ func (c *check) since(what string, a attempt, success span) {
 	}
 }
 
-// never checks that the answer to a request knows of no success.
+// never checks that the answer to a request reports no success.
 func (c *check) never(what string, a attempt) {
 	if got := a.info().SinceSuccess; got != 0 {
 		c.note(2, "%s: the last success was %v ago: must be 0, there was none", what, got)

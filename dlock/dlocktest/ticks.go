@@ -121,7 +121,7 @@ func tickAhead(c *check) {
 		h.mustRefuse(c.tick(name, slots, time.Now().Add(1000*time.Hour), 1), dlock.ReasonTickAhead)
 		a := h.mustAcquire(c.tick(name, slots, at, 1))
 		c.want("release", h.release(a.grant), dlock.GrantOK)
-		ahead := 3 * time.Second // a clock that is a little fast is no clock error
+		ahead := 3 * time.Second // a slightly fast clock is not an error
 		if c.h.Virtual {
 			h.mustRefuse(c.tick(name, slots, time.Now().Add(dlock.MaxTickAhead+time.Microsecond), 1),
 				dlock.ReasonTickAhead)

@@ -280,7 +280,7 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 
 // Servers that cannot do what is needed are refused: a replica, and one that always says yes.
 //
-// Fails when postgres_open.sql does not ask, and when exclude is left out.
+// Fails when postgres_open.sql does not ask, and when checkSession is left out.
 func TestUnfitServersAdvisory(t *testing.T) {
 	t.Parallel()
 	for create, want := range map[string]string{

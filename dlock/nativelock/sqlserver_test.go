@@ -261,7 +261,7 @@ func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 // Connections that the server closed while they lay in the pool are replaced, also when they are
 // only needed for a moment.
 //
-// Fails when prove tries one only.
+// Fails when checkSession tries one only.
 func TestStaleConnsSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	server := newFakeSQLServer(t)
@@ -286,8 +286,8 @@ func TestStaleConnsSQLServerAppLock(t *testing.T) {
 
 // Answers are checked like any input, and failures of the server leave nothing locked.
 //
-// Fails when exclude is left out, when an index is not checked, when acquire does not clear, and
-// when a panic is not recovered.
+// Fails when checkSession is left out, when an index is not checked, when acquire does not clear,
+// and when a panic is not recovered.
 func TestAnswersSQLServerAppLock(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -42,7 +42,7 @@ func (s *Store) Client() redis.UniversalClient { return s.client }
 // ErrTooLate is in the error of a call that ended too long after the sentinels were asked.
 var ErrTooLate = errTooLate
 
-// TrustMaster makes the last answer of the sentinels as good as one that was given now.
+// TrustMaster makes the last answer of the sentinels fresh.
 func (s *Store) TrustMaster() {
 	r := *s.masters.reign.Load()
 	r.asked = time.Now()

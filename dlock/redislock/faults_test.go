@@ -228,8 +228,8 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	}
 }
 
-// A host that is cut off without a reset (packets vanish) is told within its trust window, and the
-// other takes over. What it had sent arrives late, when the network is mended.
+// A host that is cut off without a reset (packets vanish) loses its lease within its trust window,
+// and another takes over. What it had sent arrives late, when the network is back.
 //
 // Fails when the trust window is closed by the heartbeat instead of a timer.
 func TestI2HostCutOffWithoutReset(t *testing.T) {

@@ -35,8 +35,8 @@ func classify(err error, direct, tagged bool) error {
 			}
 			return fmt.Errorf("redislock: %w: %s", dlock.ErrSetup, message)
 		}
-		if mend := rediskit.Refusal(said, direct, tagged); mend != "" {
-			return fmt.Errorf("redislock: %w: %s: %s", dlock.ErrSetup, mend, said)
+		if fix := rediskit.Refusal(said, direct, tagged); fix != "" {
+			return fmt.Errorf("redislock: %w: %s: %s", dlock.ErrSetup, fix, said)
 		}
 		if said != "" {
 			message += ": " + said
@@ -46,8 +46,8 @@ func classify(err error, direct, tagged bool) error {
 		}
 		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, tail.ReplaceAllString(message, ""))
 	}
-	if mend := rediskit.Refusal(text, direct, tagged); mend != "" {
-		return fmt.Errorf("redislock: %w: %s: %w", dlock.ErrSetup, mend, err)
+	if fix := rediskit.Refusal(text, direct, tagged); fix != "" {
+		return fmt.Errorf("redislock: %w: %s: %w", dlock.ErrSetup, fix, err)
 	}
 	if strings.HasPrefix(text, "WRONGTYPE") {
 		return fmt.Errorf("redislock: %w: %w", dlock.ErrFault, err)

@@ -38,7 +38,7 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 	return errs
 }
 
-// What a server refuses to everybody, until somebody mends it, is an error that says so and what to
+// What a server refuses to everybody, until somebody fixes it, is an error that says so and what to
 // do: a command that it or its scripts lack, a password that is wrong, a right that is missing, a
 // database that there is not.
 //
@@ -115,8 +115,7 @@ func TestRefusedToEverybody(t *testing.T) {
 	}
 }
 
-// What passes by itself is an error of the store that answers for nobody, and no reason to mend
-// anything.
+// A refusal that ends by itself is a failure of the store: nobody has to fix anything.
 //
 // Fails when every answer that is an error is taken for a wrong set-up.
 func TestWhatPassesByItself(t *testing.T) {

@@ -91,17 +91,17 @@ func refused(err error) int {
 // undecided is the error when neither yes nor no has a majority. It is dlock.ErrSetup if there
 // would be a majority without the servers that refuse every request, which an operator has to fix.
 func (s *Store) undecided(err error) error {
-	failed, refusing, mend := 0, 0, ""
+	failed, refusing, fix := 0, 0, ""
 	for _, err := range leaves(err) {
 		if what := rediskit.Refuses(err); what != "" {
-			refusing, mend = refusing+1, what
+			refusing, fix = refusing+1, what
 		} else if refused(err) == 0 {
 			failed++
 		}
 	}
 	err = &undecidedError{len(s.pools), err}
 	if refusing > 0 && len(s.pools)-failed >= s.majority() {
-		return fmt.Errorf("redlock: %w: %d of %d servers: %s: %w", dlock.ErrSetup, refusing, len(s.pools), mend, err)
+		return fmt.Errorf("redlock: %w: %d of %d servers: %s: %w", dlock.ErrSetup, refusing, len(s.pools), fix, err)
 	}
 	return err
 }

@@ -107,7 +107,7 @@ func TestAuditMySQL(t *testing.T) {
 	store := s.open(t, sqllock.Options{})
 	audits(t, "three settings", store, "innodb_flush_log_at_trx_commit is 2", "sync_binlog is 0", "read-only")
 	s.exec(t, "SET GLOBAL read_only = 0; SET GLOBAL sync_binlog = 1; SET GLOBAL innodb_flush_log_at_trx_commit = 1")
-	audits(t, "mended", store)
+	audits(t, "corrected", store)
 	s.exec(t, "SET GLOBAL innodb_flush_log_at_trx_commit = 0")
 	audits(t, "flushed once a second", store, "innodb_flush_log_at_trx_commit is 0")
 }

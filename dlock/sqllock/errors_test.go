@@ -15,7 +15,7 @@ type pgRefusal string
 func (r pgRefusal) Error() string    { return "refused" }
 func (r pgRefusal) SQLState() string { return string(r) }
 
-// What a server refuses until somebody mends it is no reason to go on without it, nor is what it
+// What a server refuses until somebody fixes it is no reason to go on without it, nor is what it
 // refuses for one name. A server that fails over, is full or shuts down is.
 //
 // Fails when a refused login counts as a store that does not answer: with StoreDownRunLocal every
@@ -68,6 +68,6 @@ func TestMeaningOfErrors(t *testing.T) {
 		}
 	}
 	if !errors.Is(ErrSchema, dlock.ErrSetup) {
-		t.Error("a schema that is not right has to be mended by somebody")
+		t.Error("somebody has to fix a wrong schema")
 	}
 }

@@ -77,7 +77,7 @@ func TestBadSchemaSQLite(t *testing.T) {
 		t.Errorf("a view: %v", err)
 	}
 
-	// Migrate mends an index that is missing. A temporary table of the same name is somebody
+	// Migrate creates a missing index. A temporary table of the same name is somebody
 	// else's.
 	s.migrated(t)
 	s.exec(t, "DROP INDEX distributed_locks_holders")
@@ -155,7 +155,7 @@ func TestPrivateMemorySQLite(t *testing.T) {
 	if _, err := store.Audit(t.Context()); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
 		t.Errorf("audit: %v", err)
 	}
-	// One that is gone with its connection is a table that is missing.
+	// A temporary table that ended with its connection is missing.
 	db = openSQLite(t, ":memory:")
 	store = sqllock.SQLite(db, sqllock.Options{})
 	if err := store.Migrate(t.Context()); err != nil {

@@ -226,7 +226,7 @@ func (m mutant) patch(file, text string) (string, error) {
 		}
 		if n := strings.Count(text, e.old); n != 1 {
 			return "", fmt.Errorf("%s has %d times what the mutant is to replace, want once: "+
-				"mend internal/mutants/table.go: %q", file, n, e.old)
+				"correct internal/mutants/table.go: %q", file, n, e.old)
 		}
 		text = strings.Replace(text, e.old, e.new, 1)
 	}

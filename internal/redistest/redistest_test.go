@@ -34,8 +34,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// patient returns a client that does not retry. Its calls end with their context, or when a busy
-// machine is no excuse any more.
+// patient returns a client that does not retry. Its calls end with their context, or after
+// settleLimit.
 func patient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{

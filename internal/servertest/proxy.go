@@ -184,7 +184,7 @@ func (p *Proxy) Mend() error {
 	if !p.cut || p.closed {
 		return nil
 	}
-	err := Poll(limit, "mend", func(context.Context) error {
+	err := Poll(limit, "repair", func(context.Context) error {
 		l, err := net.Listen("tcp", p.Addr())
 		if err == nil {
 			p.listener = l

@@ -242,7 +242,7 @@ func compare(t *testing.T, f fleet, calls load, window time.Duration) {
 // timers, two intervals of virtual time. make scale has a thousand hosts with a thousand timers
 // each.
 //
-// Fails when the formula takes no account of runs that last (B = 0, or K = 1), when try does not
+// Fails when the formula takes no account of runs that last (B = 0, or K = 1), when submit does not
 // look at the local limit, when a run is released twice, when the prober asks every third of a TTL,
 // when hosts count each other every ten seconds, and when a beat makes a call for each lease.
 func TestScale(t *testing.T) {

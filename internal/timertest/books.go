@@ -17,8 +17,8 @@ import (
 // and are missed while a host is stalled. The counts are checked against the schedule's grid, for
 // how many ticks were due, and against the handlers, for how many of them ran.
 //
-// Fails when attempt does not count a refusal, when a run is counted twice, and when due does not
-// count what was missed.
+// Fails when the acquirer does not count a refusal, when a run is counted twice, and when missed
+// ticks are not counted.
 func books(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	every := schedule.Every(s.Period)

@@ -48,7 +48,7 @@ func NotSetUp(t *testing.T, lock dlock.DistributedLock, words string) {
 // SetUpWronglyForAWhile breaks a store's setup while a host runs timers on it, and repairs it:
 // meanwhile nothing may run, every tick must be accounted for, the host must report it within a
 // TTL, and go on without a restart.
-func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, mend func()) {
+func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, repair func()) {
 	t.Helper()
 	var runs atomic.Int64
 	s := onStore(t, lock, &runs)
@@ -82,7 +82,7 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, me
 	if err := s.Trigger(ctx, "a"); !errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("Trigger returned %v", err)
 	}
-	mend()
+	repair()
 	within(2*setUpTTL, "it runs again", func() bool {
 		return runs.Load() > int64(before.Started)+3 &&
 			s.StoreReachable() == nil

@@ -251,7 +251,7 @@ func (s *standstill) going(name string) (n int) {
 	return n
 }
 
-// hosts are what the two tell.
+// hosts are the two hosts' reports.
 func (s *standstill) hosts() map[string]*book {
 	return map[string]*book{"the child": &s.child.book, "the host in this process": &s.books}
 }

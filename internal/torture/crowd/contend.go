@@ -18,7 +18,7 @@ import (
 // other way round, and if an attempt is refused as full while there were never more holders than
 // slots. Half of the releases say that the work succeeded.
 //
-// Whoever gets a slot says so before he gives it back, and forgets it before its lease can have
+// Whoever gets a slot says so before releasing it, and forgets it before its lease can have
 // ended: so two in one slot are two grants of it.
 func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, attempts int) {
 	t.Helper()

@@ -162,8 +162,8 @@ func (c *Crowd) HeldThrough(host string, cut time.Time) (n int) {
 }
 
 // Disperse ends the crowd and fails the test if there were ever more valid holders than slots, two
-// in one slot, a fence that did not grow, or a call that took longer than StoreTimeout, and half a
-// second, and what the machine was late meanwhile.
+// in one slot, a fence that did not grow, or a call that took longer than StoreTimeout plus 500 ms
+// plus the machine's measured lateness.
 func (c *Crowd) Disperse() {
 	c.t.Helper()
 	close(c.stop)

@@ -182,7 +182,7 @@ func timingOf(kind string) (Timing, error) {
 	return s.timing(), nil
 }
 
-// runRole is what a process does that we started.
+// runRole runs the role of a child process.
 func runRole(text string) error {
 	var spec Spec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {

@@ -79,7 +79,7 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 		time.Sleep(f.For)
 		s.Relays[master].BlackHole(false)
 		return orFirst(err, s.settle())
-	case "failover_unaware": // it is made the master again before it has learnt that it was none
+	case "failover_unaware": // made the master again before it learns that it was demoted
 		s.Relays[master].BlackHole(true)
 		err := s.FailedOver(other)
 		time.Sleep(f.For)

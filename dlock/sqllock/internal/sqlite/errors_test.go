@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// What SQLite says of a file that somebody has to mend. A file that is locked, full, or on a disk
+// What SQLite says of a file that somebody has to fix. A file that is locked, full, or on a disk
 // that fails is a store that does not answer.
 func TestMeaningOfErrors(t *testing.T) {
 	t.Parallel()
