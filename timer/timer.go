@@ -70,8 +70,8 @@ type Timer struct {
 	// run per tick.
 	MaxPerTick int
 
-	// MaxPerHost is how many runs may go on at once on this host. At most MaxConcurrency. Default
-	// MaxConcurrency.
+	// MaxPerHost is how many runs may go on at once on this host. 1 to MaxConcurrency, or NoLimit:
+	// the same as MaxConcurrency. Default MaxConcurrency.
 	MaxPerHost int
 
 	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its
