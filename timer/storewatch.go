@@ -355,7 +355,8 @@ func (w *storeWatch) audit() {
 			}
 		}
 		if err != nil && w.newWarning("settings could not be checked") {
-			w.log.later(slog.LevelInfo, "timer: the store's settings could not be checked", "store", w.label, "err", err)
+			w.log.later(slog.LevelInfo, "timer: the store's settings could not be checked",
+				"store", w.label, "err", err)
 		}
 		w.auditing = false
 	}()
