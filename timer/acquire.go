@@ -23,8 +23,8 @@ type acquirer struct {
 	store    *storeWatch    // nil: no store, and nothing is submitted
 	session  *dlock.Session // nil: no store
 
-	// mu guards the rest, and the waits of every entry. While it is held, only the mutexes of store
-	// watch and clocks are taken.
+	// mu guards the rest, and the waits of every entry. docs/architecture.md has the order of
+	// mutexes.
 	mu       sync.Mutex
 	attempts int   // under way
 	queue    queue // ticks and triggers that wait for one to end

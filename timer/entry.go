@@ -32,8 +32,8 @@ type state struct {
 	view     view     // of views
 	override override // of overrides
 
-	// mu guards runs, and the fields of a Run that say so. While it is held, the mutexes of store
-	// watch, views, overrides, registry, record, log and leases may be taken.
+	// mu guards runs, and the fields of a Run that say so. docs/architecture.md has the order of
+	// mutexes.
 	mu   sync.Mutex
 	runs []*Run // by their place on this host; nil: the place is free
 

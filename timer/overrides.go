@@ -24,8 +24,8 @@ type overrides struct {
 	registry *registry
 	wake     func() // wakes the prober, which reads what has changed
 
-	// mu guards the rest, and the override of every timer. While it is held, only the mutexes of
-	// registry and log are taken.
+	// mu guards the rest, and the override of every timer. docs/architecture.md has the order of
+	// mutexes.
 	mu           sync.Mutex
 	heardVersion int64 // the latest version of the overrides that the store has reported
 	readVersion  int64 // the latest version that the prober has read

@@ -42,8 +42,8 @@ type planner struct {
 	userCode []dueItem         // the same, for timers that call user code
 	arrivals []arrival         // of the batch at hand
 
-	// mu guards the rest, and the fields of entries that are marked as the planner's. While it is
-	// held, only the mutexes of registry, records, log and of an entry's clock are taken.
+	// mu guards the rest, and the fields of entries that are marked as the planner's.
+	// docs/architecture.md has the order of mutexes.
 	mu      sync.Mutex
 	started bool // Run has begun; before that the heap is empty
 	stopped bool // nothing is planned any more

@@ -37,8 +37,7 @@ type storeWatch struct {
 	acquireTime prometheus.Observer // nil: there are no metrics
 	ops         map[dlock.StoreOp]opMetrics
 
-	// mu guards the rest. While it is held, only the mutexes of views, registry, records and log
-	// are taken.
+	// mu guards the rest. docs/architecture.md has the order of mutexes.
 	mu            sync.Mutex
 	breakers      breakers
 	quarantine    time.Time // until when the store grants nothing; zero: it grants

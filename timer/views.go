@@ -20,8 +20,7 @@ type views struct {
 
 	degraded atomic.Int32 // runs that go on without the store
 
-	// mu guards the view of every timer. While it is held, only the mutexes of records, log and
-	// clocks are taken.
+	// mu guards the view of every timer. docs/architecture.md has the order of mutexes.
 	mu sync.Mutex
 }
 
