@@ -154,5 +154,5 @@ type ControlState struct {
 type Trigger struct {
 	Origin
 	At  time.Time     // the instant of the update, by the store's clock; later than that of any trigger before
-	Ago time.Duration // how long ago that was
+	Age time.Duration // how long ago that was
 }

@@ -383,8 +383,9 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 
 // A lease that is meant to end is not late, one that is not renewed in time is.
 //
-// Fails if RenewalLate takes in what is not renewed, or looks at the lease that was renewed last.
-func TestRenewalLate(t *testing.T) {
+// Fails if RenewalLateness takes in what is not renewed, or looks at the lease that was renewed
+// last.
+func TestRenewalLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.take(t, "ending", 1).StopRenewing()
@@ -394,11 +395,11 @@ func TestRenewalLate(t *testing.T) {
 		advance(time.Second)
 		h.take(t, "young", 1)
 		advance(beat + timeout - time.Second)
-		if late := h.RenewalLate(); late != 0 {
+		if late := h.RenewalLateness(); late != 0 {
 			t.Errorf("%v late, want 0", late)
 		}
 		advance(time.Millisecond)
-		if late := h.RenewalLate(); late != time.Millisecond {
+		if late := h.RenewalLateness(); late != time.Millisecond {
 			t.Errorf("%v late, want 1ms", late)
 		}
 	})

@@ -10,11 +10,11 @@ import (
 // A Lease is a slot or a mutex held by this process. Its Session renews it until it is released or
 // lost, or until StopRenewing is called. Its methods may be called from any goroutine.
 type Lease struct {
-	session *Session
-	grant   Grant
-	since   time.Time
-	values  context.Context // of the call to TryAcquire: for its values
-	watched atomic.Bool     // somebody waits for its end
+	session    *Session
+	grant      Grant
+	acquiredAt time.Time
+	values     context.Context // of the call to TryAcquire: for its values
+	watched    atomic.Bool     // somebody waits for its end
 
 	// Guarded by session.mu.
 	counted    bool       // in session.watched
@@ -57,8 +57,8 @@ func (l *Lease) Slot() int { return l.grant.Slot }
 // Fence returns the number to guard a resource with; 0 if the store gives none.
 func (l *Lease) Fence() Fence { return l.grant.Fence }
 
-// Since returns when the lease was acquired, on the local clock.
-func (l *Lease) Since() time.Time { return l.since }
+// AcquiredAt returns when the lease was acquired, on the local clock.
+func (l *Lease) AcquiredAt() time.Time { return l.acquiredAt }
 
 // watch has the session check for sleep of the machine, which makes timers late, because somebody
 // waits for this lease to end. Valid needs no such check: it reads the clocks.
@@ -142,7 +142,7 @@ func (l *Lease) Release(ctx context.Context) error {
 
 func newLease(ctx context.Context, s *Session, g Grant, sent, t instant) *Lease {
 	due := sent.mono.Add(s.ttl / 3)
-	return &Lease{session: s, grant: g, since: t.mono, values: ctx, sent: sent, due: due, info: g.Info}
+	return &Lease{session: s, grant: g, acquiredAt: t.mono, values: ctx, sent: sent, due: due, info: g.Info}
 }
 
 // check ends the lease if its trust window has closed by t, and otherwise returns how long it has

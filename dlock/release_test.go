@@ -234,8 +234,9 @@ func TestContextOutlivesTheAcquire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lease.Name() != "job" || lease.Slot() != 0 || lease.Fence() == 0 || !lease.Since().Equal(time.Now()) {
-			t.Errorf("name %q, slot %d, fence %d, since %v", lease.Name(), lease.Slot(), lease.Fence(), lease.Since())
+		if lease.Name() != "job" || lease.Slot() != 0 || lease.Fence() == 0 || !lease.AcquiredAt().Equal(time.Now()) {
+			t.Errorf("name %q, slot %d, fence %d, acquired at %v", lease.Name(), lease.Slot(), lease.Fence(),
+				lease.AcquiredAt())
 		}
 		advance(time.Minute)
 		wantHeld(t, lease)

@@ -62,8 +62,8 @@ func (r Request) Validate() error {
 		if r.Tick.Max < 1 {
 			errs = append(errs, fmt.Errorf("a tick with Max %d: must be at least 1", r.Tick.Max))
 		}
-		if !r.Tick.Missed.IsZero() && r.Tick.Missed.Before(r.Tick.At) {
-			errs = append(errs, errors.New("a tick that was missed before its instant: set Tick.Missed to when it "+
+		if !r.Tick.MissedAt.IsZero() && r.Tick.MissedAt.Before(r.Tick.At) {
+			errs = append(errs, errors.New("a tick that was missed before its instant: set Tick.MissedAt to when it "+
 				"came due"))
 		}
 	}

@@ -303,10 +303,10 @@ func (s *Session) releaseNow(ctx context.Context, g Grant) error {
 	return nil
 }
 
-// RenewalLate returns by how much the most overdue renewal of a lease is late, beyond the third of
-// the TTL after which it is due and the StoreTimeout that it may take. It is 0 if none is. It reads
-// clocks and does not call the store.
-func (s *Session) RenewalLate() time.Duration {
+// RenewalLateness returns by how much the most overdue renewal of a lease is late, beyond the third
+// of the TTL after which it is due and the StoreTimeout that it may take. It is 0 if none is. It
+// reads clocks and does not call the store.
+func (s *Session) RenewalLateness() time.Duration {
 	t := now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

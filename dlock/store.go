@@ -68,7 +68,7 @@ type Grant struct {
 	PreviousExpired bool
 
 	// Succeeded, in a grant given to Release, says that the work ended well. If the grant is still
-	// held, the store remembers the time, for Info.SinceSuccess.
+	// held, the store remembers the time, for Info.SuccessAge.
 	Succeeded bool
 }
 

@@ -26,9 +26,9 @@ type Tick struct {
 	// known. The store keeps that of the latest tick claimed.
 	Schedule int64
 
-	// Missed, if it is set, makes this the claim of a tick that came due at that time while no host
-	// was running. It is not before At, and later where hosts delay their ticks. The store refuses
-	// the claim if nothing was missed:
+	// MissedAt, if it is set, makes this the claim of a missed tick: it came due at that time, with
+	// no host running. It is not before At, and later where hosts delay their ticks. The store
+	// refuses the claim if nothing was missed:
 	//   - as late a tick was claimed (ReasonTickTaken, ReasonTickLate);
 	//   - the latest tick claimed is of another Schedule, or none is known (ReasonTickFirst): a
 	//     timer that is new or was changed has missed nothing;
@@ -37,7 +37,7 @@ type Tick struct {
 	//     and skipped the tick.
 	//
 	// The last two are checked for semaphores only.
-	Missed time.Time
+	MissedAt time.Time
 }
 
 // Info comes with every answer, so that nobody needs to poll for it.
@@ -47,10 +47,10 @@ type Info struct {
 	// together never exceed the larger number.
 	DeclaredSlots int
 
-	// SinceSuccess is how long ago, by the store's clock, a grant of this name was last released as
+	// SuccessAge is how long ago, by the store's clock, a grant of this name was last released as
 	// Succeeded: at least 1 µs, or 0 if no such release is known. Only answers to TryAcquire have
 	// it, and not those of every store.
-	SinceSuccess time.Duration
+	SuccessAge time.Duration
 
 	// Version is that of the overrides of the name, see Controller; 0 if it was never updated. It
 	// grows with every update. Answers to TryAcquire and Extend have it.
@@ -75,7 +75,7 @@ func (l *Lease) Info() Info {
 }
 
 // MarkSucceeded records that the work ended well. It does not end the lease. Release tells the
-// store, which tells everybody who asks for the name (Info.SinceSuccess).
+// store, which tells everybody who asks for the name (Info.SuccessAge).
 func (l *Lease) MarkSucceeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,8 +27,8 @@ func (tt *timetable) blackoutAgain(e *entry, t dueTick, now time.Time) error {
 	if t.yielded {
 		return nil // it came due moments ago, and the blackouts were asked then
 	}
-	if t.missed != 0 {
-		if err := tt.blackout(e, time.UnixMicro(t.missed)); err != nil {
+	if t.missedAt != 0 {
+		if err := tt.blackout(e, time.UnixMicro(t.missedAt)); err != nil {
 			return err
 		}
 	}

@@ -27,16 +27,16 @@ const (
 // holds until the store grants or refuses again: a server that rejects a password may fail to
 // answer at times.
 type breaker struct {
-	called   bool
-	err      error // of the last call; nil: it was answered
-	setup    error // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
-	open     bool
-	failures int       // in a row
-	refuses  bool      // the last acquire failed
-	answers  int       // in a row
-	since    time.Time // when err last became nil or not nil
-	loggedAt time.Time // when an outage was last logged
-	logging  bool      // this outage was logged
+	called    bool
+	err       error // of the last call; nil: it was answered
+	setup     error // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
+	open      bool
+	failures  int       // in a row
+	refuses   bool      // the last acquire failed
+	answers   int       // in a row
+	changedAt time.Time // when err last became nil or not nil
+	loggedAt  time.Time // when an outage was last logged
+	logging   bool      // this outage was logged
 
 	heard time.Time // when the last call ended
 
@@ -65,10 +65,10 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 	}
 	now := time.Now()
 	c.answered = err == nil && (!b.called || b.err != nil)
-	down := now.Sub(b.since)
+	down := now.Sub(b.changedAt)
 	changed := !b.called || (err == nil) != (b.err == nil)
 	if changed && !b.open { // an outage began with its first failure
-		b.since = now
+		b.changedAt = now
 	}
 	b.called, b.err, b.heard = true, err, now
 	if matches(err, dlock.ErrSetup) {
@@ -92,7 +92,7 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 	case b.open && b.answers >= closeAfter:
 		b.open, c.closed, c.lasted, c.log = false, true, down, b.logging
 		b.logging = false
-		b.since = now
+		b.changedAt = now
 	}
 	if err == nil && !b.open {
 		b.setup, b.logging = nil, false
@@ -121,7 +121,7 @@ func (b *breaker) why() error {
 func (b *breaker) well() bool { return b.called && b.err == nil && !b.open }
 
 func (b *breaker) status(label string) StoreStatus {
-	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, Setup: b.setup != nil, Since: b.since}
+	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, Setup: b.setup != nil, ChangedAt: b.changedAt}
 	if why := b.why(); why != nil {
 		status.Err = fmt.Sprint(why) // which survives an error that panics
 	}

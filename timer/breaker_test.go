@@ -194,7 +194,7 @@ func TestHostsAreCounted(t *testing.T) {
 
 // LeasesRenewed fails for a late renewal before a lease is lost.
 //
-// Fails when RenewalLate looks at the wrong end, or counts the time to the next beat.
+// Fails when RenewalLateness looks at the wrong end, or counts the time to the next beat.
 func TestLateRenewalShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

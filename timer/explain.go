@@ -60,7 +60,7 @@ func (v verdict) reason(err error) Reason {
 
 // isOf reports whether the decision is the start of a run.
 func (c *decision) isOf(r *Run) bool {
-	return c.ran && c.verdict == 0 && c.tick == r.tick && c.when == r.started.UnixNano()
+	return c.ran && c.verdict == 0 && c.tick == r.tick && c.when == r.startedAt.UnixNano()
 }
 
 // through returns the last instant that the decision covers, in µs.
@@ -76,7 +76,7 @@ func (c *decision) result(err error) *RunResult {
 	if !c.ran || c.verdict == 0 {
 		return nil
 	}
-	r := &RunResult{Started: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]),
+	r := &RunResult{StartedAt: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]),
 		Attempts: int(c.attempts), Err: err}
 	if c.tick != 0 {
 		r.Tick = time.UnixMicro(c.tick).UTC()
@@ -151,7 +151,7 @@ type Explanation struct {
 	Result *RunResult // of the run, if it ran here and has ended
 
 	// From the store; zero if it was not asked, does not know, or did not answer.
-	Claimed   time.Time    // the latest tick that any host claimed
+	LastTick  time.Time    // the latest tick that any host claimed
 	ClaimedBy dlock.Holder // the host that claimed it last
 	Paused    *dlock.Pause // now
 
@@ -238,9 +238,9 @@ func (s *Scheduler) askStore(ctx context.Context, x *Explanation) {
 	if err != nil {
 		return
 	}
-	x.Claimed, x.ClaimedBy, x.Paused = o.LastTick, o.ClaimedBy, o.Pause
+	x.LastTick, x.ClaimedBy, x.Paused = o.LastTick, o.ClaimedBy, o.Pause
 	if !o.LastTick.IsZero() {
-		x.Claimed = o.LastTick.UTC()
+		x.LastTick = o.LastTick.UTC()
 	}
 }
 
@@ -275,16 +275,16 @@ func (x *Explanation) words(w wording) string {
 	}
 	switch {
 	case x.Known && x.Reason == "":
-	case x.Claimed.Equal(x.Tick) && x.ClaimedBy == x.Host:
+	case x.LastTick.Equal(x.Tick) && x.ClaimedBy == x.Host:
 		text += "; according to the store, this host claimed it last"
-	case x.Claimed.Equal(x.Tick):
+	case x.LastTick.Equal(x.Tick):
 		text += fmt.Sprintf("; it was claimed last by %s", x.ClaimedBy)
-	case x.Claimed.After(x.Tick):
-		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", x.Claimed.Format(time.RFC3339Nano),
+	case x.LastTick.After(x.Tick):
+		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", x.LastTick.Format(time.RFC3339Nano),
 			x.ClaimedBy)
-	case !x.Claimed.IsZero():
+	case !x.LastTick.IsZero():
 		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s",
-			x.Claimed.Format(time.RFC3339Nano), x.ClaimedBy)
+			x.LastTick.Format(time.RFC3339Nano), x.ClaimedBy)
 	}
 	if x.Paused != nil && x.Reason != ReasonPaused {
 		text += fmt.Sprintf("; paused now %s, for another %v", x.Paused.Origin, x.Paused.For.Round(time.Second))
@@ -305,7 +305,7 @@ func (x *Explanation) here(w wording) string {
 		return fmt.Sprintf("runs here, on %s, %s", x.Host, slot)
 	}
 	text := fmt.Sprintf("ran here, on %s, %s, from %s for %v: %s", x.Host, slot,
-		x.Result.Started.UTC().Format(time.RFC3339Nano), x.Result.Took.Round(time.Millisecond), x.Result.Outcome)
+		x.Result.StartedAt.UTC().Format(time.RFC3339Nano), x.Result.Took.Round(time.Millisecond), x.Result.Outcome)
 	if x.Result.Attempts > 1 {
 		text += fmt.Sprintf(" after %d attempts", x.Result.Attempts)
 	}

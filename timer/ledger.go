@@ -151,14 +151,14 @@ func (l *ledger) began(r *record, run *Run) {
 		r.started++
 		r.deadman.discount() // until it has ended, or is overdue
 		r.ranLast = r.ticks
-		r.history.add(decision{tick: run.tick, ran: true, when: run.started.UnixNano()}, nil)
+		r.history.add(decision{tick: run.tick, ran: true, when: run.startedAt.UnixNano()}, nil)
 	}
 	if !l.metered {
 		return
 	}
 	t := l.tally(r)
 	if run.tick != 0 {
-		t.lag.observe(callBounds, max(0, run.started.Sub(time.UnixMicro(run.tick))))
+		t.lag.observe(callBounds, max(0, run.startedAt.Sub(time.UnixMicro(run.tick))))
 	}
 	if run.Degraded() {
 		t.fallbackRuns++
@@ -176,7 +176,7 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 		r.deadman.count()
 	}
 	r.last = decision{
-		tick: run.tick, ran: true, when: run.started.UnixNano(), extent: took, verdict: verdictOf(outcome),
+		tick: run.tick, ran: true, when: run.startedAt.UnixNano(), extent: took, verdict: verdictOf(outcome),
 		attempts: int16(min(run.Attempt(), math.MaxInt16)), slot: int32(run.Slot()),
 	}
 	r.lastErr = err

@@ -19,13 +19,13 @@ func TestLedgerAccountsForEveryTick(t *testing.T) {
 			at := time.UnixMicro(1 + 10*i)
 			l.missed(r, 9, at, at.Add(9*time.Microsecond))
 			l.cameDue(r)
-			run := &Run{tick: at.Add(9 * time.Microsecond).UnixMicro(), started: at}
+			run := &Run{tick: at.Add(9 * time.Microsecond).UnixMicro(), startedAt: at}
 			if i%2 == 0 {
 				l.skip(r, run.tick, ReasonFull, nil)
 				continue
 			}
 			l.began(r, run)
-			l.began(r, &Run{started: at})
+			l.began(r, &Run{startedAt: at})
 			l.ended(r, run, OutcomeFailed, time.Second, false, errors.New("failed"))
 		}
 	})

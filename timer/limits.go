@@ -24,8 +24,8 @@ func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
 		return tick, false
 	}
 	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: e.timer.MaxPerTick, Schedule: e.id}
-	if t.missed != 0 {
-		tick.Missed = time.UnixMicro(t.missed)
+	if t.missedAt != 0 {
+		tick.MissedAt = time.UnixMicro(t.missedAt)
 	}
 	return tick, true
 }

@@ -61,7 +61,7 @@ func (tt *timetable) lastMissed(e *entry, now time.Time) dueTick {
 	if last.IsZero() {
 		return dueTick{}
 	}
-	return dueTick{at: last.UnixMicro(), missed: tt.startsAt(e, last).UnixMicro()}
+	return dueTick{at: last.UnixMicro(), missedAt: tt.startsAt(e, last).UnixMicro()}
 }
 
 // lastDue returns the latest tick that this host would have tried by now, if CatchUp allows to run

@@ -323,7 +323,7 @@ func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 				if st.Last == nil {
 					t.Fatalf("%+v", st)
 				}
-				delay := st.Last.Started.Sub(at(1, 2, 0))
+				delay := st.Last.StartedAt.Sub(at(1, 2, 0))
 				if delay < 40*time.Minute || st.Started != 1 {
 					t.Fatalf("its delay of %v is too short for this test: give the timer another name", delay)
 				}

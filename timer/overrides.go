@@ -216,7 +216,7 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 	}
 	x.triggered = t.At
 	switch {
-	case t.Ago >= staleTrigger:
+	case t.Age >= staleTrigger:
 		return nil
 	case e.placesTaken() >= e.hostLimit(): // another host may have room; if none has, this line is the only sign
 		o.log.later(slog.LevelInfo, "timer: a triggered run does not start here: MaxPerHost runs are active",

@@ -83,7 +83,7 @@ func TestTriggerIsTakenOnce(t *testing.T) {
 		t.Helper()
 		version++
 		got := o.update(e, dlock.ControlState{Version: version,
-			Trigger: &dlock.Trigger{Origin: ann, At: start.Add(at), Ago: ago}})
+			Trigger: &dlock.Trigger{Origin: ann, At: start.Add(at), Age: ago}})
 		if (got != nil) != want {
 			t.Errorf("%s: %+v", what, got)
 		}

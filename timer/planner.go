@@ -278,7 +278,7 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	case c.late > lateGrace && c.late > e.catchUpWindow():
 		a.skip = ReasonMissed
 	case c.late > lateGrace:
-		a.tick.missed = c.due.UnixMicro()
+		a.tick.missedAt = c.due.UnixMicro()
 	}
 	return a, true
 }

@@ -233,7 +233,7 @@ func (p *prober) wait() time.Duration {
 		// heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)
 	default:
-		if time.Since(b.since) >= quiet { // if the store comes and goes, the pauses go on growing
+		if time.Since(b.changedAt) >= quiet { // if the store comes and goes, the pauses go on growing
 			p.pause.Reset()
 		}
 		return w.ttl - rand.N(w.ttl/4)

@@ -37,7 +37,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler)},
 				&entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
 			n.registry.setPhase(running)
-			r := &Run{entry: e, started: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
+			r := &Run{entry: e, startedAt: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx.run, r.ctx.base = r, ctx
 			r.lease.Store(lease)
 			began := time.Now()

@@ -11,14 +11,14 @@ import (
 
 // A Run is one call of a handler, as the handler sees it.
 type Run struct {
-	entry    *entry
-	tick     int64                       // µs; 0: none, it was triggered
-	lease    atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
-	ctx      runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
-	started  time.Time
-	degraded atomic.Bool
-	local    bool // it needs no store
-	attempt  atomic.Int32
+	entry     *entry
+	tick      int64                       // µs; 0: none, it was triggered
+	lease     atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
+	ctx       runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
+	startedAt time.Time
+	degraded  atomic.Bool
+	local     bool // it needs no store
+	attempt   atomic.Int32
 
 	// Guarded by state.mu.
 	place    int         // on this host
@@ -49,7 +49,7 @@ func (r *Run) Tick() (tick time.Time) {
 }
 
 // ends returns when the run reaches MaxRunTime.
-func (r *Run) ends() time.Time { return r.started.Add(r.entry.timer.MaxRunTime) }
+func (r *Run) ends() time.Time { return r.startedAt.Add(r.entry.timer.MaxRunTime) }
 
 // Slot returns which of the timer's slots the run holds: no other valid run holds the same one. For
 // a timer whose limits are not in the store (LocalOnly, NoLimit, or no store), the number is unique

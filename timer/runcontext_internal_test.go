@@ -53,7 +53,7 @@ func TestRunContextAskedLate(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 					defer cancel(nil)
-					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, started: time.Now()}
+					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, startedAt: time.Now()}
 					r.ctx.run, r.ctx.base = r, base
 					defer r.ctx.end()
 					if early {
@@ -102,7 +102,7 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	defer stop()
 	before := runtime.NumGoroutine()
 	for range 100 {
-		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, started: time.Now()}
+		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, startedAt: time.Now()}
 		late.ctx.run, late.ctx.base = late, &opaque{Context: all}
 		late.ctx.end()
 		if late.ctx.Err() == nil {

@@ -54,7 +54,7 @@ func (n *runner) runAll(starts []start) {
 }
 
 func (n *runner) newRun(e *entry, tick int64, local bool) *Run {
-	r := &Run{entry: e, tick: tick, started: time.Now(), local: local}
+	r := &Run{entry: e, tick: tick, startedAt: time.Now(), local: local}
 	r.ctx.run, r.ctx.base = r, n.base
 	return r
 }
@@ -106,7 +106,7 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 
 // finish releases the slot of a run, records the outcome, and gives back its place.
 func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
-	took := time.Since(r.started)
+	took := time.Since(r.startedAt)
 	logged := outcome != OutcomeOK || n.log.Enabled(n.base, slog.LevelDebug)
 	d := e.state
 	d.mu.Lock()
@@ -172,7 +172,7 @@ func (n *runner) countReleased(e *entry, r *Run) {
 		return
 	}
 	r.holding = false
-	held := time.Since(r.lease.Load().Since())
+	held := time.Since(r.lease.Load().AcquiredAt())
 	n.ledger.count(&e.state.record, func(t *tally) { t.ofStore().held.observe(runBounds, held) })
 }
 
@@ -242,7 +242,7 @@ func (n *runner) overlong(e *entry, r *Run) {
 	n.log.later(slog.LevelError,
 		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host "+
 			"until it returns",
-		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.started).Round(time.Millisecond))
+		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.startedAt).Round(time.Millisecond))
 	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 

@@ -31,7 +31,7 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 	for _, e := range s.registry.registered() {
 		e.clock.due = 1
-		s.planner.heap.push(tryLater(s.planner.now(), e, dueTick{at: e.clock.due, missed: 1}))
+		s.planner.heap.push(tryLater(s.planner.now(), e, dueTick{at: e.clock.due, missedAt: 1}))
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.planner.runDue(until)

@@ -29,7 +29,7 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 		return settlement{why: ReasonRejoining}
 	case paused != nil: // as the store last reported, before it stopped answering
 		return settlement{why: ReasonPaused, err: paused}
-	case lease == nil && (!degraded || t.missed != 0): // a missed tick may have run elsewhere
+	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run elsewhere
 		if a.postpone(e, t, err) {
 			return settlement{postponed: true}
 		}

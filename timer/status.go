@@ -40,7 +40,7 @@ type StoreStatus struct {
 	Setup       bool
 	BreakerOpen bool      // it failed three times in a row, so ticks do not call it: OnStoreDown decides
 	Err         string    // what is wrong with it; "": nothing
-	Since       time.Time // when Up last changed
+	ChangedAt   time.Time // when Up last changed
 	// Of a store of several servers, such as a Redis Cluster, those that failed three times in a
 	// row: OnStoreDown decides for the timers on them.
 	Down []string
@@ -86,23 +86,23 @@ type PauseStatus struct {
 
 // RunStatus is a run that goes on.
 type RunStatus struct {
-	Tick     time.Time // zero: triggered
-	Slot     int
-	Fence    dlock.Fence
-	Started  time.Time
-	Degraded bool
-	Valid    bool
-	Overdue  bool // it is past MaxRunTime: its handler ignores its context
+	Tick      time.Time // zero: triggered
+	Slot      int
+	Fence     dlock.Fence
+	StartedAt time.Time
+	Degraded  bool
+	Valid     bool
+	Overdue   bool // it is past MaxRunTime: its handler ignores its context
 }
 
 // RunResult is a run that has ended.
 type RunResult struct {
-	Tick     time.Time
-	Started  time.Time
-	Took     time.Duration // waits between attempts included
-	Outcome  Outcome
-	Attempts int   // more than 1: it was retried
-	Err      error // of the last attempt
+	Tick      time.Time
+	StartedAt time.Time
+	Took      time.Duration // waits between attempts included
+	Outcome   Outcome
+	Attempts  int   // more than 1: it was retried
+	Err       error // of the last attempt
 }
 
 // Status returns a snapshot. It is consistent for each timer, but not across timers.
@@ -139,11 +139,11 @@ func (s *Scheduler) statusOf(e *entry) TimerStatus {
 			continue
 		}
 		t.Running = append(t.Running, RunStatus{
-			Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), Started: r.started,
-			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.started) > r.entry.timer.MaxRunTime,
+			Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), StartedAt: r.startedAt,
+			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.entry.timer.MaxRunTime,
 		})
 	}
-	slices.SortFunc(t.Running, func(a, b RunStatus) int { return a.Started.Compare(b.Started) })
+	slices.SortFunc(t.Running, func(a, b RunStatus) int { return a.StartedAt.Compare(b.StartedAt) })
 	return t
 }
 
@@ -217,7 +217,7 @@ func (s *Scheduler) LeasesRenewed() error {
 	if s.session == nil {
 		return nil
 	}
-	if late := s.session.RenewalLate(); late > 0 {
+	if late := s.session.RenewalLateness(); late > 0 {
 		return fmt.Errorf("the renewal of a slot is %v late", late.Round(time.Millisecond))
 	}
 	return nil

@@ -257,8 +257,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		h.link.Inject(dlocktest.Error(errors.New("refused")))
 		down := time.Now()
 		time.Sleep(time.Minute)
-		if st := h.Status().Store; st.Since.Before(down) || st.Since.After(down.Add(2*time.Second)) {
-			t.Errorf("down since %v, want %v", st.Since, down)
+		if st := h.Status().Store; st.ChangedAt.Before(down) || st.ChangedAt.After(down.Add(2*time.Second)) {
+			t.Errorf("down since %v, want %v", st.ChangedAt, down)
 		}
 		h.link.Heal()
 		time.Sleep(10 * time.Second)

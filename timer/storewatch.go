@@ -143,7 +143,7 @@ func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) 
 		}
 		w.grants()
 	case refused:
-		if t.missed == 0 { // a missed tick may be refused because of a pause that has ended
+		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended
 			w.overrides.answered(e, no.Info, no)
 		}
 		w.views.refused(e, t, no)
@@ -460,7 +460,7 @@ func (w *storeWatch) reachable() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := &w.breakers.whole
-	since := b.since.UTC().Format(time.RFC3339)
+	since := b.changedAt.UTC().Format(time.RFC3339)
 	switch {
 	case b.open && b.setup != nil:
 		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", w.label, since, b.setup)

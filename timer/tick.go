@@ -13,14 +13,14 @@ import (
 
 // A dueTick is a tick that has come due and is to be tried.
 type dueTick struct {
-	at      int64 // µs
-	missed  int64 // µs, when it came due, if this host missed it; else 0
-	yielded bool  // it has already yielded to other hosts
+	at       int64 // µs
+	missedAt int64 // µs, when it came due, if this host missed it; else 0
+	yielded  bool  // it has already yielded to other hosts
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains or the timer is removed.
 func (t dueTick) abandoned() Reason {
-	if t.missed != 0 || t.yielded {
+	if t.missedAt != 0 || t.yielded {
 		return ReasonDraining
 	}
 	return ReasonQuarantine
@@ -28,7 +28,7 @@ func (t dueTick) abandoned() Reason {
 
 // overtaken returns why a waiting tick is skipped when a later one has come due.
 func (t dueTick) overtaken() Reason {
-	if t.missed != 0 || t.yielded {
+	if t.missedAt != 0 || t.yielded {
 		return ReasonMissed
 	}
 	return ReasonQuarantine

@@ -51,7 +51,7 @@ func (v *views) granted(e *entry, info dlock.Info) {
 	w := &e.state.view
 	w.down, w.fault, w.full = false, "", fullAnswer{}
 	v.declared(e, info.DeclaredSlots)
-	v.ledger.heardOfSuccess(&e.state.record, info.SinceSuccess, e.clock.interval())
+	v.ledger.heardOfSuccess(&e.state.record, info.SuccessAge, e.clock.interval())
 }
 
 // refused updates a view from a refusal.
@@ -61,8 +61,8 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	w := &e.state.view
 	w.down, w.fault = false, ""
 	v.declared(e, no.Info.DeclaredSlots)
-	v.ledger.heardOfSuccess(&e.state.record, no.Info.SinceSuccess, e.clock.interval())
-	if no.Info.SinceSuccess == 0 || t.at != 0 && e.mayEndInTime(no) {
+	v.ledger.heardOfSuccess(&e.state.record, no.Info.SuccessAge, e.clock.interval())
+	if no.Info.SuccessAge == 0 || t.at != 0 && e.mayEndInTime(no) {
 		v.ledger.discount(&e.state.record)
 	}
 	w.holder = no.Holder

@@ -139,7 +139,7 @@ var controlMistakes = []mistake{
 			list, err := m.Store.Inspect(ctx, names...)
 			for i := range list {
 				if t := list[i].Trigger; t != nil {
-					t.At, t.Ago = time.Now(), 0
+					t.At, t.Age = time.Now(), 0
 				}
 			}
 			time.Sleep(time.Millisecond) // a bubble's clock would stand still

@@ -15,19 +15,19 @@ import (
 var successMistakes = []mistake{
 	{"no successes", []string{"success/told to all", "success/told with", "success/stays", "success/by token",
 		"success/told when", "success/is its", "success/each"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SinceSuccess = 0 })
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SuccessAge = 0 })
 	}},
 	{"refusals tell of no success", []string{"success/told with every"}, func(m *mutant) {
 		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
 			if err != nil {
-				info.SinceSuccess = 0
+				info.SuccessAge = 0
 			}
 		})
 	}},
 	{"refused ticks tell of no success", []string{"success/told with every"}, func(m *mutant) {
 		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
 			if why := reason(err); why != "" && why != dlock.ReasonFull {
-				info.SinceSuccess = 0
+				info.SuccessAge = 0
 			}
 		})
 	}},
@@ -35,7 +35,7 @@ var successMistakes = []mistake{
 		asked := make(map[string]bool)
 		m.successes(func(req dlock.Request, err error, info *dlock.Info) {
 			if asked[req.Token] {
-				info.SinceSuccess = 0
+				info.SuccessAge = 0
 			}
 			asked[req.Token] = true
 		})
@@ -43,11 +43,11 @@ var successMistakes = []mistake{
 	{"every success has just been", []string{"success/told to all", "success/told with", "success/stays"},
 		func(m *mutant) {
 			m.successes(func(_ dlock.Request, _ error, info *dlock.Info) {
-				info.SinceSuccess = min(info.SinceSuccess, time.Microsecond)
+				info.SuccessAge = min(info.SuccessAge, time.Microsecond)
 			})
 		}},
 	{"a success in another unit", []string{"success/told to all"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SinceSuccess *= 1000 })
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SuccessAge *= 1000 })
 	}},
 	{"the first success stays", []string{"success/told to all"}, func(m *mutant) {
 		first := make(map[string]bool)
@@ -65,7 +65,7 @@ var successMistakes = []mistake{
 			granted := make(map[string]time.Time)
 			m.successes(func(req dlock.Request, err error, info *dlock.Info) {
 				if at, ok := granted[req.Name]; ok {
-					info.SinceSuccess = max(time.Microsecond, time.Since(at))
+					info.SuccessAge = max(time.Microsecond, time.Since(at))
 				}
 				if err == nil {
 					granted[req.Name] = time.Now()
@@ -91,7 +91,7 @@ var successMistakes = []mistake{
 		}
 		m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
 			if !last[successKey(dlock.Grant{Name: req.Name, Slots: req.Slots})] {
-				info.SinceSuccess = 0
+				info.SuccessAge = 0
 			}
 		})
 	}},
@@ -239,9 +239,9 @@ func (m *mutant) remembered(counts func(dlock.Grant, dlock.GrantOutcome) bool, k
 		return results, err
 	}
 	m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
-		info.SinceSuccess = 0
+		info.SuccessAge = 0
 		if t, ok := at[key(dlock.Grant{Name: req.Name, Slots: req.Slots})]; ok {
-			info.SinceSuccess = max(time.Microsecond, time.Since(t))
+			info.SuccessAge = max(time.Microsecond, time.Since(t))
 		}
 	})
 }

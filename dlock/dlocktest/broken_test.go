@@ -114,7 +114,7 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 	if c := run(modest(fenceless(func(g *dlock.Grant) {
-		g.Info.SinceSuccess = time.Second
+		g.Info.SuccessAge = time.Second
 	})), "mutex/one holder"); len(c.broken) == 0 {
 		t.Error("a store tells of successes without stating it: not caught")
 	}

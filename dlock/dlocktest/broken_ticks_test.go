@@ -82,8 +82,8 @@ var tickMistakes = []mistake{
 	{"a tick was missed at its instant", []string{"missed/what came due", "missed/not during a pause"},
 		func(m *mutant) {
 			m.claims(func(t *dlock.Tick) {
-				if !t.Missed.IsZero() {
-					t.Missed = t.At
+				if !t.MissedAt.IsZero() {
+					t.MissedAt = t.At
 				}
 			})
 		}},
@@ -97,7 +97,7 @@ var tickMistakes = []mistake{
 			g, err := m.Store.TryAcquire(ctx, req)
 			if reason(err) == dlock.ReasonPaused && lifted[req.Name] && req.Tick != nil {
 				tick := *req.Tick
-				tick.Missed = time.Time{}
+				tick.MissedAt = time.Time{}
 				req.Tick = &tick
 				return m.Store.TryAcquire(ctx, req)
 			}
@@ -145,7 +145,7 @@ var tickMistakes = []mistake{
 func (m *mutant) missed(why dlock.Reason) {
 	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
-		if req.Tick != nil && !req.Tick.Missed.IsZero() && reason(err) == why {
+		if req.Tick != nil && !req.Tick.MissedAt.IsZero() && reason(err) == why {
 			req.Tick = &dlock.Tick{At: req.Tick.At, Max: req.Tick.Max, Schedule: req.Tick.Schedule}
 			return m.Store.TryAcquire(ctx, req)
 		}

@@ -170,11 +170,11 @@ func (h *host) try(req dlock.Request) attempt {
 		h.c.plausible(req, a.grant)
 	}
 	switch info := a.info(); {
-	case !h.c.h.Features.LastSuccess && info.SinceSuccess != 0:
+	case !h.c.h.Features.LastSuccess && info.SuccessAge != 0:
 		h.c.errorf("a success %v ago, though the store does not state that it remembers any: must be 0",
-			info.SinceSuccess)
-	case info.SinceSuccess < 0:
-		h.c.errorf("a success %v ago: must be 0, or at least 1µs", info.SinceSuccess)
+			info.SuccessAge)
+	case info.SuccessAge < 0:
+		h.c.errorf("a success %v ago: must be 0, or at least 1µs", info.SuccessAge)
 	}
 	return a
 }

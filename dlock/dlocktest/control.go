@@ -278,7 +278,7 @@ func updatesRead(c *check) {
 		if o.Limit == nil || *o.Limit != (dlock.Limit{Origin: bob, Slots: 7}) {
 			c.errorf("limit %+v: must be 7 by bob", o.Limit)
 		}
-		if o.Trigger == nil || o.Trigger.Origin != longest || o.Trigger.Ago < 0 || o.Trigger.Ago > time.Minute {
+		if o.Trigger == nil || o.Trigger.Origin != longest || o.Trigger.Age < 0 || o.Trigger.Age > time.Minute {
 			c.errorf("trigger %+v: must have the longest origin", o.Trigger)
 		}
 	}
@@ -327,8 +327,8 @@ func triggerInstant(c *check) {
 	if first == nil || first.Origin != ann {
 		c.fatalf("trigger %+v", first)
 	}
-	if ago := time.Since(before); first.Ago < 0 || first.Ago > ago+c.h.Slack {
-		c.errorf("triggered %v ago: must be at most %v", first.Ago, ago)
+	if ago := time.Since(before); first.Age < 0 || first.Age > ago+c.h.Slack {
+		c.errorf("triggered %v ago: must be at most %v", first.Age, ago)
 	}
 	a.limit("x", 2)
 	if again := b.inspect("x")[0].Trigger; again == nil || !again.At.Equal(first.At) {

@@ -110,13 +110,13 @@ func namesHolder(c *check) {
 			}
 			c.age("Full", no.HeldFor, asked.Sub(held.got), answered.Sub(held.sent))
 			if no.ExpiresIn <= 0 || no.ExpiresIn > req.TTL {
-				c.errorf("Ends %v: must be above 0 and at most the TTL, %v", no.ExpiresIn, req.TTL)
+				c.errorf("ExpiresIn %v: must be above 0 and at most the TTL, %v", no.ExpiresIn, req.TTL)
 			}
 		}
 		check()
 		time.Sleep(c.h.TTL / 3)
 		check()
-		// An extension is no new start: Since tells for how long the holder has been at it.
+		// An extension is no new start: HeldFor tells for how long the holder has been at it.
 		c.want("extend", a.extend(c.long, held.grant), dlock.GrantOK)
 		check()
 	}
@@ -125,7 +125,7 @@ func namesHolder(c *check) {
 // age checks a duration against what is known about it; the store's clock may be coarse.
 func (c *check) age(what string, got, least, most time.Duration) {
 	if got < max(0, least-c.h.Slack) || got > most+c.h.Slack {
-		c.note(2, "%s: Since %v: must be %v to %v", what, got, least, most)
+		c.note(2, "%s: HeldFor %v: must be %v to %v", what, got, least, most)
 	}
 }
 

@@ -22,7 +22,7 @@ type Features struct {
 	// Info: answers have the number of slots that others declared.
 	Info bool
 	// LastSuccess: answers to TryAcquire, grants and refusals, have the time since a grant of the
-	// name was last released as Succeeded. If not stated, Info.SinceSuccess must be 0.
+	// name was last released as Succeeded. If not stated, Info.SuccessAge must be 0.
 	LastSuccess bool
 	// PreviousExpired: a grant says whether the previous lease of its slot expired without being
 	// released. If not stated, it must never say so.

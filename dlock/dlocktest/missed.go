@@ -20,7 +20,7 @@ var missing = []promise{
 // missed sends a request for a tick that came due at that moment, while no host was running.
 func (c *check) missed(name string, due time.Time) dlock.Request {
 	req := c.tick(name, 3, due, 3)
-	req.Tick.Missed = due
+	req.Tick.MissedAt = due
 	return req
 }
 
@@ -113,14 +113,14 @@ func missedWhileHeld(c *check) {
 		c.want("release", a.release(grants[0]), dlock.GrantOK)
 		b.mustRefuse(missed(within), dlock.ReasonTickHeld)
 		late := missed(within) // where hosts come to a tick with a delay, it is not its instant that counts
-		late.Tick.Missed = c.later()
+		late.Tick.MissedAt = c.later()
 		if slots > 1 { // in whatever slot
 			c.pause()
 			first, second := a.mustAcquire(c.request(name, slots)).grant, a.mustAcquire(c.request(name, slots)).grant
 			c.want("release", a.release(second), dlock.GrantOK)
 			c.want("release", a.release(first), dlock.GrantOK)
 			b.mustRefuse(late, dlock.ReasonTickHeld)
-			late.Tick.Missed = c.later()
+			late.Tick.MissedAt = c.later()
 		}
 		b.mustAcquire(late)
 	}
@@ -161,7 +161,7 @@ func missedInPause(c *check) {
 		c.errorf("the tick fell into a pause %+v: must be %+v", no.PausedBy, ann)
 	}
 	delayed := c.missed("x", within)
-	delayed.Tick.Missed = c.later()
+	delayed.Tick.MissedAt = c.later()
 	b.mustAcquire(delayed)
 }
 

@@ -51,7 +51,7 @@ func invalidRequests(c *check) {
 	refuse("tick with no starts", c.tick("x", 1, thisSecond(), 0))
 	refuse("tick with less than no starts", c.tick("x", 1, thisSecond(), -1))
 	early := c.tick("x", 1, thisSecond(), 1)
-	early.Tick.Missed = early.Tick.At.Add(-time.Microsecond)
+	early.Tick.MissedAt = early.Tick.At.Add(-time.Microsecond)
 	refuse("tick that was missed before its instant", early)
 
 	h.fillAny("x", 1) // nothing of it was granted

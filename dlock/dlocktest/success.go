@@ -53,7 +53,7 @@ func (a attempt) info() dlock.Info {
 
 // since checks what the answer to a request, granted or refused, says about the last success.
 func (c *check) since(what string, a attempt, success span) {
-	got := a.info().SinceSuccess
+	got := a.info().SuccessAge
 	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack),
 		max(time.Microsecond, a.got.Sub(success.sent)+c.h.Slack)
 	if got < least || got > most {
@@ -63,7 +63,7 @@ func (c *check) since(what string, a attempt, success span) {
 
 // never checks that the answer to a request reports no success.
 func (c *check) never(what string, a attempt) {
-	if got := a.info().SinceSuccess; got != 0 {
+	if got := a.info().SuccessAge; got != 0 {
 		c.note(2, "%s: the last success was %v ago: must be 0, there was none", what, got)
 	}
 }

@@ -34,7 +34,7 @@ func (o *overrides) refuse(req dlock.Request, now time.Time) *dlock.NotAcquiredE
 		no.PausedBy, no.ExpiresIn = o.pause, o.until.Sub(now)
 	case o.limit != nil && o.limit.Slots == 0:
 		no.PausedBy = o.limit.Origin
-	case req.Tick != nil && req.Tick.Missed.Before(o.until) && !req.Tick.Missed.IsZero():
+	case req.Tick != nil && req.Tick.MissedAt.Before(o.until) && !req.Tick.MissedAt.IsZero():
 		no.PausedBy = o.pause
 	default:
 		return nil
@@ -106,7 +106,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 			list[i].Limit = &limit
 		}
 		if !o.at.IsZero() {
-			list[i].Trigger = &dlock.Trigger{Origin: o.trigger, At: o.at, Ago: max(0, now.Sub(o.at))}
+			list[i].Trigger = &dlock.Trigger{Origin: o.trigger, At: o.at, Age: max(0, now.Sub(o.at))}
 		}
 		if e.tick != 0 {
 			list[i].LastTick, list[i].ClaimedBy = time.UnixMicro(e.tick), e.claimer

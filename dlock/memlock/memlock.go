@@ -80,7 +80,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	e.used = now
 	info := dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version, SlotLimit: e.overrides.slots()}
 	if !e.success.IsZero() {
-		info.SinceSuccess = max(now.Sub(e.success), time.Microsecond)
+		info.SuccessAge = max(now.Sub(e.success), time.Microsecond)
 	}
 
 	// The same attempt, repeated. Its caller trusts the lease for a whole TTL from now, so the
@@ -99,7 +99,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return dlock.Grant{}, no
 	}
 	if t := req.Tick; t != nil {
-		at, missed := t.At.UnixMicro(), !t.Missed.IsZero()
+		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
 		switch {
 		case at > now.Add(dlock.MaxTickAhead).UnixMicro():
 			return refuse(dlock.ReasonTickAhead)
@@ -110,7 +110,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 				Slots: req.Slots, Holder: e.claimer, Info: info}
 		case missed && (e.tick == 0 || e.schedule != t.Schedule):
 			return refuse(dlock.ReasonTickFirst)
-		case missed && t.Missed.Before(e.lastHeld()):
+		case missed && t.MissedAt.Before(e.lastHeld()):
 			return refuse(dlock.ReasonTickHeld)
 		}
 	}

@@ -18,7 +18,7 @@
 //     dlock.ErrFault, so a timer without MaxPerTick: timer.NoLimit never runs: each tick is
 //     skipped, with that error as the reason. With NoLimit a short job runs once per host and tick.
 //   - There are no fences, refusals do not name the holder, and hosts that declare different
-//     numbers of slots do not notice. Grant.PreviousExpired is always false, Info.SinceSuccess
+//     numbers of slots do not notice. Grant.PreviousExpired is always false, Info.SuccessAge
 //     always 0.
 //   - It is no dlock.Controller: names cannot be paused, limited or triggered, leases not revoked.
 //   - An acquire may be refused although a slot was free at every moment, if slots change hands

@@ -120,7 +120,7 @@ func TestServerClockBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		list, err := store.Inspect(ctx, "a")
-		if err != nil || list[0].Trigger == nil || list[0].Trigger.Ago < 0 {
+		if err != nil || list[0].Trigger == nil || list[0].Trigger.Age < 0 {
 			t.Fatalf("%+v, %v", list, err)
 		}
 		return list[0].Trigger.At

@@ -100,7 +100,7 @@ func FuzzAnswers(f *testing.F) {
 				g, err = parseAcquire(req, n, a[0])
 			}
 			sane := func(info dlock.Info) bool {
-				return info.SinceSuccess >= 0 && info.Version >= 0 && info.SlotLimit >= 0 &&
+				return info.SuccessAge >= 0 && info.Version >= 0 && info.SlotLimit >= 0 &&
 					info.SlotLimit <= dlock.MaxSlots
 			}
 			if err == nil && (g.Slot < 0 || g.Slot > max(2, g.Info.SlotLimit-1) || g.Fence <= 0 || g.Token != "t" ||
@@ -136,7 +136,7 @@ func FuzzAnswers(f *testing.F) {
 					o.Pause != nil && (o.Pause.For <= 0 || o.Pause.Validate() != nil) ||
 					o.Limit != nil && (o.Limit.Slots < 0 || o.Limit.Slots > dlock.MaxSlots ||
 						o.Limit.Validate() != nil) ||
-					o.Trigger != nil && (o.Trigger.Ago < 0 || o.Trigger.Validate() != nil) {
+					o.Trigger != nil && (o.Trigger.Age < 0 || o.Trigger.Validate() != nil) {
 					t.Errorf("%v: %+v", a, o)
 				}
 			} else if !errors.Is(err, errAnswer) && !errors.Is(err, dlock.ErrFault) {

@@ -223,8 +223,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	claim := ""
 	if t := req.Tick; t != nil {
 		missed := int64(0)
-		if !t.Missed.IsZero() {
-			missed = t.Missed.UnixMicro()
+		if !t.MissedAt.IsZero() {
+			missed = t.MissedAt.UnixMicro()
 		}
 		var room [4 * 21]byte
 		b := strconv.AppendInt(room[:0], t.At.UnixMicro(), 10)

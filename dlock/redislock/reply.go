@@ -54,7 +54,7 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	reason := dlock.Reason(status)
 	info := dlock.Info{DeclaredSlots: int(w.number())}
 	if success := w.number(); success > 0 && success < maxMicros {
-		info.SinceSuccess = max(time.Microsecond, microseconds(now-success))
+		info.SuccessAge = max(time.Microsecond, microseconds(now-success))
 	}
 	info.Version, info.SlotLimit = w.number(), int(w.number())
 	if info.Version >= maxMicros {
@@ -86,7 +86,7 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	case dlock.ReasonFull, dlock.ReasonQuarantine:
 		no.ExpiresIn = microseconds(w.number()*1000 - now)
 		if held, err := parseValue(text); err == nil && text != "" { // a malformed value holds the slot as well
-			no.Holder, no.HeldFor = held.holder(), microseconds(now-held.Since*1000)
+			no.Holder, no.HeldFor = held.holder(), microseconds(now-held.AcquiredAt*1000)
 		}
 	default:
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
@@ -186,7 +186,7 @@ func parseControlState(name string, a []any) (dlock.ControlState, error) {
 		o.Limit = &dlock.Limit{Origin: origin(a[5]), Slots: int(slots)}
 	}
 	if at := number(a[7]); at > 0 {
-		o.Trigger = &dlock.Trigger{Origin: origin(a[6]), At: time.UnixMicro(at), Ago: microseconds(now - at)}
+		o.Trigger = &dlock.Trigger{Origin: origin(a[6]), At: time.UnixMicro(at), Age: microseconds(now - at)}
 	}
 	if tick := number(a[8]); tick > 0 {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(tick), parseClaimer(a[9])
@@ -237,7 +237,7 @@ func parseList(name string, a []any) ([]dlock.LeaseInfo, error) {
 		}
 		list = append(list, dlock.LeaseInfo{
 			Name: name, Slot: int(number(a[i])), Holder: held.holder(), Fence: dlock.Fence(held.Fence),
-			HeldFor: milliseconds(now - held.Since), ExpiresIn: milliseconds(number(a[i+1])),
+			HeldFor: milliseconds(now - held.AcquiredAt), ExpiresIn: milliseconds(number(a[i+1])),
 		})
 	}
 	slices.SortFunc(list, func(a, b dlock.LeaseInfo) int { return a.Slot - b.Slot })
@@ -246,11 +246,11 @@ func parseList(name string, a []any) ([]dlock.LeaseInfo, error) {
 
 // stored is the value of a lease's key, without its token.
 type stored struct {
-	Fence int64  `json:"fence"`
-	Since int64  `json:"since"` // ms, the server's clock
-	Host  string `json:"host"`
-	PID   int    `json:"pid"`
-	ID    string `json:"id"`
+	Fence      int64  `json:"fence"`
+	AcquiredAt int64  `json:"since"` // ms, the server's clock
+	Host       string `json:"host"`
+	PID        int    `json:"pid"`
+	ID         string `json:"id"`
 }
 
 func (v stored) holder() dlock.Holder { return dlock.Holder{Host: v.Host, PID: v.PID, ID: v.ID} }

@@ -48,7 +48,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			return dlock.Grant{}, refusal(req, dlock.ReasonTickAhead)
 		case ahead < -tickMemory/2:
 			return dlock.Grant{}, refusal(req, dlock.ReasonTickLate)
-		case !req.Tick.Missed.IsZero(): // the servers do not keep which tick was the last
+		case !req.Tick.MissedAt.IsZero(): // the servers do not keep which tick was the last
 			return dlock.Grant{}, refusal(req, dlock.ReasonTickFirst)
 		}
 	}

@@ -22,7 +22,7 @@
 //     held leases, so restarting the servers one after the other, a heartbeat apart, ends no lease.
 //   - Fences are 0. Refusals name no holder and no end, because the keys contain tokens only.
 //     Leases cannot be listed, and hosts that declare different numbers of slots do not learn of
-//     each other. Grant.PreviousExpired is always false and Info.SinceSuccess is 0.
+//     each other. Grant.PreviousExpired is always false and Info.SuccessAge is 0.
 //   - A tick is a mutex of its own, taken before the slot and given back if no slot is free. A
 //     crash or a failure in between loses one start of that tick. There is never a start too many,
 //     unless a majority loses its data: heartbeats do not restore ticks.

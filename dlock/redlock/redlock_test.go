@@ -352,10 +352,10 @@ func TestKnowsNoMissedTick(t *testing.T) {
 	quorumRelease(t, q, dlock.GrantOK, quorumTake(t, q, req))
 	missed := quorumRequest(3)
 	for _, when := range []time.Time{at, at.Add(time.Second)} {
-		missed.Tick = &dlock.Tick{At: when, Max: 3, Missed: when}
+		missed.Tick = &dlock.Tick{At: when, Max: 3, MissedAt: when}
 		quorumRefuses(t, q, missed, dlock.ReasonTickFirst)
 	}
-	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, Missed: at}
+	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, MissedAt: at}
 	quorumRefuses(t, q, missed, dlock.ReasonTickLate)
 	if dlock.CapabilitiesOf(q).Controller != nil {
 		t.Error("a quorum has no fences to revoke by")

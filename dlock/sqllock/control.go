@@ -130,7 +130,7 @@ func stateOf(r dialect.Control, name string) dlock.ControlState {
 		o.Limit = &dlock.Limit{Origin: readOrigin(r.Limited), Slots: *r.Limit}
 	}
 	if r.At != nil {
-		o.Trigger = &dlock.Trigger{Origin: readOrigin(r.Trigger), At: time.UnixMicro(*r.At), Ago: duration(r.Ago)}
+		o.Trigger = &dlock.Trigger{Origin: readOrigin(r.Trigger), At: time.UnixMicro(*r.At), Age: duration(r.Age)}
 	}
 	if r.Tick != nil {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(*r.Tick), dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}

@@ -171,10 +171,10 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	}{
 		"paused":  {dlock.ReasonPaused, nil, ""},
 		"none":    {dlock.ReasonPaused, nil, ""},
-		"resumed": {dlock.ReasonPaused, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
-		"first":   {dlock.ReasonTickFirst, &dlock.Tick{At: begun, Max: 1, Missed: begun}, ""},
-		"run":     {dlock.ReasonTickTaken, &dlock.Tick{At: begun, Max: 3, Missed: begun}, "h-t"},
-		"held":    {dlock.ReasonTickHeld, &dlock.Tick{At: begun, Max: 3, Missed: begun}, ""},
+		"resumed": {dlock.ReasonPaused, &dlock.Tick{At: begun, Max: 1, MissedAt: begun}, ""},
+		"first":   {dlock.ReasonTickFirst, &dlock.Tick{At: begun, Max: 1, MissedAt: begun}, ""},
+		"run":     {dlock.ReasonTickTaken, &dlock.Tick{At: begun, Max: 3, MissedAt: begun}, "h-t"},
+		"held":    {dlock.ReasonTickHeld, &dlock.Tick{At: begun, Max: 3, MissedAt: begun}, ""},
 		"limited": {dlock.ReasonFull, nil, "h-a"},
 		"lowered": {dlock.ReasonFull, nil, "h-d"}, // slot 0 is free, and one too many is held
 	} {

@@ -196,8 +196,8 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 	for i, known := range map[int]bool{1: false, 2: true} {
 		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: grants[i].Name, Slots: 1, Token: "again" +
 			grants[i].Name, TTL: time.Minute})
-		if err != nil || g.Info.SinceSuccess > 0 != known {
-			t.Errorf("%s: success %v ago, %v: must be known: %t", grants[i].Name, g.Info.SinceSuccess, err, known)
+		if err != nil || g.Info.SuccessAge > 0 != known {
+			t.Errorf("%s: success %v ago, %v: must be known: %t", grants[i].Name, g.Info.SuccessAge, err, known)
 		}
 	}
 }

@@ -151,9 +151,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		c.Tick, c.Max, c.Schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
-		if !req.Tick.Missed.IsZero() {
-			due := req.Tick.Missed.UnixMicro()
-			c.Missed = &due
+		if !req.Tick.MissedAt.IsZero() {
+			due := req.Tick.MissedAt.UnixMicro()
+			c.MissedAt = &due
 		}
 	}
 	v, err := s.db.Acquire(ctx, c)
@@ -166,7 +166,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 // grantOf returns what the answer means. It checks the answer like any input: nonsense is an error
 // of the store.
 func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
-	info := dlock.Info{DeclaredSlots: v.Declared, SinceSuccess: duration(v.Success), Version: v.Version,
+	info := dlock.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,
 		SlotLimit: v.Limit}
 	switch reason := dlock.Reason(v.Reason); reason {
 	case "ok":
@@ -188,13 +188,13 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 			Holder: v.Holder, Info: info}
 	case dlock.ReasonPaused:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.Ends),
+			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.ExpiresIn),
 			PausedBy: readOrigin(v.Origin), Info: info,
 		}
 	case dlock.ReasonFull:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, HeldFor: duration(v.Since),
-			ExpiresIn: duration(v.Ends), Info: info,
+			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, HeldFor: duration(v.HeldFor),
+			ExpiresIn: duration(v.ExpiresIn), Info: info,
 		}
 	}
 	return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
@@ -306,7 +306,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 		held[i] = dlock.LeaseInfo{
 			Name: name, Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
 			Fence:   dlock.Fence(r.Fence),
-			HeldFor: duration(r.Since), ExpiresIn: duration(r.Ends),
+			HeldFor: duration(r.HeldFor), ExpiresIn: duration(r.ExpiresIn),
 		}
 	}
 	return held, nil

@@ -119,9 +119,9 @@ func TestSQLServerStatements(t *testing.T) {
 	ctx := t.Context()
 	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000,
 		Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
-		Tick:   &dlock.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, Missed: time.UnixMicro(43)}}
+		Tick:   &dlock.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, MissedAt: time.UnixMicro(43)}}
 	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9,
-		Info:            dlock.Info{DeclaredSlots: 5, SinceSuccess: 6 * time.Second, Version: 12, SlotLimit: 4},
+		Info:            dlock.Info{DeclaredSlots: 5, SuccessAge: 6 * time.Second, Version: 12, SlotLimit: 4},
 		PreviousExpired: true}
 
 	t.Run("acquire", func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestSQLServerStatements(t *testing.T) {
 			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
 			no, ok := errors.AsType[*dlock.NotAcquiredError](err)
 			if !ok || string(no.Reason) != reason || no.Info.DeclaredSlots != 5 ||
-				no.Info.SinceSuccess != 6*time.Second || no.Info.Version != 12 || no.Info.SlotLimit != 4 {
+				no.Info.SuccessAge != 6*time.Second || no.Info.Version != 12 || no.Info.SlotLimit != 4 {
 				t.Errorf("%s: %v", reason, err)
 			}
 			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} ||
@@ -263,7 +263,7 @@ func TestSQLServerStatements(t *testing.T) {
 			t.Errorf("limit %+v", l)
 		}
 		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Origin: dlock.Origin{By: "me"},
-			At: time.UnixMicro(42), Ago: time.Millisecond}) || o[2].Trigger != nil {
+			At: time.UnixMicro(42), Age: time.Millisecond}) || o[2].Trigger != nil {
 			t.Errorf("trigger %+v", tr)
 		}
 		if !o[1].LastTick.Equal(time.UnixMicro(7)) || o[1].ClaimedBy != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) ||

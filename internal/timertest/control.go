@@ -43,7 +43,7 @@ func (o operator) triggers(name string) time.Time {
 		before := time.Now()
 		err := o.Trigger(o.f.t.Context(), name, ann)
 		got, readErr := o.Inspect(o.f.t.Context(), name)
-		if err == nil || readErr == nil && got.Trigger != nil && got.Trigger.Ago < time.Since(before) {
+		if err == nil || readErr == nil && got.Trigger != nil && got.Trigger.Age < time.Since(before) {
 			return before
 		}
 		if time.Since(before) > patience {

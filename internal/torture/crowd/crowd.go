@@ -143,7 +143,7 @@ func (c *Crowd) ValidAfter(acquired, seen time.Time) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for lease, last := range c.lastSeen {
-		if lease.Since().Before(acquired) && last.After(seen) {
+		if lease.AcquiredAt().Before(acquired) && last.After(seen) {
 			n++
 		}
 	}

@@ -54,7 +54,7 @@ type AcquireParams struct {
 	TTL      int64
 	Tick     *int64
 	Max      int
-	Missed   *int64 // when the tick was due, if it is claimed as a missed one
+	MissedAt *int64 // when the tick was due, if it is claimed as a missed one
 	Schedule int64  // of the tick
 	Holder   dlock.Holder
 	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait
@@ -62,15 +62,15 @@ type AcquireParams struct {
 
 // AcquireResult is the database's answer to an acquire.
 type AcquireResult struct {
-	Reason   string // "ok", or a dlock.Reason
-	Slot     int    // ok
-	Fence    int64  // ok
-	Declared int    // slots, as declared by the latest grant
-	Success  int64  // µs since a grant was last released as succeeded; 0: unknown
+	Reason     string // "ok", or a dlock.Reason
+	Slot       int    // ok
+	Fence      int64  // ok
+	Declared   int    // slots, as declared by the latest grant
+	SuccessAge int64  // µs since a grant was last released as succeeded; 0: unknown
 	// full: the holder of the lease that ends first. tick_taken: who claimed the tick last
-	Holder dlock.Holder
-	Since  int64 // µs: how long the holder has had it
-	Ends   int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
+	Holder    dlock.Holder
+	HeldFor   int64 // µs: how long the holder has had it
+	ExpiresIn int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
 	// ok: the previous lease of the slot ended without a release
 	PreviousExpired bool
 	Version         int64  // of the overrides; 0: there were never any
@@ -81,9 +81,8 @@ type AcquireResult struct {
 // Columns returns where to scan the fourteen columns of the result.
 func (v *AcquireResult) Columns() []any {
 	return []any{
-		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.Success, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID, &v.Since,
-		&v.Ends,
-		&v.PreviousExpired, &v.Version, &v.Limit, &v.Origin,
+		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.SuccessAge, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID,
+		&v.HeldFor, &v.ExpiresIn, &v.PreviousExpired, &v.Version, &v.Limit, &v.Origin,
 	}
 }
 
@@ -117,13 +116,13 @@ func (a Answer) MarshalJSON() ([]byte, error) {
 
 // Lease is a lease as List returns it. Durations are in microseconds.
 type Lease struct {
-	Slot  int    `json:"slot"`
-	Host  string `json:"host"`
-	PID   int    `json:"pid"`
-	ID    string `json:"id"`
-	Fence int64  `json:"fence"`
-	Since int64  `json:"since"`
-	Ends  int64  `json:"ends"`
+	Slot      int    `json:"slot"`
+	Host      string `json:"host"`
+	PID       int    `json:"pid"`
+	ID        string `json:"id"`
+	Fence     int64  `json:"fence"`
+	HeldFor   int64  `json:"since"`
+	ExpiresIn int64  `json:"ends"`
 }
 
 // Update is a dlock.Update as a database takes it.
@@ -145,7 +144,7 @@ type Control struct {
 	Limit     *int   `json:"limit"`   // null: as requests declare
 	Limited   string `json:"limited"`
 	At        *int64 `json:"at"`  // of the trigger, since 1970; null: there was none
-	Ago       int64  `json:"ago"` // how long ago that was
+	Age       int64  `json:"ago"` // how long ago that was
 	Trigger   string `json:"trigger"`
 	Tick      *int64 `json:"tick"` // the latest one claimed, since 1970; null: none
 	Host      string `json:"host"` // who claimed it last

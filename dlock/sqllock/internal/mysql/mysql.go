@@ -111,7 +111,7 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 // set.
 func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
 	err = m.call(ctx, m.queries.acquire, []any{
-		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, c.Schedule,
+		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
 		dlock.MaxTickAhead.Microseconds(),
 		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait),
 	}, v.Columns()...)
@@ -173,7 +173,7 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 	held := []dialect.Lease{}
 	err := m.read(ctx, m.queries.list, []any{[]byte(resource)}, func(rows *sql.Rows) error {
 		var h dialect.Lease
-		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.Since, &h.Ends)
+		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.ExpiresIn)
 		held = append(held, h)
 		return err
 	})
@@ -231,7 +231,7 @@ func (m *DB) Inspect(ctx context.Context, resources string) (string, error) {
 	known := []dialect.Control{}
 	err = m.read(ctx, m.queries.inspect, []any{names}, func(rows *sql.Rows) error {
 		var o dialect.Control
-		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Ago,
+		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Age,
 			&o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
 		known = append(known, o)
 		return err

@@ -103,7 +103,7 @@ func (p *DB) String() string { return "postgres" }
 // Acquire implements dialect.Database.
 func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
 	err = p.QueryRow(ctx, p.queries.acquire, []any{
-		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.Missed, c.Schedule, dlock.MaxTickAhead.Microseconds(),
+		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, dlock.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID,
 		c.Wait,
 	}, v.Columns()...)

@@ -76,23 +76,23 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	switch {
 	case l.again: // the same attempt, asked again because its reply was lost
 	case l.paused >= l.now:
-		v.Reason, v.Ends, v.Origin = string(dlock.ReasonPaused), max(1, l.paused-l.now), l.pauseOrder
+		v.Reason, v.ExpiresIn, v.Origin = string(dlock.ReasonPaused), max(1, l.paused-l.now), l.pauseOrder
 	case l.limit.Valid && l.limit.V == 0:
 		v.Reason, v.Origin = string(dlock.ReasonPaused), l.limitOrder
-	case c.Missed != nil && *c.Missed < l.paused:
+	case c.MissedAt != nil && *c.MissedAt < l.paused:
 		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrder
 	case c.Tick != nil && *c.Tick > l.now+dlock.MaxTickAhead.Microseconds():
 		v.Reason = string(dlock.ReasonTickAhead)
 	case c.Tick != nil && l.tick.Valid && *c.Tick < l.tick.V:
 		v.Reason = string(dlock.ReasonTickLate)
-	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && (l.starts.V >= c.Max || c.Missed != nil):
+	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && (l.starts.V >= c.Max || c.MissedAt != nil):
 		v.Reason, v.Holder = string(dlock.ReasonTickTaken), l.claimer
-	case c.Missed != nil && (!l.tick.Valid || l.schedule != c.Schedule):
+	case c.MissedAt != nil && (!l.tick.Valid || l.schedule != c.Schedule):
 		v.Reason = string(dlock.ReasonTickFirst)
-	case c.Missed != nil && *c.Missed < l.lastHeld: // somebody who held a lease then was there for the tick
+	case c.MissedAt != nil && *c.MissedAt < l.lastHeld: // somebody who held a lease then was there for the tick
 		v.Reason = string(dlock.ReasonTickHeld)
 	case l.limit.V > 0 && l.held >= l.limit.V: // of all slots: after the limit was lowered there may be more
-		v.Reason, v.Holder, v.Since, v.Ends = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
 	case !l.first.Valid: // no slot was ever granted
 	case l.ends < l.now:
 		free = l.first.V
@@ -101,14 +101,14 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	case l.present < last-before:
 		free = gap
 	default:
-		v.Reason, v.Holder, v.Since, v.Ends = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
 	}
 	return v, free
 }
 
 // info is the part of the result that every answer has.
 func (l snapshot) info() dialect.AcquireResult {
-	return dialect.AcquireResult{Declared: l.slots.V, Success: l.successAge(), Version: l.version,
+	return dialect.AcquireResult{Declared: l.slots.V, SuccessAge: l.successAge(), Version: l.version,
 		Limit: max(0, l.limit.V)}
 }
 
@@ -130,7 +130,7 @@ func (w window) of(n int) (before, last int) {
 func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
 	return inTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
-		args := []any{c.Resource, max(c.Slots, 1), c.Token, int(in), windowSize, c.Missed != nil}
+		args := []any{c.Resource, max(c.Slots, 1), c.Token, int(in), windowSize, c.MissedAt != nil}
 		look, err := read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
 		if err := cmp.Or(s.onePath(), err, dialect.CheckFormat(look.format)); err != nil {
 			return v, err

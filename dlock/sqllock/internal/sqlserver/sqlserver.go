@@ -47,8 +47,8 @@ func (m *DB) String() string { return "sqlserver" }
 // Acquire implements dialect.Database.
 func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
 	err = m.QueryRow(ctx, m.file("acquire", c.Wait), []any{
-		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.Missed, dlock.MaxTickAhead.Microseconds(),
-		c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
+		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt,
+		dlock.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
 	}, v.Columns()...)
 	return v, err
 }
