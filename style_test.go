@@ -160,6 +160,61 @@ func TestConstantsCarryTheirType(t *testing.T) {
 	}
 }
 
+// Whether a field called Since, or Expiry, is a time of day or a length of time has to be looked up
+// wherever it is used. So the name of an exported field, or of a method without parameters, says
+// which it is: ExpiresAt is an instant, ExpiresIn a duration.
+//
+// Fails when an instant is called Started, or a duration Since.
+func TestInstantsAndDurationsAreToldApart(t *testing.T) {
+	t.Parallel()
+	names := map[string]*regexp.Regexp{
+		"Time": regexp.MustCompile(`(At|Until|Next|Tick)$`),
+		"Duration": regexp.MustCompile(`(In|For|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
+			`Lateness|RunTime)$|^By[A-Z]`), // timer.Delay has ByTimer and ByHost
+	}
+	seen := 0
+	check := func(path, name string, typ ast.Expr) {
+		of, ok := typ.(*ast.SelectorExpr)
+		if !ok || !ast.IsExported(name) {
+			return
+		}
+		if pkg, ok := of.X.(*ast.Ident); !ok || pkg.Name != "time" || names[of.Sel.Name] == nil {
+			return
+		}
+		seen++
+		if !names[of.Sel.Name].MatchString(name) {
+			t.Errorf("%s: %s is a time.%s: let its name match %s", path, name, of.Sel.Name, names[of.Sel.Name])
+		}
+	}
+	for path := range goFiles(t) {
+		if !public(path) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.StructType:
+				for _, field := range n.Fields.List {
+					for _, name := range field.Names {
+						check(path, name.Name, field.Type)
+					}
+				}
+			case *ast.FuncDecl:
+				if n.Recv != nil && n.Type.Params.NumFields() == 0 && n.Type.Results.NumFields() == 1 {
+					check(path, n.Name.Name, n.Type.Results.List[0].Type)
+				}
+			}
+			return true
+		})
+	}
+	if seen < 30 {
+		t.Errorf("%d instants and durations were looked at: the test does not find them", seen)
+	}
+}
+
 // A decision that no longer holds misleads whoever reads it, so each says whether it does; and one
 // that is not in the list is not found.
 func TestDecisionsHaveAStatus(t *testing.T) {
@@ -335,15 +390,20 @@ func goFiles(t *testing.T) map[string]bool {
 	return found
 }
 
+// public reports whether a file is part of a package that others may import.
+func public(path string) bool {
+	folders := strings.Split(path, "/")
+	return !strings.HasSuffix(path, "_test.go") && !slices.Contains(folders, "internal") &&
+		!slices.Contains(folders, "examples") && !slices.Contains(folders, "benchmarks")
+}
+
 // exported are the exported names of the packages that others may import: Name, Type.Field, and
 // Type.Method, which is also there as Type.Method().
 func exported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	packages := map[string]map[string]bool{}
 	for path := range goFiles(t) {
-		folders := strings.Split(filepath.ToSlash(filepath.Dir(path)), "/")
-		if strings.HasSuffix(path, "_test.go") || slices.Contains(folders, "internal") ||
-			slices.Contains(folders, "examples") || slices.Contains(folders, "benchmarks") {
+		if !public(path) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
