@@ -29,6 +29,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -321,22 +322,22 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	look()
 	if fault != nil {
 		fault()
-		deadline := time.Now().Add(10 * time.Second)
-		for s.Status().Store.Up && time.Now().Before(deadline) {
-			calls()
-		}
+		_ = testkit.Poll(10*time.Second, "the store is down", func() bool {
+			if s.Status().Store.Up {
+				calls()
+			}
+			return !s.Status().Store.Up
+		})
 		look()
 	}
 	_, hang := store.(panics) // once is enough: it takes five seconds
 	if !hang {
 		close(stuck)
 	} else {
-		deadline := time.Now().Add(10 * time.Second)
-		for ; time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { // until it is seen
-			if one, _ := s.Status().Timer("stuck"); len(one.Running) > 0 {
-				break
-			}
-		}
+		_ = testkit.Poll(10*time.Second, "the run is seen", func() bool {
+			one, _ := s.Status().Timer("stuck")
+			return len(one.Running) > 0
+		})
 	}
 	stop()
 	err = <-ended

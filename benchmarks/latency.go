@@ -25,6 +25,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A backend is a store for the table of latencies, with whatever it needs.
@@ -81,7 +82,7 @@ func waits(open func(*backend) error) (*cycles, error) {
 	}
 	c.stop = b.stop
 	if err == nil {
-		err = servertest.Poll(30*time.Second, "the first grant", func(context.Context) error { return c.once(0) })
+		err = testkit.Poll(30*time.Second, "the first grant", func(context.Context) error { return c.once(0) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Both sides ask through as many connections: all workers are at the server at once.
@@ -44,7 +44,7 @@ func TestConnectionsToPostgresAreEqual(t *testing.T) {
 			_, err := side.play(time.Millisecond)
 			played <- err
 		}()
-		err = servertest.Poll(2*time.Second, "workers of "+table, func(ctx context.Context) error {
+		err = testkit.Poll(2*time.Second, "workers of "+table, func(ctx context.Context) error {
 			var waiting int
 			err := p.admin.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND "+
 				"NOT granted", table).Scan(&waiting)

@@ -21,6 +21,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // peerPool is the size of every pool of connections to Redis: as many as there are workers at most,
@@ -62,7 +63,7 @@ func (r *redisServer) aged(ttl time.Duration) func() error {
 		if err := r.flush(); err != nil {
 			return err
 		}
-		return servertest.Poll(ttl+10*time.Second, "uptime", func(context.Context) error {
+		return testkit.Poll(ttl+10*time.Second, "uptime", func(context.Context) error {
 			up, err := r.figure("server", "uptime_in_seconds")
 			if err == nil && up < ttl.Seconds()+2 {
 				err = fmt.Errorf("%.0f s", up)
@@ -122,7 +123,7 @@ func (r *redisServer) known(slots int, names ...string) error {
 	defer short.Close()
 	for _, name := range names {
 		var g dlock.Grant
-		err := servertest.Poll(10*time.Second, name, func(ctx context.Context) (err error) {
+		err := testkit.Poll(10*time.Second, name, func(ctx context.Context) (err error) {
 			g, err = short.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "known", TTL: time.Second})
 			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonFull {
 				return nil // a control finds the name as the case before has left it

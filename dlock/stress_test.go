@@ -2,6 +2,7 @@ package dlock_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"go.uber.org/goleak"
 )
 
@@ -94,9 +96,10 @@ func TestStress(t *testing.T) {
 		t.Errorf("%d leases and %d failures: the test does not stress anything", taken, failed)
 	}
 	goleak.VerifyNone(t, leak)
-	for deadline := time.Now().Add(2 * ttl); free(t, store, "job", slots) < slots; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d slots free one TTL after the end", free(t, store, "job", slots), slots)
+	testkit.Eventually(t, 2*ttl, "all slots are free", func() error {
+		if n := free(t, store, "job", slots); n < slots {
+			return fmt.Errorf("%d of %d", n, slots)
 		}
-	}
+		return nil
+	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/health"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -116,7 +117,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 			// Only now: a 503 lets nginx leave the host early, and the others should have left
 			// while it was being asked.
 			asking = newCrowd(t, "nginx, /readyz", ngx.Addr(), "/readyz")
-			asking.until(t, "its first answer", func() bool { return asking.answers.Load() > 0 })
+			testkit.Eventually(t, 20*time.Second, "the first answer to /readyz",
+				func() bool { return asking.answers.Load() > 0 })
 		}
 		began := time.Now()
 		left := make(chan error, 1)
@@ -130,11 +132,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		}
 		// The host stays away until nginx has met that, and asked another one.
 		refused := strings.Count(output(t, ngx), retriedRefused)
-		if err := servertest.Poll(5*time.Second, "nginx asks another host", func(context.Context) error {
-			if strings.Count(output(t, ngx), retriedRefused) == refused {
-				return errors.New("not yet")
-			}
-			return nil
+		if err := testkit.Poll(5*time.Second, "nginx asks another host", func() bool {
+			return strings.Count(output(t, ngx), retriedRefused) > refused
 		}); err != nil {
 			t.Error(err)
 		}
@@ -233,18 +232,6 @@ func fetch(client *http.Client, url string) (string, error) {
 	return string(body), err
 }
 
-func (c *crowd) until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	if err := servertest.Poll(20*time.Second, c.name+": "+what, func(context.Context) error {
-		if !ok() {
-			return errors.New("not yet")
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (c *crowd) pids() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +262,7 @@ func (c *crowd) end(t *testing.T) {
 func drains(t *testing.T, s *servertest.Server, pid int) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
-	if err := servertest.Poll(preStopDelay/2, "/readyz says draining", func(context.Context) error {
+	if err := testkit.Poll(preStopDelay/2, "/readyz says draining", func(context.Context) error {
 		if _, err := fetch(client, "http://"+s.Addr()+"/readyz"); err == nil ||
 			!strings.Contains(err.Error(),
 				"503 Service Unavailable: unhealthy\n[-]ready failed: the timers are draining") {
@@ -294,7 +281,8 @@ func drains(t *testing.T, s *servertest.Server, pid int) {
 func everywhere(t *testing.T, crowds []*crowd, pid int) {
 	t.Helper()
 	for _, c := range crowds {
-		c.until(t, fmt.Sprintf("an answer of process %d", pid), func() bool { return c.pids()[fmt.Sprint(pid)] > 0 })
+		testkit.Eventually(t, 20*time.Second, fmt.Sprintf("%s: an answer of process %d", c.name, pid),
+			func() bool { return c.pids()[fmt.Sprint(pid)] > 0 })
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -74,7 +75,7 @@ func TestBreaker(t *testing.T) {
 					t.Errorf("%d runs without the store, want 12,000", n)
 				}
 				link.Heal()
-				until(t, 15*time.Second, "the store is asked again", func() bool {
+				testkit.Eventually(t, 15*time.Second, "the store is asked again", func() bool {
 					if st := h.Status().Store; st.Err == "" && st.BreakerOpen && h.StoreReachable() == nil {
 						t.Error("reachable while the breaker is open")
 					}
@@ -134,18 +135,21 @@ func TestProbeFindsOut(t *testing.T) {
 		if h.Started() == nil {
 			t.Error("started before the store has been asked")
 		}
-		until(t, 1500*time.Millisecond, "the host has started", func() bool { return h.Started() == nil })
-		until(t, 15*time.Second, "the store is found to be down", func() bool { return h.StoreReachable() != nil })
+		testkit.Eventually(t, 1500*time.Millisecond, "the host has started", func() bool { return h.Started() == nil })
+		testkit.Eventually(t, 15*time.Second, "the store is found to be down",
+			func() bool { return h.StoreReachable() != nil })
 		h.link.Heal()
-		until(t, 15*time.Second, "the store is found to be back", func() bool {
+		testkit.Eventually(t, 15*time.Second, "the store is found to be back", func() bool {
 			return h.StoreReachable() == nil &&
 				h.Status().Store.Up
 		})
 		time.Sleep(time.Hour)
 		h.link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.OpAcquire) // renewals work
-		until(t, 30*time.Second, "the store is found not to grant", func() bool { return h.StoreReachable() != nil })
+		testkit.Eventually(t, 30*time.Second, "the store is found not to grant",
+			func() bool { return h.StoreReachable() != nil })
 		h.link.Heal()
-		until(t, 15*time.Second, "the store is found to grant", func() bool { return h.StoreReachable() == nil })
+		testkit.Eventually(t, 15*time.Second, "the store is found to grant",
+			func() bool { return h.StoreReachable() == nil })
 		f.stop()
 		for _, name := range []string{"tickslot:hosts", "tickslot:probe:0"} {
 			for _, slots := range []int{0, dlock.MaxSlots} {
@@ -200,7 +204,7 @@ func TestLateRenewalShows(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute),
 			Run: f.handler(50 * time.Second)})
-		until(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		for range 300 {
 			time.Sleep(100 * time.Millisecond)
 			if err := h.LeasesRenewed(); err != nil {
@@ -208,12 +212,12 @@ func TestLateRenewalShows(t *testing.T) {
 			}
 		}
 		h.link.Inject(dlocktest.Hang, dlocktest.OpExtend)
-		until(t, 12*time.Second, "it is late", func() bool { return h.LeasesRenewed() != nil })
+		testkit.Eventually(t, 12*time.Second, "it is late", func() bool { return h.LeasesRenewed() != nil })
 		if !h.Status().Timers[0].Running[0].Valid {
 			t.Error("it was said only when the slot was lost")
 		}
 		h.link.Heal()
-		until(t, 5*time.Second, "it is renewed", func() bool { return h.LeasesRenewed() == nil })
+		testkit.Eventually(t, 5*time.Second, "it is renewed", func() bool { return h.LeasesRenewed() == nil })
 		f.stop()
 	})
 }

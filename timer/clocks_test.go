@@ -340,15 +340,10 @@ func onPostgres(t *testing.T) func() dlock.DistributedLock {
 // awaitGrants waits for the end of the quarantine of a server that has just started.
 func awaitGrants(t *testing.T, store dlock.DistributedLock) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	testkit.Eventually(t, testkit.Patience, "a grant", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
 		_, err := store.TryAcquire(ctx, dlock.Request{Name: "awake", Token: rand.Text(), TTL: time.Millisecond})
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return err
+	})
 }

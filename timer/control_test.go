@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -92,7 +93,7 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		if err := h.Register(timer.Timer{Name: "late", Run: f.handler(0)}); err == nil {
 			t.Error("registered twice")
 		}
-		until(t, 3*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, 3*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if err := h.Remove(ctx, "late"); !errors.Is(err, context.DeadlineExceeded) {
@@ -111,7 +112,8 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		if err := h.Register(again); err != nil {
 			t.Fatal(err)
 		}
-		until(t, 3*time.Second, "it runs again", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, 3*time.Second, "it runs again",
+			func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		began := time.Now()
 		if err := h.Remove(t.Context(), "late"); err != nil || time.Since(began) == 0 {
 			t.Errorf("Remove returned %v after %v", err, time.Since(began))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -118,7 +119,7 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 			h.link.Inject(dlocktest.Error(errors.New("down")))
 		}
 		time.Sleep(time.Minute)
-		until(t, time.Minute, "the breakers are open", func() bool {
+		testkit.Eventually(t, time.Minute, "the breakers are open", func() bool {
 			for _, h := range f.hosts {
 				if !h.Status().Store.BreakerOpen {
 					return false

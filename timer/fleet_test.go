@@ -192,16 +192,6 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// until waits, in virtual time, until cond holds.
-func until(t *testing.T, patience time.Duration, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // otherSession is a host of which the timers know nothing but what it holds.
 func otherSession(t *testing.T, store dlock.DistributedLock) *dlock.Session {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -121,7 +122,8 @@ func TestFullIsForgotten(t *testing.T) {
 			t.Helper()
 			st, _ := h.Status().Timer("a")
 			before := st.Started
-			until(t, 3*time.Second, what, func() bool { st, _ := h.Status().Timer("a"); return st.Started > before })
+			testkit.Eventually(t, 3*time.Second, what,
+				func() bool { st, _ := h.Status().Timer("a"); return st.Started > before })
 			if took := time.Since(from); took > most {
 				t.Errorf("%s: it ran again after %v", what, took)
 			}

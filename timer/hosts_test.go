@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -61,7 +62,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect("in an outage", 5, 10)
 		f.hosts[0].link.Heal()
-		until(t, dlock.DefaultTTL, "the first is back", func() bool {
+		testkit.Eventually(t, dlock.DefaultTTL, "the first is back", func() bool {
 			return f.hosts[0].Status().Store.Up &&
 				f.hosts[0].StoreReachable() == nil
 		})
@@ -116,7 +117,7 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 			t.Errorf("%v hosts without a store", n)
 		}
 		never.link.Heal()
-		until(t, 2*dlock.DefaultTTL, "the hosts are counted", func() bool {
+		testkit.Eventually(t, 2*dlock.DefaultTTL, "the hosts are counted", func() bool {
 			return gauge(t, registry,
 				"tickslot_hosts") == 2
 		})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -34,11 +35,7 @@ func TestIdleTimersAreSmall(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	for deadline := time.Now().Add(10 * time.Second); s.Ready() != nil; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not start")
-		}
-	}
+	testkit.Eventually(t, 10*time.Second, "it starts", s.Ready)
 	each := (heapInUse() - before) / n
 	t.Logf("%d bytes per idle timer", each)
 	if each > limit {

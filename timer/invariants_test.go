@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -63,7 +64,7 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
 			Run: run}
 		first := f.start(timer.Config{}, work)
-		until(t, 5*time.Second, "the first host runs",
+		testkit.Eventually(t, 5*time.Second, "the first host runs",
 			func() bool { return len(first.Status().Timers[0].Running) == 1 })
 		taken := make(chan time.Time, 1)
 		second := work
@@ -158,13 +159,15 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 			OnStoreDown: timer.StoreDownSkip,
 			Run:         f.handler(2 * time.Hour)}
 		killed := f.start(config, work)
-		until(t, time.Second, "the first host runs", func() bool { return len(killed.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, time.Second, "the first host runs",
+			func() bool { return len(killed.Status().Timers[0].Running) == 1 })
 		time.Sleep(time.Minute)
 		// Nothing of it reaches the store any more, no release either.
 		killed.link.Inject(dlocktest.Error(errors.New("dead")))
 		cut := time.Now()
 		other := f.start(config, work)
-		until(t, time.Minute, "the slot comes back", func() bool { return len(other.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, time.Minute, "the slot comes back",
+			func() bool { return len(other.Status().Timers[0].Running) == 1 })
 		if took := time.Since(cut); took > 6*time.Second+200*time.Millisecond {
 			t.Errorf("the slot came back after %v, TTL 6s", took)
 		}

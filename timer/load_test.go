@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -150,7 +151,7 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 			Run: func(context.Context) error { runs.Add(1); return nil }})
 		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
 		before := h.link.Calls(dlocktest.OpAcquire)
-		until(t, 3*time.Second, "an attempt is under way",
+		testkit.Eventually(t, 3*time.Second, "an attempt is under way",
 			func() bool { return h.link.Calls(dlocktest.OpAcquire) == before+1 })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()

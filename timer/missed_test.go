@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -415,7 +416,8 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 				}
 				h := f.startOn(link, timer.Config{}, many...)
 				if open {
-					until(t, time.Minute, "the breaker is open", func() bool { return h.Status().Store.BreakerOpen })
+					testkit.Eventually(t, time.Minute, "the breaker is open",
+						func() bool { return h.Status().Store.BreakerOpen })
 					if err := h.Register(job); err != nil {
 						t.Fatal(err)
 					}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -103,7 +104,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	}
 	// Every host finds out by itself that the store is back. From then on it starts nothing beyond
 	// the limit.
-	until(t, 15*time.Second, "every host has found that the store is back", func() bool {
+	testkit.Eventually(t, 15*time.Second, "every host has found that the store is back", func() bool {
 		for _, h := range f.hosts {
 			if !h.Status().Store.Up {
 				return false
@@ -135,7 +136,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	if policy == timer.StoreDownRunLocal && down != dlocktest.Short && (began == 0 || before != 0) {
 		t.Errorf("%d handlers without a slot when the store was back, and %d two minutes later", began, before)
 	}
-	until(t, time.Minute, "the limit is reached again", func() bool { n, _ := count(); return n == limit })
+	testkit.Eventually(t, time.Minute, "the limit is reached again", func() bool { n, _ := count(); return n == limit })
 	for _, h := range f.hosts {
 		if err := h.StoreReachable(); err != nil {
 			t.Error(err)
@@ -164,14 +165,14 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 				return nil
 			}})
 		h.link.Inject(dlocktest.Error(errors.New("down")))
-		until(t, time.Minute, "it runs", func() bool { return run.Load() != nil })
+		testkit.Eventually(t, time.Minute, "it runs", func() bool { return run.Load() != nil })
 		r := run.Load()
 		if r.Valid() || !r.Degraded() || r.Slot() != -1 || r.Fence() != 0 {
 			t.Errorf("without the store: valid %v, degraded %v, slot %d, fence %d", r.Valid(), r.Degraded(), r.Slot(),
 				r.Fence())
 		}
 		h.link.Heal()
-		until(t, 15*time.Second, "it has a slot", func() bool { return r.Valid() })
+		testkit.Eventually(t, 15*time.Second, "it has a slot", func() bool { return r.Valid() })
 		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Degraded ||
 			len(st.Running) != 1 || !st.Running[0].Valid {
 			t.Errorf("after the outage: degraded %v, slot %d, fence %d, %+v", r.Degraded(), r.Slot(), r.Fence(), st)
@@ -180,7 +181,7 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 			t.Errorf("the store has %+v", list)
 		}
 		taken.all.Store(true)
-		until(t, 10*time.Second, "its context ends", func() bool { return cause.Load() != nil })
+		testkit.Eventually(t, 10*time.Second, "its context ends", func() bool { return cause.Load() != nil })
 		if err, _ := cause.Load().(error); !errors.Is(err, dlock.ErrLost) || r.Valid() {
 			t.Errorf("cause %v, valid %v", err, r.Valid())
 		}
@@ -202,11 +203,11 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 		// The second, 800 ms after the first.
 		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
 		running := func() []timer.RunStatus { return h.Status().Timers[0].Running }
-		until(t, 2*time.Second, "a run without a slot", func() bool {
+		testkit.Eventually(t, 2*time.Second, "a run without a slot", func() bool {
 			return len(running()) == 1 &&
 				running()[0].Degraded
 		})
-		until(t, 300*time.Millisecond, "it has a slot", func() bool {
+		testkit.Eventually(t, 300*time.Millisecond, "it has a slot", func() bool {
 			if len(running()) != 1 {
 				t.Errorf("a run started while another had no slot: %+v", running())
 			}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -33,7 +34,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 					MaxRunTime: 10 * time.Second, LocalOnly: local,
 					Run: func(ctx context.Context) error { defer f.watch.enter(ctx)(); <-release; return nil }}
 				h := f.start(timer.Config{Registerer: reg}, stuck)
-				until(t, 2*time.Second, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+				testkit.Eventually(t, 2*time.Second, "it runs",
+					func() bool { return len(h.Status().Timers[0].Running) == 1 })
 				slots := 1.0
 				if local {
 					slots = 0

@@ -2,10 +2,13 @@ package timer
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
 	"weak"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // What a host remembers of a run that is over does not keep it: its context has what the user put
@@ -39,15 +42,12 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 		t.Fatalf("%d runs", len(runs))
 	}
 	close(release)
-	for busy := true; busy; runtime.Gosched() {
-		busy = s.registry.busy()
-	}
+	testkit.Eventually(t, testkit.Patience, "no run goes on", func() bool { return !s.registry.busy() })
 	for i, r := range runs {
-		for deadline := time.Now().Add(10 * time.Second); r.Value() != nil; runtime.GC() {
-			if time.Now().After(deadline) {
-				t.Fatalf("run %d is kept", i)
-			}
-		}
+		testkit.Eventually(t, 10*time.Second, fmt.Sprintf("run %d is collected", i), func() bool {
+			runtime.GC()
+			return r.Value() == nil
+		})
 	}
 	runtime.KeepAlive(s)
 }

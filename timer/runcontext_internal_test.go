@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A run's context says the same whether it was asked when the run began or is asked only later, and
@@ -111,11 +112,12 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	}
 	// A parent that is no context of the standard library's is waited for by a goroutine for each
 	// child.
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines were left behind", runtime.NumGoroutine()-before)
+	testkit.Eventually(t, 10*time.Second, "no goroutine is left behind", func() error {
+		if n := runtime.NumGoroutine() - before; n > 0 {
+			return fmt.Errorf("%d are", n)
 		}
-	}
+		return nil
+	})
 }
 
 // opaque hides which context it stands for.

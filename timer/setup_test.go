@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -216,7 +217,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		}
 		h.accounted(t)
 		h.link.Heal()
-		until(t, dlock.DefaultTTL, "the store is well again", func() bool {
+		testkit.Eventually(t, dlock.DefaultTTL, "the store is well again", func() bool {
 			return h.Status().Store.Up &&
 				h.StoreReachable() == nil
 		})
@@ -262,7 +263,7 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 			t.Errorf("%d runs without a store that is set up wrongly", n)
 		}
 		h.link.Heal()
-		until(t, dlock.DefaultTTL, "the store is well again", func() bool { return h.Status().Store.Up })
+		testkit.Eventually(t, dlock.DefaultTTL, "the store is well again", func() bool { return h.Status().Store.Up })
 		h.link.Inject(dlocktest.Hang)
 		time.Sleep(10 * time.Second)
 		if degraded.Load() == 0 {

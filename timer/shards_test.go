@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -163,12 +164,15 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 		}
 		store.server["a"].Inject(dlocktest.Hang)
 		store.server["c"].Inject(dlocktest.Hang)
-		until(t, 2*time.Minute, "the store is found to be down", func() bool { return h.StoreReachable() != nil })
+		testkit.Eventually(t, 2*time.Minute, "the store is found to be down",
+			func() bool { return h.StoreReachable() != nil })
 		store.server["a"].Heal()
 		store.server["c"].Heal()
-		until(t, time.Minute, "two servers are found to answer", func() bool { return h.StoreReachable() == nil })
+		testkit.Eventually(t, time.Minute, "two servers are found to answer",
+			func() bool { return h.StoreReachable() == nil })
 		store.server["b"].Heal()
-		until(t, time.Minute, "all servers are found to answer", func() bool { return len(h.Status().Store.Down) == 0 })
+		testkit.Eventually(t, time.Minute, "all servers are found to answer",
+			func() bool { return len(h.Status().Store.Down) == 0 })
 		f.stop()
 	})
 }
@@ -183,13 +187,14 @@ func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 		store := newSeveral(f.store)
 		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(24 * time.Hour),
 			MaxRunTime: 4 * time.Hour, Run: f.handler(3 * time.Hour)})
-		until(t, 25*time.Hour, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, 25*time.Hour, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		store.server["a"].Inject(dlocktest.Hang)
-		until(t, time.Minute, "it goes on without the store",
+		testkit.Eventually(t, time.Minute, "it goes on without the store",
 			func() bool { return h.Status().Timers[0].Running[0].Degraded })
 		time.Sleep(time.Minute)
 		store.server["a"].Heal()
-		until(t, time.Minute, "it has a slot again", func() bool { return h.Status().Timers[0].Running[0].Valid })
+		testkit.Eventually(t, time.Minute, "it has a slot again",
+			func() bool { return h.Status().Timers[0].Running[0].Valid })
 		f.stop()
 	})
 }
@@ -256,7 +261,7 @@ func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 			}
 		}
 		store.wrong.Store(false)
-		until(t, time.Minute, "the store serves again", func() bool {
+		testkit.Eventually(t, time.Minute, "the store serves again", func() bool {
 			return h.StoreReachable() == nil &&
 				len(h.Status().Store.Down) == 0
 		})

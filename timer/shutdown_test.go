@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -35,7 +36,7 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 					stubborn = context.Cause(ctx)
 					return nil
 				}})
-		until(t, 5*time.Second, "both run", func() bool {
+		testkit.Eventually(t, 5*time.Second, "both run", func() bool {
 			st := h.Status().Timers
 			return len(st[0].Running) == 1 && len(st[1].Running) == 1
 		})
@@ -85,7 +86,7 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 		removed := stuck
 		removed.Name = "removed"
 		h := f.start(timer.Config{DrainTimeout: time.Second}, stuck, removed)
-		until(t, 5*time.Second, "both run", func() bool {
+		testkit.Eventually(t, 5*time.Second, "both run", func() bool {
 			st := h.Status().Timers
 			return len(st[0].Running) == 1 && len(st[1].Running) == 1
 		})
@@ -164,7 +165,7 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		until(t, 5*time.Second, "it runs", func() bool { return len(s.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, 5*time.Second, "it runs", func() bool { return len(s.Status().Timers[0].Running) == 1 })
 		cancel()
 		if e := <-done; e != nil {
 			t.Error(e)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -134,7 +135,8 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 						return err
 					}}
 				h := f.start(timer.Config{}, work)
-				until(t, time.Minute, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
+				testkit.Eventually(t, time.Minute, "it runs",
+					func() bool { return len(h.Status().Timers[0].Running) == 1 })
 				h.link.Inject(dlocktest.Hang)
 				time.Sleep(15 * time.Second)
 				synctest.Wait()
@@ -184,7 +186,7 @@ func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		until(t, time.Minute, "it runs", func() bool { return len(s.Status().Timers[0].Running) == 1 })
+		testkit.Eventually(t, time.Minute, "it runs", func() bool { return len(s.Status().Timers[0].Running) == 1 })
 		taken.all.Store(true)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

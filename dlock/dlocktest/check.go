@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // callTimeout bounds every call to the store. Only a store that hangs needs so long.
@@ -78,11 +79,11 @@ func (c *check) fresh() {
 // settled waits until the store no longer answers Quarantine.
 func (c *check) settled(h *host) {
 	var got attempt
-	granted := c.poll(20*time.Second, 50*time.Millisecond, func() bool {
+	err := testkit.Poll(20*time.Second, "the quarantine ends", func() bool {
 		got = h.try(c.request("warm-up", 0))
 		return reason(got.err) != dlock.ReasonQuarantine
 	})
-	if !granted || got.err != nil {
+	if err != nil || got.err != nil {
 		c.fatalf("the store granted nothing at all: %v", got.err)
 	}
 	h.release(got.grant)
@@ -104,20 +105,6 @@ func (c *check) brief(name string, slots int) dlock.Request {
 	req := c.request(name, slots)
 	req.TTL = c.h.TTL
 	return req
-}
-
-// poll calls ok until it returns true or the time is up, and then once more: the last answer may
-// have been delayed, and describe an earlier state.
-func (c *check) poll(within, every time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(within); ; time.Sleep(every) {
-		up := time.Now().After(deadline)
-		if ok() {
-			return true
-		}
-		if up {
-			return false
-		}
-	}
 }
 
 // step is the pause between two requests while waiting for a lease to end.

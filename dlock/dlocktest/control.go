@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 var controlling = []promise{
@@ -142,11 +143,11 @@ func pauseEnds(c *check) {
 	a.pauseFor("x", c.h.TTL)
 	got := time.Now()
 	var last attempt
-	ended := c.poll(time.Until(got.Add(c.h.TTL+c.h.Slack))+c.step(), c.step(), func() bool {
+	err := testkit.Poll(time.Until(got.Add(c.h.TTL+c.h.Slack))+c.step(), "a grant", func() error {
 		last = b.try(c.request("x", 2))
-		return last.err == nil
+		return last.err
 	})
-	if !ended {
+	if err != nil {
 		c.fatalf("paused for %v, and %v later still: %v", c.h.TTL, last.got.Sub(got), last.err)
 	}
 	if last.got.Before(sent.Add(c.h.TTL)) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // tokens are for replies that never came: the caller repeats the request with the same token, or
@@ -145,8 +146,10 @@ func arrivesLate(c *check) {
 		defer close(done)
 		_, _ = faulty.TryAcquire(ctx, req)
 	}()
-	if !c.poll(callTimeout, time.Millisecond, func() bool { return faulty.Calls(OpAcquire) == 1 }) {
-		c.fatalf("the call was not made")
+	if err := testkit.Poll(callTimeout, "the call is made", func() bool {
+		return faulty.Calls(OpAcquire) == 1
+	}); err != nil {
+		c.fatalf("%v", err)
 	}
 	cancel()
 	<-done

@@ -158,7 +158,7 @@ func TestI7NoAnswer(t *testing.T) {
 				}
 				cancel()
 			}
-			testkit.Eventually(t, "another connection", func() bool {
+			testkit.Eventually(t, testkit.Patience, "another connection", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				// A short lease: on a busy machine it may be this one whose reply is lost, and its
@@ -263,7 +263,7 @@ func TestTimers(t *testing.T) {
 			hosts = append(hosts, timers)
 			go func() { ended <- timers.Run(ctx) }()
 		}
-		testkit.Within(t, 20*time.Second, "40 runs, three at once", func() bool {
+		testkit.Eventually(t, 20*time.Second, "40 runs, three at once", func() bool {
 			return runs.Load() >= 40 && most.Load() >= 3
 		})
 		for _, host := range hosts {

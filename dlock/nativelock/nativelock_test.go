@@ -185,7 +185,7 @@ func TestLeftToExpire(t *testing.T) {
 		}
 		before := s.exec(t, s.sessions)
 		for _, name := range []string{"x", "y"} {
-			testkit.Within(t, 3*time.Second, "the lock to be freed", func() bool {
+			testkit.Eventually(t, 3*time.Second, "the lock to be freed", func() bool {
 				_, err := b.TryAcquire(t.Context(), request(name, 0, time.Minute))
 				return err == nil
 			})

@@ -100,7 +100,7 @@ func TestI6Processes(t *testing.T) {
 			at := time.Now()
 			var g dlock.Grant
 			limit := nativeChildTTL + 5*time.Second
-			testkit.Within(t, limit, "the lock of the process", func() (ok bool) {
+			testkit.Eventually(t, limit, "the lock of the process", func() (ok bool) {
 				var err error
 				g, err = n.TryAcquire(t.Context(), request("x", 0, time.Minute))
 				return err == nil

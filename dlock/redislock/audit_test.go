@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // usual are the default snapshot settings of Redis.
@@ -89,7 +89,7 @@ func TestAuditOfReplicas(t *testing.T) {
 	line := func() string { return master.Client().Info(context.Background(), "replication").Val() }
 	wait := func(what string, done func() bool) {
 		t.Helper()
-		err := servertest.Poll(20*time.Second, what, func(context.Context) error {
+		err := testkit.Poll(20*time.Second, what, func(context.Context) error {
 			if !done() {
 				return fmt.Errorf("%s", line())
 			}
@@ -248,7 +248,7 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, slots := range []int{0, 2} {
-		err := servertest.Poll(5*time.Second, "a refusal", func(ctx context.Context) error {
+		err := testkit.Poll(5*time.Second, "a refusal", func(ctx context.Context) error {
 			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "u", TTL: time.Second})
 			if no, ok := err.(*dlock.NotAcquiredError); !ok || no.Reason != dlock.ReasonQuarantine ||
 				no.Info.SuccessAge < time.Millisecond {

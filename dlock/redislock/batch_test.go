@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // gate is a hook that holds single calls back until it opens, and counts what goes together.
@@ -84,7 +85,7 @@ func newCrossing(t *testing.T, panics bool) *crossing {
 	for i := range redislock.MaxInFlight {
 		c.acquire(t.Context(), fmt.Sprint("first", i), nil)
 	}
-	c.until("as many as may be are in flight", func() bool {
+	testkit.Eventually(t, 10*time.Second, "as many as may be are in flight", func() bool {
 		c.gate.mu.Lock()
 		defer c.gate.mu.Unlock()
 		return c.gate.single == redislock.MaxInFlight
@@ -105,18 +106,9 @@ func (c *crossing) acquire(ctx context.Context, name string, check func(error)) 
 	})
 }
 
-func (c *crossing) until(what string, is func() bool) {
-	c.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("after 10s not yet: %s", what)
-		}
-	}
-}
-
 func (c *crossing) waiting(n int) {
 	c.t.Helper()
-	c.until(fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
+	testkit.Eventually(c.t, 10*time.Second, fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
 }
 
 // Calls that come while maxInFlight are in flight share one round trip, in which all acquires are

@@ -27,7 +27,7 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 	t.Cleanup(func() { client.Close() })
 	opts.Prefix = shop
 	store := open(t, client, opts)
-	for deadline := time.Now().Add(opts.QuarantineTTL + 10*time.Second); ; {
+	testkit.Eventually(t, opts.QuarantineTTL+10*time.Second, "all names are granted", func() error {
 		awake := 0
 		for i := range 30 {
 			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1,
@@ -39,14 +39,12 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 				awake++
 			}
 		}
-		if awake == 30 {
-			return cluster, store
+		if awake < 30 {
+			return fmt.Errorf("%d of 30", awake)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of 30 names are granted", awake)
-		}
-		time.Sleep(20 * time.Millisecond) // until the next try, bounded above
-	}
+		return nil
+	})
+	return cluster, store
 }
 
 // A node that hangs costs what lives on it: a call for many names has the answers of the other
@@ -285,7 +283,7 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 		return store.TryAcquire(ctx, dlock.Request{Name: "job", Slots: 1, Token: token, TTL: ttl})
 	}
 	take := func(store *redislock.Store, token string) (grant dlock.Grant) {
-		eventually(t, func() (err error) {
+		testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {
 			grant, err = acquire(store, token)
 			return err
 		})
@@ -309,7 +307,7 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 	_, _ = acquire(late, "connects")
 	must(t, victim.Pause())
 	defer victim.Resume()
-	eventually(t, func() error {
+	testkit.Eventually(t, testkit.Patience, "a replica takes over", func() error {
 		node, err := cluster.Client().MasterForKey(t.Context(), "{job}:slot:index")
 		if err == nil && node.Options().Addr == victim.Addr() {
 			err = errors.New("no replica takes over")

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A server that is out of memory grants no new leases, which is an error and not a refusal; held
@@ -122,17 +123,10 @@ func TestClusterMovesASlot(t *testing.T) {
 	ctx := t.Context()
 	const name = "timer:moves"
 	var granted dlock.Grant
-	for deadline := time.Now().Add(20 * time.Second); ; { // until this node grants, too, bounded
-		var err error
+	testkit.Eventually(t, 20*time.Second, "this node grants, too", func() (err error) {
 		granted, err = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "a", TTL: quarantineTTL})
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return err
+	})
 	do := func(node *redistest.Server, args ...any) any {
 		t.Helper()
 		v, err := node.Client().Do(ctx, args...).Result()

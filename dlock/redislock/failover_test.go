@@ -88,7 +88,7 @@ func TestMasterThatOnlyHostsReach(t *testing.T) {
 // wantHolder looks whether the slot is held on a server at last.
 func wantHolder(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	eventually(t, func() error {
+	testkit.Eventually(t, testkit.Patience, "the slot is held", func() error {
 		n, err := server.Client().Exists(t.Context(), "job:slot:0").Result()
 		if err == nil && n == 0 {
 			err = errors.New("nobody has the slot")
@@ -175,7 +175,7 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	take := func(store *redislock.Store) (lease *dlock.Lease) {
 		t.Helper()
 		session := newSession(t, store, ttl, time.Second)
-		eventually(t, func() (err error) {
+		testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {
 			lease, err = session.Semaphore("job", 1).TryAcquire(t.Context())
 			return err
 		})
@@ -233,7 +233,7 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 		return store.TryAcquire(ctx, dlock.Request{Name: "job", Slots: 1, Token: token, TTL: before})
 	}
 	var lease dlock.Grant
-	eventually(t, func() (err error) {
+	testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {
 		lease, err = acquire(first, "first")
 		return err
 	})
@@ -244,12 +244,13 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 			valid = asked.Add(ttl)
 		}
 	}
-	eventually(t, func() error { // it refuses until it has heard of the replica
+	// It refuses until it has heard of the replica.
+	testkit.Eventually(t, testkit.Patience, "the sentinel begins a failover", func() error {
 		renew(before)
 		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err()
 	})
 	_, _ = acquire(last, "last") // for its connections
-	eventually(t, func() error {
+	testkit.Eventually(t, testkit.Patience, "the replica is promoted", func() error {
 		renew(before)
 		if role := s.Replica.Client().Do(ctx, "ROLE").Val().([]any)[0]; role != "master" {
 			return fmt.Errorf("the replica is a %v", role)
@@ -304,7 +305,7 @@ func TestCallsToTheOldMasterEnd(t *testing.T) {
 		ended <- err
 	}()
 	must(t, s.FailedOver(s.Replica))
-	eventually(t, func() error {
+	testkit.Eventually(t, testkit.Patience, "an answer", func() error {
 		_, err := store.List(ctx, "job", 1)
 		return err
 	})
@@ -350,7 +351,7 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 	s := redistest.NewSentinel(t)
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 	var lease dlock.Grant
-	eventually(t, func() (err error) {
+	testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {
 		lease, err = store.TryAcquire(t.Context(),
 			dlock.Request{Name: "job", Slots: 1, Token: "late", TTL: quarantineTTL})
 		return err
@@ -387,12 +388,7 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 		store.AskSentinels()
 		ended := make(chan []error, 1)
 		go func() { ended <- call() }()
-		eventually(t, func() error {
-			if !store.AskedSentinels() {
-				return errors.New("no call is under way")
-			}
-			return nil
-		})
+		testkit.Eventually(t, testkit.Patience, "a call is under way", store.AskedSentinels)
 		store.AgeMaster(2 * time.Second)
 		must(t, s.Master.Resume())
 		for i, err := range <-ended {

@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
@@ -212,7 +213,7 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	must(t, err)
 	must(t, server.Kill())
 	must(t, server.Restart())
-	eventually(t, func() error {
+	testkit.Eventually(t, testkit.Patience, "the lease is renewed", func() error {
 		results, err := store.Extend(t.Context(), ttl, grant)
 		if err == nil && results[0].Outcome != dlock.GrantOK {
 			t.Fatalf("renewed: %+v", results[0])

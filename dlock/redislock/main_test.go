@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -70,21 +71,15 @@ func open(t testing.TB, client redis.UniversalClient, opts redislock.Options) *r
 // awake waits until a server that has just started grants.
 func awake(t testing.TB, s *redislock.Store) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	testkit.Eventually(t, 10*time.Second, "the server grants", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
 		g, err := s.TryAcquire(ctx, dlock.Request{Name: "awake", Token: "awake", TTL: time.Second})
 		if err == nil {
 			_, err = s.Release(ctx, g)
 		}
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the server does not grant: %v", err)
-		}
-		time.Sleep(20 * time.Millisecond) // until the next try, bounded above
-	}
+		return err
+	})
 }
 
 // forget has the server believe of itself that it has just begun, and of a name that another run

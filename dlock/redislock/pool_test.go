@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A forgotten connection is one that a load balancer has forgotten after it was idle for a while:
@@ -163,7 +164,7 @@ func TestHandshakesThatHang(t *testing.T) {
 	}
 	silent.Store(false)
 	healed := time.Now()
-	eventually(t, call)
+	testkit.Eventually(t, testkit.Patience, "a call comes through", call)
 	if d := time.Since(healed); d > 5*time.Second {
 		t.Errorf("%v until a call came through", d)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // every calls each operation of a store, and returns the errors by what was called. The lease need
@@ -153,12 +154,9 @@ func TestWhatPassesByItself(t *testing.T) {
 	defer busy.Close()
 	done := make(chan error, 1)
 	go func() { done <- busy.Eval(context.Background(), "while true do end", nil).Err() }()
-	for deadline := time.Now().Add(10 * time.Second); !redis.HasErrorPrefix(owner.Ping(t.Context()).Err(), "BUSY"); {
-		if time.Now().After(deadline) {
-			t.Fatal("the server is not busy")
-		}
-		time.Sleep(10 * time.Millisecond) // until the next try, bounded above
-	}
+	testkit.Eventually(t, 10*time.Second, "the server is busy", func() bool {
+		return redis.HasErrorPrefix(owner.Ping(t.Context()).Err(), "BUSY")
+	})
 	check("BUSY")
 	if err := owner.Do(t.Context(), "SCRIPT", "KILL").Err(); err != nil {
 		t.Fatal(err)

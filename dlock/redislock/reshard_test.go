@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // While a slot of the Cluster moves to another node, key by key, a name in it is granted to nobody
@@ -137,13 +138,10 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 		t.Errorf("%s, %s first: %v", kind, first, err)
 	}
 	// the new node waits until what it does not know of has ended
-	for deadline := time.Now().Add(3 * quarantineTTL); ; time.Sleep(20 * time.Millisecond) {
+	if err := testkit.Poll(3*quarantineTTL, "a grant", func() error {
 		_, err := acquire(other)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			fatal("%s, %s first, after its release: %v", kind, first, err)
-		}
+		return err
+	}); err != nil {
+		fatal("%s, %s first, after its release: %v", kind, first, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Rivals compete for the only slot of one name, each on a store of its own, and keep it as long as
@@ -110,26 +111,12 @@ func (r *rivals) watch(length time.Duration) {
 // granted waits until the rivals have n leases in all.
 func (r *rivals) granted(n int) {
 	r.t.Helper()
-	eventually(r.t, func() error {
+	testkit.Eventually(r.t, testkit.Patience, "enough leases are granted", func() error {
 		if _, all := r.valid(); all < n {
 			return fmt.Errorf("%d leases, want %d", all, n)
 		}
 		return nil
 	})
-}
-
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond) // until the next look, bounded above
-	}
 }
 
 // warm has a store make several connections, and the server know the name.

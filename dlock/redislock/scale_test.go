@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A Redis Cluster divides the work by name: of the same calls (ticks asked for by four hosts, one
@@ -38,7 +39,7 @@ func TestLoadDividesOnACluster(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("timer:job-%d", i) }
 
 	// Every master has to be past its quarantine and know the scripts.
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	testkit.Eventually(t, 10*time.Second, "all names are granted", func() error {
 		var grants []dlock.Grant
 		for i := range 30 {
 			g, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake",
@@ -47,20 +48,17 @@ func TestLoadDividesOnACluster(t *testing.T) {
 				grants = append(grants, g)
 			}
 		}
-		if len(grants) == 30 {
-			if _, err := store.Extend(ctx, time.Second, grants...); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store.Release(ctx, grants...); err != nil {
-				t.Fatal(err)
-			}
-			break
+		if len(grants) < 30 {
+			return fmt.Errorf("%d of 30", len(grants))
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of 30 names are granted", len(grants))
+		if _, err := store.Extend(ctx, time.Second, grants...); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond) // until the next try, bounded above
-	}
+		if _, err := store.Release(ctx, grants...); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	})
 
 	before := make([]int64, len(cluster.Nodes))
 	for i, node := range cluster.Nodes {

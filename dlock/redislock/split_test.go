@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // pairTTL is also how long the servers of a pair, which have just started, are waited for.
@@ -52,7 +53,7 @@ func (p *pair) caughtUp() {
 	p.t.Helper()
 	conn := p.master.Client().Conn() // WAIT waits for what its own connection has written, and so for all before that
 	defer conn.Close()
-	err := servertest.Poll(10*time.Second, "replica", func(ctx context.Context) error {
+	err := testkit.Poll(10*time.Second, "replica", func(ctx context.Context) error {
 		if err := conn.Set(ctx, "caught up", 1, 0).Err(); err != nil {
 			return err
 		}
@@ -80,19 +81,18 @@ func (p *pair) promote() {
 // fill takes all slots, one after the other as they come free, and sees that there is not one more.
 func fill(t *testing.T, session *dlock.Session, slots int) []*dlock.Lease {
 	t.Helper()
-	leases := make([]*dlock.Lease, slots)
-	for n, deadline := 0, time.Now().Add(10*time.Second); n < slots; {
-		lease, err := session.Semaphore("a", slots).TryAcquire(context.Background())
-		switch {
-		case err == nil:
+	leases, taken := make([]*dlock.Lease, slots), 0
+	testkit.Eventually(t, 10*time.Second, "all slots are granted", func() error {
+		for taken < slots {
+			lease, err := session.Semaphore("a", slots).TryAcquire(context.Background())
+			if err != nil {
+				return err
+			}
 			leases[lease.Slot()] = lease
-			n++
-		case time.Now().After(deadline):
-			t.Fatal(err)
-		default:
-			time.Sleep(20 * time.Millisecond) // until the next try, bounded above
+			taken++
 		}
-	}
+		return nil
+	})
 	wantFull(t, session, slots)
 	return leases
 }
@@ -203,17 +203,14 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 		}
 	}
 	t.Logf("the old side held its leases for %v", time.Since(cut))
-	for {
-		_, err := here.Semaphore("a", slots).TryAcquire(context.Background())
-		if isReason(err, dlock.ReasonFull) &&
-			time.Since(cut) < 10*time.Second { // a lease lasts a little longer than it is trusted
-			time.Sleep(20 * time.Millisecond) // until the next try, bounded above
-			continue
-		}
-		if _, ok := errors.AsType[*dlock.StoreError](err); !ok || !strings.Contains(err.Error(), "NOREPLICAS") {
-			t.Errorf("the old side: %v, want an error of the store with NOREPLICAS", err)
-		}
-		break
+	// A lease lasts a little longer than it is trusted.
+	var err error
+	_ = testkit.Poll(time.Until(cut.Add(10*time.Second)), "a slot is free", func() bool {
+		_, err = here.Semaphore("a", slots).TryAcquire(context.Background())
+		return !isReason(err, dlock.ReasonFull)
+	})
+	if _, ok := errors.AsType[*dlock.StoreError](err); !ok || !strings.Contains(err.Error(), "NOREPLICAS") {
+		t.Errorf("the old side: %v, want an error of the store with NOREPLICAS", err)
 	}
 	for slot, lease := range promoted {
 		if !lease.Valid() {
@@ -231,7 +228,7 @@ func TestMinReplicasAfterStandingStill(t *testing.T) {
 	p := newPair(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 	must(t, p.master.Pause())
 	must(t, p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err())
-	eventually(t, func() error { // the link closes
+	testkit.Eventually(t, testkit.Patience, "the replica is promoted", func() error { // the link closes
 		info, err := p.replica.Client().Info(t.Context(), "replication").Result()
 		if err == nil && !strings.Contains(info, "role:master") {
 			err = errors.New("not promoted yet")

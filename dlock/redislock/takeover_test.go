@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Here servers take over from each other, come back, and have their clocks set. Nothing is granted
@@ -70,22 +71,13 @@ func TestI1FailoverAndBack(t *testing.T) {
 				if err := p.master.Client().ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 					t.Fatal(err)
 				}
-				refusals := 0
-				for deadline := time.Now().Add(10 * time.Second); ; refusals++ {
-					g, err := a.TryAcquire(ctx, request("third", 1))
-					if err == nil {
-						if time.Now().Before(until) {
-							t.Errorf("two valid leases of slot 0: the fences are %d and %d", held.Fence, g.Fence)
-						}
-						break
-					}
-					if !isReason(err, dlock.ReasonQuarantine) || time.Now().After(deadline) {
-						t.Fatal(err)
-					}
-					time.Sleep(20 * time.Millisecond) // until the next try, bounded above
+				_, early := a.TryAcquire(ctx, request("third", 1))
+				g := untilGranted(t, a, request("third", 1))
+				if time.Now().Before(until) {
+					t.Errorf("two valid leases of slot 0: the fences are %d and %d", held.Fence, g.Fence)
 				}
-				if refusals == 0 {
-					t.Error("no quarantine was seen")
+				if !isReason(early, dlock.ReasonQuarantine) {
+					t.Errorf("no quarantine was seen: %v", early)
 				}
 			})
 		}
@@ -102,7 +94,7 @@ func (p *pair) formed(s *redistest.Server, keys redislock.KeyForm) *redislock.St
 // inSync waits until a replica has what its master has.
 func inSync(t *testing.T, s *redistest.Server) {
 	t.Helper()
-	err := servertest.Poll(10*time.Second, "replica", func(ctx context.Context) error {
+	err := testkit.Poll(10*time.Second, "replica", func(ctx context.Context) error {
 		info, err := s.Client().Info(ctx, "replication").Result()
 		if err == nil && !strings.Contains(info, "master_link_status:up") {
 			err = fmt.Errorf("not in sync: %s", info)
@@ -115,18 +107,16 @@ func inSync(t *testing.T, s *redistest.Server) {
 }
 
 // untilGranted asks until the quarantine is over.
-func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) dlock.Grant {
+func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) (g dlock.Grant) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		g, err := store.TryAcquire(t.Context(), req)
-		if err == nil {
-			return g
-		}
-		if !isReason(err, dlock.ReasonQuarantine) || time.Now().After(deadline) {
+	testkit.Eventually(t, 10*time.Second, "a grant", func() (err error) {
+		g, err = store.TryAcquire(t.Context(), req)
+		if err != nil && !isReason(err, dlock.ReasonQuarantine) {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond) // until the next try, bounded above
-	}
+		return err
+	})
+	return g
 }
 
 // A replica that lacks even the first grant of a name does not grant it before that lease has ended

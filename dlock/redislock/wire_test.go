@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an
@@ -125,13 +126,7 @@ func TestRoundTrips(t *testing.T) {
 		}
 	}
 	proxy.Reset()
-	deadline := time.Now().Add(5 * time.Second)
-	for proxy.RoundTrips() < 2 {
-		if time.Now().After(deadline) {
-			t.Fatal("no heartbeat within 5s")
-		}
-		time.Sleep(time.Millisecond) // until the next look, bounded above
-	}
+	testkit.Eventually(t, 5*time.Second, "a heartbeat", func() bool { return proxy.RoundTrips() >= 2 })
 	before := proxy.Commands()
 	if got := proxy.RoundTrips(); got != 2 || before["EVALSHA"] > 120 {
 		t.Errorf("a heartbeat of 1,000 leases: %d round trips, %v; want 2", got, before)
@@ -176,12 +171,7 @@ func TestDriverRepeatsNothing(t *testing.T) {
 		proxy.LoseReplies(true)
 		answer := make(chan error, 1)
 		go func() { answer <- call() }()
-		for proxy.RoundTrips() == 0 {
-			if ctx.Err() != nil {
-				t.Fatalf("%s was not sent", what)
-			}
-			time.Sleep(time.Millisecond) // until the next look, bounded above
-		}
+		testkit.Eventually(t, testkit.Patience, what+" is sent", func() bool { return proxy.RoundTrips() > 0 })
 		proxy.LoseReplies(false) // a second one would be answered
 		proxy.Proxy.Reset()
 		err := <-answer

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redlock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A server of the quorum that comes back empty votes again at once; there is no quarantine. Held
@@ -124,10 +126,11 @@ func votes(t *testing.T, servers []*redistest.Server, g dlock.Grant, want int) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(5 * time.Second); count() != want; { // redsync does not wait for the last answer
-		if time.Now().After(deadline) {
-			t.Fatalf("%d votes, want %d", count(), want)
+	// redsync does not wait for the last answer
+	testkit.Eventually(t, 5*time.Second, fmt.Sprint(want, " votes"), func() error {
+		if n := count(); n != want {
+			return fmt.Errorf("%d votes", n)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 }

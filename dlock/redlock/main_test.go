@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redlock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -30,8 +31,8 @@ func TestMain(m *testing.M) {
 	servertest.Main(m, func() error {
 		// A pool of go-redis whose server is gone tries again every second, also once after it is
 		// closed.
-		return servertest.Poll(5*time.Second, "no goroutine is left",
-			func(context.Context) error { return goleak.Find() })
+		return testkit.Poll(5*time.Second, "no goroutine is left",
+			func() error { return goleak.Find() })
 	})
 }
 

@@ -242,7 +242,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 		r, err := store.Extend(ctx, time.Minute, grants...)
 		done <- answer{r, err}
 	}()
-	testkit.Eventually(t, "the extension is in its transaction", func() bool {
+	testkit.Eventually(t, testkit.Patience, "the extension is in its transaction", func() bool {
 		var waiting int
 		err := watcher.QueryRowContext(t.Context(),
 			"SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND state = 'User lock'",

@@ -14,7 +14,6 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -113,17 +112,12 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 			t.Errorf("update: %v", err)
 		}
 	}
-	several := func(context.Context) error {
-		if c.count() < 10 {
-			return errors.New("too few grants")
-		}
-		return nil
-	}
+	several := func() bool { return c.count() >= 10 }
 	for flip := 1; flip <= flips && !t.Failed(); flip++ {
 		for _, phase := range []struct{ limit, number int }{{-1, 0}, {limit, flip}} {
 			set(phase.limit)
 			c.begins(phase.number)
-			if err := servertest.Poll(30*time.Second, "grants", several); err != nil {
+			if err := testkit.Poll(30*time.Second, "grants", several); err != nil {
 				t.Error(err)
 			}
 			c.begins(0)
@@ -231,7 +225,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 		_, err = s.TryAcquire(context.Background(), request("u"))
 		second <- err
 	}()
-	if err := servertest.Poll(10*time.Second, "the update waits", somebodyWaits(pool)); err != nil {
+	if err := testkit.Poll(10*time.Second, "the update waits", somebodyWaits(pool)); err != nil {
 		t.Error(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -283,7 +277,7 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 		_, err := acquire("u")
 		second <- err
 	}()
-	if err := servertest.Poll(10*time.Second, "the second attempt waits", somebodyWaits(pool)); err != nil {
+	if err := testkit.Poll(10*time.Second, "the second attempt waits", somebodyWaits(pool)); err != nil {
 		t.Error(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -332,7 +326,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 		_, err := s.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Hour})
 		overtaken <- err
 	}()
-	if err := servertest.Poll(10*time.Second, "the attempt waits", somebodyWaits(pool)); err != nil {
+	if err := testkit.Poll(10*time.Second, "the attempt waits", somebodyWaits(pool)); err != nil {
 		t.Error(err)
 	}
 	for _, statement := range []string{

@@ -166,13 +166,12 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 					defer close(ended)
 					_, _ = within(3*time.Second, calls["acquire"])
 				}()
-				testkit.Eventually(t, "a call waits in the server", func() bool { return waiting() > 0 })
+				testkit.Eventually(t, testkit.Patience, "a call waits in the server",
+					func() bool { return waiting() > 0 })
 				<-ended
 			}
 			gone := time.Now()
-			for waiting() > 0 && time.Since(gone) < 10*time.Second {
-				time.Sleep(20 * time.Millisecond) // until the next look, bounded
-			}
+			_ = testkit.Poll(10*time.Second, "no thread waits", func() bool { return waiting() == 0 })
 			if left := time.Since(gone); left > 2500*time.Millisecond {
 				t.Errorf("threads of the server waited for %v more", left)
 			}
@@ -183,9 +182,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			}
 			time.Sleep(200 * time.Millisecond) // it still waits
 			other.does("ROLLBACK", "UNLOCK TABLES")
-			for waiting() > 0 {
-				time.Sleep(5 * time.Millisecond) // until it has ended, which it does by itself
-			}
+			testkit.Eventually(t, testkit.Patience, "it ends by itself", func() bool { return waiting() == 0 })
 			late := request("free", 0)
 			late.Token = "another"
 			if _, err := store.TryAcquire(t.Context(), late); err != nil {
@@ -340,17 +337,16 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 	other.does("DROP TRIGGER twice") // an order makes the row only if it is not there
 	repeats("update", func(ctx context.Context) error { return store.Update(ctx, "a", dlock.Update{Trigger: &ann}) })
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
-	for began, running := time.Now(), 1; running > 0; {
-		if time.Since(began) > 3*time.Second {
-			t.Fatalf("%d threads of the server go on", running)
-		}
+	testkit.Eventually(t, 3*time.Second, "no thread of the server goes on", func() bool {
+		var running int
 		err := watcher.QueryRowContext(t.Context(),
 			"SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND command <> 'Sleep'",
 			database).Scan(&running)
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
+		return running == 0
+	})
 }
 
 // A lease that is extended while another session takes its slot stays with its holder.

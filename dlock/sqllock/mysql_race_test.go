@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // The server's clock steps back by an hour: leases last longer, no held slot is granted, extensions
@@ -83,11 +84,10 @@ func TestInterruptedMySQL(t *testing.T) {
 		done <- err
 	}()
 	var id int
-	// until it has locked the name, and takes the slot
-	for began := time.Now(); id == 0 && time.Since(began) < 3*time.Second; {
-		_ = watcher.QueryRowContext(t.Context(),
+	testkit.Eventually(t, 3*time.Second, "it has locked the name, and takes the slot", func() error {
+		return watcher.QueryRowContext(t.Context(),
 			"SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP%' AND db = ?", database).Scan(&id)
-	}
+	})
 	if _, err := watcher.ExecContext(t.Context(), "KILL QUERY "+strconv.Itoa(id)); err != nil {
 		t.Fatal(err)
 	}

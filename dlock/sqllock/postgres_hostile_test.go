@@ -12,8 +12,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Another user's functions and operators in the search path are never called with the rights of the
@@ -286,7 +286,7 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
 		t.Log(err) // before Postgres 15 the numbers come by themselves
 	}
-	if err := poll(t, func() error {
+	if err := testkit.Poll(10*time.Second, "a warning", func() error {
 		warnings, err := s.Audit(t.Context())
 		if err == nil && !strings.Contains(strings.Join(warnings, "\n"), "old versions of") {
 			err = errors.New(strings.Join(warnings, "\n"))
@@ -298,9 +298,4 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("%v, %v", r, err)
 	}
-}
-
-func poll(t *testing.T, try func() error) error {
-	t.Helper()
-	return servertest.Poll(10*time.Second, "what is expected", func(context.Context) error { return try() })
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // lockRow locks a row in a transaction that stays open, as a client with autocommit off does, until
@@ -350,7 +350,7 @@ func TestCleanupOfManySlotsPostgres(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("%d slots took %v", dlock.MaxSlots, took.Round(time.Millisecond))
 	}
-	if err := servertest.Poll(time.Second, "nothing is left", func(ctx context.Context) error {
+	if err := testkit.Poll(time.Second, "nothing is left", func(ctx context.Context) error {
 		return errIf(ctx, pool, "SELECT count(*) > 0 FROM distributed_locks", "rows are left")
 	}); err != nil {
 		t.Error(err)

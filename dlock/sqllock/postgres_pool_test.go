@@ -81,7 +81,7 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 			proxy.Strand()
 			proxy.BlackHole(false)
 			back := time.Now()
-			err = servertest.Poll(20*time.Second, "a grant", func(ctx context.Context) error {
+			err = testkit.Poll(20*time.Second, "a grant", func(ctx context.Context) error {
 				l, err := session.Mutex("after").TryAcquire(ctx)
 				if err == nil {
 					err = l.Release(ctx)
@@ -157,7 +157,7 @@ func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() { gone <- acquire(ctx, "waits") }()
-	if err := servertest.Poll(10*time.Second, "a call waits", waits); err != nil {
+	if err := testkit.Poll(10*time.Second, "a call waits", waits); err != nil {
 		t.Fatal(err)
 	}
 	if err := acquire(t.Context(), "other"); err != nil { // on a second connection
@@ -171,7 +171,7 @@ func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 	if err := acquire(t.Context(), "another"); err != nil {
 		t.Fatal(err)
 	}
-	if err := servertest.Poll(10*time.Second, "one connection is left", func(ctx context.Context) error {
+	if err := testkit.Poll(10*time.Second, "one connection is left", func() error {
 		if list := backends(); strings.Contains(list, " ") || list == "" {
 			return fmt.Errorf("connections: %q", list)
 		}
@@ -214,7 +214,7 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 			} {
 				const others = " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 				s.exec(t, "SELECT count(pg_terminate_backend(pid))"+others)
-				testkit.Eventually(t, "the connections are closed", func() bool {
+				testkit.Eventually(t, testkit.Patience, "the connections are closed", func() bool {
 					return strings.TrimSpace(s.exec(t, "SELECT count(*)"+others)) == "0"
 				})
 				time.Sleep(1100 * time.Millisecond) // a connection that was used within the second is not looked at
@@ -320,16 +320,12 @@ func TestSlowConnectsPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.Close(context.Background())
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		lease, err := session.Mutex("a").TryAcquire(t.Context())
-		if err == nil {
-			if err := lease.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	var lease *dlock.Lease
+	testkit.Eventually(t, 10*time.Second, "a grant", func() (err error) {
+		lease, err = session.Mutex("a").TryAcquire(t.Context())
+		return err
+	})
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -86,7 +86,7 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 			}
 			return nil
 		}
-		if err := servertest.Poll(10*time.Second, "the second attempt", waits); err != nil {
+		if err := testkit.Poll(10*time.Second, "the second attempt", waits); err != nil {
 			t.Error(err)
 		}
 		if err := tx.Commit(t.Context()); err != nil {
@@ -144,14 +144,14 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 			return err
 		}
 	}
-	if err := servertest.Poll(10*time.Second, "the attempt waits", count("1")); err != nil {
+	if err := testkit.Poll(10*time.Second, "the attempt waits", count("1")); err != nil {
 		t.Fatal(err)
 	}
 	proxy.BlackHole(true) // no word that the caller has given up gets through
 	if err := <-failed; err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("%v: must be an error of the store", err)
 	}
-	if err := servertest.Poll(testkit.Patience, "the statement ends", count("0")); err != nil {
+	if err := testkit.Poll(testkit.Patience, "the statement ends", count("0")); err != nil {
 		t.Error(err)
 	}
 	proxy.BlackHole(false)
@@ -192,7 +192,7 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 		}
 		return nil
 	}
-	if err := servertest.Poll(10*time.Second, "the lease", ended); err != nil {
+	if err := testkit.Poll(10*time.Second, "the lease", ended); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -237,7 +237,7 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 		}
 		return err
 	}
-	if err := servertest.Poll(10*time.Second, "the release waits", waits); err != nil {
+	if err := testkit.Poll(10*time.Second, "the release waits", waits); err != nil {
 		t.Error(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -294,7 +294,7 @@ func TestSilentLossPostgres(t *testing.T) {
 	gone.Store(false)
 	proxy.BlackHole(false)
 	back := time.Now()
-	if err := servertest.Poll(20*time.Second, "a grant", func(ctx context.Context) error {
+	if err := testkit.Poll(20*time.Second, "a grant", func(ctx context.Context) error {
 		return acquire(ctx, "after")
 	}); err != nil {
 		t.Error(err)

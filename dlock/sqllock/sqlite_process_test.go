@@ -154,13 +154,13 @@ func (p *parade) start(slots int, path string) *process {
 // more waits for n more runs.
 func (p *parade) more(n int64) {
 	p.t.Helper()
-	from, deadline := p.runs.Load(), time.Now().Add(30*time.Second)
-	for p.runs.Load() < from+n {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%d runs in 30s, want %d", p.runs.Load()-from, n)
+	from := p.runs.Load()
+	testkit.Eventually(p.t, testkit.Patience, fmt.Sprint(n, " more runs"), func() error {
+		if more := p.runs.Load() - from; more < n {
+			return fmt.Errorf("%d runs", more)
 		}
-		time.Sleep(time.Millisecond) // until the next look, bounded above
-	}
+		return nil
+	})
 }
 
 // A process that is stopped within a transaction keeps the lock. Every call is back in time all the

@@ -49,14 +49,6 @@ func TestMasterStandsStill(t *testing.T) {
 		h := startHost(t, fmt.Sprint("host-", i+1), program, "redis://"+s.SentinelAddrs()[0]+"/0?"+query.Encode())
 		hosts = append(hosts, h)
 	}
-	wait := func(what string, within time.Duration, check func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(within); !check(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not within %v", what, within)
-			}
-		}
-	}
 	startsAfter := func(at time.Time, timer string) bool {
 		return slices.ContainsFunc(lines(hosts), func(l line) bool {
 			return l.at.After(at) && l.timer == timer && l.what == "run starts" && l.valid
@@ -64,7 +56,7 @@ func TestMasterStandsStill(t *testing.T) {
 	}
 	began := time.Now()
 	for _, timer := range []string{"resize-images", "send-digest"} {
-		wait(timer+" starts", time.Minute, func() bool { return startsAfter(began, timer) })
+		testkit.Eventually(t, time.Minute, timer+" starts", func() bool { return startsAfter(began, timer) })
 	}
 	if err := s.Master.Pause(); err != nil {
 		t.Fatal(err)
@@ -79,7 +71,7 @@ func TestMasterStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, timer := range []string{"resize-images", "send-digest"} {
-		wait(timer+" starts again", time.Until(stopped.Add(backWithin)),
+		testkit.Eventually(t, time.Until(stopped.Add(backWithin)), timer+" starts again",
 			func() bool { return startsAfter(failedOver.Add(time.Second), timer) })
 	}
 	back := time.Now()

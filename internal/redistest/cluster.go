@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 const slots = 16384
@@ -119,7 +119,7 @@ func (c *Cluster) form(masters, replicasPer int) error {
 		if err != nil {
 			return fmt.Errorf("redistest: cluster: id: %w", err)
 		}
-		err = servertest.Poll(settleLimit, "redistest: cluster: replicate", func(ctx context.Context) error {
+		err = testkit.Poll(settleLimit, "redistest: cluster: replicate", func(ctx context.Context) error {
 			// Refused for as long as the replica has not heard of the master.
 			return r.Client().ClusterReplicate(ctx, id).Err()
 		})
@@ -127,7 +127,7 @@ func (c *Cluster) form(masters, replicasPer int) error {
 			return err
 		}
 	}
-	return servertest.Poll(settleLimit, "redistest: cluster", func(ctx context.Context) error {
+	return testkit.Poll(settleLimit, "redistest: cluster", func(ctx context.Context) error {
 		for i, n := range c.Nodes {
 			if err := settled(ctx, n, masters, replicasPer, i >= masters); err != nil {
 				return fmt.Errorf("node %s: %w", n.Addr(), err)

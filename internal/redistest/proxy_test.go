@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestProxyBlackHole(t *testing.T) {
@@ -175,7 +176,7 @@ func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 // waited for the reply.
 func arrives(t *testing.T, s *Server, want string) {
 	t.Helper()
-	eventually(t, "the request arrives", func(ctx context.Context) error {
+	testkit.Eventually(t, settleLimit, "the request arrives", func(ctx context.Context) error {
 		if v, err := s.Client().Get(ctx, "k").Result(); err != nil || v != want {
 			return fmt.Errorf("k is %q, %v", v, err)
 		}

@@ -15,17 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
-
-// eventually polls check until it returns nil.
-func eventually(t *testing.T, what string, check func(context.Context) error) {
-	t.Helper()
-	if err := servertest.Poll(settleLimit, what, check); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -164,7 +157,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Fatalf("paused server: %v", err)
 	}
 	must(t, s.Resume())
-	eventually(t, "resumed", func(ctx context.Context) error { return c.Ping(ctx).Err() })
+	testkit.Eventually(t, settleLimit, "resumed", func(ctx context.Context) error { return c.Ping(ctx).Err() })
 	// A paused server can still be ended in each way.
 	must(t, s.Pause())
 	must(t, s.Stop())
@@ -241,7 +234,7 @@ func TestCluster(t *testing.T) {
 	// A master that comes back is still the owner of its slots, and empty.
 	must(t, c.Nodes[1].Kill())
 	must(t, c.Nodes[1].Restart())
-	eventually(t, "cluster heals", func(ctx context.Context) error {
+	testkit.Eventually(t, settleLimit, "cluster heals", func(ctx context.Context) error {
 		for i := range 100 {
 			if err := c.Client().Set(ctx, fmt.Sprint("key", i), i, 0).Err(); err != nil {
 				return err
@@ -261,7 +254,7 @@ func TestClusterFailover(t *testing.T) {
 		t.Fatalf("nodes: %q", c.Addrs())
 	}
 	must(t, c.Nodes[0].Kill())
-	eventually(t, "replica takes over", func(ctx context.Context) error {
+	testkit.Eventually(t, settleLimit, "replica takes over", func(ctx context.Context) error {
 		role, err := c.Nodes[3].Client().Do(ctx, "ROLE").Slice()
 		if err == nil && role[0] != "master" {
 			err = fmt.Errorf("role is %v", role[0])
@@ -287,14 +280,14 @@ func TestSentinel(t *testing.T) {
 	defer c.Close()
 	must(t, c.Set(t.Context(), "k", "before", 0).Err())
 	must(t, s.Master.Kill())
-	eventually(t, "failover", func(ctx context.Context) error {
+	testkit.Eventually(t, settleLimit, "failover", func(ctx context.Context) error {
 		addr, err := s.MasterAddr(ctx)
 		if err == nil && addr != s.Replica.Addr() {
 			err = fmt.Errorf("master is %s", addr)
 		}
 		return err
 	})
-	eventually(t, "client follows", func(ctx context.Context) error {
+	testkit.Eventually(t, settleLimit, "client follows", func(ctx context.Context) error {
 		return c.Set(ctx, "k", "after", 0).Err()
 	})
 	if v := s.Replica.Client().Get(t.Context(), "k").Val(); v != "after" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // masterName is the name the sentinel knows its master by.
@@ -96,7 +97,7 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 	if err := s.Replica.Client().ConfigRewrite(ctx).Err(); err != nil {
 		return fmt.Errorf("redistest: sentinel: rewrite config: %w", err)
 	}
-	err = servertest.Poll(settleLimit, "redistest: sentinel: replication", func(ctx context.Context) error {
+	err = testkit.Poll(settleLimit, "redistest: sentinel: replication", func(ctx context.Context) error {
 		return linkUp(ctx, s.Replica)
 	})
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 	if err != nil {
 		return err
 	}
-	return servertest.Poll(settleLimit, "redistest: sentinel: replica", func(ctx context.Context) error {
+	return testkit.Poll(settleLimit, "redistest: sentinel: replica", func(ctx context.Context) error {
 		for _, w := range s.Sentinels {
 			if err := known(ctx, w, len(s.Sentinels)-1); err != nil {
 				return err
@@ -213,7 +214,7 @@ func (s *Sentinel) NameOf(server *Server) string {
 // FailedOver waits until the sentinels name that server as the master.
 func (s *Sentinel) FailedOver(to *Server) error {
 	addr := s.NameOf(to)
-	return servertest.Poll(3*settleLimit, "redistest: failover", func(ctx context.Context) error {
+	return testkit.Poll(3*settleLimit, "redistest: failover", func(ctx context.Context) error {
 		got, err := s.MasterAddr(ctx)
 		if err == nil && got != addr {
 			err = fmt.Errorf("master is %s", got)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // process is one run of a program.
@@ -52,6 +54,10 @@ func (p *process) exited() bool {
 	}
 }
 
+// limit bounds the wait for a single server to start, stop, or freeze. It is
+// generous: a busy disk has taken seconds for the first checkpoint.
+const limit = 30 * time.Second
+
 // ends waits for the end of the process, and reports false if it takes longer
 // than limit.
 func (p *process) ends(limit time.Duration) bool {
@@ -78,7 +84,7 @@ func (p *process) kill() error {
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.done
-	return errors.Join(err, Poll(limit, "kill", func(context.Context) error {
+	return errors.Join(err, testkit.Poll(limit, "kill", func(context.Context) error {
 		return without(all, "ZX", "still running")
 	}))
 }
@@ -100,7 +106,7 @@ func (p *process) freeze() (all []*os.Process, err error) {
 			}
 			all, pids = append(all, one), append(pids, one.Pid)
 		}
-		err := Poll(limit, "pause", func(context.Context) error {
+		err := testkit.Poll(limit, "pause", func(context.Context) error {
 			return without(generation, "TtZX", "not stopped")
 		})
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Proxy is a TCP proxy that can play the faults of a network. Its methods are
@@ -184,7 +186,7 @@ func (p *Proxy) Mend() error {
 	if !p.cut || p.closed {
 		return nil
 	}
-	err := Poll(limit, "repair", func(context.Context) error {
+	err := testkit.Poll(limit, "repair", func(context.Context) error {
 		l, err := net.Listen("tcp", p.Addr())
 		if err == nil {
 			p.listener = l

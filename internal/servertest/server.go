@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Program says how to run a server. Its functions get the Server before Start
@@ -173,7 +175,7 @@ func (s *Server) run() error {
 	if err != nil {
 		return err
 	}
-	err = Poll(limit, "start", func(ctx context.Context) error {
+	err = testkit.Poll(limit, "start", func(ctx context.Context) error {
 		err := s.program.Ready(ctx, s, cmd.Process.Pid, s.logTail(from))
 		if err != nil && proc.exited() {
 			return nil // checked below: stop polling
@@ -304,7 +306,7 @@ func (s *Server) Restart(prepare ...func(dir string) error) error {
 	}
 	// The port must be the same, so wait until it is free.
 	var fatal error
-	err := Poll(limit, "restart "+s.program.Name, func(context.Context) error {
+	err := testkit.Poll(limit, "restart "+s.program.Name, func(context.Context) error {
 		err := s.run()
 		if err != nil && !errors.Is(err, errPort) {
 			fatal = fmt.Errorf("restart %s: %w", s.program.Name, err)

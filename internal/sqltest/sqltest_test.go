@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // settleLimit bounds every wait for something that has to come.
@@ -462,7 +463,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 			t.Fatal(line)
 		}
 		defer os.RemoveAll(dir)
-		must(t, servertest.Poll(settleLimit, "end of the servers", leftovers(dir)))
+		must(t, testkit.Poll(settleLimit, "end of the servers", leftovers(dir)))
 		removeSharedMemory(dir)
 	}
 }

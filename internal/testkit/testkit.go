@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 )
 
 // longEnv set to 1 runs the long proofs, too.
@@ -52,30 +51,5 @@ func standsInTest(t testing.TB) {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	if function != test && !strings.HasPrefix(function, test+".") {
 		t.Fatalf("testkit: called by %s: scripts/test-long.sh would not find %s", function, test)
-	}
-}
-
-// Patience bounds the wait for what takes no time on an idle machine. A test that says how long
-// something may take at most measures that itself.
-const Patience = 30 * time.Second
-
-// Eventually waits until something has happened, and fails the test if it has not within Patience.
-func Eventually(t testing.TB, what string, happened func() bool) {
-	t.Helper()
-	Within(t, Patience, what, happened)
-}
-
-// Within waits until something has happened, and fails the test if it has not by then. It looks
-// once more when the time is up: a busy machine may have kept it from looking.
-func Within(t testing.TB, limit time.Duration, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
-		last := time.Now().After(deadline)
-		if happened() {
-			return
-		}
-		if last {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
 	}
 }

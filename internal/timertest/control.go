@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -39,17 +40,17 @@ func (o operator) does(what string, change func(context.Context) error) {
 // second trigger, so after a lost answer it checks whether the first was carried out.
 func (o operator) triggers(name string) time.Time {
 	o.f.t.Helper()
-	for ; ; time.Sleep(10 * time.Millisecond) {
-		before := time.Now()
+	var before time.Time
+	testkit.Eventually(o.f.t, patience, "trigger "+name, func() error {
+		before = time.Now()
 		err := o.Trigger(o.f.t.Context(), name, ann)
 		got, readErr := o.Inspect(o.f.t.Context(), name)
-		if err == nil || readErr == nil && got.Trigger != nil && got.Trigger.Age < time.Since(before) {
-			return before
+		if readErr == nil && got.Trigger != nil && got.Trigger.Age < time.Since(before) {
+			return nil
 		}
-		if time.Since(before) > patience {
-			o.f.t.Fatal(err)
-		}
-	}
+		return err
+	})
+	return before
 }
 
 // hears returns when every reachable host must know an update: after a heartbeat, and a call to

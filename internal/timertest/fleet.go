@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -190,13 +191,24 @@ func (f *fleet) heal() {
 // must not be.
 func (f *fleet) until(what string, cond func() bool) {
 	f.t.Helper()
-	for start := time.Now(); !cond(); time.Sleep(5 * time.Millisecond) {
-		if f.watch.check(f.t); f.t.Failed() {
-			f.t.FailNow()
+	start, left := time.Now(), patience
+	for {
+		err := testkit.Poll(left, what, func() bool {
+			if cond() {
+				return true
+			}
+			if f.watch.check(f.t); f.t.Failed() {
+				f.t.FailNow()
+			}
+			return false
+		})
+		if err == nil {
+			return
 		}
 		// What this process stood still meanwhile does not count: nothing could come of it.
-		if stood := f.suite.pulse.stood(start); time.Since(start) > patience+stood {
-			f.t.Fatalf("not within %v, besides %v in which this process stood still: %s", patience, stood, what)
+		stood := f.suite.pulse.stood(start)
+		if left = patience + stood - time.Since(start); left < 0 {
+			f.t.Fatalf("%v, besides %v in which this process stood still", err, stood)
 		}
 	}
 }
@@ -224,26 +236,17 @@ func (f *fleet) stop(hosts ...*host) {
 // granted without our knowing then is given back before long.
 func (f *fleet) trigger(h *host, name string) {
 	f.t.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if err = h.Trigger(f.t.Context(), name); err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			f.t.Fatalf("not within %v: trigger %s: %v", patience, name, err)
-		}
-	}
+	testkit.Eventually(f.t, patience, "trigger "+name, func() error { return h.Trigger(f.t.Context(), name) })
 }
 
 // answered triggers a timer until the store answers, and returns that answer.
-func (f *fleet) answered(h *host, name string) error {
+func (f *fleet) answered(h *host, name string) (err error) {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		err := h.Trigger(f.t.Context(), name)
-		if !refused(err, timer.ReasonStoreDown) || time.Now().After(deadline) {
-			return err
-		}
-	}
+	_ = testkit.Poll(patience, "an answer", func() bool {
+		err = h.Trigger(f.t.Context(), name)
+		return !refused(err, timer.ReasonStoreDown)
+	})
+	return err
 }
 
 func refused(err error, reason timer.Reason) bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -55,12 +56,10 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, re
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	within := func(patience time.Duration, what string, cond func() bool) {
+	within := func(limit time.Duration, what string, cond func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("not within %v: %s; %+v", patience, what, s.Status())
-			}
+		if err := testkit.Poll(limit, what, cond); err != nil {
+			t.Fatalf("%v; %+v", err, s.Status())
 		}
 	}
 	within(10*time.Second, "it runs", func() bool { return runs.Load() > 3 })

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A child is the other process, as this one sees it.
@@ -72,11 +74,7 @@ func (c *child) asks() event {
 	c.t.Helper()
 	before := c.count(status, "")
 	c.tells("status")
-	for deadline := time.Now().Add(patience); c.count(status, "") == before; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("not within %v: the child answers", patience)
-		}
-	}
+	testkit.Eventually(c.t, patience, "the child answers", func() bool { return c.count(status, "") > before })
 	return c.last(status, "")
 }
 

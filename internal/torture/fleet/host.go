@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -102,9 +103,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	} else if err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(3 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond) // until the next look, bounded
-	}
+	_ = testkit.Poll(3*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	if end.Leaked = max(0, runtime.NumGoroutine()-before); end.Leaked > 0 {
 		stacks := make([]byte, 1<<20)
 		fmt.Fprintf(os.Stderr, "%d goroutines leaked:\n%s\n", end.Leaked, stacks[:runtime.Stack(stacks, true)])

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
@@ -122,7 +122,7 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 
 // failover has the sentinels make another master while the old one is well.
 func (s *sentinelStore) failover(to *redistest.Server) error {
-	err := servertest.Poll(90*time.Second, "order a failover", func(ctx context.Context) error {
+	err := testkit.Poll(90*time.Second, "order a failover", func(ctx context.Context) error {
 		// refused while the one before goes on
 		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err()
 	})
@@ -134,7 +134,7 @@ func (s *sentinelStore) failover(to *redistest.Server) error {
 
 // settle waits until the master has a replica that is in sync, and all sentinels know.
 func (s *sentinelStore) settle() error {
-	return servertest.Poll(2*time.Minute, "sentinel", func(ctx context.Context) error {
+	return testkit.Poll(2*time.Minute, "sentinel", func(ctx context.Context) error {
 		master, other, err := s.roles()
 		if err != nil {
 			return err

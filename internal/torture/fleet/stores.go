@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
@@ -161,7 +162,7 @@ func (s *clusterStore) hurt(f fault, mark func(string, int64)) error {
 		if err := victim.Kill(); err != nil {
 			return err
 		}
-		err := servertest.Poll(20*time.Second, "failover", func(context.Context) error {
+		err := testkit.Poll(20*time.Second, "failover", func(context.Context) error {
 			if now, _ := s.roles(); len(now) < 3 {
 				return fmt.Errorf("%d masters", len(now))
 			}
@@ -227,7 +228,7 @@ func (s *clusterStore) roles() (masters, replicas []*redistest.Server) {
 
 // settle waits until each master has a replica that is in sync.
 func (s *clusterStore) settle() error {
-	return servertest.Poll(30*time.Second, "cluster", func(ctx context.Context) error {
+	return testkit.Poll(30*time.Second, "cluster", func(ctx context.Context) error {
 		masters, replicas := s.roles()
 		if len(masters) != 3 || len(replicas) != 3 {
 			return fmt.Errorf("%d masters, %d replicas", len(masters), len(replicas))
