@@ -104,7 +104,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 		a.ledger.count(&e.state.record, func(t *tally) { t.acquired(err) })
 		a.store.acquireTime.Observe(time.Since(started).Seconds())
 	}
-	return lease, a.store.asked(e.lockName, err)
+	return lease, a.store.recordAcquire(e.lockName, err)
 }
 
 // trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did

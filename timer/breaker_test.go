@@ -75,7 +75,7 @@ func TestBreaker(t *testing.T) {
 					t.Errorf("%d runs without the store, want 12,000", n)
 				}
 				link.Heal()
-				testkit.Eventually(t, 15*time.Second, "the store is asked again", func() bool {
+				testkit.Eventually(t, 15*time.Second, "the store is called again", func() bool {
 					if st := h.Status().Store; st.Err == "" && st.BreakerOpen && h.StoreReachable() == nil {
 						t.Error("reachable while the breaker is open")
 					}
@@ -133,7 +133,7 @@ func TestProbeFindsOut(t *testing.T) {
 		go func() { h.done <- h.Run(ctx) }()
 		synctest.Wait()
 		if h.Started() == nil {
-			t.Error("started before the store has been asked")
+			t.Error("started before the store has been called")
 		}
 		testkit.Eventually(t, 1500*time.Millisecond, "the host has started", func() bool { return h.Started() == nil })
 		testkit.Eventually(t, 15*time.Second, "the store is found to be down",

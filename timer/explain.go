@@ -150,7 +150,7 @@ type Explanation struct {
 	Slot   int        // of the run, if it ran here; else -1
 	Result *RunResult // of the run, if it ran here and has ended
 
-	// From the store; zero if it was not asked, does not know, or did not answer.
+	// From the store; zero if it was not called, does not know, or did not answer.
 	LastTick  time.Time    // the latest tick that any host claimed
 	ClaimedBy dlock.Holder // the host that claimed it last
 	Paused    *dlock.Pause // now
@@ -202,7 +202,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		x.Reason = ""
 	}
 	if w.shared {
-		s.askStore(ctx, &x)
+		s.inspectStore(ctx, &x)
 	}
 	x.Text = x.words(w)
 	return x, nil
@@ -232,8 +232,8 @@ func decided(l *ledger, e *entry, tick int64) (found *decision, why error, slot 
 	return found, why, slot
 }
 
-// askStore fills in what the store knows.
-func (s *Scheduler) askStore(ctx context.Context, x *Explanation) {
+// inspectStore fills in what the store knows.
+func (s *Scheduler) inspectStore(ctx context.Context, x *Explanation) {
 	o, err := s.Control().Inspect(ctx, x.Timer)
 	if err != nil {
 		return

@@ -52,7 +52,7 @@ func TestFullTimerAsksRarely(t *testing.T) {
 		time.Sleep(time.Minute)
 		for i, s := range stores {
 			if n := s.n.Load() - before[i]; n < 50 || n > 61 {
-				t.Errorf("host %d asked %d times in a minute", i, n)
+				t.Errorf("host %d called the store %d times in a minute", i, n)
 			}
 			if st, _ := f.hosts[i].Status().Timer("a"); st.Skipped[timer.ReasonFull] < 590 {
 				t.Errorf("host %d: %+v", i, st)
@@ -195,10 +195,10 @@ func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 		occupy(f, nil)
 		time.Sleep(time.Minute)
 		if n := s.n.Load(); n != 6 {
-			t.Errorf("asked %d times for 6 ticks", n)
+			t.Errorf("called %d times for 6 ticks", n)
 		}
 		if n := often.n.Load(); n != 6000 {
-			t.Errorf("asked %d times for 6,000 ticks that were granted", n)
+			t.Errorf("called %d times for 6,000 ticks that were granted", n)
 		}
 		f.ended()
 	})
@@ -218,7 +218,7 @@ func TestShortRunsAreNotRemembered(t *testing.T) {
 		f.startOn(s, timer.Config{}, job)
 		time.Sleep(time.Minute)
 		if n := s.n.Load(); n < 599 {
-			t.Errorf("asked for %d of 600 ticks", n)
+			t.Errorf("called for %d of 600 ticks", n)
 		}
 		f.stop()
 	})

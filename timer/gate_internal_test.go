@@ -46,7 +46,7 @@ func TestGateSaysWhy(t *testing.T) {
 	g.registry.enter(e, 1)
 	is("its place is taken", true, ReasonHostFull)
 	g.registry.leave(e)
-	g.store.asked(e.lockName, nil)
+	g.store.recordAcquire(e.lockName, nil)
 	r := g.runner.startRun(e, 0, nil, true)
 	is("a run goes on without a slot", false, ReasonRejoining)
 	r.ctx.end()

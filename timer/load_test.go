@@ -46,7 +46,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		h.link.Inject(dlocktest.Hang)
 		time.Sleep(5 * time.Second) // it is found out
 		local.Store(0)
-		asked := h.link.Calls(dlocktest.OpAcquire)
+		calls := h.link.Calls(dlocktest.OpAcquire)
 		time.Sleep(60 * time.Second)
 		if n := local.Load(); n < 5400-900 {
 			t.Errorf("%d runs in 5,400 ticks without the store", n)
@@ -54,8 +54,8 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		if n := skip.Load(); n != 0 {
 			t.Errorf("%d runs of timers that are to skip", n)
 		}
-		if n := h.link.Calls(dlocktest.OpAcquire) - asked; n > 2*60+10 {
-			t.Errorf("the store was asked %d times in a minute, want twice per StoreTimeout at most", n)
+		if n := h.link.Calls(dlocktest.OpAcquire) - calls; n > 2*60+10 {
+			t.Errorf("the store was called %d times in a minute, want twice per StoreTimeout at most", n)
 		}
 		h.link.Heal()
 		time.Sleep(20 * time.Second)
@@ -72,7 +72,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 
 // A fault at one timer's key is not an outage for the other timers, and is logged once.
 //
-// Fails when asked takes every error for an outage.
+// Fails when recordAcquire takes every error for an outage.
 func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
@@ -325,7 +325,7 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 	})
 }
 
-// A store that cannot say when its quarantine ends is not asked again and again.
+// A store that cannot say when its quarantine ends is not called again and again.
 //
 // Fails when postpone takes an unknown end for now.
 func TestQuarantineOfUnknownLength(t *testing.T) {
@@ -338,7 +338,7 @@ func TestQuarantineOfUnknownLength(t *testing.T) {
 		time.Sleep(60 * time.Second)
 		f.stop()
 		if n := endless.calls; n < 10 || n > 61 {
-			t.Errorf("asked %d times in a minute, want about once a second", n)
+			t.Errorf("called %d times in a minute, want about once a second", n)
 		}
 	})
 }

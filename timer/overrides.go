@@ -259,7 +259,7 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 		all.Go(func() {
 			for some := range slices.Chunk(entries, batch) {
 				if p.readBatch(until, some) != nil {
-					missed.Store(true) // the next probe asks again
+					missed.Store(true) // the next probe reads them again
 					return
 				}
 			}

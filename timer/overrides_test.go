@@ -318,13 +318,13 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 		b.link.Heal()
 		time.Sleep(time.Minute)
 		if ts, _ := b.Status().Timer("seldom"); ts.Paused == nil {
-			t.Errorf("the host that was cut off does not know of the pause; it asked %d times",
+			t.Errorf("the host that was cut off does not know of the pause; it called %d times",
 				b.link.Calls(dlocktest.OpControl)-before)
 		}
-		asked := b.link.Calls(dlocktest.OpControl)
+		calls := b.link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
-		if n := b.link.Calls(dlocktest.OpControl) - asked; n != 0 {
-			t.Errorf("nothing was overridden, and a host asked %d times what", n)
+		if n := b.link.Calls(dlocktest.OpControl) - calls; n != 0 {
+			t.Errorf("nothing was overridden, and the store was inspected %d times", n)
 		}
 		f.stop()
 	})
@@ -458,10 +458,10 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 				t.Errorf("%s: %d runs after a trigger", name, ran)
 			}
 		}
-		asked := h.link.Calls(dlocktest.OpControl)
+		calls := h.link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
-		if n := h.link.Calls(dlocktest.OpControl) - asked; n != 0 {
-			t.Errorf("nothing was overridden, and it asked %d times what", n)
+		if n := h.link.Calls(dlocktest.OpControl) - calls; n != 0 {
+			t.Errorf("nothing was overridden, and the store was inspected %d times", n)
 		}
 		f.stop()
 	})

@@ -112,7 +112,7 @@ func (p *prober) run(until <-chan struct{}) {
 }
 
 func (p *prober) probe(until <-chan struct{}) {
-	name, err := p.ask()
+	name, err := p.acquire()
 	w := p.watch
 	defer w.log.flush()
 	if p.notSetUpAtFirst(err) {
@@ -120,7 +120,7 @@ func (p *prober) probe(until <-chan struct{}) {
 		return
 	}
 	w.overrides.endPauses()
-	_ = w.asked(name, err)
+	_ = w.recordAcquire(name, err)
 	if why := reasonOf(err); err != nil && (why == ReasonStoreDown || why == ReasonStoreSetup) {
 		w.log.flush()
 		p.probeElsewhere(until, name)
@@ -159,7 +159,7 @@ func (p *prober) notSetUpAtFirst(err error) bool {
 	if w.awaitingFirst && reasonOf(err) == ReasonStoreSetup {
 		return true
 	}
-	w.probed = true
+	w.wasCalled = true
 	w.noteOwnFault(err)
 	return false
 }
@@ -171,9 +171,9 @@ func (p *prober) reportFirst(err error) {
 	}
 }
 
-// ask acquires this host's slot of hostsLock or, once the host has that, acquires and releases a
-// lock of its own.
-func (p *prober) ask() (name string, err error) {
+// acquire acquires this host's slot of hostsLock or, once the host has that, acquires and releases
+// a lock of its own.
+func (p *prober) acquire() (name string, err error) {
 	if p.host == nil || !p.host.Valid() {
 		host, err := p.session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.watch.base)
 		if err != nil {

@@ -79,7 +79,7 @@ func (b *breakers) down() []string {
 	return down
 }
 
-// failing lists the servers that failed when they were last asked, and those that have not
+// failing lists the servers that failed when they were last called, and those that have not
 // answered often enough since.
 func (b *breakers) failing() []string {
 	var list []string
@@ -130,7 +130,7 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 	if failure == nil {
 		return true
 	}
-	asked := 0
+	called := 0
 	for _, b := range w.breakers.servers {
 		if time.Since(b.heard) > 2*w.ttl { // it may no longer be one of them
 			continue
@@ -138,12 +138,12 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 		if b.well() {
 			return false
 		}
-		asked++
+		called++
 	}
-	if asked > 1 || w.names.elsewhere(shard, 0) == "" {
+	if called > 1 || w.names.elsewhere(shard, 0) == "" {
 		return true
 	}
-	w.wakeProber() // the prober asks another
+	w.wakeProber() // the prober calls another
 	return false
 }
 
@@ -162,7 +162,7 @@ func (p *prober) probeFailing(until <-chan struct{}) {
 	w.mu.Lock()
 	failing := w.breakers.failing()
 	w.mu.Unlock()
-	var asking sync.WaitGroup
+	var probes sync.WaitGroup
 	for _, shard := range failing {
 		name := w.names.probe(p.slot(), func(other string) bool { return other == shard })
 		if name == "" {
@@ -173,7 +173,7 @@ func (p *prober) probeFailing(until <-chan struct{}) {
 			w.mu.Unlock()
 			continue
 		}
-		asking.Go(func() {
+		probes.Go(func() {
 			for range closeAfter {
 				select {
 				case <-until:
@@ -186,14 +186,14 @@ func (p *prober) probeFailing(until <-chan struct{}) {
 			}
 		})
 	}
-	asking.Wait()
+	probes.Wait()
 }
 
 // probeName acquires and releases a lock and records whether the store answered. It returns an
 // error if the store did not grant.
 func (p *prober) probeName(name string) error {
 	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
-	_ = p.watch.asked(name, err)
+	_ = p.watch.recordAcquire(name, err)
 	p.watch.log.flush()
 	if lease != nil {
 		_ = lease.Release(p.watch.base) // what it does not answer, the session settles

@@ -236,10 +236,10 @@ func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...dloc
 	return r.several.Extend(ctx, ttl, grants...)
 }
 
-// Several servers that are all set up wrongly are asked as seldom as one that is down, however long
-// it lasts.
+// Several servers that are all set up wrongly are called as seldom as one that is down, however
+// long it lasts.
 //
-// Fails when the prober asks only the server of the hosts' own locks, and again at once because
+// Fails when the prober calls only the server of the hosts' own locks, and again at once because
 // nothing is known of the others.
 func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {

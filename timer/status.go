@@ -192,8 +192,8 @@ func (s *Scheduler) Started() error {
 	switch {
 	case s.registry.current() == created:
 		return errors.New("the timers are not running yet")
-	case s.store != nil && !s.store.wasProbed():
-		return errors.New("the store has not been asked yet")
+	case s.store != nil && !s.store.calledOnce():
+		return errors.New("the store has not been called yet")
 	default:
 		return nil
 	}

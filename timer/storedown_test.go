@@ -245,7 +245,8 @@ func TestFullIsNotDown(t *testing.T) {
 
 // A change of the store's state is logged once, not once per tick.
 //
-// Fails when asked or called logs without a change, or when the state does not remember since when.
+// Fails when recordAcquire or called logs without a change, or when the state does not remember
+// since when.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText

@@ -45,7 +45,7 @@ type storeWatch struct {
 	auditing      bool
 	warned        map[string]time.Time // when each warning of an audit was last logged
 	awaitingFirst bool                 // Run is waiting for the store's first answer
-	probed        bool                 // the store has been called once, whatever it answered
+	wasCalled     bool                 // the prober has called the store, whatever it answered
 	hosts         int                  // that share the store, this one included, when last counted; 0: not known
 	ranWithout    int                  // runs that started without the store since it last answered
 }
@@ -197,9 +197,9 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	}
 }
 
-// asked records what the result of an acquire says about the store itself. It returns the error; if
-// the store's last answer was that it is not set up right, the error says so, too.
-func (w *storeWatch) asked(name string, err error) error {
+// recordAcquire records what the result of an acquire says about the store itself. It returns the
+// error; if the store's last answer was that it is not set up right, the error says so, too.
+func (w *storeWatch) recordAcquire(name string, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	failed, ok := errors.AsType[*dlock.StoreError](err)
@@ -299,7 +299,7 @@ func (w *storeWatch) hostsSeen() int {
 	return w.hosts
 }
 
-// unknownQuarantine is after how long a store is asked again that does not say when its quarantine
+// unknownQuarantine is after how long a store is called again that does not say when its quarantine
 // ends.
 const unknownQuarantine = time.Second
 
@@ -421,11 +421,11 @@ func (w *storeWatch) noteOwnFault(err error) {
 	}
 }
 
-// wasProbed reports whether the store has been called once, whatever it answered.
-func (w *storeWatch) wasProbed() bool {
+// calledOnce reports whether the prober has called the store, whatever it answered.
+func (w *storeWatch) calledOnce() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.probed
+	return w.wasCalled
 }
 
 // serversDown lists the servers that failed several times in a row.
