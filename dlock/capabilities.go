@@ -16,8 +16,8 @@ type Capabilities struct {
 	Controller Controller
 }
 
-// CapabilitiesOf returns what a store can do. Call it instead of asserting interfaces: whatever
-// wraps a store then has one list of what to forward.
+// CapabilitiesOf returns what a store can do. Call it instead of asserting interfaces: a
+// wrapper of a store then has one list of what to forward.
 func CapabilitiesOf(store DistributedLock) (c Capabilities) {
 	c.Checker, _ = store.(Checker)
 	c.TTLBounder, _ = store.(TTLBounder)
@@ -49,22 +49,22 @@ type Sharder interface {
 	Shard(name string) string
 }
 
-// An Auditor is a store that can look at its server for settings that endanger leases, such as a
+// An Auditor is a store that can check its server for settings that endanger leases, such as a
 // policy that evicts them. A timer.Scheduler logs the warnings when the store first answers, and
 // when it answers again after an outage.
 type Auditor interface {
 	Audit(ctx context.Context) (warnings []string, err error)
 }
 
-// A Lister is a store that can tell who holds what. Without it a caller can show only the leases of
-// its own process.
+// A Lister is a store that can list its leases with their holders. Without it a caller can show
+// only the leases of its own process.
 type Lister interface {
 	// List returns the leases of a semaphore (slots > 0) or mutex (slots == 0) that have not ended,
 	// by slot.
 	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
 }
 
-// A LeaseInfo is a lease as a Lister sees it.
+// A LeaseInfo is a lease as a Lister reports it.
 type LeaseInfo struct {
 	Name      string
 	Slot      int

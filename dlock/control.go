@@ -11,7 +11,7 @@ import (
 
 // A Controller is a store that keeps overrides of a semaphore: a pause, a limit of slots, and
 // requests for a run. The store itself enforces them: TryAcquire refuses a paused name and keeps to
-// the limit. Nobody polls: every answer carries Info.Version, which grows with every update, and
+// the limit. No host polls: every answer carries Info.Version, which grows with every update, and
 // Extend tells the holder of a revoked lease. Overrides stay until they are changed, however long
 // the name is unused, and are lost with the store's data. A mutex has none.
 type Controller interface {

@@ -36,12 +36,12 @@
 //
 // # What is not promised
 //
-// A lease cannot stop your code, only tell it. [Lease.Valid] turns false and [Lease.Context] is
-// cancelled before the store can grant the lock to another holder, provided that your process is
-// running. A process that was paused (SIGSTOP, a long garbage collection, a suspended VM) may find
-// when it runs again that somebody else holds its lock. Valid is then false at once, and the
-// context is cancelled within a second. Guard what must never be done twice at the resource itself,
-// with the [Fence] of the lease.
+// A lease cannot stop your code; it can only report its loss. [Lease.Valid] turns false and
+// [Lease.Context] is cancelled before the store can grant the lock to another holder, provided that
+// your process is running. A process that was paused (SIGSTOP, a long garbage collection, a
+// suspended VM) may find when it runs again that somebody else holds its lock. Valid is then false
+// at once, and the context is cancelled within a second. Guard what must never be done twice at the
+// resource itself, with the [Fence] of the lease.
 //
 // Two things break the trust window: clocks that run at different speeds (not: that show different
 // times) by more than the margin, and a store that loses its data while it keeps running.
@@ -55,6 +55,7 @@
 // # For stores
 //
 // A store implements the three atomic steps of [DistributedLock], without goroutines and without
-// retries; what is hard about holding a lease is done here. It may implement more ([Capabilities]).
+// retries; this package does the hard part of holding a lease. It may implement more
+// ([Capabilities]).
 // Package dlocktest checks it.
 package dlock

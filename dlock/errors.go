@@ -14,7 +14,7 @@ var (
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
 	// ErrFault is matched by an error of a store that answered, but found a value at a key of this
-	// name that is not its own. The store itself is well. As with ErrSetup, do not go on without
+	// name that is not its own. The store itself works. As with ErrSetup, do not go on without
 	// the store.
 	ErrFault = errors.New("the store found something wrong")
 	// ErrSetup is matched by an error of a store that answered, but can serve no name until
@@ -54,8 +54,7 @@ const (
 	ReasonTickHeld Reason = "tick_held"
 )
 
-// A NotAcquiredError says that the store refused. It is an answer, not a failure: the store is
-// well.
+// A NotAcquiredError says that the store refused. It is an answer, not a failure: the store works.
 type NotAcquiredError struct {
 	Name   string
 	Reason Reason
@@ -127,8 +126,8 @@ func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquir
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// A StoreError says that the store failed or did not answer in time. Whether it did what it was
-// asked for is unknown.
+// A StoreError says that the store failed or did not answer in time. Whether it carried
+// out the request is unknown.
 type StoreError struct {
 	Op   string // "acquire", "extend" or "release"
 	Name string

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// beatBatch is how many leases one call to Extend renews. Redis takes two milliseconds for so
-	// many, in which it serves nobody else; with fewer, most of the cost of a heartbeat would be
-	// waking up for it (docs/scale.md has figures).
+	// beatBatch is how many leases one call to Extend renews. Redis takes two milliseconds for
+	// that many and serves no other client meanwhile; with fewer, most of the cost of a heartbeat
+	// would be waking up for it (docs/scale.md has figures).
 	beatBatch = 500
 	// maxPending bounds the grants that wait to be released. Those that are dropped expire within a
 	// TTL.
@@ -169,8 +169,8 @@ func (s *Session) renewNow(t time.Time) {
 
 // nextRenewal returns when to call Extend next. Leases are due a third of the TTL after their last
 // renewal. If it takes several calls to renew them all, the calls are spread evenly over that
-// third, and so come before the leases are due; not while the store fails, which would only get
-// more calls then. Called with mu held and a lease to renew.
+// third, and so come before the leases are due. They are not spread while the store fails, because
+// that would only make more calls. Called with mu held and a lease to renew.
 func (h *heartbeat) nextRenewal() time.Time {
 	due := h.renewQueue.first.due
 	if h.failing {

@@ -102,10 +102,10 @@ type Session struct {
 }
 
 // A pendingRelease is a grant of unknown outcome. It is released by its token as soon as the store
-// answers, lest its slot stays taken for a TTL.
+// answers, so that its slot does not stay taken for a TTL.
 type pendingRelease struct {
 	Grant
-	ends time.Time // by then the grant, if it was made at all, has expired
+	ends time.Time // by then the grant has expired, if there was one
 }
 
 // NewSession checks the options against each other and against the store. It starts nothing and

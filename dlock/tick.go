@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What is in this file serves schedulers: it makes many hosts agree on who runs a tick, in the same
-// round trip that takes the slot.
+// This file is for schedulers: hosts agree on who runs a tick in the same round trip that takes the
+// slot.
 
 // MaxTickAhead is how far a tick may be ahead of the store's clock. A claim further ahead would
 // keep every host with a correct clock from claiming ticks, so it is refused (ReasonTickAhead).

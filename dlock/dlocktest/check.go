@@ -18,7 +18,7 @@ import (
 // callTimeout bounds every call to the store. Only a store that hangs needs so long.
 const callTimeout = 10 * time.Second
 
-// A check is one run of one promise on one namespace. It collects what it finds instead of failing
+// A check tests one promise on one namespace. It collects findings instead of failing
 // a test, so that the suite itself can be tested on broken stores.
 type check struct {
 	t  testing.TB

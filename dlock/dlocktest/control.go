@@ -74,7 +74,7 @@ func (h *host) resume(name string) {
 	h.update(name, dlock.Update{Resume: &ann})
 }
 
-// limit sets a limit, or takes it back: requested.
+// limit sets a limit; requested resets it.
 func (h *host) limit(name string, slots int) {
 	if slots == requested {
 		h.resetLimit(name)

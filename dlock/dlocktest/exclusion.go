@@ -116,7 +116,7 @@ func namesHolder(c *check) {
 		check()
 		time.Sleep(c.h.TTL / 3)
 		check()
-		// An extension is no new start: HeldFor tells for how long the holder has been at it.
+		// An extension is not a new start: HeldFor counts from the grant.
 		c.want("extend", a.extend(c.long, held.grant), dlock.GrantOK)
 		check()
 	}

@@ -61,7 +61,7 @@ func lists(c *check) {
 	one, two, three := h.mustAcquire(c.request("x", 3)), h.mustAcquire(c.request("x", 3)),
 		h.mustAcquire(c.request("x", 3))
 	other := h.mustAcquire(c.request("xx", 3))
-	time.Sleep(c.h.TTL / 10) // so that HeldFor has something to tell
+	time.Sleep(c.h.TTL / 10) // so that HeldFor is more than 0
 	is("x", 0, mutex)
 	is("x", 3, one, two, three)
 	is("xx", 3, other)

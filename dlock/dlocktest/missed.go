@@ -31,7 +31,7 @@ func (h *host) ran(name string) time.Time {
 	return at
 }
 
-// later returns a moment that is clearly after everything before.
+// later returns an instant that is measurably later than all before it.
 func (c *check) later() time.Time {
 	c.pause()
 	return time.Now()
@@ -45,7 +45,7 @@ func missedTicks(c *check) {
 	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), dlock.GrantOK) // without a tick
 	a.mustRefuse(c.missed("x", c.later()), dlock.ReasonTickFirst)
 	at := a.ran("x")
-	b.mustRefuse(c.missed("x", at), dlock.ReasonTickTaken) // though it may start twice more
+	b.mustRefuse(c.missed("x", at), dlock.ReasonTickTaken) // though two more starts are allowed
 	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.ReasonTickLate)
 	next := c.later()
 	b.mustAcquire(c.missed("x", next))
@@ -112,7 +112,7 @@ func missedWhileHeld(c *check) {
 		grants[0].Succeeded = i == 0
 		c.want("release", a.release(grants[0]), dlock.GrantOK)
 		b.mustRefuse(missed(within), dlock.ReasonTickHeld)
-		late := missed(within) // where hosts come to a tick with a delay, it is not its instant that counts
+		late := missed(within) // where hosts delay ticks, the time at which it came due counts, not its instant
 		late.Tick.MissedAt = c.later()
 		if slots > 1 { // in whatever slot
 			c.pause()
@@ -137,7 +137,7 @@ func missedWhileExpired(c *check) {
 	after := c.later()
 	b.mustRefuse(c.missed("x", within), dlock.ReasonTickHeld)
 	b.mustAcquire(c.missed("x", after))
-	// Also when the slot has had somebody else since.
+	// Also if another holder has had the slot since.
 	a.ran("y")
 	within = c.later()
 	held = a.mustAcquire(c.brief("y", 3))

@@ -78,7 +78,7 @@ func expiredNot(c *check) {
 			again = b.mustAcquire(c.request(nameOf("x", slots), slots))
 			c.previousExpired("after a release", again, false)
 		}
-		// What the retry of a release, whose reply was lost, finds.
+		// The retry of a release whose reply was lost.
 		c.want("release", b.release(again.grant), dlock.GrantOK)
 		c.want("second release", b.release(again.grant), dlock.GrantLost)
 		c.previousExpired("after two releases", b.mustAcquire(c.request(nameOf("x", slots), slots)), false)

@@ -16,8 +16,8 @@ var randomly = []promise{
 	{name: "random/operations with faults", show: func(c *check) { random(c, true) }},
 }
 
-// random catches what nobody thought of: it makes the calls that hosts make, in any order, and
-// compares every answer with a model.
+// random finds faults that no other check looks for: it makes the calls of hosts in random order
+// and compares every answer with a model.
 func random(c *check, faults bool) {
 	seeds, operations := 1, 250
 	if c.h.Virtual {

@@ -40,8 +40,7 @@ func (c *check) tick(name string, slots int, at time.Time, most int) dlock.Reque
 // thisSecond is an instant that hosts with a schedule would agree on.
 func thisSecond() time.Time { return time.Now().Truncate(time.Second) }
 
-// startsPerTick catches the trap that tickslot was made for: a slot that is free again must not
-// start the same tick again.
+// startsPerTick catches a slot that starts the same tick again once it is free.
 func startsPerTick(c *check) {
 	hosts := []*host{c.host(), c.host(), c.host()}
 	at := thisSecond().Add(-time.Minute)

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// tokens are for replies that never came: the caller repeats the request with the same token, or
+// tokens are for lost replies: the caller repeats the request with the same token, or
 // releases by it.
 var tokens = []promise{
 	{name: "token/asked again is the same grant", show: askedAgain},
@@ -48,7 +48,7 @@ func askedAgain(c *check) {
 }
 
 // askedAgainWhenFull catches a store that looks for a free slot before it looks for the token: the
-// caller's own lease would be in its way.
+// caller's own lease would then hold that slot.
 func askedAgainWhenFull(c *check) {
 	h := c.host()
 	for _, slots := range []int{0, 1, 4} {
@@ -84,7 +84,7 @@ func askedAgainExtends(c *check) {
 	}
 }
 
-// lostReplies catches a grant that nobody knows of: the request was carried out, its reply lost.
+// lostReplies catches a grant that nobody can release: the request was carried out, its reply lost.
 func lostReplies(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)

@@ -34,7 +34,7 @@ func (n *Store) checkPoolSize() error {
 }
 
 // take takes a connection out of the pool. If all are in use it fails early enough for the caller
-// to hear why.
+// to get the reason.
 func (n *Store) take(ctx context.Context) (*sql.Conn, error) {
 	if s := n.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
 		until, _ := ctx.Deadline() // inTurn has set one

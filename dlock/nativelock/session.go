@@ -260,7 +260,7 @@ func (n *Store) clear(ctx context.Context, keys []string) {
 		return
 	}
 	id := n.session.id
-	// The second way makes a fuss in the server's log, but does it even where the lock table is so
+	// The second way writes warnings to the server's log, but works even where the lock table is so
 	// full that pg_locks cannot be read.
 	for _, way := range [][]statement{n.dialect.clear(id, keys), n.dialect.free(id, keys, n.session.idle)} {
 		failed := false
@@ -346,7 +346,7 @@ func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, e
 		return answer, nil
 	}
 	if err != nil {
-		// Is it the statement that failed, or the connection?
+		// Either the statement failed or the connection.
 		again, _, broken := askConn(ctx, s.conn, n.dialect.probe())
 		if broken == nil && again == s.id {
 			return answer, n.explain(err)

@@ -15,7 +15,7 @@ import (
 // originText returns an origin as the table stores it: JSON in ASCII, which no character set of a
 // connection changes.
 func originText(o dlock.Origin) string {
-	text, _ := json.Marshal(o) // two strings: nothing can be wrong with them
+	text, _ := json.Marshal(o) // two strings always marshal
 	var b strings.Builder
 	for _, r := range string(text) {
 		if r < 0x80 {
@@ -120,7 +120,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	return list, nil
 }
 
-// stateOf returns what the row of a name means.
+// stateOf converts the row of a name.
 func stateOf(r dialect.Control, name string) dlock.ControlState {
 	o := dlock.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {

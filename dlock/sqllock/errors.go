@@ -13,8 +13,8 @@ var (
 	// missing, old, or different from those of Schema. It matches dlock.ErrSetup.
 	ErrSchema = dialect.ErrSchema
 
-	// errRowLocked is the error of one lease whose row is locked. The other leases of the call are
-	// fine.
+	// errRowLocked is the error of one lease whose row is locked. The other leases of the call were
+	// handled.
 	errRowLocked = fmt.Errorf("sqllock: %w: %s", dlock.ErrFault, sqlkit.LockAdvice)
 )
 

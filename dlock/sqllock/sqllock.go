@@ -163,7 +163,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	return grantOf(v, req)
 }
 
-// grantOf returns what the answer means. It checks the answer like any input: nonsense is an error
+// grantOf converts the answer. It checks the answer like any input: nonsense is an error
 // of the store.
 func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	info := dlock.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,
@@ -200,7 +200,7 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
 }
 
-// resultOf returns what an answer to Extend or Release means.
+// resultOf converts an answer to Extend or Release.
 func resultOf(a dialect.Answer) dlock.Result {
 	r := dlock.Result{Outcome: dlock.GrantLost, Info: dlock.Info{DeclaredSlots: a.Declared, Version: a.Version}}
 	switch {

@@ -61,7 +61,7 @@ func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
 				err = do(conn.Conn())
 			}
 			d.giveBack(conn)
-			if !alive { // it lies in the pool no more, so that this ends
+			if !alive { // it is no longer in the pool, so the loop ends
 				continue
 			}
 		}

@@ -54,7 +54,7 @@ type AcquireParams struct {
 	TTL      int64
 	Tick     *int64
 	Max      int
-	MissedAt *int64 // when the tick was due, if it is claimed as a missed one
+	MissedAt *int64 // when the tick came due, if it was missed
 	Schedule int64  // of the tick
 	Holder   dlock.Holder
 	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait

@@ -193,7 +193,7 @@ func AsJSON(list any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(list) // nothing can be wrong with such a list
+	_ = e.Encode(list) // such a list always marshals
 	return separators.ReplaceAllStringFunc(strings.TrimSpace(b.String()), func(escape string) string {
 		switch escape {
 		case `\u2028`:

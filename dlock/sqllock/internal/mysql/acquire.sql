@@ -17,7 +17,7 @@ CREATE PROCEDURE {acquire}(
 	p_ttl BIGINT,              -- microseconds
 	p_tick BIGINT,             -- microseconds since 1970, or NULL
 	p_max INT,                 -- starts allowed of this tick
-	p_missed BIGINT,           -- when this tick came due, if nobody was there for it, microseconds since 1970, or NULL
+	p_missed BIGINT,           -- when this tick came due, if it was missed, microseconds since 1970, or NULL
 	p_schedule BIGINT,         -- of this tick
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
@@ -30,7 +30,7 @@ BEGIN
 	DECLARE v_epoch DATETIME(6) DEFAULT TIMESTAMP'1970-01-01 00:00:00';
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_lock BOOLEAN DEFAULT FALSE;
-	DECLARE v_busy VARCHAR(64); -- what was found locked
+	DECLARE v_busy VARCHAR(64); -- the rows that were locked
 	DECLARE v_format BIGINT;
 	DECLARE v_refusal VARCHAR(128);
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free, v_row, v_passed INT;
@@ -58,7 +58,7 @@ BEGIN
 			SET v_busy = COALESCE(v_busy, 'others were faster again and again');
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = v_busy;
 		END IF;
-		IF v_busy IS NOT NULL THEN -- a request that has waited for long asks more often
+		IF v_busy IS NOT NULL THEN -- a request that has waited for long tries more often
 			DO SLEEP(0.001 + 0.005 * RAND() * (1 - LEAST(1, TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) / (p_wait * 1000))));
 			SET v_busy = NULL;
 		END IF;
@@ -138,7 +138,7 @@ BEGIN
 			WHEN p_tick = v_tick AND (v_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
 			WHEN p_missed IS NOT NULL AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
-		IF v_reason IS NULL AND p_missed IS NOT NULL THEN -- somebody who held a lease then was there for the tick
+		IF v_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
 			SELECT COUNT(*) INTO v_held FROM {table} WHERE resource_name = p_resource AND slot >= 0 -- in an IF it would lock what it reads
 				AND GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) > v_epoch + INTERVAL p_missed MICROSECOND;
 			SET v_reason = IF(v_held > 0, 'tick_held', NULL);

@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_id    BIGINT,
 	process_tag   VARCHAR(255) CHARACTER SET utf8mb4,
 	revoked       TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why this lease is not extended
-	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970; host_name and so on tell by whom,
+	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970; claimed by host_name and so on,
 	tick_starts   INT,                         --          how often it was started,
 	tick_schedule BIGINT,                      --          of which schedule it is,
 	slots         INT,                         --          how many slots the latest grant declared,
@@ -30,5 +30,5 @@ CREATE TABLE IF NOT EXISTS {table} (
 	trigger_origin TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 	PRIMARY KEY (resource_name, slot),
 	KEY ends (resource_name, expires_at, slot), -- finds the slot that ends first
-	KEY holders (lock_id)                       -- finds what an attempt has, when it is asked for again
+	KEY holders (lock_id)                       -- finds the grant of an attempt, when a request is repeated
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4

@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_ttl bigint,         -- µs
 	p_tick bigint,        -- µs since 1970, or null
 	p_max integer,        -- starts allowed of this tick
-	p_missed bigint,      -- when this tick came due, if nobody was there for it, µs since 1970, or null
+	p_missed bigint,      -- when this tick came due, if it was missed, µs since 1970, or null
 	p_schedule bigint,    -- of this tick
 	p_ahead bigint,       -- µs that a tick may be ahead of the clock
 	p_host text, p_pid bigint, p_tag text,
@@ -160,7 +160,7 @@ BEGIN
 			WHEN p_tick = v_seen.tick AND (v_seen.tick_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
 			WHEN p_missed IS NOT NULL AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
-		IF o_reason IS NULL AND p_missed IS NOT NULL THEN -- somebody who held a lease then was there for the tick
+		IF o_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
 			IF EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
 				AND extract(epoch FROM greatest(l.expires_at, l.released_at)) * 1000000 > p_missed) THEN
 				o_reason := 'tick_held';

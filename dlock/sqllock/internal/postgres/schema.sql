@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_id    bigint,
 	process_tag   text,
 	revoked       text,                        -- who did it, and why this lease is not extended
-	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970; host_name and so on tell by whom,
+	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970; claimed by host_name and so on,
 	tick_starts   integer,                     --          how often it was started,
 	tick_schedule bigint,                      --          of which schedule it is,
 	slots         integer,                     --          how many slots the latest grant declared,
@@ -33,5 +33,5 @@ CREATE TABLE IF NOT EXISTS {table} (
 -- Finds the slot that ends first.
 CREATE INDEX IF NOT EXISTS {ends} ON {table} (resource_name, expires_at) WHERE slot >= 0;
 
--- Finds what an attempt has, when it is asked for again.
+-- Finds the grant of an attempt, when a request is repeated.
 CREATE INDEX IF NOT EXISTS {holders} ON {table} (lock_id) WHERE lock_id IS NOT NULL;

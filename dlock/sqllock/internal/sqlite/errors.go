@@ -15,7 +15,7 @@ var (
 		"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 )
 
-// isLocked reports whether a lock of the file was in the way (SQLITE_BUSY, SQLITE_LOCKED), by
+// isLocked reports whether a call failed because of a lock (SQLITE_BUSY, SQLITE_LOCKED), by
 // SQLite's own words, which all drivers pass on. Nothing was done then.
 func isLocked(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "database is locked") ||
@@ -44,7 +44,7 @@ func advise(err error) error {
 var advices = []struct {
 	words   []string
 	advice  string
-	meaning error // dlock.ErrSetup or dlock.ErrFault if the database is well, but refuses what we ask
+	meaning error // dlock.ErrSetup or dlock.ErrFault if the database works, but refuses the request
 }{
 	{
 		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store",

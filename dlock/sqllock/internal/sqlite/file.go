@@ -32,7 +32,7 @@ type file struct {
 	mu     sync.Mutex
 	open   map[any]openFile // by connection of the driver
 	path   string           // of the file opened last
-	looked time.Time        // when it was last looked for what is mounted
+	looked time.Time        // when the mounts were last read
 	mount  string           // what was found: see mountedFile
 }
 
@@ -128,7 +128,7 @@ func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.
 			_, err := conn.ExecContext(local, statement)
 			return err
 		}
-		// SQLite's own way to wait knows nothing of ctx, and sleeps longer and longer while others,
+		// SQLite's own wait does not end with ctx, and sleeps longer and longer while others,
 		// who come later, take the lock.
 		var own int
 		if err := conn.QueryRowContext(local, "PRAGMA busy_timeout").Scan(&own); err != nil {
@@ -196,7 +196,7 @@ func patiently(ctx context.Context, try func() error) error {
 func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
 	guarded := func(conn *sql.Conn) (err error) {
 		defer func() {
-			if p := recover(); p != nil { // the caller, who is another goroutine, could not catch it
+			if p := recover(); p != nil { // the caller runs on another goroutine and cannot recover it
 				err = fmt.Errorf("the driver panicked: %v", p)
 			}
 		}()
@@ -206,7 +206,7 @@ func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
 		}
 		if moved {
 			dialect.Discard(conn)
-			return driver.ErrBadConn // the next one, please
+			return driver.ErrBadConn // release the turn
 		}
 		return do(conn)
 	}

@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_id    INTEGER,
 	process_tag   TEXT,
 	revoked       TEXT,                        -- who did it, and why this lease is not extended
-	tick          INTEGER,                     -- slot -1: the latest tick claimed; host_name and so on tell by whom,
+	tick          INTEGER,                     -- slot -1: the latest tick claimed; claimed by host_name and so on,
 	tick_starts   INTEGER,                     --          how often it was started,
 	tick_schedule INTEGER,                     --          of which schedule it is,
 	slots         INTEGER,                     --          how many slots the latest grant declared,
@@ -33,5 +33,5 @@ CREATE TABLE IF NOT EXISTS {table} (
 -- Finds the slot that ends first.
 CREATE INDEX IF NOT EXISTS {ends_in} ON {name} (resource_name, expires_at, slot) WHERE slot >= 0;
 
--- Finds what an attempt has, when it is asked for again.
+-- Finds the grant of an attempt, when a request is repeated.
 CREATE INDEX IF NOT EXISTS {holders_in} ON {name} (lock_id) WHERE lock_id IS NOT NULL;

@@ -14,7 +14,7 @@ import (
 type snapshot struct {
 	now      int64
 	tick     sql.Null[int64] // the latest one claimed
-	starts   sql.Null[int]   // of it
+	starts   sql.Null[int]   // of the tick
 	schedule int64           // that it belongs to
 	slots    sql.Null[int]   // as the latest grant declared them
 	success  sql.Null[int64] // when a grant was last released as succeeded
@@ -89,7 +89,7 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 		v.Reason, v.Holder = string(dlock.ReasonTickTaken), l.claimer
 	case c.MissedAt != nil && (!l.tick.Valid || l.schedule != c.Schedule):
 		v.Reason = string(dlock.ReasonTickFirst)
-	case c.MissedAt != nil && *c.MissedAt < l.lastHeld: // somebody who held a lease then was there for the tick
+	case c.MissedAt != nil && *c.MissedAt < l.lastHeld: // a host held a lease then, so the tick was not missed
 		v.Reason = string(dlock.ReasonTickHeld)
 	case l.limit.V > 0 && l.held >= l.limit.V: // of all slots: after the limit was lowered there may be more
 		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now

@@ -54,7 +54,7 @@ ELSE IF @tick = @last_tick AND (@starts >= @max OR @missed IS NOT NULL)
 	SELECT @reason = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
 ELSE IF @missed IS NOT NULL AND (@last_tick IS NULL OR COALESCE(@last_schedule, 0) <> @schedule)
 	SET @reason = 'tick_first';
--- Somebody who held a lease then was there for the tick.
+-- A host held a lease then, so the tick was not missed.
 ELSE IF @missed IS NOT NULL AND EXISTS (
 	SELECT 1 FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0
 	AND (DATEDIFF_BIG(MICROSECOND, '1970-01-01', expires_at) > @missed OR DATEDIFF_BIG(MICROSECOND, '1970-01-01', released_at) > @missed))
@@ -73,7 +73,7 @@ BEGIN
 	IF @ends <= @clock
 		UPDATE {table} SET lock_id = @token, @fence = fence = CASE WHEN fence + 1 > @clock_us THEN fence + 1 ELSE @clock_us END,
 			acquired_at = @clock, expires_at = @until, released_at = NULL, revoked = NULL, host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot,
-			@before = expires_at -- what it was
+			@before = expires_at -- the old value
 		WHERE resource_name = @resource AND slot = @first AND expires_at <= SYSUTCDATETIME();
 	-- A new slot, or one whose row was deleted.
 	IF @slot IS NULL

@@ -15,7 +15,7 @@ DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
 IF NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = @resource AND slot = -1)
 	INSERT INTO {table} (resource_name, slot) VALUES (@resource, -1);
--- What is on the right of an assignment is what was there before.
+-- The right side of an assignment reads the old values.
 UPDATE {table} SET
 	overrides_version = CASE WHEN overrides_version >= @clock_us THEN overrides_version + 1 ELSE @clock_us END,
 	paused_until = CASE
