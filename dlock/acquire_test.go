@@ -13,10 +13,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Rule 11: a lost reply is asked for again with the same token: one slot is taken, that lease is
-// returned, and it costs exactly one more call.
+// After a lost reply the request is sent again with the same token: one slot is taken, that lease
+// is returned, and it costs exactly one more call.
 //
-// Fails if the second ask has a token of its own (two slots taken), or is left out.
+// Fails if the second request has a token of its own (two slots taken), or is left out.
 func TestLostReplyOfAcquire(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
 		"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply, "slow": dlocktest.Slow(2 * time.Second),
@@ -49,9 +49,9 @@ func TestLostReplyOfAcquire(t *testing.T) {
 }
 
 // The reply is lost, and an operator lowers the limit, before the request is sent again: the grant
-// is found, though its slot is beyond the limit.
+// is found, alalthough its slot is beyond the limit.
 //
-// Fails when a slot beyond the limit is always taken for nonsense.
+// Fails when a slot beyond the limit always counts as an invalid answer.
 func TestLostReplyAndALowerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -81,10 +81,10 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	})
 }
 
-// Rule 11: a reply lost twice is the store's failure; the slot that may have been taken is freed in
+// A reply lost twice is the store's failure; the slot that may have been taken is freed in
 // the background.
 //
-// Fails if acquire does not call releaseLater, or asks a third time.
+// Fails if acquire does not call releaseLater, or sends a third request.
 func TestReplyOfAcquireLostTwice(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply} {
 		t.Run(name, func(t *testing.T) {
@@ -117,11 +117,11 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 	}
 }
 
-// Rule 11: a request that arrives after everything, even after its release, costs one slot for at
+// A request that arrives after everything, even after its release, costs one slot for at
 // most one TTL.
 //
-// Fails if the second ask has a token of its own (two slots), or if the session goes on extending
-// what it settles.
+// Fails if the second request has a token of its own (two slots), or if the session goes on
+// extending what it releases.
 func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -151,8 +151,8 @@ func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	})
 }
 
-// Rule 4: granted, not acquired and store error are never mixed, and a caller who gave up is none
-// of them. The store is not asked on a context that has ended.
+// Granted, not acquired and store error are never mixed, and a cancelled call is none of them. The
+// store is not asked on a context that has ended.
 //
 // Fails if acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure, or
 // does not look at ctx first.
@@ -197,7 +197,7 @@ func TestThreeOutcomes(t *testing.T) {
 	})
 }
 
-// Rule 4 with ticks: the reasons reach the caller as the store gave them.
+// With ticks: the reasons reach the caller as the store gave them.
 //
 // Fails if acquire does not pass the tick on.
 func TestTryAcquireTick(t *testing.T) {
@@ -230,11 +230,11 @@ func TestTryAcquireTick(t *testing.T) {
 	})
 }
 
-// Rule 4: a caller's context that ends is neither the store's failure nor its "no"; a grant that
+// A caller's context that ends is neither the store's failure nor its "no"; a grant that
 // was made all the same is given back.
 //
 // Fails if acquire returns the StoreError without looking at ctx, or does not call releaseLater for
-// a caller who has gone.
+// a cancelled caller.
 func TestCallerGivesUp(t *testing.T) {
 	reason := errors.New("shutting down")
 	neither := func(t *testing.T, err error) {
@@ -283,8 +283,8 @@ func TestCallerGivesUp(t *testing.T) {
 	})
 }
 
-// I7: a store that answers nonsense breaks nothing: a "no" without its type is still a "no", a
-// panic a failure.
+// I7: an invalid answer of a store breaks nothing: a refusal without its type is still a refusal,
+// and a panic is a failure.
 //
 // Fails if acquire takes only a *NotAcquiredError for a "no" (it became a StoreError that matched
 // ErrNotAcquired).
@@ -308,8 +308,7 @@ func TestNonsenseFromAcquire(t *testing.T) {
 	})
 }
 
-// What cannot be a lock is refused before the store is asked, and Acquire does not wait for it to
-// become one.
+// An invalid name or number is refused without a call to the store, and Acquire does not retry it.
 //
 // Fails if Semaphore turns 0 slots into a mutex, or acquire does not validate.
 func TestRefusedRequests(t *testing.T) {
@@ -357,7 +356,7 @@ func TestAcquireWaits(t *testing.T) {
 			t.Errorf("got it after %v, want within 1.5 s of its release after a minute", took)
 		}
 		wantHeld(t, second)
-		// Pauses of about 10 ms, 20 ms … 1 s, 1 s: some 65 calls a minute, and not thousands.
+		// Pauses of about 10 ms, 20 ms … 1 s, 1 s: about 65 calls a minute.
 		if n := b.faulty.Calls(dlocktest.OpAcquire); n > 140 {
 			t.Errorf("%d calls in a minute", n)
 		}
@@ -390,7 +389,7 @@ func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
 	}
 }
 
-// Acquire ends with its context, exactly, and its error tells why and what the store said last.
+// Acquire ends with its context, exactly, and its error has the cause and the store's last answer.
 //
 // Fails if wait sleeps without looking at ctx, or returns only one of the two errors.
 func TestAcquireIsBoundedByItsContext(t *testing.T) {
@@ -434,8 +433,8 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 	}
 }
 
-// A store that grants something other than requested has not granted: what it may have done is
-// given back by token.
+// A store that grants something other than requested has not granted: the grant is released by its
+// token.
 //
 // Fails when ask believes a Grant.
 func TestNonsenseGrantsAreErrors(t *testing.T) {

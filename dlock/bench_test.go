@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// An instantStore answers at once and allocates nothing, so that what is measured is the front's
-// own share. One call at a time.
+// An instantStore answers at once and allocates nothing, so that only the cost of package dlock is
+// measured. One call at a time.
 type instantStore struct {
 	refuses error
 	results []dlock.Result

@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Sessions that are alike in everything, as those of a process that was copied with its memory are,
-// never send the same token: each attempt takes one from the system's random source. So they
-// compete like any two hosts.
+// Sessions that are identical, as after a process was copied with its memory, never send the same
+// token: each attempt takes one from the system's random source. So they compete like any two
+// hosts.
 //
 // Fails when tokens come from a source of the session that begins with its holder, or count its
 // attempts.
@@ -56,9 +56,9 @@ func TestCopiesSendTokensOfTheirOwn(t *testing.T) {
 	})
 }
 
-// A lease that was held when its process was copied is valid in both: nothing tells them apart, and
-// what one does counts for the other. But whichever releases it ends it for both, by the next
-// heartbeat; and neither can touch who has the slot then.
+// A lease that was held when its process was copied is valid in both: nothing distinguishes them,
+// and calls of one count for the other. When one releases it, the other loses it by its next
+// heartbeat, and neither can affect the next holder.
 //
 // Fails when a release goes by name and slot (memlock's find ignoring the token): the copy frees
 // the new holder's slot; and when the heartbeat takes a lost lease for a renewed one: the copy is
@@ -68,7 +68,7 @@ func TestCopyOfAHeldLease(t *testing.T) {
 		store := memlock.New()
 		original := newHost(t, store, dlock.SessionOptions{})
 		first := original.take(t, "job", 1)
-		// A session cannot be copied here, but what its copy would send to the store can.
+		// A session cannot be copied here, but the requests of its copy can be sent.
 		twin := newHost(t, &copied{store, original.spy.granted().Token, ""}, dlock.SessionOptions{})
 		second := twin.take(t, "job", 1)
 		advance(3 * ttl)
@@ -124,7 +124,7 @@ func (s *tokens) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 type copied struct {
 	dlock.DistributedLock
 	token string
-	own   string // what the session takes for its token
+	own   string // the token in the session
 }
 
 func (s *copied) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {

@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// What an attempt costs above the store: refused, its token and its context; granted and released,
-// also the lease and what its release is told.
+// The allocations of an attempt above the store: its token and its context if it is refused; also
+// the lease and the release if it is granted.
 //
-// Fails if the context of a call starts a timer, if a tick gets a place of its own, or if a lease
-// gets its context before somebody asks.
+// Fails if the context of a call starts a timer, if a tick is allocated by itself, or if a lease
+// gets its context before it is needed.
 func TestAllocationsOfAnAttempt(t *testing.T) {
 	session, store := newInstant(t)
 	job, tick := session.Semaphore("process-the-orders-of-the-whole-day", 3), dlock.Tick{At: time.Now(), Max: 1}

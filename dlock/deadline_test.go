@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The context of a call is in all that one can ask it like one of context.WithDeadline, whether
-// somebody waits for it, asks it, or has made a context of it before it ends or after.
+// The context of a call behaves like one of context.WithDeadline, whether it is waited for, read,
+// or used as a parent, before it ends or after.
 //
 // Fails if Err forgets one of the three ends, if it is not kept (the deadline comes after the
 // parent's end), if derived ignores ended, or if Value does not look at the inner context
@@ -95,7 +95,7 @@ func TestContextOfACall(t *testing.T) {
 	}
 }
 
-// The context of a call is over when the call is, so that nothing of a driver goes on.
+// The context of a call ends with the call, so that nothing in a driver goes on.
 //
 // Fails if ask or releaseNow does not end it.
 func TestContextOfACallEndsWithIt(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// The texts and the matching of the errors are what an operator and a caller go by.
+// Operators read the texts of the errors, and callers match them.
 //
 // Fails if an Is or Unwrap method is taken out, or a field does not reach the text.
 func TestErrors(t *testing.T) {

@@ -67,7 +67,7 @@ func ExampleMutex() {
 	defer lease.Release(ctx)
 
 	for _, step := range []string{"add column", "fill it", "drop the old one"} {
-		if !lease.Valid() { // another host may be at it by now
+		if !lease.Valid() { // another host may be working by now
 			fmt.Println("stopped:", lease.Err())
 			return
 		}
@@ -184,7 +184,7 @@ func ExampleLease_Context() {
 }
 
 // A resource that remembers the highest fence it has seen refuses a holder that lost its lease
-// without knowing it.
+// without noticing.
 func ExampleFence() {
 	ctx := context.Background()
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})

@@ -1,6 +1,6 @@
-// The tests of the front run it over memlock, in the virtual time of a bubble, through a store that
-// fails on demand. The comment of each says what it holds and how the code must be broken to make
-// it fail; each of these breaks was tried.
+// The tests of this package run on memlock, in the virtual time of a bubble, through a store that
+// fails on demand. The comment of each says what it tests and which change to the code makes it
+// fail; each of these changes was tried.
 package dlock_test
 
 import (
@@ -32,7 +32,8 @@ var (
 	down    = dlocktest.Error(errDown)
 )
 
-// A host is one process of a fleet: a session, and a store that can go wrong for this host alone.
+// A host is one process of a fleet: a session, and a store that can be made to fail for this host
+// alone.
 type host struct {
 	*dlock.Session
 	store  dlock.DistributedLock // what the other hosts share
@@ -68,7 +69,7 @@ func (h host) take(t *testing.T, name string, slots int) *dlock.Lease {
 	return lease
 }
 
-// A spy notes what a session asks of its store, faulty or not.
+// A spy records the calls that a session makes to its store, faulty or not.
 type spy struct {
 	store dlock.DistributedLock
 
@@ -188,7 +189,7 @@ func newRival(t *testing.T, store *memlock.Store, lease *dlock.Lease) *rival {
 	return r
 }
 
-// check waits for the rival and reports a lease that was still good when the rival's began.
+// check waits for the rival and reports a lease that was still valid when the rival's began.
 func (r *rival) check(t *testing.T) {
 	t.Helper()
 	<-r.done
@@ -201,7 +202,7 @@ func (r *rival) check(t *testing.T) {
 	}
 }
 
-// wantHeld reports a lease that is no longer good.
+// wantHeld reports a lease that is no longer valid.
 func wantHeld(t *testing.T, l *dlock.Lease) {
 	t.Helper()
 	if !l.Valid() || l.Err() != nil || l.Context().Err() != nil {

@@ -59,7 +59,7 @@ func TestHeartbeatIsBatched(t *testing.T) {
 // beat is over, are not more than one per 500 leases and beat from then on, and renew every lease
 // within a third of the TTL.
 //
-// Fails if nextRenewal counts from the front's due time alone (bursts: 20 calls at once), from the
+// Fails if nextRenewal counts from the first due time alone (bursts: 20 calls at once), from the
 // last call alone (TTL/3 is exceeded), or if schedule is not called when a further call per cycle
 // is needed (the same).
 func TestHeartbeatIsSpread(t *testing.T) {
@@ -160,7 +160,7 @@ func TestNewLeaseJoinsTheNextBeat(t *testing.T) {
 	})
 }
 
-// The store is left alone while nothing is held.
+// No call is made while nothing is held.
 //
 // Fails if remove does not stop the timers when the last lease goes, or beat calls Extend with
 // nothing to renew.
@@ -228,7 +228,7 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	}
 }
 
-// Rule 5: lost is final, for that lease alone; unknown is asked again. The others of the batch do
+// Lost is final, for that lease alone; unknown is asked again. The others of the batch do
 // not notice.
 //
 // Fails if renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at the
@@ -260,11 +260,10 @@ func TestOneLostLeaseOfABatch(t *testing.T) {
 	})
 }
 
-// A store that answers for too few or too many is not believed for any: nobody can know which
-// answer is whose.
+// An answer with too few or too many results counts for no lease: it is unknown which result
+// belongs to which.
 //
-// Fails if callExtend does not compare the lengths (too short: a panic; too many: taken for an
-// answer).
+// Fails if callExtend does not compare the lengths (too few: a panic; too many: accepted).
 func TestWrongNumberOfResults(t *testing.T) {
 	for name, lie := range map[string]func([]dlock.Result) []dlock.Result{
 		"too few":  func(r []dlock.Result) []dlock.Result { return r[:1] },
@@ -288,7 +287,7 @@ func TestWrongNumberOfResults(t *testing.T) {
 	}
 }
 
-// What another host told the store about the name arrives with the heartbeat.
+// Changes that another host made to the name arrive with the heartbeat.
 //
 // Fails if renewed does not keep the info, or newLease those of the grant.
 func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
@@ -381,10 +380,10 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 	})
 }
 
-// A lease that is meant to end is not late, one that is not renewed in time is.
+// A lease that is not to be renewed is not late; one that is not renewed in time is.
 //
-// Fails if RenewalLateness takes in what is not renewed, or looks at the lease that was renewed
-// last.
+// Fails if RenewalLateness counts leases that are not renewed, or looks at the lease that was
+// renewed last.
 func TestRenewalLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// calls notes what a hook is told.
+// calls records the calls that a hook reports.
 type calls struct {
 	mu   sync.Mutex
 	list []dlock.StoreCall
@@ -38,8 +38,8 @@ func (c *calls) of(op dlock.StoreOp) (some []dlock.StoreCall) {
 	return some
 }
 
-// The hook is told of every call to the store, once, with what came of it: also of one that panics,
-// and of one whose answer makes no sense.
+// The hook reports every call to the store once, with its result, also a call that panics and one
+// whose answer is invalid.
 //
 // Fails when called is deferred after recovered, when callMany does not look at how many results
 // there are, and when called does not look at ctx.
@@ -102,7 +102,7 @@ func TestHooksAreToldOfEveryCall(t *testing.T) {
 	})
 }
 
-// A hook that panics costs nothing but itself.
+// A hook that panics affects nothing else.
 //
 // Fails when called does not recover.
 func TestHookThatPanicsHarmsNothing(t *testing.T) {
@@ -126,7 +126,7 @@ func TestHookThatPanicsHarmsNothing(t *testing.T) {
 	})
 }
 
-// oddStore answers heartbeats as it is told to, and says nothing to who acquires "hangs".
+// oddStore answers heartbeats as configured, and never answers an acquire of "hangs".
 type oddStore struct {
 	dlock.DistributedLock
 	mu  sync.Mutex

@@ -68,10 +68,10 @@ func TestPendingReleasesAreBounded(t *testing.T) {
 	})
 }
 
-// When something is to be given back because the store did not answer, leases are renewed as well,
-// before their time: so it is soon known how the store is.
+// When a grant is to be released because the store did not answer, leases are renewed as well,
+// early, which soon shows whether the store answers.
 //
-// Fails if beat gives back only.
+// Fails if beat only releases.
 func TestGivingBackAlsoRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

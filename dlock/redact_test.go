@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A token is a capability: it is in nothing that is printed or logged.
+// A token is a secret: it is never printed or logged.
 //
-// Fails when one of the methods of redact.go is taken out.
+// Fails when a method of redact.go is removed.
 func TestTokensAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	const token = "TOKENTOKENTOKENTOKEN"

@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// I5: a host that lost its slot neither extends nor releases the lease of the one that has it now,
-// and is told.
+// I5: a host that lost its slot neither extends nor releases the lease of the new holder, and gets
+// ErrLost.
 //
 // Fails if releaseNow answers nil for Lost; if the store released by name alone (memlock's find
 // ignoring the token) the new holder would lose its slot.
@@ -79,8 +79,8 @@ func TestI5_ReleaseNamesOneLease(t *testing.T) {
 	})
 }
 
-// I2, rule 6: when the release reaches the store, the lease is over here: another may start at that
-// moment.
+// I2: when the release reaches the store, the lease has ended here: another holder may start at
+// that moment.
 //
 // Fails if Release calls end after releaseNow.
 func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
@@ -104,7 +104,7 @@ func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
 	})
 }
 
-// Rule 6: a second Release returns what the first did and frees nothing: the slot may be another's
+// A second Release returns what the first did and frees nothing: the slot may have another holder
 // by then.
 //
 // Fails if Release calls releaseNow without the Once.
@@ -191,7 +191,7 @@ func TestReleaseDuringAHeartbeat(t *testing.T) {
 	}
 }
 
-// Rule 6: the release runs on a context of its own: the run's has usually ended by then. The values
+// The release runs on a context of its own: the run's has usually ended by then. The values
 // stay (tracing).
 //
 // Fails if releaseNow derives its context from ctx without WithoutCancel, or from
@@ -246,7 +246,7 @@ func TestContextOutlivesTheAcquire(t *testing.T) {
 	})
 }
 
-// I7, rule 11: while the store is down Release returns within StoreTimeout, and the slot is freed,
+// I7: while the store is down Release returns within StoreTimeout, and the slot is freed,
 // by token, soon after the store is back, long before it would end by itself and without any call
 // of the user.
 //
@@ -314,7 +314,7 @@ func (u *unknownReleases) Release(ctx context.Context, grants ...dlock.Grant) ([
 	return u.DistributedLock.Release(ctx, grants...)
 }
 
-// A context that is asked for after the lease has ended has ended too, and tells why.
+// A context that is asked for after the lease has ended has ended too, with the cause.
 //
 // Fails if Context does not look at the state.
 func TestContextAskedForTooLate(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Rule 8: names are bytes that a person can read; nothing that a store would have to escape is
-// forbidden, only what could address another name's slots or not be shown.
+// Names are bytes that a person can read; characters that a store has to escape are allowed; only
+// names that could address another name's slots, or cannot be shown, are refused.
 //
-// Fails if any case of CheckName is taken out.
+// Fails if a case of CheckName is removed.
 func TestCheckName(t *testing.T) {
 	for _, name := range []string{
 		"x", "timer:process-orders", "a b", "{tag}", `"quoted'`, `back\slash`, "*?[a]", "émoji 🎉", "日本語", "a:slot",
@@ -90,7 +90,7 @@ func TestRequestValidate(t *testing.T) {
 
 // The outcomes as they appear in logs.
 //
-// Fails if one has another's text.
+// Fails if two have the same text.
 func TestOutcomeString(t *testing.T) {
 	for o, want := range map[dlock.GrantOutcome]string{dlock.GrantOK: "ok", dlock.GrantLost: "lost",
 		dlock.GrantUnknown: "unknown", 99: "unknown"} {

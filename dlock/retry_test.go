@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Rule 5: an unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window
+// An unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window
 // closes; answered again, the beat falls back to TTL/3. One failure never ends it.
 //
 // Fails if beat does not shorten the wait after a failure, if retryWait is TTL/2 and, for "panics",

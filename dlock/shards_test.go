@@ -182,8 +182,8 @@ func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {
 }
 
 // A name that moves to another server, because a slot was moved or a replica took over, is renewed
-// there, also when what stays behind is on a server that hangs, and there are more leases than it
-// would take in.
+// there, also when what stays behind is on a server that hangs, and there are more leases than one
+// call renews.
 //
 // Fails if followShards gets only the leases of the call, or if a lease stays in the renewQueue of
 // its first shard.

@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// I2, rule 1: time during which the machine slept counts, although Go's timers and its monotonic
-// clock stood still: Valid is false at once, and the context ends within a second of the machine
-// running again. Somebody else may be at work by then, so it is not a silent loss, even if
-// heartbeats had failed before.
+// I2: time during which the machine slept counts, although Go's timers and its monotonic clock
+// stood still: Valid is false at once, and the context ends within a second of the machine running
+// again. Another holder may be working by then, so it is not a silent loss, even if heartbeats had
+// failed before.
 //
 // Fails if since ignores slept (Valid), if watch does not start the sleep timer (context), if
 // `late` is taken out (Silent).
@@ -79,7 +79,7 @@ func TestI2_MachineNapped(t *testing.T) {
 	})
 }
 
-// Sleep is noticed within a second also by who asks for the context only afterwards, and after the
+// Sleep is noticed within a second also if the context is created only afterwards, and after the
 // session was closed.
 //
 // Fails if watch does not call expireLeases, and if Close stops the sleep timer.
@@ -108,7 +108,7 @@ func TestI2_MachineSleptMeanwhile(t *testing.T) {
 	})
 }
 
-// Where sleep can only be guessed from the wall clock, a step of it makes the lease doubtful, not
+// Where sleep can only be estimated from the wall clock, a step of it makes the lease doubtful, not
 // lost: Valid is false until the heartbeat, which goes out at once, has asked the store.
 //
 // Fails if check ignores suspendIsExact (context cancelled by the step), or if renewNow does
@@ -181,7 +181,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 	})
 }
 
-// What jitters by a millisecond is not sleep: it causes no heartbeats.
+// A jitter of a millisecond is not sleep: it causes no heartbeats.
 //
 // Fails if sleepNoise is 0.
 func TestClockNoiseIsNotSleep(t *testing.T) {
@@ -213,8 +213,7 @@ func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 	}
 }
 
-// Nobody waits for the end of a lease that is only asked whether it is valid: then nothing looks
-// for sleep of the machine twice a second.
+// A lease of which only Valid is called needs no check for sleep of the machine twice a second.
 //
 // Fails if add starts the sleep timer, or if remove does not stop it.
 func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Rule 3: StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL
+// StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL
 // of its last renewal. The others are renewed.
 //
 // Fails if StopRenewing does not remove the lease from renewQueue.

@@ -60,7 +60,7 @@ func TestStress(t *testing.T) {
 			}
 			mu.Lock()
 			taken++
-			// The order matters: both are valid at the instant of the first question.
+			// The order matters: both must be valid at the instant of the first call.
 			if before := latest[lease.Slot()]; before != nil && before.Valid() && lease.Valid() {
 				t.Errorf("two valid leases of slot %d", lease.Slot())
 			}

@@ -26,7 +26,7 @@ var deafHeartbeats = map[string]dlocktest.Fault{
 	"gets it very late": dlocktest.Late(30 * time.Second),
 }
 
-// I2: whatever the store does to the heartbeat, the lease is good until its window closes, ends at
+// I2: whatever the store does to the heartbeat, the lease is valid until its window closes, ends at
 // that instant, and has ended before the store can grant the slot to another.
 //
 // Fails if the window is the whole TTL (margin returns 0: ends too late), if the expiry timer is
@@ -59,7 +59,7 @@ func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	}
 }
 
-// I2, rule 1: trust counts from the moment before the request was sent, so a slow reply prolongs
+// I2: trust counts from the moment before the request was sent, so a slow reply prolongs
 // nothing. Here counting from the reply would keep the lease valid for 300 ms after the store may
 // grant it again.
 //
@@ -98,7 +98,7 @@ func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 	})
 }
 
-// Rule 1: a lease is trusted for exactly TTL − min(TTL/10, 1s) after the moment before the last
+// A lease is trusted for exactly TTL − min(TTL/10, 1s) after the moment before the last
 // answered request.
 //
 // Fails if margin is TTL/10 without the bound, the bound without TTL/10, or 0.
@@ -139,9 +139,9 @@ func TestTrustWindow(t *testing.T) {
 	}
 }
 
-// A window that has closed stays closed, whatever a heartbeat that was under way brings: while the
-// machine slept the slot may have had another holder, and a late copy of our acquire may have taken
-// it for us again.
+// A window that has closed stays closed, whatever a heartbeat in flight returns: while the machine
+// slept the slot may have had another holder, and a late copy of our acquire may have taken it for
+// us again.
 //
 // Fails if renewed does not look whether the window has closed.
 func TestI2_ClosedIsFinal(t *testing.T) {
@@ -189,8 +189,8 @@ func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	})
 }
 
-// LostError.Silent, by which a timer tells "the store is down" from "somebody else has it": true
-// only when the store did not answer and the window closed on time.
+// LostError.Silent, by which a timer distinguishes "the store is down" from "another holder has
+// it": true only when the store did not answer and the window closed on time.
 //
 // Fails if renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said
 // so"), renew does not tell the later batches of a failure ("turn never came"), or unanswered takes
@@ -268,7 +268,7 @@ func TestLostErrorSilent(t *testing.T) {
 	})
 }
 
-// A run asks Valid before each step, so it must be cheap: no allocation.
+// A run calls Valid before each step, so it must not allocate.
 //
 // Fails if Valid formats or boxes anything; tried with fmt.Sprint(t) in it.
 func TestValidDoesNotAllocate(t *testing.T) {

@@ -179,7 +179,7 @@ func TestAuditOfTheClock(t *testing.T) {
 			t.Errorf("%v: %q", offset, warnings[0])
 		}
 	}
-	// An answer that took long says little: it may have been given at any moment in between.
+	// A slow answer is inexact: the clock may have been read at any moment in between.
 	slow := time.Duration(0)
 	store.SetHostClock(func() time.Time {
 		now := time.Now().Add(slow)

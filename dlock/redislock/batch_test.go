@@ -17,7 +17,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// gate is a hook that holds single calls back until it opens, and counts what goes together.
+// gate is a hook that holds single calls back until it opens, and counts the commands of each
+// pipeline.
 type gate struct {
 	opened chan struct{}
 	panics bool
@@ -62,13 +63,12 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crossing has as many acquires in flight as may be, none of which returns until the gate
-// opens.
+// crossing has maxInFlight acquires in flight, none of which returns until the gate opens.
 type crossing struct {
 	t      *testing.T
 	gate   *gate
 	store  *redislock.Store
-	direct *redislock.Store // the same names, past the gate
+	direct *redislock.Store // the same names, without the gate
 	calls  sync.WaitGroup
 }
 
@@ -111,9 +111,9 @@ func (c *crossing) waiting(n int) {
 	testkit.Eventually(c.t, 10*time.Second, fmt.Sprint(n, " wait"), func() bool { return c.store.Waiting() == n })
 }
 
-// Calls that come while maxInFlight are in flight share one round trip, in which all acquires are
-// one run of their script and all releases another; each caller gets its own answer. A heartbeat
-// does not wait.
+// Calls made while maxInFlight are in flight share one round trip, in which all acquires are one
+// run of their script and all releases another; each caller gets its own answer. A heartbeat does
+// not wait.
 //
 // Fails when every call is sent alone, when send merges nothing, when it mixes up the answers,
 // and when Extend waits to be sent.
@@ -192,7 +192,7 @@ type ending struct{ context.Context }
 
 func (e ending) Ends() (context.Context, time.Time) { return e.Context, time.Now().Add(time.Hour) }
 
-// The same for a call of a Session, whose context reports what will end it.
+// As above for a call of a Session, whose context reports what will end it.
 //
 // Fails when wait checks only the time, and when it checks only the parent.
 func TestWaitingCallsOfASessionEndWithTheirContext(t *testing.T) {

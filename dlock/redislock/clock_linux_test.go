@@ -55,7 +55,7 @@ func TestServerClockAhead(t *testing.T) {
 		if !first.Valid() || !second.Valid() {
 			t.Errorf("%s: valid are %v and %v: want to see both", name, first.Valid(), second.Valid())
 		}
-		// That is what the table says. Beats are a third of a TTL apart, and take their time.
+		// The table states that. Beats are a third of a TTL apart, and take their time.
 		bound := quarantineTTL
 		if beats {
 			bound = quarantineTTL/3 + quarantineTTL/3

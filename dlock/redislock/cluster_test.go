@@ -47,8 +47,8 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 	return cluster, store
 }
 
-// A node that hangs costs what lives on it: a call for many names has the answers of the other
-// nodes.
+// A node that hangs affects only its own names: a call for many names returns the answers of the
+// other nodes.
 //
 // Fails when runAll makes one pipeline for all nodes.
 func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
@@ -136,9 +136,9 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 
 // A node that hangs for several trust windows costs a process the leases that live on it, however
 // many it has; the others are renewed, and acquires on the other nodes are as fast as before. When
-// the node is back it grants again, and what was given back meanwhile is free there.
+// the node is back it grants again, and slots released meanwhile are free there.
 //
-// make cluster-proof has it with 10,000 leases and the default TTL for half a minute.
+// make cluster-proof runs it with 10,000 leases and the default TTL for half a minute.
 //
 // Fails when runAll makes one pipeline for all nodes, and when the Session has one renewQueue
 // for all.
@@ -168,7 +168,7 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	// measure acquires on the nodes that are well, one after the other.
+	// measure acquires on the nodes that work, one after the other.
 	hung := cluster.Nodes[1]
 	lives := func(name string) bool { return store.Shard(name) == hung.Addr() }
 	n := 0
@@ -257,10 +257,10 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	}
 }
 
-// A master of a Cluster stands still, is replaced, and goes on. Until it hears of its successor, a
+// A master of a Cluster stands still, is replaced, and goes on. Until it learns of its successor, a
 // few milliseconds later, it grants to a host that has open connections and has called nothing
-// meanwhile. The test shows how bad that is: each slot can be held twice, the second holder finds
-// out with its next heartbeat, and its fence is the higher one.
+// meanwhile. The test shows the extent: each slot can be held twice, the second holder loses it
+// with its next heartbeat, and its fence is the higher one.
 //
 // Fails when the old master goes on granting, or its grant can be renewed.
 func TestClusterMasterThatStoodStill(t *testing.T) {
@@ -301,7 +301,7 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 	}
 	take(onAll(), "before") // so that the name is known
 	victim := masterOf(t, cluster, "{job}:slot:index")
-	// This host does not hear of the failover: it goes to the old master whatever the Cluster says.
+	// This host does not learn of the failover: it calls the old master whatever the Cluster says.
 	late := open(redis.NewClient(&redis.Options{Addr: victim.Addr(), Password: canary}),
 		redislock.Options{QuarantineTTL: ttl, Keys: redislock.KeysTagged})
 	_, _ = acquire(late, "connects")

@@ -18,8 +18,8 @@ import (
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
 	PreviousExpired: true, Control: true, Listing: true}
 
-// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a machine that has
-// much else to do. It is also how long a server that has just started is waited for.
+// suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine. It
+// is also how long the suite waits for a server that has just started.
 const suiteTTL = 10 * time.Second
 
 // namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own

@@ -124,7 +124,7 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 					t.Fatalf("%d were held within a limit of %d: %v", before, lower, err)
 				}
 			}
-			// Without the index: what is in the slots above is not counted.
+			// Without the index leases in the slots above are not counted.
 			limited := lower
 			lower = 8
 			limit(t, store, "a", lower)
@@ -186,8 +186,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
 		t.Errorf("the overrides end in %v", ttl)
 	}
-	// A host of a version that knows of no overrides has the state expire, and then there is none
-	// of that version any more.
+	// A host of a version without overrides makes the state expire; then the last host of that
+	// version stops.
 	client.PExpire(ctx, prefix+"a:slot:state", time.Hour)
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "v", TTL: time.Second}); err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestPausedWhileQuarantined(t *testing.T) {
 
 // A call that does not reach the server is an error, never "not held" and never no overrides.
 //
-// Fails when the error of one call in a pipeline is not looked at.
+// Fails when the error of one call in a pipeline is ignored.
 func TestUpdatesWithoutAServer(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -68,7 +68,7 @@ func starving(addr string) {
 		limit := before
 		switch orders.Text() {
 		case "starve":
-			limit.Cur = 3 // those that are open go on; there is none for anything new
+			limit.Cur = 3 // open ones stay open; no new one can be opened
 			err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 		case "feed":
 			err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)

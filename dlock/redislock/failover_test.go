@@ -85,7 +85,7 @@ func TestMasterThatOnlyHostsReach(t *testing.T) {
 	wantHolder(t, s.Replica)
 }
 
-// wantHolder looks whether the slot is held on a server at last.
+// wantHolder waits until the slot is held on a server.
 func wantHolder(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Patience, "the slot is held", func() error {
@@ -203,10 +203,10 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	}
 }
 
-// A host hears of a failover at once and renews its lease on the new master. The old one is well,
-// and for a second another host may still call it: there the lease is not renewed and ends.
+// A host learns of a failover at once and renews its lease on the new master. The old one still
+// works, and for a second another host may still call it: there the lease is not renewed and ends.
 //
-// Fails when a host calls the new master as soon as it hears of it: the slot is granted by the old
+// Fails when a host calls the new master as soon as it learns of it: the slot is granted by the old
 // master while its lease is valid on the new one.
 func TestI1RenewedOnTheNewMaster(t *testing.T) {
 	t.Parallel()
@@ -244,7 +244,7 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 			valid = asked.Add(ttl)
 		}
 	}
-	// It refuses until it has heard of the replica.
+	// It refuses until it knows of the replica.
 	testkit.Eventually(t, testkit.Patience, "the sentinel begins a failover", func() error {
 		renew(before)
 		return s.Sentinels[0].Client().Do(ctx, "SENTINEL", "FAILOVER", s.MasterName()).Err()
@@ -286,7 +286,7 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 	return true
 }
 
-// What was under way to the old master ends when a call finds out that there is a new one.
+// Calls in flight to the old master end when another call learns of a new one.
 //
 // Fails when the old connections are left to themselves: the calls wait for their deadline.
 func TestCallsToTheOldMasterEnd(t *testing.T) {
@@ -342,10 +342,10 @@ func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 }
 
 // A reply that is read only long after the sentinels were asked, because the process or the machine
-// stood still, is an error: what it grants may be somebody else's by now. So is each reply of a
-// pipeline in which another command failed, and one that says that there is nothing.
+// stood still, is an error: its slot may have another holder by now. So is each reply of a pipeline
+// in which another command failed, and an empty reply.
 //
-// Fails when only deadlines end a call, and when the time is not looked at after a failure.
+// Fails when only deadlines end a call, and when the time is not checked after a failure.
 func TestReplyThatIsReadTooLate(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
@@ -417,8 +417,8 @@ func TestSentinelsAreAskedOnceASecond(t *testing.T) {
 	}
 }
 
-// Fails when a set-up that cannot work is found out only by the calls, or in words that do not
-// help.
+// Fails when only the calls report a set-up that cannot work, or the error does not say how to fix
+// it.
 func TestFailoverSetUpWrongly(t *testing.T) {
 	t.Parallel()
 	for want, opts := range map[string]*redis.FailoverOptions{

@@ -140,7 +140,7 @@ func TestI1QuarantineIsNotCutShort(t *testing.T) {
 	}
 }
 
-// The mark of the server's run counts as a whole: one that the server's begins with is another's.
+// The mark of the server's run is compared as a whole: a prefix of it is the mark of another run.
 //
 // Fails when acquire.lua looks for the mark without what ends it.
 func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
@@ -167,8 +167,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 	}
 }
 
-// The same with a snapshot that is older than the leases: its mark of the server's run is there,
-// but is another's.
+// The same with a snapshot that is older than the leases: it has a mark, but that of another run.
 //
 // Fails when the mark is not the server's master_replid.
 func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
@@ -196,10 +195,10 @@ func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 	c.Disperse()
 }
 
-// With everything on disk, leases survive a restart: those who hold them go on, and nobody else
-// gets their slots. The lease is much longer than a restart takes on a busy machine.
+// With everything on disk, leases survive a restart: their holders go on, and no slot is granted
+// twice. The lease is much longer than a restart takes on a busy machine.
 //
-// Fails when extend.lua takes for lost what another run of the server granted.
+// Fails when extend.lua reports leases lost that another run of the server granted.
 func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -368,8 +367,8 @@ func masterOf(t *testing.T, cluster *redistest.Cluster, key string) *redistest.S
 	return nil
 }
 
-// A tick from before the epoch is late, like any that is older than one that was claimed. What
-// cannot be understood is not granted.
+// A tick from before the epoch is late, like any that is older than one that was claimed. A
+// malformed claim is not granted.
 //
 // Fails when acquire.lua reads a claim without its sign.
 func TestTickBeforeTheEpoch(t *testing.T) {
@@ -384,7 +383,7 @@ func TestTickBeforeTheEpoch(t *testing.T) {
 	}
 }
 
-// An update that makes no sense is the fault of its lease alone.
+// A malformed revocation affects its lease alone.
 //
 // Fails when parseExtend ends at the first.
 func TestRevocationThatMakesNoSense(t *testing.T) {
@@ -407,11 +406,10 @@ func TestRevocationThatMakesNoSense(t *testing.T) {
 	}
 }
 
-// Attempts that share a run of the script are each asked which run of the server granted last: that
-// one name is known to this run tells nothing of another, whose leases may have been lost with the
-// run before.
+// Of attempts that share a run of the script, each checks which run of the server granted its name
+// last: the leases of another name may have been lost with the previous run.
 //
-// Fails when what was found out for the first name is taken for all.
+// Fails when the result for the first name is used for all.
 func TestQuarantineIsOfEachName(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)

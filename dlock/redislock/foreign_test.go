@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// What is not ours at one of our keys is an error of the store that names the key, and neither a
-// panic nor a "no".
+// A foreign value at one of our keys is an error of the store that names the key, and neither a
+// panic nor a refusal.
 //
 // Fails when get does not look at the type.
 func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
@@ -55,8 +55,7 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 			t.Errorf("%s: %v; want an error of the store", name, err)
 		}
 	}
-	// A string that is no lease is somebody's lock all the same: it is not taken, and nobody is
-	// named.
+	// A string that is no lease counts as a lock: it is not taken, and the refusal names no holder.
 	client.Set(ctx, prefix+"text:slot:0", "hello", time.Minute)
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "text", Slots: 1, Token: "t",
 		TTL: time.Second}); err == nil {
@@ -64,11 +63,11 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 	}
 }
 
-// What others wrote into our keys neither stops the server, nor grants a slot twice, nor hides one
-// for longer than a lease.
+// Foreign data in our keys neither blocks the server, nor grants a slot twice, nor hides one for
+// longer than a lease.
 //
-// Fails when candidate takes members of the index as they come, when the state's numbers are
-// believed.
+// Fails when candidate does not check members of the index, or when numbers of the state are not
+// checked.
 func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 	t.Parallel()
 	for i, spoil := range []func(ctx context.Context, client *redis.Client, base string){

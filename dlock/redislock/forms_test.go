@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// On a Cluster of one shard both kinds of client work, each with its own form of the keys. Whoever
-// comes second is told, and gets no lease.
+// On a Cluster of one shard both kinds of client work, each with its own form of the keys. The
+// second one gets an error, and no lease.
 //
 // Fails when a *redis.ClusterClient does not look at the plain form of the keys.
 func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
@@ -156,8 +156,8 @@ func proxy(t *testing.T, cluster *redis.ClusterClient) string {
 	return p.Addr().String()
 }
 
-// What is wrong with one name is no affair of others, whatever it is called, also when they share a
-// run of a script.
+// An error of one name does not affect others, whatever the name is, also when they share a run of
+// a script.
 //
 // Fails when READONLY, or NOPERM, is looked for anywhere in what a script says.
 func TestNamesThatSoundLikeErrors(t *testing.T) {
@@ -186,7 +186,7 @@ func TestNamesThatSoundLikeErrors(t *testing.T) {
 	}
 }
 
-// The same for the names that share its run of the script.
+// As above for the names that share its run of the script.
 func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -211,10 +211,9 @@ func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	}
 }
 
-// An attempt that is asked again finds its grant, also if a limit was set meanwhile that its slot
-// is beyond.
+// A repeated attempt finds its grant, also if its slot is beyond a limit that was set meanwhile.
 //
-// Fails when a slot beyond the limit is taken for nonsense.
+// Fails when a slot beyond the limit counts as an invalid answer.
 func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("lowered"))

@@ -44,7 +44,7 @@ func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redi
 // The index is a hint. Whatever happens to it, an acquire finds a free slot if there is one and
 // never grants one twice.
 //
-// Fails when the SET is done without NX; when candidate believes an index that says full; when it
+// Fails when the SET is done without NX; when candidate trusts an index that says full; when it
 // removes slots beyond its own N.
 func TestIndexIsOnlyAHint(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 // A slot that the index lacks is found although the index has as many others, which hosts with a
 // larger number of slots have used.
 //
-// Fails when as many members of the index as there are slots are taken for all of them.
+// Fails when a full count of index members is taken for all slots.
 func TestSlotThatTheIndexLacksIsFound(t *testing.T) {
 	t.Parallel()
 	for i, held := range [][]int{{}, {3}, {1, 4}, {4}, {1, 2, 3, 4}} { // by those with five slots, while we have one
@@ -128,7 +128,7 @@ func TestSlotThatTheIndexLacksIsFound(t *testing.T) {
 	}
 }
 
-// With many slots, the loss of the index is made good by the next acquires.
+// With many slots, the next acquires rebuild a lost index.
 func TestIndexIsRebuilt(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -208,8 +208,8 @@ func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 	}
 }
 
-// An index of which a part was lost is made good in time that grows with N, not with its square,
-// which would stop the server. (The bound is far above the one and far below the other.)
+// An index that was partly lost is rebuilt in time that grows with N, not with its square, which
+// would block the server. (The bound is far above the one and far below the other.)
 //
 // Fails when candidate begins its search for gaps at 0 again and again.
 func TestIndexWithManyGaps(t *testing.T) {

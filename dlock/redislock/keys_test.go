@@ -71,8 +71,7 @@ func hashTag(key string) string {
 	return key
 }
 
-// Whatever a server answers, it is taken as what it says or as an error, and never as more than it
-// is.
+// Every answer of a server is either parsed as it is or an error.
 func FuzzAnswers(f *testing.F) {
 	f.Add("ok", int64(0), "1", "3", "")
 	f.Add("full", int64(3), "5", "9", `{"token":"t","host":"h","pid":1}`)

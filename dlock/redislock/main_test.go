@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // go-redis tells of every connection that we break
+	redis.SetLogger(quiet{}) // go-redis logs every connection that we break
 	var err error
 	if redistest.User, err = redistest.DocumentedUser("../../docs/redis.md"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -36,7 +36,7 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 const (
-	canary = servertest.Canary // everybody's password
+	canary = servertest.Canary // the password of all users
 
 	// app is the user of docs/redis.md, as whom the conformance suite and the timers connect. It
 	// may use the prefix shop.
@@ -49,8 +49,7 @@ const quarantineTTL = 1200 * time.Millisecond
 
 var prefixes atomic.Int64
 
-// unique makes a prefix that no other test has, nor the same test in another round of -count: they
-// share a server.
+// unique makes a prefix that no other test has, nor another round of -count: tests share a server.
 func unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
 
 // open returns a store on the server with a prefix of its own, past the server's quarantine.
@@ -82,7 +81,7 @@ func awake(t testing.TB, s *redislock.Store) {
 	})
 }
 
-// forget has the server believe of itself that it has just begun, and of a name that another run
+// forget makes the server look freshly started, and a name look as if another run of the server
 // granted it last.
 func forget(t testing.TB, client *redis.Client, store *redislock.Store, state, run string) {
 	t.Helper()

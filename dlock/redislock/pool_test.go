@@ -18,7 +18,7 @@ import (
 )
 
 // A forgotten connection is one that a load balancer has forgotten after it was idle for a while:
-// what is sent then vanishes, and nobody says so.
+// what is sent then is dropped silently.
 type forgotten struct {
 	*net.TCPConn
 	after time.Duration
@@ -135,7 +135,7 @@ func TestHandshakesThatHang(t *testing.T) {
 				return
 			}
 			if silent.Load() {
-				defer conn.Close() // nobody ever says anything there
+				defer conn.Close() // that listener never answers
 				continue
 			}
 			onward, err := net.Dial("tcp", server.Addr())

@@ -39,9 +39,8 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 	return errs
 }
 
-// What a server refuses to everybody, until somebody fixes it, is an error that says so and what to
-// do: a command that it or its scripts lack, a password that is wrong, a right that is missing, a
-// database that there is not.
+// A refusal that applies to every client until it is fixed is an error that says how to fix it: a
+// missing command, a wrong password, a missing right, a database that does not exist.
 //
 // Fails when a refusal is taken for the fault of one name, or for a store that does not answer.
 func TestRefusedToEverybody(t *testing.T) {
@@ -51,7 +50,7 @@ func TestRefusedToEverybody(t *testing.T) {
 		args  []string // of the server
 		acl   []string // for the user
 		opts  redis.Options
-		which string // operations that cannot do without
+		which string // operations that need it
 		says  string
 	}{
 		"no INFO": {args: []string{"--rename-command", "INFO", ""}, which: "acquire",
@@ -99,7 +98,7 @@ func TestRefusedToEverybody(t *testing.T) {
 				store := open(t, client, redislock.Options{Prefix: shop, Keys: keys})
 				for op, err := range every(t.Context(), store) {
 					switch {
-					case isReason(err, dlock.ReasonQuarantine): // the server is young
+					case isReason(err, dlock.ReasonQuarantine): // the server has just started
 					case err == nil && (c.which == all || regexp.MustCompile("^("+c.which+")( |$)").MatchString(op)):
 						t.Errorf("%s, %s: no error", form, op)
 					case err != nil && (!errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault)):
@@ -173,7 +172,7 @@ func TestWhatPassesByItself(t *testing.T) {
 	check("MASTERDOWN")
 }
 
-// A client of a Cluster on a server that is none will never get an answer.
+// A Cluster client never works on a server without Cluster.
 //
 // Fails when that is taken for a store that does not answer: every host would run every tick.
 func TestClusterClientOnAServerThatIsNone(t *testing.T) {

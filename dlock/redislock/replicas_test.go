@@ -17,7 +17,7 @@ import (
 )
 
 // A client that may read from replicas does that for the application. Our scripts go to masters all
-// the same, on connections of the store's own and on those of the client, and nobody runs over.
+// the same, on connections of the store's own and on those of the client, and no limit is exceeded.
 //
 // Fails when a script is called as one that only reads (EVALSHA_RO), and the settings of the client
 // are left as they are: a replica is asked.
@@ -109,7 +109,7 @@ func TestReplicaGrantsNothing(t *testing.T) {
 	for _, name := range []string{"known", "new"} {
 		for {
 			_, err := p.onOther.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "other", TTL: time.Second})
-			if !isReason(err, dlock.ReasonQuarantine) { // the replica is young
+			if !isReason(err, dlock.ReasonQuarantine) { // the replica has just started
 				refused("acquire "+name, err)
 				break
 			}

@@ -16,9 +16,9 @@ import (
 )
 
 // While a slot of the Cluster moves to another node, key by key, a name in it is granted to nobody
-// else, whatever of its keys is where; its holder keeps its lease, and renews it at the new node.
+// else, wherever its keys are; its holder keeps its lease, and renews it at the new node.
 //
-// Fails when a script takes a key that has not come over yet for one that is not there.
+// Fails when a script treats a key that has not been moved yet as missing.
 func TestI1ReshardingUnderALease(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -137,7 +137,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 	if err := lease.Release(ctx); err != nil {
 		t.Errorf("%s, %s first: %v", kind, first, err)
 	}
-	// the new node waits until what it does not know of has ended
+	// the new node waits until leases that it does not know have ended
 	if err := testkit.Poll(3*quarantineTTL, "a grant", func() error {
 		_, err := acquire(other)
 		return err

@@ -20,8 +20,8 @@ import (
 // name is known, the same session goes on. When it then gets another address, the next connection
 // goes there, because each looks the name up.
 //
-// Fails when the store's own connections do not use the client's Dialer, and when they keep to the
-// address of the first.
+// Fails when the store's own connections do not use the client's Dialer, and when they keep the
+// first address.
 func TestServerNameIsLookedUpAgain(t *testing.T) {
 	t.Parallel()
 	const name = "redis.example:6379"

@@ -61,11 +61,11 @@ func revokedChild(addr string) {
 	os.Exit(0)
 }
 
-// A process that is stopped while its lease is revoked learns of it, by whom and why, with its
-// first heartbeat when it goes on. Until it gives the slot back nobody gets it.
+// A process that is stopped while its lease is revoked learns of it, with the origin, at its first
+// heartbeat after it goes on. Until it releases the slot it is not granted.
 //
-// Fails when extend.lua extends what is revoked (it is never told), and when revoke.lua deletes the
-// key (another gets in meanwhile).
+// Fails when extend.lua extends what is revoked (it never learns of it), and when revoke.lua
+// deletes the key (another gets in meanwhile).
 func TestRevokedWhileStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 )
 
-// cycle goes once through all that a store does.
+// cycle calls every operation of a store once.
 func cycle(t *testing.T, store *redislock.Store) {
 	t.Helper()
 	awake(t, store)
@@ -59,10 +59,10 @@ func cycle(t *testing.T, store *redislock.Store) {
 	}
 }
 
-// The user that docs/redis.md describes can do nothing else than what the store does. (That it can
-// do all of that, the conformance suite and the timers show, which connect as this user.)
+// The user that docs/redis.md describes can do nothing but what the store needs. (That it can do
+// all of that, the conformance suite and the timers show, which connect as this user.)
 //
-// Fails when the documentation gives a right too many: then all goes well without it.
+// Fails when the documentation grants a right that is not needed.
 func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -109,7 +109,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	}
 }
 
-// The same for a client with a DB and a name, with what the documentation says in addition.
+// As above for a client with a DB and a name, with the additional rights of the documentation.
 //
 // Fails when it does not say so.
 func TestRightsForADatabaseAndAName(t *testing.T) {
@@ -138,7 +138,7 @@ func TestRightsForADatabaseAndAName(t *testing.T) {
 	}
 }
 
-// all calls all that a store does with new names, and returns the first error.
+// all calls every operation of a store with new names, and returns the first error.
 func all(server *redistest.Server, client redis.UniversalClient) error {
 	ctx := context.Background()
 	prefix := shop + unique("all")
@@ -169,8 +169,7 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 				return err
 			}
 		}
-		// The index is only a hint: without it, every slot is looked at. And it may not know of a
-		// grant.
+		// The index is only a hint: without it, every slot is read. And it may lack a grant.
 		if err := server.Client().Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens").Err(); err != nil {
 			return err
 		}
@@ -204,7 +203,7 @@ func TestTLSAndPassword(t *testing.T) {
 	cycle(t, open(t, client, redislock.Options{}))
 }
 
-// A client of one node of a Cluster is told what to pass instead.
+// The error for a client of one Cluster node says what to pass instead.
 func TestNodeOfAClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -227,7 +226,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 	}
 }
 
-// A password stays out of what is said of a server that cannot be reached, or does not let us in.
+// No error of an unreachable server, or of a refused login, contains a password.
 func TestPasswordIsNotTold(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Password: "right"})

@@ -67,7 +67,7 @@ func (p *pair) caughtUp() {
 	}
 }
 
-// cut keeps from the replica what the master does from now on.
+// cut stops replication: the replica gets nothing from now on.
 func (p *pair) cut() { p.link.BlackHole(true) }
 
 // promote makes the replica a master, while the old one goes on.

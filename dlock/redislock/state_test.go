@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// A mutex that its state calls released is not asked whose it is before it is taken. Whoever has it
-// all the same, because the state was written by hand, keeps it until it ends.
+// A mutex whose state says released is taken without a read. If it is held all the same, because
+// the state was written by hand, its holder keeps it until it ends.
 //
 // Fails when the SET is done without NX; when the attempt goes on as that for a semaphore does
 // after the SET was refused.
@@ -56,8 +56,8 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	}
 }
 
-// What seldom changes is written again when it does, also while no end is put off: how many slots
-// are declared, and which run of the server granted last. And the ends are put off every quarter of
+// Rarely changing fields are written when they change, also between extensions of the expiry: the
+// declared slots, and which run of the server granted last. The expiry is extended every quarter of
 // an hour. A name is forgotten when it was not used for about an hour, one with ticks after forty
 // days.
 //
@@ -166,7 +166,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	}
 }
 
-// Whatever was deleted by hand, no key is made that stays for ever, but the one for all names with
+// Whatever was deleted by hand, every key that is made expires, except the one for all names with
 // the prefix, and an attempt that is repeated finds its grant.
 //
 // Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt
@@ -232,7 +232,7 @@ func TestEveryKeyHasAnEnd(t *testing.T) {
 	check("its release, without the state")
 }
 
-// A fence outlasts the loss of everything that Redis knows of a name.
+// Fences keep growing after all keys of a name are lost.
 func TestI4FencesGrowAcrossLossOfTheState(t *testing.T) {
 	t.Parallel()
 	prefix := unique("fence")

@@ -19,7 +19,7 @@ import (
 // Here servers take over from each other, come back, and have their clocks set. Nothing is granted
 // before the leases granted earlier have ended.
 
-// forms are the forms of the keys, because it is noted at different keys when a server began.
+// forms are the forms of the keys: each notes the start of a server at another key.
 var forms = map[string]redislock.KeyForm{"plain": redislock.KeysPlain, "tagged": redislock.KeysTagged}
 
 // A master is failed over, and back to the same process, which lacks what the other did meanwhile.
@@ -126,14 +126,14 @@ func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) (g dl
 // Fails when an unknown name is granted because of the server's uptime alone.
 func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	t.Parallel()
-	for _, known := range []bool{true, false} { // whether it has heard of the prefix
+	for _, known := range []bool{true, false} { // whether it knows the prefix
 		p := newPair(t)
 		a, b := p.formed(p.master, redislock.KeysPlain), p.formed(p.replica, redislock.KeysPlain)
 		if known {
 			awake(t, a)
 			p.caughtUp()
 		}
-		time.Sleep(2 * pairTTL) // or it would be too young anyway
+		time.Sleep(2 * pairTTL) // or it would be refused as freshly started anyway
 		p.cut()
 		sent := time.Now()
 		first, err := a.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "first", TTL: pairTTL})
@@ -293,7 +293,7 @@ func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 // A server that restarts while its clock is an hour ahead is waited for no longer than any other,
 // once the clock is right.
 //
-// Fails when it is noted until when to wait, and that is believed.
+// Fails when the end of the wait is stored and trusted.
 func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	for form, keys := range forms {

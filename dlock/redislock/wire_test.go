@@ -182,7 +182,7 @@ func TestDriverRepeatsNothing(t *testing.T) {
 	}
 }
 
-// unknown is the error of a call for one grant, wherever it stands.
+// unknown returns the error of a call for one grant, from the call or the result.
 func unknown(results []dlock.Result, err error) error {
 	if err == nil && results[0].Outcome == dlock.GrantUnknown {
 		err = cmp.Or(results[0].Err, errors.New("unknown"))

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // go-redis tells of every connection that we break
+	redis.SetLogger(quiet{}) // go-redis logs every connection that we break
 	var err error
 	if redistest.User, err = redistest.DocumentedUser("../../docs/redis.md"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -41,7 +41,7 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 const (
-	canary = servertest.Canary // everybody's password
+	canary = servertest.Canary // the password of all users
 
 	// app is the user of docs/redis.md, who may use the prefix shop.
 	app  = "tickslot"
@@ -57,7 +57,7 @@ func long(t *testing.T) {
 	}
 }
 
-// It states less than redislock does; see the doc of the package. It connects as the user of
+// It has fewer features than redislock; see the package doc. It connects as the user of
 // docs/redis.md.
 func TestConformance(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,7 @@ func TestRefusedToEverybody(t *testing.T) {
 	check("one refuses, two are down", false)
 }
 
-// unknown is the error of a call for one lease, whose outcome nobody knows.
+// unknown is the error of a call for one lease with unknown outcome.
 func unknown(results []dlock.Result, err error) error {
 	if err == nil && results[0].Outcome == dlock.GrantUnknown {
 		err = results[0].Err

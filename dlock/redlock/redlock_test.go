@@ -71,7 +71,7 @@ func quorumContext(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// quorumTake asks with all the time that a busy machine may need.
+// quorumTake acquires with a time-out for busy machines.
 func quorumTake(t *testing.T, q *redlock.Store, req dlock.Request) dlock.Grant {
 	t.Helper()
 	g, err := q.TryAcquire(quorumContext(t, 10*time.Second), req)
@@ -338,11 +338,10 @@ func TestTick(t *testing.T) {
 	quorumRefuses(t, q, ask(5, now, 2), dlock.ReasonTickTaken)
 }
 
-// A tick that ran is not run again as missed, whoever asks: what the quorum cannot tell, it
-// refuses.
+// A tick that ran is not run again as missed: the quorum cannot tell, so it refuses.
 //
-// Fails when a claim of a missed tick is taken for one of a tick that is due: it may start three
-// times, so it starts again.
+// Fails when a claim of a missed tick is treated as one of a due tick: three starts are allowed, so
+// it starts again.
 func TestKnowsNoMissedTick(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)

@@ -84,7 +84,7 @@ func TestSameTokenSweepsUp(t *testing.T) {
 	quorumEmpty(t, servers...)
 }
 
-// What was taken goes back when the majority cannot be had, whether the others refuse or fail.
+// Votes are released when there is no majority, whether the others refuse or fail.
 func TestTakesVotesBack(t *testing.T) {
 	servers := quorumServers(t, 5)
 	q := quorumOf(t, quorumAddrs(servers)...)
@@ -375,7 +375,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A session finds a quorum that its options fit to.
+// A session works on a quorum.
 func TestUnderASession(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[2].Addr())
