@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers on advisory locks: nothing has to be created in the database, and each timer has to say
-// that its ticks are not limited.
+// Timers on advisory locks: nothing has to be created in the database, and each timer needs
+// MaxPerTick: timer.NoLimit.
 func ExamplePostgresAdvisory() {
 	// the server itself, or a pooler with pool_mode=session
 	db, err := sql.Open("pgx", "postgres://app@db.example.org/shop")
@@ -35,7 +35,7 @@ func ExamplePostgresAdvisory() {
 	log.Print(timers.Run(context.Background()))
 }
 
-// One host at a time closes the books; the others find that it is being done, and leave it.
+// One host at a time runs the closing; the others find the lock taken and skip it.
 func ExampleTryXactLock() {
 	closeBooks := func(ctx context.Context, db *sql.DB) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -50,7 +50,7 @@ func ExampleTryXactLock() {
 		if _, err := tx.ExecContext(ctx, "UPDATE books SET closed = true WHERE year < 2026"); err != nil {
 			return err
 		}
-		return tx.Commit() // which gives the lock back
+		return tx.Commit() // which releases the lock
 	}
 	_ = closeBooks
 }

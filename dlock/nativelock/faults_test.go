@@ -31,8 +31,8 @@ func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 	})
 }
 
-// When the server ends the session, all its locks are lost, and the next heartbeat says so. Others
-// get them at once, and this process can acquire again with its next call.
+// When the server ends the session, all its locks are lost, and the next heartbeat reports it.
+// Others get them at once, and this process can acquire again with its next call.
 //
 // Fails when a dead connection is not replaced, when its leases are kept (a second acquire is
 // refused, an extend is ok), and when acquire does not try again (an error).
@@ -65,8 +65,8 @@ func TestSessionKilled(t *testing.T) {
 	})
 }
 
-// A server that is killed and comes back knows of no lock. Calls fail while it is away and succeed
-// when it is back.
+// A server that is killed and comes back has no locks. Calls fail while it is away and succeed when
+// it is back.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	sqltest.SkipShort(t)
@@ -89,8 +89,8 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
-// A call whose caller goes away while the server hangs costs no lease: the call goes on, and its
-// grant is found by its token. Close does not wait.
+// A call that is cancelled while the server hangs costs no lease: the call goes on, and its grant
+// is found by its token. Close does not wait.
 //
 // Fails when calls run under the caller's context (the leases are lost), and when Close does not
 // end the call in progress.
@@ -227,10 +227,10 @@ func TestI1I2I7Frozen(t *testing.T) {
 	})
 }
 
-// Timers whose ticks are not limited run on native locks, and keep MaxConcurrency; one that wants a
-// limit per tick says why it does not run.
+// Timers whose ticks are not limited run on native locks, and keep MaxConcurrency; one with a limit
+// per tick is skipped with the reason.
 //
-// Fails when a session locks again what it has locked (both hosts, or both runs of a host, hold one
+// Fails when a session locks its own locks again (both hosts, or both runs of a host, hold one
 // slot).
 func TestTimers(t *testing.T) {
 	t.Parallel()
@@ -285,8 +285,8 @@ func TestTimers(t *testing.T) {
 	})
 }
 
-// A server that is made read-only is being replaced: what was held there is lost, and nothing more
-// is granted until it is back.
+// A server that is made read-only is being replaced: its locks are lost, and nothing is granted
+// until it is writable again.
 //
 // Fails when read_only is not part of the session in mysqlSession.
 func TestReadOnlyMySQLGetLock(t *testing.T) {
@@ -315,7 +315,7 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 	}
 }
 
-// What does not fit into one statement is tried, and freed, in several.
+// More locks than fit into one statement are tried, and freed, in several.
 //
 // Fails when the numbers of the second batch begin at 0 again.
 func TestManyLocksMySQLGetLock(t *testing.T) {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 // suiteTTL is the length of the leases for which the conformance suite waits: long enough for a
-// machine that has much else to do.
+// busy machine.
 const suiteTTL = time.Second
 
 // crowdOptions have short leases, which still last long enough for a busy machine to renew them.

@@ -12,8 +12,8 @@ type refusal string // an SQLSTATE
 func (r refusal) Error() string    { return "refused" }
 func (r refusal) SQLState() string { return string(r) }
 
-// means fails the test if an error does not mean what it should: dlock.ErrSetup, dlock.ErrFault, or
-// nil.
+// means fails the test unless an error matches the expected dlock.ErrSetup or dlock.ErrFault, or
+// neither if nil.
 func means(t *testing.T, what string, told, want error) {
 	t.Helper()
 	for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {
@@ -23,7 +23,7 @@ func means(t *testing.T, what string, told, want error) {
 	}
 }
 
-// Fails when native locks that can serve nobody are taken for a fault of one name.
+// Fails when an error that affects every native lock counts as a fault of one name.
 func TestMeaningOfErrors(t *testing.T) {
 	t.Parallel()
 	means(t, "a pooler", errNotOurs, dlock.ErrSetup)

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
-// The suite, in which nothing is stated, runs on one host, and on several that share the work.
+// The suite runs without optional features, on one host and on several that share the work.
 func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) {
 	for name, size := range map[string]int{"one host": 1, "three hosts": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 	onEach(t, func(t *testing.T, s subject) { conform(t, s.hosts) })
 }
 
-// Fails when a session tries again what it has locked.
+// Fails when a session tries its own locks again.
 func TestContention(t *testing.T) {
 	t.Parallel()
 	sqltest.SkipShort(t)
@@ -90,8 +90,7 @@ func outcomes(t testing.TB, results []dlock.Result, err error, want dlock.GrantO
 	}
 }
 
-// An acquire locks what it grants and nothing else, and what is refused locks nothing; all of it is
-// on one connection per host.
+// An acquire locks only what it grants, and a refusal locks nothing; each host uses one connection.
 //
 // Fails when postgres_try.sql takes the min() of what it could lock instead of the first, when CASE
 // has to evaluate every condition in mysql.try, and when the slots that this process holds are
@@ -201,11 +200,11 @@ func TestLeftToExpire(t *testing.T) {
 	})
 }
 
-// Close frees everything before it returns, leaves the pool to its owner, and what comes after it
-// is an error.
+// Close frees everything before it returns, leaves the pool to its owner, and later calls are
+// errors.
 //
-// Fails when Close leaves the locks to the end of the connection (now and then), and when it gives
-// the connection back as it is.
+// Fails when Close leaves the locks to the end of the connection (now and then), and when it
+// returns the connection to the pool as it is.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -242,8 +241,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A request with a tick is refused with a reason that an operator can act on; faults of the options
-// are found before anything starts.
+// A request with a tick is refused with a reason that says what to do; faults of the options are
+// found before anything starts.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -272,7 +271,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%s: Close: %v", what, err)
 			}
 		}
-		// One token is one attempt: it cannot ask for something else.
+		// A token belongs to one attempt and cannot be used for another request.
 		req = request("s", 3, time.Minute)
 		mustGet(t, n, request("s", 3, time.Minute))
 		if g := mustGet(t, n, req); g.Slot != 1 {
@@ -286,7 +285,7 @@ func TestFaults(t *testing.T) {
 }
 
 // A pool that may open only one connection is refused at once, with advice. A pool whose
-// connections are all in use is reported before the caller's time is up.
+// connections are all in use is reported before the caller's deadline.
 //
 // Fails when checkPoolSize checks nothing, and when take waits for as long as it may.
 func TestSmallPools(t *testing.T) {

@@ -79,7 +79,7 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 	}
 }
 
-// A pgxpool under the *sql.DB gets back no connection that still has something of ours.
+// No connection returns to a pgxpool under the *sql.DB with our locks or settings.
 //
 // Fails when bye does nothing.
 func TestPgxPoolAdvisory(t *testing.T) {
@@ -188,7 +188,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 				}
 			})
 		}
-		for range 20 { // for either reason: the pooler, or what comes of it, two connections with one lock
+		for range 20 { // for either reason: the pooler, or its effect, two connections with one lock
 			g, err := s.open(t, nativelock.Options{}).TryAcquire(t.Context(), request("x", 0, time.Minute))
 			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 				t.Errorf("slot %d, %v: must be refused", g.Slot, err)
@@ -233,8 +233,8 @@ func isRefused(t testing.TB, n *nativelock.Store) error {
 	return err
 }
 
-// A pooler that begins to share its connections later is noticed by the next call: what was held is
-// lost, and nothing is locked in a session that is somebody else's.
+// A pooler that begins to share its connections later is noticed by the next call: the leases are
+// lost, and nothing is locked in another client's session.
 //
 // Fails when ask does not compare the session (extended, or refused as full), and when the mark is
 // not part of a session.
@@ -278,7 +278,7 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 	}
 }
 
-// Servers that cannot do what is needed are refused: a replica, and one that always says yes.
+// Unfit servers are refused: a replica, and one that always grants.
 //
 // Fails when postgres_open.sql does not ask, and when checkSession is left out.
 func TestUnfitServersAdvisory(t *testing.T) {
@@ -299,16 +299,15 @@ func TestUnfitServersAdvisory(t *testing.T) {
 	}
 }
 
-// A statement that fails costs that attempt and no lease: what it may have locked is unlocked, what
-// was held is kept.
+// A statement that fails costs that attempt and no lease: its locks are unlocked, and held leases
+// are kept.
 //
 // Fails when an error ends the connection (lost), and when clear is left out of acquire (the lock
 // stays).
 func TestFailedStatementAdvisory(t *testing.T) {
 	t.Parallel()
 	s := postgres(t)
-	// It locks what it was asked for, and then fails, as a statement does that is cancelled at the
-	// last moment.
+	// It takes the lock and then fails, as a statement does that is cancelled at the last moment.
 	s.exec(t, `CREATE SCHEMA fake; CREATE TABLE fake.on (broken boolean);
 		CREATE FUNCTION fake.pg_try_advisory_lock(key bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN
@@ -346,9 +345,9 @@ func sqlStateOf(err error) string {
 	return ""
 }
 
-// A server that has no room for another lock says so, and what is held is kept.
+// A full lock table is an error that says so, and held leases are kept.
 //
-// Fails when clear has only its first way: it reads pg_locks, for which there is no room either.
+// Fails when clear has only its first way: it reads pg_locks, which needs room, too.
 func TestLockTableFullAdvisory(t *testing.T) {
 	sqltest.SkipShort(t)
 	t.Parallel()
@@ -356,8 +355,7 @@ func TestLockTableFullAdvisory(t *testing.T) {
 		"max_connections=20"}}))
 	n := s.open(t, nativelock.Options{})
 	first := mustGet(t, n, request("x", 0, time.Minute))
-	// Somebody else fills the table, as far as it goes: a statement that fails keeps the locks that
-	// it has got.
+	// Another client fills the lock table: a statement that fails keeps the locks that it took.
 	other, err := s.pool(t).Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)

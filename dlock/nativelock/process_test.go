@@ -31,7 +31,7 @@ func init() {
 	}
 }
 
-// child holds a mutex, and says when it has it and when it has lost it.
+// child holds a mutex, and reports when it gets it and when it loses it.
 func child(driver, prefix, dsn string) {
 	fail := func(err error) {
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // A fakeSQLServer is a driver.Connector that does what the statements of SQLServerAppLock mean, as
-// the manual of SQL Server says. What they do on a real one has not been seen.
+// the manual of SQL Server says. They have not been run on a real one.
 type fakeSQLServer struct {
 	t     testing.TB
 	mu    sync.Mutex
@@ -201,8 +201,8 @@ func TestConformanceSQLServerAppLock(t *testing.T) {
 	})
 }
 
-// What is sent is what the manual wants: locks of the session, which nobody waits for, in a script
-// that tries one after the other.
+// The statements follow the manual: locks of the session, without waiting, in a script that tries
+// one after the other.
 //
 // Fails when @LockOwner, @LockTimeout or the check of the session is taken out of
 // sqlserver_try.sql.

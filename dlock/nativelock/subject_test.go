@@ -149,8 +149,8 @@ func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
 	return func() dlock.DistributedLock { return s.open(t, nativelock.Options{Prefix: prefix}) }
 }
 
-// A crew is several hosts that look like one store: each acquire, and what follows from it, is made
-// by one of them. The suite expects that any host of a store can use a token; a native lock can
+// A crew is several hosts behind one store: each acquire, and the later calls with its token, goes
+// to one of them. The suite expects that any host of a store can use a token; a native lock can
 // only be used by the Store that took it.
 type crew []dlock.DistributedLock
 

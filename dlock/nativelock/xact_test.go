@@ -56,8 +56,8 @@ func lockers(t *testing.T, s subject) []func() locker {
 	}}
 }
 
-// The lock of a transaction ends with it, keeps out those of the other package, and has nothing to
-// do with a lease of the same name. It works where connections are shared.
+// The lock of a transaction ends with it, excludes the locks of the other package, and is
+// independent of a lease of the same name. It works where connections are shared.
 //
 // Fails when it is a lock of the session (held after the end), when its key is hashed like that of
 // a mutex, and when pgxlock prepares the statement (an error, behind PgBouncer).

@@ -65,7 +65,7 @@ func TestAuditPostgres(t *testing.T) {
 	exec(t, "ALTER ROLE "+name+" SET synchronous_commit = off")
 	bouncer := sqltest.PgBouncer(t, server, "transaction")
 	audits(t, "database/sql", viaSQL(t, server.DSN(name, "", database))(t, sqllock.Options{}))
-	// it logs everybody in as that
+	// it logs every client in as that role
 	audits(t, "PgBouncer", viaPgx(t, bouncer.DSN("", "", database))(t, sqllock.Options{}), "postgres is a superuser")
 	for _, c := range []struct{ what, do, undo, want string }{
 		{"no DELETE", "REVOKE DELETE ON distributed_locks FROM $", "GRANT DELETE ON distributed_locks TO $",
@@ -196,7 +196,7 @@ func TestAuditOfTheClock(t *testing.T) {
 				t.Errorf("%s, %v: %q", what, offset, warnings[0])
 			}
 		}
-		// An answer that took long says little: it may have been given at any moment in between.
+		// A slow answer is inexact: the clock may have been read at any moment in between.
 		slow := time.Duration(0)
 		store.SetHostClock(func() time.Time {
 			now := time.Now().Add(slow)

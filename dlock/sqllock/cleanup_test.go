@@ -36,7 +36,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 			t.Fatal(r, err)
 		}
 	}
-	// idle makes it so long ago that a name was used.
+	// idle ages the rows of a name.
 	idle := func(days int, where string) {
 		t.Helper()
 		s.exec(t, fmt.Sprintf("UPDATE %s SET acquired_at = %s, released_at = %[2]s, expires_at = %[2]s WHERE slot "+
@@ -54,7 +54,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	}
 	cleanup := func() {
 		t.Helper()
-		for range 2 { // what concerns the whole name goes the second time
+		for range 2 { // the row of the name is deleted by the second Cleanup
 			if err := store.Cleanup(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 		"resource_name = 'ordered:slot:'": 1, // orders stay
 		"resource_name = 'recent:slot:'":  2, // one slot and what concerns all
 		"resource_name = 'in use:slot:'":  2,
-		// 0, 1, 2 and what concerns all: a gap below a slot in use would hide a slot
+		// 0, 1, 2 and the row of the name: a gap below a slot in use would hide a slot
 		"resource_name = 'shrunk:slot:'":              4,
 		"resource_name = 'ahead:slot:'":               2,
 		"resource_name = 'shrunk:slot:' AND slot > 2": 0,
@@ -118,7 +118,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	if g := acquire("ahead", "b", 1); g.Fence <= dlock.Fence(time.Now().Add(30*time.Minute).UnixMicro()) {
 		t.Errorf("fence %d: must go on from the one that was ahead of the clock", g.Fence)
 	}
-	// A row that came back from an old backup.
+	// A row restored from an old backup.
 	s.exec(t, "UPDATE "+s.table+" SET fence = 5, expires_at = "+ago(
 		1)+" WHERE resource_name = 'old:slot:' AND slot = 0")
 	if g := acquire("old", "c", 1); g.Fence <= old.Fence {

@@ -16,13 +16,13 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// overrideColumns are those that overrides came with.
+// overrideColumns are the columns of overrides.
 var overrideColumns = []string{
 	"revoked", "overrides_version", "paused_until", "pause_origin", "slot_limit", "limit_origin", "triggered_at",
 	"trigger_origin",
 }
 
-// Fails when one of them is not among those that are wanted.
+// Fails when one of them is not checked.
 func TestMissingOverrideColumns(t *testing.T) {
 	t.Parallel()
 	for _, column := range overrideColumns {
@@ -326,8 +326,8 @@ func TestOverridesByHand(t *testing.T) {
 	})
 }
 
-// askedAgain has attempts asked again whose answer was lost: while they were under way the number
-// of slots was changed, or the lease revoked.
+// askedAgain repeats attempts whose answer was lost, after the number of slots was changed or the
+// lease revoked.
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
@@ -384,7 +384,7 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 }
 
 // Fails when a token is searched only in the declared slots, and when a revoked lease ends before
-// the caller that asked for it again stops trusting it: the slot would have two valid holders.
+// its caller stops trusting it: the slot would have two valid holders.
 func TestAskedAgainAfterUpdates(t *testing.T) {
 	t.Parallel()
 	t.Run("MySQL", func(t *testing.T) {

@@ -20,9 +20,10 @@ import (
 
 var ann = dlock.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
 
-// limitsWhileGranting sets and resets a limit of 2 again and again while workers take, extend and
-// release the slots of that name and others update it. While the limit is in force, no grant may be
-// made beside two other leases. No call may fail: a deadlock in the database would be an error.
+// limitsWhileGranting sets and resets a limit of 2 again and again while workers acquire, extend
+// and release the slots of that name and others update it. While the limit is in force, no grant
+// may be made beside two other leases. No call may fail: a deadlock in the database would be an
+// error.
 func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips int) {
 	t.Helper()
 	const slots, workers, limit, name = 8, 10, 2, "flip"
@@ -70,7 +71,7 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 					c.gives(grants[i].Token)
 					grants[i].Succeeded = round%3 == 0
 				}
-				for len(grants) > 0 { // an order may have had the row of one locked
+				for len(grants) > 0 { // an update may have locked the row of one
 					results, err := store.Release(ctx, grants...)
 					if err != nil {
 						t.Errorf("release: %v", err)
@@ -88,7 +89,7 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 		})
 	}
 	control := open().(dlock.Controller)
-	all.Go(func() { // others order, too
+	all.Go(func() { // others update, too
 		for {
 			select {
 			case <-over:
@@ -127,12 +128,12 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 	all.Wait()
 }
 
-// A limitCheck knows who holds what.
+// A limitCheck records the holders.
 type limitCheck struct {
 	mu      sync.Mutex
-	limited int            // the number of the order that limits now; 0: there is none
+	limited int            // the number of the limit in force; 0: there is none
 	grants  int            // made since then
-	held    map[string]int // by token, with what limited was when it was asked for
+	held    map[string]int // by token, with the limit in force when it was requested
 }
 
 func (c *limitCheck) begins(limited int) {
@@ -288,8 +289,8 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	}
 }
 
-// acquireAsT is what TryAcquire sends, with a token t and a host h, for a test that has it in a
-// transaction of its own.
+// acquireAsT is the statement of TryAcquire with token t and host h, for tests that execute it in
+// their own transaction.
 func acquireAsT(s *sqllock.Store) string {
 	return "SELECT * FROM " + s.FunctionName("acquire") +
 		"('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
@@ -317,7 +318,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	// one may look, and not take
+	// a read does not take a slot
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE distributed_locks IN EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +347,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	}
 }
 
-// somebodyWaits is nil when somebody waits for a lock in the database.
+// somebodyWaits returns nil once a session waits for a lock in the database.
 func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var n int
@@ -388,10 +389,10 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	}
 }
 
-// Text that was written into the table by hand is an override, too.
+// Text written into the table by hand counts as an override.
 //
-// Fails when the text has to be JSON: the answer is an error of the store, so timers run as if it
-// were down.
+// Fails when the text has to be JSON: the answer is an error of the store, so timers follow
+// OnStoreDown.
 func TestOverrideByHandPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)

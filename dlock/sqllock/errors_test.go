@@ -15,8 +15,8 @@ type pgRefusal string
 func (r pgRefusal) Error() string    { return "refused" }
 func (r pgRefusal) SQLState() string { return string(r) }
 
-// What a server refuses until somebody fixes it is no reason to go on without it, nor is what it
-// refuses for one name. A server that fails over, is full or shuts down is.
+// A refusal that lasts until somebody fixes it is ErrSetup, and one of a single name is ErrFault. A
+// server that fails over, is full or shuts down is an outage.
 //
 // Fails when a refused login counts as a store that does not answer: with StoreDownRunLocal every
 // host would run then.

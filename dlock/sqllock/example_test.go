@@ -60,7 +60,7 @@ func ExampleSQLite() {
 	// released: true
 }
 
-// A *sql.DB for the locks alone: the application's queries can then not keep a heartbeat waiting.
+// A *sql.DB for the locks alone, so that the application's queries cannot delay a heartbeat.
 func ExamplePostgres() {
 	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -89,7 +89,7 @@ func ExampleMySQL() {
 	}
 }
 
-// Those who apply their own migrations print what Migrate would do, and check it at start-up.
+// To apply your own migrations, print the statements of Migrate, and verify the schema at start-up.
 func ExampleStore_Schema() {
 	lock := sqllock.Postgres(sql.OpenDB(nil), sqllock.Options{Schema: "locks"})
 	statements, err := lock.Schema()

@@ -61,8 +61,8 @@ func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	c.Disperse()
 }
 
-// killed kills the server and starts it again, as after a crash of its machine. It must still know
-// what it had granted.
+// killed kills the server and starts it again, as after a crash of its machine. It must still have
+// the leases that it granted.
 func killed(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	t.Helper()
 	c := gather(t, s)
@@ -123,10 +123,9 @@ func TestI1I4KilledPostgres(t *testing.T) {
 	}
 }
 
-// What was granted and extended is there after a crash, even when the database does not wait for
-// its disk otherwise.
+// Grants and extensions survive a crash, even if the database otherwise does not wait for its disk.
 //
-// Fails when acquire, or extend, commits as the database is set up to.
+// Fails when acquire, or extend, commits with the settings of the database.
 func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.Postgres(t, sqltest.Options{Settings: []string{"synchronous_commit=off", "wal_writer_delay=10s"}})

@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Fewer at once than elsewhere: these tests keep servers busy, and two processors have to do.
+	// Fewer at once than elsewhere: these tests keep servers busy on two processors.
 	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
@@ -142,5 +142,5 @@ func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
 }
 
 // suiteTTL is the length of the leases for which the conformance suite waits: long enough for a
-// machine that has much else to do.
+// busy machine.
 const suiteTTL = time.Second

@@ -13,8 +13,8 @@ type mssqlRefusal int32
 func (r mssqlRefusal) Error() string         { return fmt.Sprintf("mssql: %d", int32(r)) }
 func (r mssqlRefusal) SQLErrorNumber() int32 { return int32(r) }
 
-// means fails the test if an error does not mean what it should: dlock.ErrSetup, dlock.ErrFault, or
-// nil.
+// means fails the test unless an error matches the expected dlock.ErrSetup or dlock.ErrFault, or
+// neither if nil.
 func means(t *testing.T, what string, told, want error) {
 	t.Helper()
 	for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {

@@ -119,7 +119,7 @@ func TestLostRepliesMySQL(t *testing.T) {
 	}
 }
 
-// What was granted and extended is there after a crash.
+// Grants and extensions survive a crash.
 //
 // Fails when the server does not wait for its disk.
 func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
@@ -152,7 +152,7 @@ func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
 // Fails when the refusal is taken for a fault of the name, or for "not acquired".
 func TestReadOnlyMySQLRecovers(t *testing.T) {
 	t.Parallel()
-	// with which not everybody may make functions
+	// with which only some users may create functions
 	server := sqltest.MariaDB(t, sqltest.Options{Settings: []string{"log-bin"}})
 	database := server.NewDatabase(t)
 	exec := execOn(server, database)

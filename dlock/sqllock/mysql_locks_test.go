@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A stranger is a session that does with the table what the store does not.
+// A stranger is another session that uses the table directly.
 type stranger struct {
 	t    *testing.T
 	dsn  string
@@ -68,11 +68,11 @@ func within(d time.Duration, call func(context.Context) error) (took time.Durati
 }
 
 // Whatever other sessions lock, a call ends with its context, its thread in the server ends soon
-// after, and it takes nothing for a caller who has gone. If a row is locked, the call ends earlier
-// and says so.
+// after, and it grants nothing to a cancelled caller. If a row is locked, the call ends earlier and
+// says so.
 //
 // Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken
-// for a caller who has gone.
+// for a cancelled caller.
 func TestI7LocksOfOthersMySQL(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string][]string{
@@ -125,11 +125,11 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				},
 			}
 			switch name {
-			case "name": // which leases that are held do not need
+			case "name": // which held leases do not need
 				delete(calls, "extend")
 				delete(calls, "release")
 				delete(calls, "revoke")
-			case "slot": // which is not what orders concern, nor those who have not the lease
+			case "slot": // which neither updates nor other leases need
 				delete(calls, "update")
 				delete(calls, "release")
 			}
@@ -138,7 +138,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				told := false
 				// a busy machine may not hear of the row in time
 				for tries := 0; tries == 0 || skips && !told && tries < 5; tries++ {
-					// the last tenth is for the server's words to arrive
+					// the last tenth is for the server's answer to arrive
 					took, err := within(800*time.Millisecond, call)
 					if err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 100*time.Millisecond ||
 						took > 5*time.Second {
@@ -175,7 +175,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			if left := time.Since(gone); left > 2500*time.Millisecond {
 				t.Errorf("threads of the server waited for %v more", left)
 			}
-			// One more, which gets the lock when its caller has gone.
+			// One more, which gets the lock after its caller was cancelled.
 			if _, err := within(200*time.Millisecond, calls["acquire"]); !errors.Is(err, context.DeadlineExceeded) &&
 				!errors.Is(err, dlock.ErrFault) {
 				t.Error(err)
@@ -283,7 +283,7 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := deadlocks(other)
-	deadlock("acquire", "> 0", "= -1", func(ctx context.Context) error { // a gap, which cannot be passed over
+	deadlock("acquire", "> 0", "= -1", func(ctx context.Context) error { // a gap, which cannot be skipped
 		g, err := acquire(ctx, "fourth")
 		if err == nil && g.Slot != 1 {
 			err = fmt.Errorf("slot %d", g.Slot)
@@ -305,7 +305,7 @@ func deadlocks(s stranger) (n int) {
 	return n
 }
 
-// A procedure that starts over again and again gives up when its caller has.
+// A procedure that starts over again and again gives up when its caller gives up.
 //
 // Fails when a loop has no end but success: threads of the server go on for ever.
 func TestRepetitionsEndMySQL(t *testing.T) {
@@ -334,7 +334,7 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 	} {
 		repeats(what, call)
 	}
-	other.does("DROP TRIGGER twice") // an order makes the row only if it is not there
+	other.does("DROP TRIGGER twice") // an update inserts the row only if it is missing
 	repeats("update", func(ctx context.Context) error { return store.Update(ctx, "a", dlock.Update{Trigger: &ann}) })
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
 	testkit.Eventually(t, 3*time.Second, "no thread of the server goes on", func() bool {

@@ -62,8 +62,7 @@ func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 
 // A procedure that an administrator interrupts, or a limit of the server, leaves no lock behind.
 //
-// Fails when neither the procedure rolls back nor its connection is given up: the name stays
-// locked.
+// Fails when neither the procedure rolls back nor its connection is closed: the name stays locked.
 func TestInterruptedMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := sceneMySQL(t, oneTrip)
@@ -150,7 +149,7 @@ func TestTimeZonesMySQL(t *testing.T) {
 // Many hosts that use a new name for the first time, all at once, with a tick of which one may
 // start.
 //
-// Fails when error 1062 is not caught: two make the same row.
+// Fails when error 1062 is not caught: two insert the same row.
 func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 	t.Parallel()
 	store, _, _ := sceneMySQL(t, oneTrip)

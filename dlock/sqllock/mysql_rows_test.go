@@ -62,7 +62,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 		if _, err := store.Release(t.Context(), before...); err != nil {
 			t.Fatal(err)
 		}
-		for _, slot := range []string{"0", "1, 2"} { // what would be taken first, and what would be taken then
+		for _, slot := range []string{"0", "1, 2"} { // the first choice, and the next one
 			other.does("START TRANSACTION",
 				"SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot IN ("+slot+") FOR UPDATE")
 			var got []dlock.Grant
@@ -92,8 +92,8 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	}
 }
 
-// What somebody else has locked is unknown of that lease alone. All others of the call are
-// extended, and given back.
+// A row locked by another session makes that lease alone unknown. All others of the call are
+// extended, and released.
 //
 // Fails when a call waits for a lock: all leases of the host are lost with the one that is locked.
 func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
@@ -185,7 +185,7 @@ func nobodys(grants []dlock.Grant) (list []dlock.Grant) {
 	return list
 }
 
-// Cleanup leaves alone what somebody else has locked, and does not wait for it.
+// Cleanup skips rows that another session has locked, and does not wait for them.
 //
 // Fails when it waits: with the rows of other names locked, or until its time is up.
 func TestCleanupSkipsWhatIsLockedMySQL(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Fails when a host takes it for a mistake that another one has just made a procedure.
+// Fails when it is an error that another host has just created a procedure.
 func TestMigrateMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -43,7 +43,7 @@ func TestTableNamesMySQL(t *testing.T) {
 	})
 }
 
-// What no table can be called is found before the server is asked.
+// Invalid table names are errors before the server is called.
 func TestNamesThatMySQLDoesNotHave(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t, "nobody@tcp(127.0.0.1:1)/nowhere")
@@ -74,7 +74,7 @@ func TestBadSchemaMySQL(t *testing.T) {
 		"paused_until of `wrong` is timestamp,", "slot_limit of `wrong` is bigint,",
 		"has no column lock_id", "engine MyISAM", "index PRIMARY of `wrong` is on (slot)", "index holders")
 
-	// The table of a version whose procedures are not there yet.
+	// A table without its procedures, as an older version leaves it.
 	s.migrated(t)
 	s.exec(t, "DROP PROCEDURE distributed_locks_acquire_v1")
 	old := s.open(t, sqllock.Options{})
@@ -105,8 +105,8 @@ func TestBadSchemaMySQL(t *testing.T) {
 	}
 }
 
-// What Schema prints is enough for those who apply it themselves, one statement after the other,
-// also in another database than the connection's, and where there is none.
+// The statements of Schema are complete when applied one after the other, also in another database
+// than the connection's, and where there is none.
 func TestSchemaIsWhatMigrateDoesMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -160,7 +160,7 @@ func TestMigrateUnderAnySQLModeMySQL(t *testing.T) {
 	}
 }
 
-// The user that docs/sql.md describes can do everything but migrate, and nothing else.
+// The user that docs/sql.md describes can do everything but migrate, and has no other rights.
 //
 // Fails with one grant less, and when the procedures run as their owner: then the user needs no
 // grants on the table.
@@ -230,7 +230,7 @@ func TestCleanupInUseMySQL(t *testing.T) {
 			all.Go(func() {
 				for n := range names {
 					for i := range slots {
-						g, err := acquire(store, n, i) // all three stores ask with the same token
+						g, err := acquire(store, n, i) // all three stores use the same token
 						if err != nil {
 							t.Error(err)
 							return

@@ -11,11 +11,10 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// A session may be set to go on with another transaction after each, to end with it, or to cut what
-// a query finds.
+// A session may be set to chain transactions, to end after each, or to limit the rows of a query.
 //
-// Fails when a transaction ends as the session wants it: the next one cannot begin, or its answer
-// is lost with the connection; and when a query has no limit of its own.
+// Fails when a transaction ends by the session's completion_type: the next one cannot begin, or its
+// answer is lost with the connection; and when a query has no limit of its own.
 func TestSettingsOfTheSessionMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

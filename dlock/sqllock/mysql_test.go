@@ -51,7 +51,7 @@ func settings(list ...string) string {
 	return strings.Join(list, "&")
 }
 
-// isolationVariable is what MySQL and MariaDB call by different names.
+// isolationVariable has different names in MySQL and MariaDB.
 func isolationVariable(t testing.TB, server *sqltest.Server) string {
 	t.Helper()
 	if has(t, server, "transaction_isolation") {
@@ -100,8 +100,7 @@ func openMySQL(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// quickMariaDB is a server that does not wait for its disk. What is not there is lost by a crash
-// only.
+// quickMariaDB is a server that does not wait for its disk. Only a crash would lose data.
 func quickMariaDB(t testing.TB, settings ...string) *sqltest.Server {
 	t.Helper()
 	return sqltest.MariaDB(t, sqltest.Options{Settings: append(settings, "innodb-flush-log-at-trx-commit=0")})
@@ -171,7 +170,7 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 // A replica that executes the binary log of the primary, in any format, ends up with the same
 // table.
 //
-// Fails when a procedure writes what only the primary knows, such as SYSDATE(), or works at READ
+// Fails when a procedure writes values of the primary alone, such as SYSDATE(), or works at READ
 // COMMITTED.
 func TestReplicasMySQL(t *testing.T) {
 	t.Parallel()
@@ -180,7 +179,7 @@ func TestReplicasMySQL(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			if format != "STATEMENT" {
-				testkit.Long(t) // what statements say is what can differ
+				testkit.Long(t) // the statements themselves can differ
 			}
 			primary := quickMariaDB(t, "log-bin=binlog", "server-id=1", "binlog-format="+format)
 			replica := quickMariaDB(t, "server-id=2")

@@ -138,8 +138,8 @@ func TestRoundTripsMySQL(t *testing.T) {
 // A call leaves the settings of its session as they were, because the pool may be the
 // application's, too. One that fails closes its connection.
 //
-// Fails when a procedure does not set one back, or a connection is used on whatever its procedure
-// has come to.
+// Fails when a procedure does not set one back, or a connection is used again after its procedure
+// failed.
 func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -205,8 +205,8 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	}
 }
 
-// All slots of the largest semaphore are more than a server puts together in one value (1 MB, and
-// in MySQL 1 KB).
+// All slots of the largest semaphore are more than a server aggregates in one value (1 MB, and in
+// MySQL 1 KB).
 func TestListOfTenThousandMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
@@ -224,7 +224,7 @@ func TestListOfTenThousandMySQL(t *testing.T) {
 	}
 }
 
-// The longest prefix and the longest name fit, and a holder who does not is cut.
+// The longest prefix and the longest name fit, and a longer holder is cut.
 func TestLongestNamesMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)

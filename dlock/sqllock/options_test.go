@@ -81,7 +81,7 @@ func TestFaultsOfOptions(t *testing.T) {
 	}
 }
 
-// A holder is text for people: whatever is in it, it can be stored.
+// A holder may be any text: every one can be stored.
 func TestStrangeHoldersPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
@@ -92,7 +92,7 @@ func TestStrangeHoldersPostgres(t *testing.T) {
 	}
 }
 
-// A prefix and a name can make a third thing together.
+// A prefix and a name can form an invalid name together.
 func TestPrefixAndNameTogether(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{Prefix: "a:slo"})
@@ -102,7 +102,7 @@ func TestPrefixAndNameTogether(t *testing.T) {
 	}
 }
 
-// An error does not tell the password, whatever is wrong.
+// No error contains the password.
 func TestPasswordIsNotTold(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

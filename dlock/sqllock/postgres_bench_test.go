@@ -57,8 +57,8 @@ func ours(stores []*sqllock.Store) acquirer {
 	}
 }
 
-// A scene is a name of which so many slots are held all the time, and workers that take and release
-// the others.
+// A scene is a name with some slots held all the time, and workers that acquire and release the
+// others.
 type scene struct{ slots, held, workers int }
 
 func (s scene) String() string {
@@ -143,8 +143,8 @@ func benchPostgres(b *testing.B) (*pgxpool.Pool, []*sqllock.Store) {
 }
 
 // BenchmarkPostgresAgainstNaive compares with the naive loop over the slots, in rounds that take
-// turns, so that both have the same weather: grants per second, and their ratio (the median of the
-// rounds). The last is a control: naive against naive.
+// turns, so that both run under the same conditions: grants per second, and their ratio (the median
+// of the rounds). The last is a control: naive against naive.
 func BenchmarkPostgresAgainstNaive(b *testing.B) {
 	pool, stores := benchPostgres(b)
 	compare := func(s scene, ours, theirs acquirer) func(*testing.B) {

@@ -88,11 +88,10 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	}
 }
 
-// What a database or a role sets for all its sessions changes neither what is answered nor how the
-// statements are planned.
+// Settings of a database or a role change neither the answers nor the plans of the statements.
 //
-// Fails when quote_all_identifiers changes what Verify reads, and when a plan without nested loops,
-// which there is none of, is compiled anew for each call.
+// Fails when quote_all_identifiers changes what Verify reads, and when enable_nestloop = off makes
+// every call compile its plan anew.
 func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
@@ -127,7 +126,7 @@ func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	}
 }
 
-// Columns that somebody added do no harm, whatever they are called.
+// Additional columns do no harm, whatever their names.
 //
 // Fails when a column is taken for a variable of that name: the attempt never ended.
 func TestFurtherColumnsPostgres(t *testing.T) {
@@ -178,9 +177,9 @@ func TestNamesWithSeparatorsPostgres(t *testing.T) {
 	}
 }
 
-// A server that cannot grant refuses nothing either: what a replica knows may be of the past.
+// A server that cannot grant refuses nothing either: the data of a replica may be outdated.
 //
-// Fails when only what is written is refused.
+// Fails when only writes are errors.
 func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
@@ -197,7 +196,7 @@ func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {
 	}
 }
 
-// A disguised driver leads to a server that says to be another.
+// A disguised driver changes the version that a server reports.
 type disguised struct {
 	sqllock.Driver
 	as string
@@ -284,7 +283,7 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 		}
 	}
 	if _, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
-		t.Log(err) // before Postgres 15 the numbers come by themselves
+		t.Log(err) // before Postgres 15 the statistics arrive with a delay
 	}
 	if err := testkit.Poll(10*time.Second, "a warning", func() error {
 		warnings, err := s.Audit(t.Context())

@@ -112,9 +112,9 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 	}
 }
 
-// A call that its caller gives up leaves the connections of the others alone.
+// A cancelled call does not affect the connections of other calls.
 //
-// Fails when any call that fails has all connections thrown away.
+// Fails when every failed call closes all connections.
 func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -196,7 +196,7 @@ func errIf(ctx context.Context, pool *pgxpool.Pool, query, why string) error {
 
 // A connection that the server closed while nobody used it costs no call.
 //
-// Fails when the first call finds out about it.
+// Fails when the first call fails because of it.
 func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
@@ -217,7 +217,7 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 				testkit.Eventually(t, testkit.Patience, "the connections are closed", func() bool {
 					return strings.TrimSpace(s.exec(t, "SELECT count(*)"+others)) == "0"
 				})
-				time.Sleep(1100 * time.Millisecond) // a connection that was used within the second is not looked at
+				time.Sleep(1100 * time.Millisecond) // a connection used within the last second is not checked
 				if err := call(); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -283,10 +283,10 @@ func TestTracersSeeNoTokenPostgres(t *testing.T) {
 	}
 }
 
-// A connection that takes longer to be made than a call may last is used once it is there.
+// A connection that takes longer to connect than a call may last is used once it is ready.
 //
-// Fails when a call that ends while it waits for a connection has all of them thrown away, also
-// those that are being made.
+// Fails when a call that ends while it waits for a connection closes all connections, also those in
+// progress.
 func TestSlowConnectsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

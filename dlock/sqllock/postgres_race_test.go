@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// postgresWithPool returns a store in a database of its own, and connections for what a test does
-// behind its back.
+// postgresWithPool returns a store in a database of its own, and connections with which a test
+// changes the database directly.
 func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
 	t.Helper()
 	server := sqltest.SharedPostgres(t)
@@ -147,7 +147,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 	if err := testkit.Poll(10*time.Second, "the attempt waits", count("1")); err != nil {
 		t.Fatal(err)
 	}
-	proxy.BlackHole(true) // no word that the caller has given up gets through
+	proxy.BlackHole(true) // no cancellation gets through
 	if err := <-failed; err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("%v: must be an error of the store", err)
 	}
@@ -203,7 +203,7 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 	}
 }
 
-// An attempt that is given up while the database still works on it is released by its token: the
+// An attempt that is cancelled while the database still works on it is released by its token: the
 // release waits for it.
 //
 // Fails when the release does not wait: it finds nothing, and the slot is held for a TTL.
@@ -302,8 +302,8 @@ func TestSilentLossPostgres(t *testing.T) {
 	t.Logf("granted %v after the network was back", time.Since(back).Round(time.Millisecond))
 }
 
-// Prepared statements do not go with a pooler that shares connections. It is said what to do, and
-// that helps.
+// Prepared statements do not work with a pooler that shares connections. The error says what to do,
+// and that works.
 func TestPgBouncerWithDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

@@ -193,7 +193,7 @@ func againIfPgBouncerCrashed(t *testing.T) {
 func TestContentionPostgres(t *testing.T) {
 	sqltest.SkipShort(t)
 	t.Parallel()
-	// What is not on disk is lost by a crash only, of which there is none here.
+	// Only a crash would lose data, and there is none here.
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
 	for _, c := range contentions {
 		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 10))

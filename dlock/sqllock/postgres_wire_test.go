@@ -172,7 +172,8 @@ func TestRoundTripsPostgres(t *testing.T) {
 	}
 }
 
-// The same attempt, asked from several sides at once as when a reply is late, has at most one slot.
+// The same attempt, sent on several connections at once as after a late reply, gets at most one
+// slot.
 //
 // Fails without the lock on the token: it gets several.
 func TestSameTokenFromManySidesPostgres(t *testing.T) {
@@ -226,7 +227,7 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	}
 }
 
-// A token must not be reused. A client that does gets an answer, and not two slots.
+// A token must not be reused. A client that does so gets an answer, and not two slots.
 //
 // Fails when an ended lease is searched again and again.
 func TestTokenUsedAgainPostgres(t *testing.T) {
@@ -287,7 +288,7 @@ func TestTicksAtTheSameTimePostgres(t *testing.T) {
 	}
 }
 
-// Rows that somebody deleted by hand are slots all the same: with up to sixteen slots the next
+// Slots whose rows were deleted by hand are granted again: with up to sixteen slots the next
 // attempt finds them, with more a later one.
 //
 // Fails when a slot without a row counts as held.
@@ -325,9 +326,9 @@ func TestDeletedRowsPostgres(t *testing.T) {
 	}
 }
 
-// A database in which transactions are not read committed would decide on stale rows: it is
-// refused, in words that help. So is a name that the database cannot store when the connection
-// translates it. Neither is taken for a store that is down.
+// A database in which transactions are not read committed would decide on stale rows: it is refused
+// with an error that says what to do. So is a name that the database cannot store when the
+// connection translates it. Neither is taken for a store that is down.
 func TestUnfitDatabasesPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -366,7 +367,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 	if err := acquire(translating, "世", "t"); !errors.Is(err, dlock.ErrFault) {
 		t.Errorf("a name that the database cannot store: %v", err)
 	}
-	// What people write is kept as ASCII.
+	// Text of operators is stored as ASCII.
 	if err := translating.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); err != nil {
 		t.Errorf("an update: %v", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// strangeTables are names of tables that have to be quoted.
+// strangeTables are table names that need quoting.
 var strangeTables = []string{
 	`locks of "the" shop`, "it's", "back`tick", "semi;colon", "SELECT", "schlüssel-世界", "a.b", "{table}", "%s", "[x]]",
 	"-- x", "ünïcödé and upper CASE",
@@ -138,8 +138,8 @@ func noTable(t *testing.T, s subject) {
 	}
 }
 
-// wrongTable expects that a table which is not as it has to be is found at start-up, in words that
-// name what is wrong, and is left alone.
+// wrongTable expects Verify and Migrate to report a table with a wrong schema, to name what is
+// wrong, and to leave it unchanged.
 func wrongTable(t *testing.T, s subject, create string, wants ...string) {
 	t.Helper()
 	s.exec(t, create)
@@ -177,7 +177,7 @@ func withoutColumn(t *testing.T, s subject, column string) {
 	}
 }
 
-// Fails when the column is not among those that are wanted.
+// Fails when the column is not checked.
 func TestMissingColumn(t *testing.T) {
 	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestBadSchemaPostgres(t *testing.T) {
 		"functions of this version are missing")
 	wrongTable(t, s, "CREATE UNLOGGED TABLE wrong (resource_name text)", "unlogged")
 
-	// The table of a version whose functions are not there yet.
+	// A table without its functions, as an older version leaves it.
 	s.migrated(t)
 	old := s.open(t, sqllock.Options{})
 	s.exec(t, "DROP FUNCTION "+old.FunctionName("acquire"))
@@ -244,7 +244,7 @@ func TestBadSchemaPostgres(t *testing.T) {
 	everything(t, old)
 }
 
-// What Schema prints is enough for those who apply it themselves, one statement after the other.
+// The statements of Schema are complete when applied one after the other.
 func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx")
@@ -266,7 +266,7 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	}
 }
 
-// The role that docs/sql.md describes can do everything but migrate, and nothing else.
+// The role that docs/sql.md describes can do everything but migrate, and has no other rights.
 //
 // Fails with one grant less.
 func TestLeastPrivilegePostgres(t *testing.T) {

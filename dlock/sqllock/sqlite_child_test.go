@@ -127,9 +127,9 @@ const (
 	crowdTTL   = 1500 * time.Millisecond
 )
 
-// childCrowds has four workers take, hold and release slots until the parent closes its input, now
-// and then for longer than a lease. It prints when which slot was valid. With one slot, its holder
-// also adds one to a number in a file, which two holders at once would spoil.
+// childCrowds has four workers take, hold and release slots until the parent closes its input,
+// sometimes for longer than a lease. It prints when which slot was valid. With one slot, its holder
+// also adds one to a number in a file, which two holders at once would corrupt.
 func childCrowds(store *sqllock.Store, slots int, counter string) error {
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: crowdTTL, StoreTimeout: crowdTTL / 3})
 	if err != nil {

@@ -25,8 +25,8 @@ func shortly(t testing.TB, timeout time.Duration) context.Context {
 	return ctx
 }
 
-// What a call costs: a refusal one statement, everything else one transaction, whatever the number
-// of slots and of leases.
+// The cost of a call: a refusal is one statement, everything else one transaction, whatever the
+// number of slots and of leases.
 func TestStatementsSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
@@ -119,8 +119,8 @@ func TestI7DiskHangsSQLite(t *testing.T) {
 	}
 }
 
-// What fails half-way has not happened: no slot is taken, no start of a tick, and the connection is
-// not left in a transaction.
+// A call that fails half-way has no effect: no slot is taken, no start of a tick, and the
+// connection is not left in a transaction.
 //
 // Fails when an error does not roll back: the next call finds a transaction open.
 func TestHalfWaySQLite(t *testing.T) {
@@ -169,8 +169,8 @@ func TestHalfWaySQLite(t *testing.T) {
 	}
 }
 
-// In another journal mode a commit has to wait for those who read. It waits no longer than the
-// caller, and has not happened then.
+// In another journal mode a commit waits for readers. It waits no longer than the caller, and is
+// then undone.
 //
 // Fails when a commit that found the file locked is not undone.
 func TestReadersInTheWaySQLite(t *testing.T) {
@@ -224,8 +224,7 @@ func TestReadersInTheWaySQLite(t *testing.T) {
 	everything(t, store)
 }
 
-// A connection that somebody left in a transaction is not used: with that transaction a grant would
-// be undone.
+// A connection with an open transaction is not used: its rollback would undo a grant.
 //
 // Fails when statements are executed outside a transaction of their own.
 func TestSomebodysTransactionSQLite(t *testing.T) {
@@ -274,10 +273,10 @@ func TestBusyTimeoutIsPutBackSQLite(t *testing.T) {
 	}
 }
 
-// A process whose file is deleted, replaced or moved goes over to the one that others open, and
-// finds its leases lost. Without that there would be two fleets that know nothing of each other.
+// A process whose file is deleted, replaced or moved switches to the file that others open, and
+// loses its leases. Otherwise there would be two separate fleets.
 //
-// Fails when moved says no: the old host keeps its lease.
+// Fails when moved returns false: the old host keeps its lease.
 func TestFileReplacedSQLite(t *testing.T) {
 	t.Parallel()
 	for what, replace := range map[string]func(path string) error{

@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// childTries says what Verify answers, and what its request for a mutex is answered.
+// childTries prints the results of Verify and of an acquire of a mutex.
 func childTries(store *sqllock.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -32,13 +32,13 @@ func childTries(store *sqllock.Store) error {
 		}
 	}
 	_, err := store.TryAcquire(ctx, dlock.Request{Name: "b", Token: fmt.Sprint(os.Getpid()), TTL: time.Minute})
-	say(err) // before anybody has looked at the schema
+	say(err) // before the schema was verified
 	say(store.Verify(ctx))
 	told()
 	return nil
 }
 
-// startMounted starts a child that sees from mounted at to. Nobody else sees that.
+// startMounted starts a child in which from is mounted at to. Other processes do not see the mount.
 func startMounted(t testing.TB, path, from, to string) *process {
 	t.Helper()
 	if out, err := exec.Command("unshare", "--mount", "--propagation", "private", "mount", "--bind", from,
@@ -124,8 +124,8 @@ func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 // A hard link that is made while a file is in use, by a backup perhaps, ends no lease; but nothing
 // is granted until it is gone.
 //
-// Fails when links are counted only when a connection is opened; and when what is held is not
-// extended any more.
+// Fails when links are counted only when a connection is opened; and when held leases are no longer
+// extended.
 func TestLinkedWhileInUseSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
-// Ten processes that are started at the same time on a machine without the file all find what they
-// need.
+// Ten processes that are started at the same time on a machine without the file all start without
+// an error.
 //
 // Fails when Migrate does not wait for its turn with journal_mode ("database is locked").
 func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
@@ -100,7 +100,7 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 	}
 }
 
-// A parade listens to the children of a crowd.
+// A parade reads the output of the children of a crowd.
 type parade struct {
 	t       *testing.T
 	journal torture.Journal
@@ -130,7 +130,7 @@ func (p *parade) start(slots int, path string) *process {
 					p.runs.Add(1)
 				}
 				now := time.Unix(0, at)
-				if s == nil || now.Sub(s.Last) > 60*time.Millisecond { // nobody knows whether it was valid in between
+				if s == nil || now.Sub(s.Last) > 60*time.Millisecond { // it is unknown whether it was valid in between
 					if s != nil {
 						p.journal.Add(*s)
 					}
@@ -163,11 +163,10 @@ func (p *parade) more(n int64) {
 	})
 }
 
-// A process that is stopped within a transaction keeps the lock. Every call is back in time all the
-// same, and what is refused is refused. When the process is killed, everything works at once.
+// A process that is stopped within a transaction keeps the lock. Every call still returns in time,
+// and refusals stay refusals. When the process is killed, everything works at once.
 //
-// Fails when SQLite's own busy_timeout is what waits, and when a lock that is not got is taken for
-// a refusal.
+// Fails when SQLite's own busy_timeout waits, and when a file that is locked counts as a refusal.
 func TestI7StoppedWriterSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)
@@ -207,7 +206,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "had the database locked") {
 			said++
-		} else if !errors.Is(err, context.DeadlineExceeded) { // all that a busy machine has time to say
+		} else if !errors.Is(err, context.DeadlineExceeded) { // all that a busy machine can print in time
 			t.Errorf("%s: %v: must say what it was waiting for", what, err)
 		}
 		if took > timeout+10*time.Second { // a busy machine is late; busy_timeout would take a minute

@@ -77,8 +77,7 @@ func TestBadSchemaSQLite(t *testing.T) {
 		t.Errorf("a view: %v", err)
 	}
 
-	// Migrate creates a missing index. A temporary table of the same name is somebody
-	// else's.
+	// Migrate creates a missing index. A temporary table of the same name is not ours.
 	s.migrated(t)
 	s.exec(t, "DROP INDEX distributed_locks_holders")
 	store := s.open(t, sqllock.Options{})
@@ -93,8 +92,7 @@ func TestBadSchemaSQLite(t *testing.T) {
 	everything(t, one.migrated(t).open(t, sqllock.Options{}))
 }
 
-// What Schema prints is enough for those who apply it themselves, one statement after the other, in
-// one transaction.
+// The statements of Schema are complete when applied one after the other, in one transaction.
 func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t))
@@ -127,8 +125,7 @@ func TestSchemaIsWhatMigrateDoesSQLite(t *testing.T) {
 	}
 }
 
-// Fails when rows go that were used, or of whose slots a later one was, and when only one batch is
-// done.
+// Fails when it deletes rows in use, or rows below a slot in use, and when only one batch is done.
 func TestCleanupSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
@@ -169,9 +166,9 @@ func TestPrivateMemorySQLite(t *testing.T) {
 	}
 }
 
-// What cannot be used as a database is an error that says why, when the program starts, too.
+// A file that cannot be used as a database is an error that says why, also at start-up.
 //
-// Fails when Verify does not try to write (a file that cannot be written is found fit).
+// Fails when Verify does not try to write (a read-only file passes).
 func TestUnfitFilesSQLite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -203,7 +200,7 @@ func TestUnfitFilesSQLite(t *testing.T) {
 // A Cleanup that ends in the middle of a name with many slots leaves no gap below those that stay:
 // a gap hides slots for a while.
 //
-// Fails when the slots of a name go page by page.
+// Fails when the slots of a name are deleted page by page.
 func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 	t.Parallel()
 	path := sqlitePath(t)
@@ -229,10 +226,10 @@ func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 	}
 }
 
-// A table whose name is that of another one's index is found when the schema is made, not when
-// nothing can be found quickly any more.
+// A table whose name is that of another one's index is an error of Migrate, and not only a slow
+// query later.
 //
-// Fails when an index that has not been made is not missed.
+// Fails when a missing index is not reported.
 func TestNamesOfIndexesThatAreTakenSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteOn(sqlitePath(t))

@@ -153,7 +153,7 @@ func TestContentionSQLite(t *testing.T) {
 	}
 }
 
-// Timers on several hosts keep I1 to I12. For the outages of I7 somebody else keeps the file
+// Timers on several hosts keep I1 to I12. For the outages of I7 another process keeps the file
 // locked.
 func TestTimersSQLite(t *testing.T) {
 	sqltest.SkipShort(t)
@@ -191,7 +191,7 @@ func TestTimersSQLite(t *testing.T) {
 	})
 }
 
-// Rows that somebody deleted by hand are slots all the same: with up to 64 slots the next attempt
+// Slots whose rows were deleted by hand are granted again: with up to 64 slots the next attempt
 // finds them, with more a later one.
 //
 // Fails when a slot without a row counts as held.

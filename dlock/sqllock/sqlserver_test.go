@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// A scripted driver answers with the rows that it was given, and keeps what it was sent. What SQL
-// Server makes of these texts has not been seen: these tests are about what can be seen without it.
+// A scripted driver answers with given rows, and records the statements. The statements have not
+// been run on SQL Server: these tests check what can be checked without it.
 type scripted struct {
 	answers [][]driver.Value
 	texts   []string
@@ -83,8 +83,8 @@ func (r *scriptedRows) Next(dest []driver.Value) error {
 
 var parameter = regexp.MustCompile(`@p(\d+)`)
 
-// wellFormed checks what can be checked of a text: every parameter is given and used, nothing was
-// left to fill in, brackets and quotes close, and a transaction that begins is committed.
+// wellFormed checks a statement: every parameter is given and used, no placeholder is left,
+// brackets and quotes close, and a transaction that begins is committed.
 func wellFormed(t *testing.T, text string, args int) {
 	t.Helper()
 	used := map[int]bool{}

@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
-// twoVersions has a later version of this package use the table, which keeps there what this one
-// would misread, and says so in the row that has no name. From then on this one grants nothing, and
-// says why; the runs that it has may end.
+// twoVersions has a later version of this package store rows that this one would misread, and a
+// higher format in the row without a name. From then on this one grants nothing, with an error that
+// says why; current runs may end.
 func twoVersions(t *testing.T, s subject, empty string) {
 	t.Helper()
 	s = s.migrated(t)
@@ -31,7 +31,7 @@ func twoVersions(t *testing.T, s subject, empty string) {
 		}
 	}
 	s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, overrides_version) VALUES ("+empty+", -1, 1)")
-	everything(t, store) // a number that it knows
+	everything(t, store) // a known format
 	s.exec(t, "UPDATE "+s.table+" SET overrides_version = 2 WHERE slot = -1 AND resource_name = "+empty)
 	for what, req := range map[string]dlock.Request{
 		"a free slot":    request("held", 2),

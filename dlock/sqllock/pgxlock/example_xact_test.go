@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
 
-// One host at a time closes the books; the others find that it is being done, and leave it.
+// One host at a time runs the closing; the others find the lock taken and skip it.
 func ExampleTryXactLock() {
 	closeBooks := func(ctx context.Context, pool *pgxpool.Pool) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
