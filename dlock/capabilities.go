@@ -45,7 +45,9 @@ type TTLBounder interface {
 // separate calls, so that no shard waits for another.
 type Sharder interface {
 	// Shard returns the server that keeps a name, as far as that is known without asking one. It
-	// may change from call to call. "" means that it is not known, or that there is only one.
+	// may change from call to call. "" means that it is not known, or that there is only one; a
+	// panic is taken for "". It must not block, because a Session calls it for each lease, and a
+	// timer.Scheduler for each tick. They hold no mutex when they do.
 	Shard(name string) string
 }
 

@@ -101,7 +101,8 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 		lease, err = sem.TryAcquire(ctx)
 	}
 	if a.store.acquireTime != nil {
-		a.ledger.count(&e.state.record, func(t *tally) { t.acquired(err) })
+		result := acquireResult(err) // before the record's mutex is locked
+		a.ledger.count(&e.state.record, func(t *tally) { t.acquired(result) })
 		a.store.acquireTime.Observe(time.Since(started).Seconds())
 	}
 	return lease, a.store.recordAcquire(e.lockName, err)
@@ -159,12 +160,20 @@ func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 // next ends an attempt and starts the next one in the queue. Queued ticks for which the breaker has
 // opened follow OnStoreDown.
 func (a *acquirer) next() {
-	down, e, t := a.takeNext()
-	for _, d := range down {
-		a.submit(d.e, d.tick)
+	for _, down := range a.takeAllIfDown() {
+		a.submit(down.e, down.tick)
 	}
-	if e != nil {
-		go a.attempt(e, t)
+	for {
+		e, t := a.takeNext()
+		if e == nil {
+			return
+		}
+		open, why, degraded := a.store.without(e) // one of several servers
+		if !open {
+			go a.attempt(e, t)
+			return
+		}
+		a.withoutStore(e, t, why, degraded)
 	}
 }
 
@@ -174,32 +183,30 @@ type queuedTick struct {
 	tick dueTick
 }
 
-// takeNext takes the next tick out of the queue, and returns those before it for which the breaker
-// is open.
-func (a *acquirer) takeNext() (down []queuedTick, e *entry, t dueTick) {
+// takeAllIfDown takes all ticks out of the queue if the breaker is open for all timers.
+func (a *acquirer) takeAllIfDown() (down []queuedTick) {
+	if !a.store.allOpen() {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.attempts--
-	if a.store.allOpen() {
-		for e, t := a.queue.oldest(); e != nil; e, t = a.queue.oldest() {
-			down = append(down, queuedTick{e, t})
-		}
+	for e, t := a.queue.oldest(); e != nil; e, t = a.queue.oldest() {
+		down = append(down, queuedTick{e, t})
 	}
-	for {
-		e, t, trigger := a.queue.serve()
-		switch {
-		case trigger:
-			a.attempts++
-			return down, nil, dueTick{}
-		case e == nil:
-			return down, nil, dueTick{}
-		case a.store.isOpen(e): // one of several servers
-			down = append(down, queuedTick{e, t})
-		default:
-			a.attempts++
-			return down, e, t
-		}
+	return down
+}
+
+// takeNext takes the next tick out of the queue for an attempt in place of the one that has ended.
+// It returns nil if a trigger's turn has come, or if nothing is queued: then one attempt less is
+// under way.
+func (a *acquirer) takeNext() (*entry, dueTick) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, t, trigger := a.queue.serve()
+	if e == nil && !trigger {
+		a.attempts--
 	}
+	return e, t
 }
 
 // withdraw removes the tick and the triggers of a removed timer from the queue.

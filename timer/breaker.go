@@ -43,6 +43,22 @@ type breaker struct {
 	setupLoggedAt time.Time // when a set-up fault was last logged
 }
 
+// A result is what one call says about the store. The store's Shard and the methods of its errors
+// are foreign code, which may block or panic, so they are called before mu is locked.
+type result struct {
+	shard   string // the server that was called; "": the store is one server
+	alone   bool   // no name is known that lives on another server
+	failure error  // nil: it was answered
+	setup   bool   // the failure is that the store is not set up right
+	renewal bool
+}
+
+func (w *storeWatch) resultOf(name string, failure error, renewal bool) result {
+	r := result{shard: w.names.of(name), failure: failure, setup: matches(failure, dlock.ErrSetup), renewal: renewal}
+	r.alone = failure != nil && r.shard != "" && w.names.elsewhere(r.shard, 0) == ""
+	return r
+}
+
 // A change is what one call did to the breaker.
 type change struct {
 	answered  bool // for the first time, or again
@@ -54,9 +70,10 @@ type change struct {
 	lasted    time.Duration // how long it was open
 }
 
-// saw records the result of a call. A renewal that is answered does not show that the store grants:
-// it makes up for failed renewals, not for failed acquires.
-func (b *breaker) saw(err error, renewal bool) (c change) {
+// saw records the result of a call. setup: err is that the store is not set up right. A renewal
+// that is answered does not show that the store grants: it makes up for failed renewals, not for
+// failed acquires.
+func (b *breaker) saw(err error, setup, renewal bool) (c change) {
 	if err == nil && renewal && (b.open || b.refuses || b.setup != nil) {
 		return c
 	}
@@ -71,7 +88,7 @@ func (b *breaker) saw(err error, renewal bool) (c change) {
 		b.changedAt = now
 	}
 	b.called, b.err, b.heard = true, err, now
-	if matches(err, dlock.ErrSetup) {
+	if setup {
 		c.setup, b.setup = b.setup == nil, err
 	}
 	if err != nil {
@@ -117,9 +134,18 @@ func (b *breaker) why() error {
 	return b.err
 }
 
+// reason returns the reason for which ticks are skipped while the breaker is open.
+func (b *breaker) reason() Reason {
+	if b.setup != nil {
+		return ReasonStoreSetup
+	}
+	return ReasonStoreDown
+}
+
 // well reports whether the last call was answered and the breaker is closed.
 func (b *breaker) well() bool { return b.called && b.err == nil && !b.open }
 
+// status calls a method of the store's error: it is called on a copy, without a mutex.
 func (b *breaker) status(label string) StoreStatus {
 	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, Setup: b.setup != nil, ChangedAt: b.changedAt}
 	if why := b.why(); why != nil {

@@ -11,21 +11,21 @@ import (
 // Fails when a renewal that is answered makes up for an acquire that failed.
 func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {
 	var b breaker
-	b.saw(nil, false)
+	b.saw(nil, false, false)
 	for range openAfter {
-		b.saw(errors.New("NOPERM"), false)
+		b.saw(errors.New("NOPERM"), false, false)
 		for range 10 {
-			b.saw(nil, true)
+			b.saw(nil, false, true)
 		}
 	}
 	if !b.open {
 		t.Error("ticks still ask it")
 	}
 	for range closeAfter {
-		b.saw(nil, false)
+		b.saw(nil, false, false)
 	}
-	b.saw(errors.New("a time-out"), true)
-	b.saw(nil, true)
+	b.saw(errors.New("a time-out"), false, true)
+	b.saw(nil, false, true)
 	if b.open || b.err != nil {
 		t.Errorf("a renewal that failed and was repeated: open %v, %v", b.open, b.err)
 	}

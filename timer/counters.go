@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -55,14 +54,17 @@ func (t *tally) ofStore() *sharedTally {
 	return t.shared
 }
 
-func (t *tally) acquired(err error) {
-	result := "acquired"
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-		result = string(no.Reason)
-	} else if err != nil {
-		result = "error"
+func (t *tally) acquired(result string) { t.ofStore().acquisitions[result]++ }
+
+// acquireResult returns the result of an acquire, as the metrics name it.
+func acquireResult(err error) string {
+	if no := refusal(err); no != nil {
+		return string(no.Reason)
 	}
-	t.ofStore().acquisitions[result]++
+	if err != nil {
+		return "error"
+	}
+	return "acquired"
 }
 
 // A histogram counts durations by bounds, in seconds, of which there are at most twelve.

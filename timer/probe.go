@@ -86,8 +86,8 @@ func (p *prober) awaitFirstAnswer(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.awaitingFirst = false
+	w.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("timer: nothing was started, because the store (%s) can serve no timer: %w", w.label, err)
 	}
@@ -154,13 +154,14 @@ func (p *prober) probe(until <-chan struct{}) {
 // Otherwise it records that the store has been called, and any fault of the hosts' own locks.
 func (p *prober) notSetUpAtFirst(err error) bool {
 	w := p.watch
+	why := reasonOf(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.awaitingFirst && reasonOf(err) == ReasonStoreSetup {
+	if w.awaitingFirst && why == ReasonStoreSetup {
 		return true
 	}
 	w.wasCalled = true
-	w.noteOwnFault(err)
+	w.noteOwnFault(why, err)
 	return false
 }
 

@@ -1,11 +1,5 @@
 package timer
 
-import (
-	"errors"
-
-	"github.com/tickslot/tickslot/dlock"
-)
-
 // reacquire acquires a slot, without a tick, for each run that has none. It stops when the store
 // does not answer, or when until is closed.
 func (a *acquirer) reacquire(until <-chan struct{}) {
@@ -20,7 +14,7 @@ func (a *acquirer) reacquire(until <-chan struct{}) {
 				break
 			}
 			lease, err := a.acquire(a.runner.base, e, dueTick{})
-			if lease != nil || errors.Is(err, dlock.ErrNotAcquired) {
+			if lease != nil || refusal(err) != nil {
 				a.store.answer(e, dueTick{}, lease, err)
 			}
 			given := a.runner.handOver(e, lease)

@@ -45,7 +45,7 @@ const (
 
 // reasonOf returns the reason for an error of the store.
 func reasonOf(err error) Reason {
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+	if no := refusal(err); no != nil {
 		return Reason(no.Reason) // they have the same values
 	}
 	switch {
@@ -56,6 +56,14 @@ func reasonOf(err error) Reason {
 	default:
 		return ReasonStoreDown
 	}
+}
+
+// refusal returns the store's refusal; nil: the error is another, or there is none. The methods of
+// an error of the store may panic: such an error is no refusal.
+func refusal(err error) (no *dlock.NotAcquiredError) {
+	defer func() { _ = recover() }()
+	no, _ = errors.AsType[*dlock.NotAcquiredError](err)
+	return no
 }
 
 // matches is errors.Is for an error of the store, whose methods may panic: such an error matches

@@ -183,17 +183,14 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	if !ok {
 		return // released: the handler has returned
 	}
-	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown
+	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown &&
+		!n.store.notSetUp(e) // its last answer may have been that it is not set up right
 	if !goOn {
 		r.ctx.lose(err) // before waiting for a mutex
 	}
 	defer n.log.flush()
 	e.state.mu.Lock()
 	defer e.state.mu.Unlock()
-	if goOn && n.store.notSetUp(e) { // its last answer was that it is not set up right
-		goOn = false
-		r.ctx.lose(err)
-	}
 	if goOn && !r.over && !r.Degraded() {
 		n.store.views.wentDown(e)
 		r.degraded.Store(true)

@@ -1,10 +1,6 @@
 package timer
 
-import (
-	"errors"
-
-	"github.com/tickslot/tickslot/dlock"
-)
+import "github.com/tickslot/tickslot/dlock"
 
 // A settlement is the outcome of an acquire for a tick or a Trigger.
 type settlement struct {
@@ -54,8 +50,8 @@ func (a *acquirer) withoutStore(e *entry, t dueTick, why error, degraded bool) {
 // postpone plans another try of a tick for the end of the store's quarantine, if that is why it was
 // refused.
 func (a *acquirer) postpone(e *entry, t dueTick, err error) bool {
-	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-	return ok && no.Reason == dlock.ReasonQuarantine && t.at != 0 &&
+	no := refusal(err)
+	return no != nil && no.Reason == dlock.ReasonQuarantine && t.at != 0 &&
 		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), e, t)
 }
 

@@ -91,11 +91,11 @@ func (b *breakers) failing() []string {
 	return list
 }
 
-// sawServer records whether a server answered, and reports whether that decides about the whole
-// store, too. Called with mu held.
-func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll bool) {
-	b := w.breakers.at(shard)
-	c := b.saw(failure, renewal)
+// recordServer records what a call says about one of several servers. It reports whether that
+// server is back, and whether the call decides about the whole store, too. Called with mu held.
+func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
+	b := w.breakers.at(r.shard)
+	c := b.saw(r.failure, r.setup, r.renewal)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
 		b.logging = false
@@ -106,29 +106,29 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 		w.log.later(slog.LevelWarn,
 			"timer: a server of the store is not set up right: until it is fixed, timers that live on it "+
 				"skip their ticks, whatever their OnStoreDown",
-			"store", w.label, "server", shard, "err", failure)
+			"store", w.label, "server", r.shard, "err", r.failure)
 	case c.opened:
 		w.log.later(slog.LevelWarn,
 			"timer: a server of the store fails or does not answer; timers that live on it go on as their "+
 				"OnStoreDown says",
-			"store", w.label, "server", shard, "err", failure)
+			"store", w.label, "server", r.shard, "err", r.failure)
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: a server of the store answers again",
-			"store", w.label, "server", shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it",
+			"store", w.label, "server", r.shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it",
 			w.ranWithout)
 	case c.recovered:
 		w.log.later(slog.LevelWarn,
 			"timer: a server of the store did not answer for a moment, and runs started without it",
-			"store", w.label, "server", shard, "runs_without_it", w.ranWithout)
+			"store", w.label, "server", r.shard, "runs_without_it", w.ranWithout)
 	}
 	if c.answered && !b.open || c.closed {
-		w.storeIsBack(shard)
+		back = true
 		if len(w.breakers.down()) == 0 {
 			w.ranWithout = 0
 		}
 	}
-	if failure == nil {
-		return true
+	if r.failure == nil {
+		return back, true
 	}
 	called := 0
 	for _, b := range w.breakers.servers {
@@ -136,15 +136,15 @@ func (w *storeWatch) sawServer(shard string, failure error, renewal bool) (ofAll
 			continue
 		}
 		if b.well() {
-			return false
+			return back, false
 		}
 		called++
 	}
-	if called > 1 || w.names.elsewhere(shard, 0) == "" {
-		return true
+	if called > 1 || r.alone {
+		return back, true
 	}
 	w.wakeProber() // the prober calls another
-	return false
+	return back, false
 }
 
 // slot returns this host's slot of hostsLock, which makes the names of its probes unique.

@@ -106,9 +106,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	if matches(failure, dlock.ErrFault) {
 		failure = nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.saw(c.Name, failure, true)
+	w.saw(w.resultOf(c.Name, failure, true))
 }
 
 // heartbeats counts renewals by result, and takes the version of the overrides from them.
@@ -132,9 +130,9 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 // timer goes on without the store.
 func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
-	switch no, refused := errors.AsType[*dlock.NotAcquiredError](err); {
+	switch no := refusal(err); {
 	case failed:
-		return w.views.down(e, err)
+		return w.views.down(e, reasonOf(err), err)
 	case lease != nil:
 		w.overrides.answered(e, lease.Info(), nil)
 		w.views.granted(e, lease.Info())
@@ -142,7 +140,7 @@ func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) 
 			w.ledger.count(&e.state.record, func(t *tally) { t.leasesExpired++ })
 		}
 		w.grants()
-	case refused:
+	case no != nil:
 		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended
 			w.overrides.answered(e, no.Info, no)
 		}
@@ -154,14 +152,30 @@ func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) 
 	return false
 }
 
-// saw records whether the store answered a call for a name. Called with mu held.
-func (w *storeWatch) saw(name string, failure error, renewal bool) {
-	shard := w.names.of(name)
-	if shard != "" && !w.sawServer(shard, failure, renewal) {
-		return
+// saw records what a call says about the store. It returns what is wrong with the set-up of the
+// server that was called; nil: nothing is known.
+func (w *storeWatch) saw(r result) (setup error) {
+	w.mu.Lock()
+	back := w.record(r)
+	setup = w.breakers.at(r.shard).setup
+	w.mu.Unlock()
+	if back {
+		w.storeIsBack(r.shard)
+	}
+	return setup
+}
+
+// record reports whether the server that was called is back. Called with mu held.
+func (w *storeWatch) record(r result) (back bool) {
+	ofAll := true
+	if r.shard != "" {
+		back, ofAll = w.recordServer(r)
+	}
+	if !ofAll {
+		return back
 	}
 	b := &w.breakers.whole
-	c := b.saw(failure, renewal)
+	c := b.saw(r.failure, r.setup, r.renewal)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
 		b.logging = false
@@ -172,12 +186,12 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 		w.log.later(slog.LevelWarn,
 			"timer: the store is not set up right: until it is fixed, timers that share it skip their ticks, "+
 				"whatever their OnStoreDown",
-			"store", w.label, "err", failure)
+			"store", w.label, "err", r.failure)
 	case c.opened:
 		local, skip := w.policies()
 		w.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says",
 			"store", w.label,
-			"timers_run_local", local, "timers_skip", skip, "err", failure)
+			"timers_run_local", local, "timers_skip", skip, "err", r.failure)
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: the store answers again",
 			"store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
@@ -187,38 +201,33 @@ func (w *storeWatch) saw(name string, failure error, renewal bool) {
 	}
 	if c.answered && !b.open || c.closed {
 		w.ranWithout = 0
-		if shard == "" {
-			w.storeIsBack(shard)
-		}
+		back = back || r.shard == ""
 		w.audit()
 		if w.views.degradedRuns() > 0 {
 			w.wakeProber()
 		}
 	}
+	return back
 }
 
 // recordAcquire records what the result of an acquire says about the store itself. It returns the
 // error; if the store's last answer was that it is not set up right, the error says so, too.
 func (w *storeWatch) recordAcquire(name string, err error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
-			w.saw(name, nil, false)
+			w.saw(w.resultOf(name, nil, false))
 		}
 		return err
 	}
-	switch reasonOf(failed) {
-	case ReasonStoreFault: // one key is bad, but the store answers
-		w.saw(name, nil, false)
-	case ReasonStoreSetup:
-		w.saw(name, failed.Err, false)
-	default:
-		w.saw(name, failed.Err, false)
-		if setup := w.breakers.at(w.names.of(name)).setup; setup != nil {
-			return fmt.Errorf("%w; before it fell silent it said: %w", err, setup)
-		}
+	why := reasonOf(failed)
+	if why == ReasonStoreFault { // one key is bad, but the store answers
+		w.saw(w.resultOf(name, nil, false))
+		return err
+	}
+	setup := w.saw(w.resultOf(name, failed.Err, false))
+	if setup != nil && why != ReasonStoreSetup {
+		return fmt.Errorf("%w; before it fell silent it said: %w", err, setup)
 	}
 	return err
 }
@@ -240,27 +249,30 @@ func (w *storeWatch) policies() (local, skip int) {
 // without reports whether the breaker is open for a timer, what is wrong with the store (nil: it
 // has just answered again), and whether the timer goes on without it.
 func (w *storeWatch) without(e *entry) (open bool, why error, degraded bool) {
+	shard := w.names.of(e.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := w.breakers.at(w.names.of(e.lockName))
+	b := w.breakers.at(shard)
 	if !b.open {
 		return false, nil, false
 	}
-	return true, b.why(), w.views.down(e, b.why())
+	return true, b.why(), w.views.down(e, b.reason(), b.why())
 }
 
 // isOpen reports whether the breaker is open for a timer.
 func (w *storeWatch) isOpen(e *entry) bool {
+	shard := w.names.of(e.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.breakers.at(w.names.of(e.lockName)).open
+	return w.breakers.at(shard).open
 }
 
 // serves reports whether the last call to a timer's server was answered and its breaker is closed.
 func (w *storeWatch) serves(e *entry) bool {
+	shard := w.names.of(e.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.breakers.at(w.names.of(e.lockName)).well()
+	return w.breakers.at(shard).well()
 }
 
 // allOpen reports whether the breaker is open for all timers.
@@ -272,9 +284,10 @@ func (w *storeWatch) allOpen() bool {
 
 // notSetUp reports whether the last answer of a timer's server was that it is not set up right.
 func (w *storeWatch) notSetUp(e *entry) bool {
+	shard := w.names.of(e.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.breakers.at(w.names.of(e.lockName)).setup != nil
+	return w.breakers.at(shard).setup != nil
 }
 
 // isWell reports whether the last call to the store was answered and the breaker is closed.
@@ -394,8 +407,7 @@ func guard(call func() error) (err error) {
 	return call()
 }
 
-// storeIsBack ends the fallback of all timers of the store, or of one of its servers. Called with
-// mu held.
+// storeIsBack ends the fallback of all timers of the store, or of one of its servers.
 func (w *storeWatch) storeIsBack(shard string) {
 	entries := w.registry.all()
 	if shard != "" {
@@ -405,13 +417,14 @@ func (w *storeWatch) storeIsBack(shard string) {
 }
 
 // noteOwnFault records a fault that the store finds in hostsLock or a probe's lock. No timer
-// suffers, but the hosts are not counted, and other keys may be damaged, too. Called with mu held.
-func (w *storeWatch) noteOwnFault(err error) {
+// suffers, but the hosts are not counted, and other keys may be damaged, too. why is the reason of
+// the error. Called with mu held.
+func (w *storeWatch) noteOwnFault(why Reason, err error) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch {
 	case !failed:
 		w.ownFault = nil
-	case reasonOf(err) == ReasonStoreFault:
+	case why == ReasonStoreFault:
 		if w.ownFault == nil {
 			w.log.later(slog.LevelWarn,
 				"timer: the store found something wrong with tickslot's own keys; timers go on",
@@ -446,11 +459,12 @@ func (w *storeWatch) gauges() (called, up, open bool) {
 // status returns the store's part of Status.
 func (w *storeWatch) status() StoreStatus {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	st := w.breakers.whole.status(w.label)
-	st.Down = w.breakers.down()
-	if w.ownFault != nil {
-		st.Up, st.Err = false, fmt.Sprint(w.ownFault)
+	b, down, fault := w.breakers.whole, w.breakers.down(), w.ownFault
+	w.mu.Unlock()
+	st := b.status(w.label)
+	st.Down = down
+	if fault != nil {
+		st.Up, st.Err = false, fmt.Sprint(fault)
 	}
 	return st
 }
@@ -458,18 +472,18 @@ func (w *storeWatch) status() StoreStatus {
 // reachable returns what keeps the store from serving, or nil.
 func (w *storeWatch) reachable() error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := &w.breakers.whole
+	b, fault, quarantine := w.breakers.whole, w.ownFault, w.quarantine
+	w.mu.Unlock()
 	since := b.changedAt.UTC().Format(time.RFC3339)
 	switch {
 	case b.open && b.setup != nil:
 		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", w.label, since, b.setup)
-	case w.ownFault != nil:
-		return fmt.Errorf("the store (%s) found something wrong with tickslot's own keys: %w", w.label, w.ownFault)
+	case fault != nil:
+		return fmt.Errorf("the store (%s) found something wrong with tickslot's own keys: %w", w.label, fault)
 	case b.open:
 		return fmt.Errorf("the store (%s) has not answered since %s: %w", w.label, since, cmp.Or(b.err, errOnlyJust))
 	}
-	if left := time.Until(w.quarantine); left > 0 {
+	if left := time.Until(quarantine); left > 0 {
 		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v",
 			left.Round(time.Second))
 	}

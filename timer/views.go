@@ -72,12 +72,16 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 
 // down records that the store did not serve a timer, and reports whether the timer goes on without
 // it. It does so only if the store does not answer. A store that reports a fault reports it to
-// every host, and all of them would run the tick.
-func (v *views) down(e *entry, err error) (degraded bool) {
+// every host, and all of them would run the tick. why is the reason of the error.
+func (v *views) down(e *entry, why Reason, err error) (degraded bool) {
+	fault := ""
+	if why == ReasonStoreFault {
+		fault = fmt.Sprint(err) // before the mutex is locked: Error is the store's code
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	w := &e.state.view
-	switch reasonOf(err) {
+	switch why {
 	case ReasonStoreSetup:
 		w.down = false
 		return false
@@ -87,7 +91,7 @@ func (v *views) down(e *entry, err error) (degraded bool) {
 			v.log.laterFew(&v.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong",
 				"timer", e.timer.Name, "err", err)
 		}
-		w.fault = fmt.Sprint(err)
+		w.fault = fault
 		return false
 	}
 	degraded = e.timer.OnStoreDown == StoreDownRunLocal

@@ -144,15 +144,15 @@ var mutants = []mutant{
 	{
 		name: "a fault taken for an answer",
 		edits: []edit{{"timer/storewatch.go",
-			"\tc := b.saw(failure, renewal)\n",
-			"\tif matches(failure, dlock.ErrSetup) {\n\t\tfailure = nil\n\t}\n\tc := b.saw(failure, renewal)\n"}},
+			"\tc := b.saw(r.failure, r.setup, r.renewal)\n",
+			"\tif r.setup {\n\t\tr.failure, r.setup = nil, false\n\t}\n\tc := b.saw(r.failure, r.setup, r.renewal)\n"}},
 		layer: timers("^TestI11RightRevokedLater$"),
 		says:  "StoreReachable: <nil>",
 	},
 	{
 		name: "a fault taken for silence",
 		edits: []edit{{"timer/views.go",
-			"switch reasonOf(err) {\n\tcase ReasonStoreSetup:",
+			"switch why {\n\tcase ReasonStoreSetup:",
 			"switch Reason(\"\") {\n\tcase ReasonStoreSetup:"}},
 		layer: timers("^TestI11FaultIsNoReasonToRunEverywhere$"),
 		says:  "runs of 30 ticks that the store found fault with",

@@ -1,0 +1,150 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// foreign is a store, and an error of it, whose methods report which mutexes are held when they are
+// called. The test calls one function at a time, so whoever holds one is the caller.
+type foreign struct {
+	*memlock.Store
+	t       *testing.T
+	fails   atomic.Bool
+	what    error // that the error is: dlock.ErrSetup, dlock.ErrFault, or neither
+	mutexes map[string]*sync.Mutex
+
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (f *foreign) called(method string) {
+	f.mu.Lock()
+	f.calls[method]++
+	f.mu.Unlock()
+	for name, mu := range f.mutexes {
+		if mu.TryLock() {
+			mu.Unlock()
+			continue
+		}
+		f.t.Errorf("%s is called while %s is held:\n%s", method, name, debug.Stack())
+	}
+}
+
+func (f *foreign) Shard(name string) string {
+	f.called("Shard")
+	return "the only one"
+}
+
+func (f *foreign) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if f.fails.Load() {
+		return dlock.Grant{}, f
+	}
+	return f.Store.TryAcquire(ctx, req)
+}
+
+func (f *foreign) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	if f.fails.Load() {
+		return nil, f
+	}
+	return f.Store.Extend(ctx, ttl, grants...)
+}
+
+func (f *foreign) Error() string        { f.called("Error"); return "it fails" }
+func (f *foreign) Is(target error) bool { f.called("Is"); return target == f.what }
+func (f *foreign) As(any) bool          { f.called("As"); return false }
+
+// A store's Shard, and the methods of its errors, are the user's code: they may block, or call the
+// Scheduler.
+//
+// Fails when the store watch, the views, the acquirer or the runner calls one of them under a
+// mutex.
+func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &foreign{Store: memlock.New(), t: t, calls: map[string]int{}}
+		s, err := New(Config{Lock: f, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
+			Registerer: prometheus.NewRegistry()},
+			Timer{Name: "a", Run: nothing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := s.registry.get("a")
+		begin := func() { s.runner.base = t.Context(); s.store.begin(t.Context()) }
+		if err := s.registry.begin(begin); err != nil {
+			t.Fatal(err)
+		}
+		w := s.store
+		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "views.mu": &w.views.mu, "state.mu": &e.state.mu,
+			"overrides.mu": &w.overrides.mu, "acquirer.mu": &s.acquirer.mu, "registry.mu": &s.registry.mu,
+			"record.mu": &e.state.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &e.clock.mu}
+		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.fails.Store(true)
+		time.Sleep(6 * time.Second) // the lease is lost, and heartbeats fail
+		s.runner.lost(e, s.runner.newRun(e, 0, false), lease)
+		for _, f.what = range []error{nil, dlock.ErrFault, dlock.ErrSetup} {
+			for range openAfter {
+				_, err := s.acquirer.acquire(t.Context(), e, dueTick{})
+				if _, failed := errors.AsType[*dlock.StoreError](err); !failed {
+					t.Fatal(err)
+				}
+				w.answer(e, dueTick{}, nil, err)
+				w.called(dlock.StoreCall{Op: dlock.OpExtend, Name: e.lockName, Err: f})
+			}
+			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: "acquire", Name: hostsLock, Err: f})
+			w.isOpen(e)
+			w.serves(e)
+			w.notSetUp(e)
+			w.without(e)
+			w.status()
+			_ = w.reachable()
+		}
+		w.breakers.whole = breaker{} // only its server is down
+		s.acquirer.queue.enqueue(e, dueTick{at: 1})
+		s.acquirer.attempts = maxAttempts
+		s.registry.enter(e, 1)
+		s.acquirer.next()
+		for range closeAfter {
+			_ = w.recordAcquire(e.lockName, nil)
+		}
+		w.log.flush()
+		for _, method := range []string{"Shard", "Error", "Is", "As"} {
+			if f.calls[method] == 0 {
+				t.Errorf("%s is never called", method)
+			}
+		}
+		f.fails.Store(false)
+		_ = s.session.Close(context.Background())
+	})
+}
+
+// An error of the store whose methods panic is a failure of the store like others.
+//
+// Fails when errors.As is called on it unguarded.
+func TestErrorOfTheStoreWhoseMethodsPanic(t *testing.T) {
+	err := &dlock.StoreError{Op: "acquire", Name: "timer:a", Err: panics{}}
+	if why, result := reasonOf(err), acquireResult(err); why != ReasonStoreDown || result != "error" {
+		t.Errorf("%q, %q", why, result)
+	}
+}
+
+type panics struct{}
+
+func (panics) Error() string { panic(errors.New("no text")) }
+func (panics) Is(error) bool { panic(fmt.Sprint("no error")) }
+func (panics) As(any) bool   { panic("no type") }
