@@ -53,6 +53,10 @@ func newEntry(t Timer, hasStore bool) *entry {
 // timer.
 func (e *entry) placesTaken() int { return int(e.state.places.Load()) }
 
+// isOver reports whether the timer was removed and the last of its runs has ended, perhaps since
+// the caller got it from the registry.
+func (e *entry) isOver() bool { return e.gone.Load() && e.placesTaken() == 0 }
+
 // A clock has the latest and the next tick of a timer. The planner sets it, and every part may read
 // it.
 type clock struct {

@@ -161,14 +161,17 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// write adds the series of a timer. A counter that alerts look for exists before it is first
-// incremented: Prometheus sees no increase in a counter that starts at 1. Series with labels of
-// their own exist only once they were counted.
+// write adds the series of a timer, unless it is over. A counter that alerts look for exists before
+// it is first incremented: Prometheus sees no increase in a counter that starts at 1. Series with
+// labels of their own exist only once they were counted.
 func (m *metrics) write(w *series, e *entry) {
 	s, name := m.scheduler, e.timer.Name
 	d := e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
+	if e.isOver() {
+		return
+	}
 	var st TimerStatus // what the views and overrides know
 	if s.store != nil {
 		s.store.views.fill(e, &st)

@@ -112,17 +112,23 @@ func (s *Scheduler) Status() Status {
 		st.Store, st.Hosts = s.store.status(), s.store.hostsSeen()
 	}
 	for _, e := range s.registry.all() {
-		st.Timers = append(st.Timers, s.statusOf(e))
+		if t, ok := s.statusOf(e); ok {
+			st.Timers = append(st.Timers, t)
+		}
 	}
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }
 
-func (s *Scheduler) statusOf(e *entry) TimerStatus {
+// statusOf returns the status of a timer. ok is false if it is over.
+func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 	d := e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
-	t := TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
+	if e.isOver() {
+		return t, false
+	}
+	t = TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
 		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
 	if next, _ := e.clock.read(); next != 0 {
 		t.Next = time.UnixMicro(next)
@@ -144,7 +150,7 @@ func (s *Scheduler) statusOf(e *entry) TimerStatus {
 		})
 	}
 	slices.SortFunc(t.Running, func(a, b RunStatus) int { return a.StartedAt.Compare(b.StartedAt) })
-	return t
+	return t, true
 }
 
 func (s *Scheduler) fallback(e *entry) bool { return s.store != nil && s.store.views.fallback(e) }

@@ -1,0 +1,40 @@
+package timer
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Status and a scrape list the timers first, and then take them one by one. A timer that is removed
+// in between, or whose last run ends, is not shown.
+//
+// Fails when either does not look again: a timer shows as removed, without runs.
+func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
+	s, err := New(Config{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()},
+		Timer{Name: "a", Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
+		t.Fatal(err)
+	}
+	e := s.registry.get("a")
+	shown := func() (inStatus, inScrape bool) {
+		var w series
+		s.metrics.write(&w, e)
+		_, inStatus = s.statusOf(e)
+		return inStatus, len(w.list) > 0
+	}
+	s.registry.enter(e, 1)
+	r := s.runner.startRun(e, 0, nil, false)
+	s.registry.remove("a")
+	if inStatus, inScrape := shown(); !inStatus || !inScrape {
+		t.Errorf("its run goes on: in Status %t, in a scrape %t", inStatus, inScrape)
+	}
+	s.runner.finish(e, r, OutcomeOK, nil)
+	if inStatus, inScrape := shown(); inStatus || inScrape {
+		t.Errorf("its run has ended: in Status %t, in a scrape %t", inStatus, inScrape)
+	}
+}
