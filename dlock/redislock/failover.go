@@ -173,18 +173,31 @@ func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Clie
 	// find the reply before it finds out that the deadline has passed. An error is no exception:
 	// other commands of its pipeline may have replies, and redis.Nil is one.
 	if last := m.reign.Load(); last == nil || last.client != r.client || !last.within(changeover) {
-		return tooLate(r.addr, err)
+		return &lateError{r.addr, err}
 	}
 	return err
 }
 
-// tooLate is the error of a call, or of one of its commands, that ended too long after the
-// sentinels were asked. The other error, if any, is how it ended.
-func tooLate(addr string, err error) error {
-	if err == nil {
-		return fmt.Errorf("redislock: the call to %s ended %w", addr, errTooLate)
+// A lateError is the error of a call, or of one of its commands, that ended too long after the
+// sentinels were asked.
+type lateError struct {
+	addr string
+	err  error // how it ended; nil: with a reply
+}
+
+func (e *lateError) Error() string {
+	text := fmt.Sprintf("redislock: the call to %s ended %v", e.addr, errTooLate)
+	if e.err != nil {
+		text += ": " + e.err.Error()
 	}
-	return fmt.Errorf("redislock: the call to %s ended %w: %w", addr, errTooLate, err)
+	return text
+}
+
+func (e *lateError) Unwrap() []error {
+	if e.err == nil {
+		return []error{errTooLate}
+	}
+	return []error{errTooLate, e.err}
 }
 
 // current returns the last answer of the sentinels, after asking them if that is too old.
@@ -367,7 +380,7 @@ func (m *masters) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 		for _, cmd := range cmds {
 			switch {
 			case errors.Is(err, errTooLate): // each keeps its own error, which says whether it was carried out
-				cmd.SetErr(tooLate(addr, cmd.Err()))
+				cmd.SetErr(&lateError{addr, cmd.Err()})
 			case err != nil && addr == "": // no call was made; after one, each command has its own error
 				cmd.SetErr(err)
 			}

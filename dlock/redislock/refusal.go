@@ -21,7 +21,12 @@ func classify(err error, direct, tagged bool) error {
 	if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) {
 		return err
 	}
-	text := rediskit.Bare(err.Error())
+	reply := err
+	// What a server refuses is no less wrong for being late.
+	if late, ok := errors.AsType[*lateError](err); ok && late.err != nil {
+		reply = late.err
+	}
+	text := rediskit.Bare(reply.Error())
 	if message, ok := strings.CutPrefix(text, "TICKSLOT "); ok {
 		// The server's own error follows a tab, because names may contain any other character.
 		message, said, _ := strings.Cut(message, "\t")
