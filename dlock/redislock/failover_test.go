@@ -380,8 +380,10 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 			return errs
 		},
 	}
-	for _, call := range calls { // the server knows the scripts
-		call()
+	for _, what := range []string{"a single call", "a pipeline"} { // the server knows the scripts
+		for _, err := range calls[what]() {
+			must(t, err)
+		}
 	}
 	for what, call := range calls {
 		must(t, s.Master.Pause())
