@@ -87,7 +87,11 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 		runs  int
 		limit int64
 	}{{1, 1050}, {historyLen, 1600}} {
-		for s.registry.get("timer-1").state.record.started < uint64(c.runs) {
+		started := func() (n uint64) {
+			s.ledger.read(&s.registry.get("timer-1").state.record, func(r *record) { n = r.started })
+			return n
+		}
+		for started() < uint64(c.runs) {
 			now := time.Now().UnixMicro()
 			for i := range s.planner.heap {
 				s.planner.heap[i].when, s.planner.heap[i].e.clock.next = now, now

@@ -19,9 +19,9 @@ type Run struct {
 	degraded  atomic.Bool
 	local     bool // it needs no store
 	attempt   atomic.Int32
+	place     int // on this host; set before the handler is called, and constant from then on
 
 	// Guarded by state.mu.
-	place    int         // on this host
 	over     bool        // the handler has returned
 	late     bool        // it was not over at MaxRunTime
 	holding  bool        // it counts as holding a slot

@@ -281,7 +281,7 @@ func (n *runner) release(e *entry, lease *dlock.Lease) {
 	}
 }
 
-// place gives a run the lowest free place on this host.
+// place gives a run the lowest free place on this host. Called with state.mu held.
 func (d *state) place(r *Run) {
 	r.place = slices.Index(d.runs, nil)
 	if r.place < 0 {
