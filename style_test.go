@@ -254,6 +254,27 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	}
 }
 
+// Documents name settings as code does: `Field: Value`. A value that is gone does not compile.
+//
+// Fails when a constant is renamed and a document is not.
+func TestValuesInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{} // Value, and .Field
+	for _, pkg := range exported(t) {
+		for name := range pkg {
+			names[name[max(0, strings.Index(name, ".")):]] = true
+		}
+	}
+	setting := regexp.MustCompile("`(?:[a-z]+\\.)?(?:[A-Z]\\w*\\.)?([A-Z]\\w*): (?:[a-z]+\\.)?([A-Z]\\w*)`")
+	for _, path := range documents(t) {
+		for _, m := range setting.FindAllStringSubmatch(read(t, path), -1) {
+			if names["."+m[1]] && !names[m[2]] {
+				t.Errorf("%s: `%s: %[3]s`: there is no %[3]s", path, m[1], m[2])
+			}
+		}
+	}
+}
+
 // Documents name files by their path from the root. A stale path misleads readers.
 func TestFilesInDocumentsExist(t *testing.T) {
 	t.Parallel()

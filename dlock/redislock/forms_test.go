@@ -104,7 +104,7 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 	}
 	_, err := open(t, wrapped, redislock.Options{Prefix: shop, SharedPool: true}).TryAcquire(t.Context(),
 		dlock.Request{Name: "plain", Slots: 3, Token: "t", TTL: time.Second})
-	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Options.Keys: Tagged") {
+	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Options.Keys: KeysTagged") {
 		t.Errorf("the plain form on a Cluster: %v, want an error that says what to set", err)
 	}
 }

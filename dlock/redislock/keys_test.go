@@ -179,7 +179,7 @@ func TestFaultsOfOptions(t *testing.T) {
 		"or set SharedPool":      New(wrapped, Options{}),
 		"an empty *Store":        nil,
 		`Prefix "}x:" begins`:    New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Prefix: "}x:"}),
-		"Keys Plain on a Redis ": New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Keys: KeysPlain}),
+		"KeysPlain on a Redis ":  New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{Keys: KeysPlain}),
 	} {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

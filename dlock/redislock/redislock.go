@@ -95,7 +95,7 @@ func New(client redis.UniversalClient, opts Options) *Store {
 		faults = append(faults, fmt.Errorf("redislock: %w", err))
 	}
 	if opts.Keys > KeysTagged {
-		faults = append(faults, fmt.Errorf("redislock: Keys %d: use Auto, Plain or Tagged", opts.Keys))
+		faults = append(faults, fmt.Errorf("redislock: Keys %d: use KeysAuto, KeysPlain or KeysTagged", opts.Keys))
 	}
 	if s.tagged && strings.HasPrefix(opts.Prefix, "}") {
 		faults = append(faults,
@@ -104,8 +104,8 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	}
 	if cluster && opts.Keys == KeysPlain {
 		faults = append(faults,
-			errors.New("redislock: Keys Plain on a Redis Cluster: its scripts need the keys of a name on one node, "+
-				"use Auto"))
+			errors.New("redislock: KeysPlain on a Redis Cluster: its scripts need the keys of a name on one node, "+
+				"use KeysAuto"))
 	}
 	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > dlock.MaxTTL {
 		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q,

@@ -54,7 +54,7 @@ func Refusal(said string, direct, tagged bool) string {
 	case direct && begins("MOVED", "CROSSSLOT"), !tagged &&
 		begins("Script attempted to access a non local key", "Lua script attempted to access a non local key"):
 		return "the keys of a name are on different nodes of a Redis Cluster: pass a *redis.ClusterClient, or " +
-			"through a proxy set Options.Keys: Tagged"
+			"through a proxy set Options.Keys: KeysTagged"
 	}
 	return ""
 }
