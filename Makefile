@@ -30,8 +30,7 @@ bench-short: ## the same for what has a target, in less than a minute: a line of
 
 bench-go: ## run the Go benchmarks of the stores
 	@sh scripts/servers.sh
-	go test -run '^$$' -bench . -benchmem ./dlock/redislock/
-	go test -run '^$$' -bench . -benchtime 1x ./dlock/sqllock/
+	@sh scripts/bench-go.sh
 
 fuzz: ## run each fuzz target for 30s (FUZZTIME=5m for longer)
 	@sh scripts/fuzz.sh

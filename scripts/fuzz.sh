@@ -7,8 +7,8 @@ export LC_ALL=C
 found=$(find . -name '*_test.go' -exec grep -H '^func Fuzz[A-Za-z0-9_]*(' {} + |
 	sed 's|^\(.*\)/[^/]*_test\.go:func \(Fuzz[A-Za-z0-9_]*\)(.*|\1 \2|' | sort -u)
 if [ -z "$found" ]; then
-	echo "fuzz: no fuzz targets"
-	exit 0
+	echo "fuzz: found no fuzz target: was the pattern in this script, or a folder, renamed?" >&2
+	exit 1
 fi
 
 # shellcheck disable=SC2086 # pairs of words: folder, target
