@@ -106,8 +106,8 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(10*time.Hour - 20*time.Minute)
-		f.stop()
-		_, skipped := h.accounted(t)
+		f.Stop()
+		_, skipped := h.Accounted(t)
 		st, _ = h.Status().Timer("a")
 		if st.Ticks < 599 || skipped[timer.ReasonMissed] < 300 || st.Started < 150 {
 			t.Errorf("%+v", st)
@@ -154,7 +154,7 @@ func TestLongRunsRaiseNoAlarm(t *testing.T) {
 				degraded := 0
 				for range 600 {
 					time.Sleep(time.Second)
-					for _, h := range f.hosts {
+					for _, h := range f.Hosts {
 						if h.TimersSucceed() != nil {
 							degraded++
 						}
@@ -166,9 +166,9 @@ func TestLongRunsRaiseNoAlarm(t *testing.T) {
 					}
 				} else if degraded > 0 {
 					t.Errorf("degraded in %d of 1,200 probes, though every run succeeds: %v, %v", degraded,
-						f.hosts[0].TimersSucceed(), f.hosts[1].TimersSucceed())
+						f.Hosts[0].TimersSucceed(), f.Hosts[1].TimersSucceed())
 				}
-				f.stop()
+				f.Stop()
 			})
 		})
 	}

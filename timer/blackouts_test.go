@@ -42,7 +42,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 			}
 		}
 		time.Sleep(beat)
-		asked := h.link.Calls(dlocktest.OpAcquire)
+		asked := h.Link.Calls(dlocktest.OpAcquire)
 		time.Sleep(10 * time.Minute) // 00:19:36
 		for name, want := range map[string]uint64{"busy": 10, "own": 10, "other": 0, "paused": 10, "free": 10} {
 			st, _ := h.Status().Timer(name)
@@ -50,7 +50,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 				t.Errorf("%s: %+v", name, st)
 			}
 		}
-		if n := h.link.Calls(dlocktest.OpAcquire) - asked; n > 10+60 { // those of other, and the prober's
+		if n := h.Link.Calls(dlocktest.OpAcquire) - asked; n > 10+60 { // those of other, and the prober's
 			t.Errorf("the store was asked %d times", n)
 		}
 		if err := h.TimersSucceed(); err != nil {

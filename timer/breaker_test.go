@@ -84,7 +84,7 @@ func TestBreaker(t *testing.T) {
 				if err := h.StoreReachable(); err != nil {
 					t.Error(err)
 				}
-				f.stop()
+				f.Stop()
 			})
 		})
 	}
@@ -99,14 +99,14 @@ func TestSingleFailureDoesNotOpenTheBreaker(t *testing.T) {
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second),
 			Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
-		h.link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
+		h.Link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
 			if h.Status().Store.BreakerOpen || h.StoreReachable() != nil {
 				t.Fatalf("open after a hiccup: %+v", h.Status().Store)
 			}
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -117,20 +117,12 @@ func TestSingleFailureDoesNotOpenTheBreaker(t *testing.T) {
 func TestProbeFindsOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := &host{link: dlocktest.NewFaulty(f.store), done: make(chan error, 1)}
-		var err error
-		h.Scheduler, err = timer.New(timer.Config{Lock: h.link}, timer.Timer{Name: "a", Run: f.handler(0)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{}, timer.Timer{Name: "a", Run: f.handler(0)})
 		if h.Started() == nil {
 			t.Error("started before Run")
 		}
-		h.link.Inject(dlocktest.Hang)
-		ctx, stop := context.WithCancel(t.Context())
-		h.stop = stop
-		f.hosts = append(f.hosts, h)
-		go func() { h.done <- h.Run(ctx) }()
+		h.Link.Inject(dlocktest.Hang)
+		f.Run(t.Context(), h)
 		synctest.Wait()
 		if h.Started() == nil {
 			t.Error("started before the store has been called")
@@ -138,19 +130,19 @@ func TestProbeFindsOut(t *testing.T) {
 		testkit.Eventually(t, 1500*time.Millisecond, "the host has started", func() bool { return h.Started() == nil })
 		testkit.Eventually(t, 15*time.Second, "the store is found to be down",
 			func() bool { return h.StoreReachable() != nil })
-		h.link.Heal()
+		h.Link.Heal()
 		testkit.Eventually(t, 15*time.Second, "the store is found to be back", func() bool {
 			return h.StoreReachable() == nil &&
 				h.Status().Store.Up
 		})
 		time.Sleep(time.Hour)
-		h.link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.OpAcquire) // renewals work
+		h.Link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.OpAcquire) // renewals work
 		testkit.Eventually(t, 30*time.Second, "the store is found not to grant",
 			func() bool { return h.StoreReachable() != nil })
-		h.link.Heal()
+		h.Link.Heal()
 		testkit.Eventually(t, 15*time.Second, "the store is found to grant",
 			func() bool { return h.StoreReachable() == nil })
-		f.stop()
+		f.Stop()
 		for _, name := range []string{"tickslot:hosts", "tickslot:probe:0"} {
 			for _, slots := range []int{0, dlock.MaxSlots} {
 				if list, _ := f.store.List(t.Context(), name, slots); len(list) != 0 {
@@ -174,14 +166,14 @@ func TestHostsAreCounted(t *testing.T) {
 				MaxPerHost: 2, Run: f.handler(0)})
 		}
 		time.Sleep(2 * time.Minute)
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if st := h.Status(); st.Hosts != 4 || st.Timers[0].EffectiveLimit != 3 {
 				t.Errorf("%d hosts, want 4; bound %d, want 3", st.Hosts, st.Timers[0].EffectiveLimit)
 			}
 		}
-		f.hosts[3].link.Inject(dlocktest.Hang) // as good as dead
+		f.Hosts[3].Link.Inject(dlocktest.Hang) // as good as dead
 		time.Sleep(2 * time.Minute)
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			hosts, bound := 3, 3
 			if i == 3 {
 				hosts, bound = 4, 8 // what it knew
@@ -191,8 +183,8 @@ func TestHostsAreCounted(t *testing.T) {
 					st.Timers[0].EffectiveLimit, bound)
 			}
 		}
-		f.hosts[3].link.Heal()
-		f.stop()
+		f.Hosts[3].Link.Heal()
+		f.Stop()
 	})
 }
 
@@ -211,13 +203,13 @@ func TestLateRenewalShows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		h.link.Inject(dlocktest.Hang, dlocktest.OpExtend)
+		h.Link.Inject(dlocktest.Hang, dlocktest.OpExtend)
 		testkit.Eventually(t, 12*time.Second, "it is late", func() bool { return h.LeasesRenewed() != nil })
 		if !h.Status().Timers[0].Running[0].Valid {
 			t.Error("it was said only when the slot was lost")
 		}
-		h.link.Heal()
+		h.Link.Heal()
 		testkit.Eventually(t, 5*time.Second, "it is renewed", func() bool { return h.LeasesRenewed() == nil })
-		f.stop()
+		f.Stop()
 	})
 }

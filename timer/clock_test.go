@@ -58,7 +58,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 					}
 					if c.drain > 0 {
 						time.Sleep(c.drain)
-						h.stop()
+						h.Cancel()
 					}
 					limit := tm.MaxRunTime
 					if limit == 0 {
@@ -78,7 +78,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 						}
 					}
 					close(end)
-					f.stop()
+					f.Stop()
 				})
 			})
 		}
@@ -135,6 +135,6 @@ func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
 			t.Errorf("%d ticks were missed, want 4", missed)
 		}
 		close(end)
-		f.stop()
+		f.Stop()
 	})
 }

@@ -46,7 +46,7 @@ func TestTrigger(t *testing.T) {
 		if err := hosts[2].Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
 			t.Errorf("unknown name: %v", err)
 		}
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 	})
 }
@@ -72,7 +72,7 @@ func TestTriggerTakesNoTick(t *testing.T) {
 		if st := h.Status().Timers[0]; st.Ticks != 1 || st.Started != 1 {
 			t.Errorf("%d ticks, %d started", st.Ticks, st.Started)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -118,7 +118,7 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		if err := h.Remove(t.Context(), "late"); err != nil || time.Since(began) == 0 {
 			t.Errorf("Remove returned %v after %v", err, time.Since(began))
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -172,11 +172,11 @@ func TestWithoutAStore(t *testing.T) {
 			t.Errorf("%d at once, slots %v; want 2 in slots 0 and 1", f.watch.peak["a"], slots)
 		}
 		// The host's own slot, and one probe per 11 to 15 s, whatever the timers do.
-		if st := local.Status().Timers; local.link.Calls(dlocktest.OpAcquire) > 7 || st[0].Started < 59 ||
+		if st := local.Status().Timers; local.Link.Calls(dlocktest.OpAcquire) > 7 || st[0].Started < 59 ||
 			st[1].Started < 59 {
-			n := local.link.Calls(dlocktest.OpAcquire)
+			n := local.Link.Calls(dlocktest.OpAcquire)
 			t.Errorf("timers with nothing to ask called the store %d times; %+v", n, local.Status())
 		}
-		f.stop()
+		f.Stop()
 	})
 }

@@ -26,7 +26,7 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 	fail := func(context.Context) error { return errors.New("secret") }
 	for name, c := range map[string]struct {
 		run    func(context.Context) error
-		prime  func(f *fleet, h *host)
+		prime  func(f *virtualFleet, h *host)
 		after  int
 		reason string
 	}{
@@ -34,7 +34,7 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 		"on this host": {run: hang, reason: "the runs on this host do not end"},
 		"elsewhere":    {run: hang, reason: "every slot is held, the one that ends first by other/1/x", prime: occupy},
 		"without store": {run: fail, reason: "nobody claims its ticks; here they are skipped: store",
-			prime: func(_ *fleet, h *host) { h.link.Inject(dlocktest.Hang) }},
+			prime: func(_ *virtualFleet, h *host) { h.Link.Inject(dlocktest.Hang) }},
 		"never": {run: fail, after: timer.NoLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 					!strings.Contains(err.Error(), "since 2000-01-01T00:0") || strings.Contains(err.Error(), "secret") {
 					t.Errorf("it says %v, want %s", err, c.reason)
 				}
-				h.link.Heal()
-				f.stop()
+				h.Link.Heal()
+				f.Stop()
 			})
 		})
 	}
@@ -81,7 +81,7 @@ func succeedOnce(then func(context.Context) error) func(context.Context) error {
 }
 
 // occupy takes the slot for good, as a host would whose handler does not end.
-func occupy(f *fleet, _ *host) {
+func occupy(f *virtualFleet, _ *host) {
 	store := f.store
 	session := otherSession(f.t, store)
 	if _, err := session.Semaphore("timer:a", 1).TryAcquire(f.t.Context()); err != nil {
@@ -106,7 +106,7 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 				}})
 		}
 		time.Sleep(2 * time.Hour)
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			if st := h.Status().Timers[0]; st.TicksSinceSuccess > 1 || h.TimersSucceed() != nil {
 				t.Errorf("host %d, which ran it %d times: silent for %d ticks, %v", i, st.Started, st.TicksSinceSuccess,
 					h.TimersSucceed())
@@ -114,12 +114,12 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 		}
 		failing.Store(true)
 		time.Sleep(10 * time.Minute)
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			if h.TimersSucceed() == nil {
 				t.Errorf("host %d does not know that the timer fails everywhere", i)
 			}
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -155,7 +155,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 			}
 		}
 		close(end)
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -189,6 +189,6 @@ func TestOverlongHoldsAreReported(t *testing.T) {
 			t.Errorf("expired %v, overlong %v, hosts %v; want 1 of each", got["tickslot_leases_expired_total a"],
 				got["tickslot_holds_overlong_total a"], got["tickslot_hosts"])
 		}
-		f.stop()
+		f.Stop()
 	})
 }

@@ -118,8 +118,8 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 				for range 1000 {
 					h := f.start(timer.Config{}, job)
 					time.Sleep(7 * time.Second)
-					h.stopped(t)
-					h.accounted(t)
+					h.Stopped(t)
+					h.Accounted(t)
 				}
 				ran := rec.of("a")
 				until := time.Now().Add(-time.Hour - time.Minute)

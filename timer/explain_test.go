@@ -30,7 +30,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 	dark := []schedule.Blackout{schedule.DailyWindow("00:02", "00:20", "UTC")}
 	for name, c := range map[string]struct {
 		job    timer.Timer
-		when   func(t *testing.T, f *fleet, h *host) // after the first tick, before the second
+		when   func(t *testing.T, f *virtualFleet, h *host) // after the first tick, before the second
 		reason timer.Reason
 		says   string
 	}{
@@ -44,12 +44,12 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			says: "error after 3 attempts: no paper"},
 		"no ticks":  {job: timer.Timer{MaxPerTick: timer.NoLimit}, says: "ran here"},
 		"local run": {job: timer.Timer{LocalOnly: true}, says: "ran here, on me/1/x, in slot 0"},
-		"degraded": {job: timer.Timer{}, when: func(_ *testing.T, f *fleet,
+		"degraded": {job: timer.Timer{}, when: func(_ *testing.T, f *virtualFleet,
 			h *host) {
-			h.link.Inject(dlocktest.Error(errors.New("down")))
+			h.Link.Inject(dlocktest.Error(errors.New("down")))
 		},
 			says: "ran here, on me/1/x, without a slot of the store's"},
-		"full": {when: func(t *testing.T, f *fleet, h *host) {
+		"full": {when: func(t *testing.T, f *virtualFleet, h *host) {
 			time.Sleep(3 * time.Second)
 			s := otherSession(t, f.store)
 			if _, err := s.Semaphore("timer:a", 1).TryAcquire(t.Context()); err != nil {
@@ -58,37 +58,37 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		}, reason: timer.ReasonFull,
 			says: "timer:a: not acquired: held by other/1/x for 27s, ends in 13s unless extended: since " +
 				"2000-01-01T00:01:33Z"},
-		"taken": {when: func(_ *testing.T, f *fleet, h *host) {
+		"taken": {when: func(_ *testing.T, f *virtualFleet, h *host) {
 			timer.SetSkew(f.start(named("b"), timer.Timer{Name: "a", Schedule: minutely(), Run: nop}).Scheduler,
 				time.Second)
 		}, reason: timer.ReasonTickTaken,
 			says: "the tick has had all its starts, the last by b/1/x; it was claimed last by b/1/x"},
 		"late": {job: timer.Timer{Schedule: schedule.Every(30 * time.Second).Offset(0)},
-			when: func(_ *testing.T, f *fleet, h *host) {
+			when: func(_ *testing.T, f *virtualFleet, h *host) {
 				b := f.start(named("b"), timer.Timer{Name: "a",
 					Schedule: schedule.Every(30 * time.Second).Offset(2 * time.Second), Run: nop})
 				timer.SetSkew(b.Scheduler, 3*time.Second)
 			}, reason: timer.ReasonTickLate,
 			says: "a later tick has been claimed already; the latest tick that was claimed is " +
 				"2000-01-01T00:02:02Z, by b/1/x"},
-		"ahead": {when: func(_ *testing.T, f *fleet, h *host) {
+		"ahead": {when: func(_ *testing.T, f *virtualFleet, h *host) {
 			timer.SetSkew(h.Scheduler, 7*time.Second)
 		}, reason: timer.ReasonTickAhead,
 			says: "more than 5s ahead of the store's clock: check the clock of this host; no host claimed it: the " +
 				"latest that was claimed is 2000-01-01T00:01:00Z, by me/1/x"},
-		"paused": {when: func(t *testing.T, f *fleet, h *host) {
+		"paused": {when: func(t *testing.T, f *virtualFleet, h *host) {
 			if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
 				t.Error(err)
 			}
 		}, reason: timer.ReasonPaused,
 			says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00Z"},
-		"limit of 0": {when: func(t *testing.T, f *fleet, h *host) {
+		"limit of 0": {when: func(t *testing.T, f *virtualFleet, h *host) {
 			if err := h.Control().SetMaxConcurrency(t.Context(), "a", 0, ann); err != nil {
 				t.Error(err)
 			}
 		}, reason: timer.ReasonPaused, says: "paused by ann: the database is being moved; "},
 		"paused here": {job: timer.Timer{MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit},
-			when: func(t *testing.T, f *fleet, h *host) {
+			when: func(t *testing.T, f *virtualFleet, h *host) {
 				if err := h.Control().Pause(t.Context(), "a", minute(12), ann); err != nil {
 					t.Error(err)
 				}
@@ -98,16 +98,16 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			says: "daily 00:02 to 00:20 in UTC, until 2000-01-01T00:20:00Z at the earliest"},
 		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.ReasonHostFull,
 			says: "MaxPerHost (1) runs were active"},
-		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *fleet,
+		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *virtualFleet,
 			h *host) {
-			h.link.Inject(dlocktest.Error(errors.New("down")))
+			h.Link.Inject(dlocktest.Error(errors.New("down")))
 		},
 			reason: timer.ReasonStoreDown, says: "did not run here, on me/1/x: store: the store did not answer: down"},
 		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: schedule.Every(20 * time.Second).Offset(0),
-			Run: hang}, when: func(t *testing.T, f *fleet, h *host) {
+			Run: hang}, when: func(t *testing.T, f *virtualFleet, h *host) {
 			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long
 			// enough to lose them, and others take them
-			h.link.Inject(dlocktest.Error(errors.New("down")))
+			h.Link.Inject(dlocktest.Error(errors.New("down")))
 			time.Sleep(16 * time.Second)
 			s := otherSession(t, f.store)
 			for range 3 {
@@ -115,15 +115,15 @@ func TestExplainTellsEveryReason(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			h.link.Heal()
+			h.Link.Heal()
 		}, reason: timer.ReasonHostFull, says: "MaxPerHost (3) runs were active"},
-		"removed or drained": {when: func(t *testing.T, f *fleet, h *host) {
+		"removed or drained": {when: func(t *testing.T, f *virtualFleet, h *host) {
 			time.Sleep(30*time.Second - 100*time.Millisecond)
-			h.link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.OpAcquire)
+			h.Link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.OpAcquire)
 			time.Sleep(200 * time.Millisecond)
-			h.stopped(t)
-			f.hosts = nil
-			h.link.Heal()
+			h.Stopped(t)
+			f.Hosts = nil
+			h.Link.Heal()
 		}, reason: timer.ReasonDraining,
 			says: "the host was shutting down, or the timer was removed; according to the store, this host claimed " +
 				"it last"},
@@ -154,8 +154,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 				if x.Reason != "" && (x.Slot != -1 || x.Result != nil) {
 					t.Errorf("it did not run: %+v", x)
 				}
-				h.link.Heal()
-				f.stop()
+				h.Link.Heal()
+				f.Stop()
 			})
 		})
 	}
@@ -219,7 +219,7 @@ func TestExplainMissedTicks(t *testing.T) {
 		if x, _ := h.Explain(t.Context(), "spread", minute(11)); !strings.Contains(x.Text, "not due yet on me/1/x") {
 			t.Errorf("a tick that its spread delays: %v", x)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -256,14 +256,14 @@ func TestExplainRing(t *testing.T) {
 		if n := timer.Remembered(h.Scheduler, "idle"); n != 0 {
 			t.Errorf("an idle timer has a ring of %d ticks", n)
 		}
-		h.link.Inject(dlocktest.Hang)
+		h.Link.Inject(dlocktest.Hang)
 		asked := time.Now()
 		x, err := h.Explain(t.Context(), "a", minute(60))
 		if took := time.Since(asked); err != nil || !x.Known || took > time.Second || !x.LastTick.IsZero() {
 			t.Errorf("%+v, %v, after %v", x, err, took)
 		}
-		h.link.Heal()
-		f.stop()
+		h.Link.Heal()
+		f.Stop()
 	})
 }
 

@@ -40,8 +40,8 @@ func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.Lea
 }
 
 // shares are how many of a timer's runs each host had, in percent.
-func (f *fleet) shares(name string) (shares []float64, sum int) {
-	for _, h := range f.hosts {
+func (f *virtualFleet) shares(name string) (shares []float64, sum int) {
+	for _, h := range f.Hosts {
 		st, _ := h.Status().Timer(name)
 		shares = append(shares, float64(st.Started))
 		sum += int(st.Started)
@@ -78,7 +78,7 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 								Schedule: schedule.Every(period).Offset(0), LeastRecentFirst: leastRecent,
 								Run: f.handler(period / 10)}
 							time.Sleep(period / 2)
-							for _, h := range f.hosts {
+							for _, h := range f.Hosts {
 								if err := h.Register(job); err != nil {
 									t.Fatal(err)
 								}
@@ -115,12 +115,12 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 				Run: rec.handler(fmt.Sprint(i))})
 		}
 		time.Sleep(10*time.Minute + 30*time.Second)
-		for _, h := range f.hosts {
-			h.link.Inject(dlocktest.Error(errors.New("down")))
+		for _, h := range f.Hosts {
+			h.Link.Inject(dlocktest.Error(errors.New("down")))
 		}
 		time.Sleep(time.Minute)
 		testkit.Eventually(t, time.Minute, "the breakers are open", func() bool {
-			for _, h := range f.hosts {
+			for _, h := range f.Hosts {
 				if !h.Status().Store.BreakerOpen {
 					return false
 				}
@@ -144,8 +144,8 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 		if n != 30 {
 			t.Errorf("%d runs, want 3 of each of 10 ticks", n)
 		}
-		for _, h := range f.hosts {
-			h.link.Heal()
+		for _, h := range f.Hosts {
+			h.Link.Heal()
 		}
 		f.ended()
 	})
@@ -165,7 +165,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 			}
 			// All ran the tick before, and yield.
 			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond)
-			st, _ := f.hosts[0].Status().Timer("a")
+			st, _ := f.Hosts[0].Status().Timer("a")
 			var skipped uint64
 			for _, n := range st.Skipped {
 				skipped += n
@@ -174,12 +174,12 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 				t.Fatalf("it does not stand back: %+v", st)
 			}
 			if remove {
-				for _, h := range f.hosts {
+				for _, h := range f.Hosts {
 					if err := h.Remove(t.Context(), "a"); err != nil {
 						t.Error(err)
 					}
 				}
-				f.stop()
+				f.Stop()
 				continue
 			}
 			if skipped := f.ended(); skipped[timer.ReasonDraining] != 5 {
@@ -203,13 +203,13 @@ func TestYieldedThenQuarantined(t *testing.T) {
 				Blackouts: []schedule.Blackout{schedule.Between(tick.Add(10*time.Second), tick.Add(50*time.Second))}})
 		}
 		time.Sleep(time.Until(tick) - time.Second)
-		for _, h := range f.hosts {
-			h.link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Reason: dlock.ReasonQuarantine,
+		for _, h := range f.Hosts {
+			h.Link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Reason: dlock.ReasonQuarantine,
 				ExpiresIn: 30 * time.Second}), dlocktest.OpAcquire)
 		}
 		time.Sleep(2 * time.Second)
-		for _, h := range f.hosts {
-			h.link.Heal()
+		for _, h := range f.Hosts {
+			h.Link.Heal()
 		}
 		time.Sleep(40 * time.Second)
 		if n := f.watch.startsOf("a", tick.UTC()); n != 0 {

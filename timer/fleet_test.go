@@ -2,10 +2,7 @@ package timer_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,77 +13,39 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/timertest"
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A fleet is several hosts in one bubble of virtual time that share a store in memory, each through
-// a wrapper of its own that can make it fail.
-type fleet struct {
+// A virtualFleet runs in one bubble of virtual time, on a store in memory that can be made to fail
+// for each host by itself.
+type virtualFleet struct {
+	timertest.Fleet[*dlocktest.Faulty]
 	t     *testing.T
 	store *memlock.Store
-	hosts []*host
 	watch *watcher
 }
 
-type host struct {
-	*timer.Scheduler
-	link *dlocktest.Faulty
-	stop context.CancelFunc
-	done chan error
+type host = timertest.Host[*dlocktest.Faulty]
+
+func newFleet(t *testing.T) *virtualFleet {
+	const patience = 24 * time.Hour // it is virtual, and some hosts drain for hours
+	return &virtualFleet{Fleet: timertest.NewFleet[*dlocktest.Faulty](t, patience), t: t, store: memlock.New(),
+		watch: &watcher{}}
 }
 
-func (h *host) Degraded() error { return degraded(h.Scheduler) }
-
-// degraded joins what the checks of a Scheduler say.
-func degraded(s *timer.Scheduler) error {
-	checks := s.Checks()
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(checks)) {
-		errs = append(errs, checks[name]())
-	}
-	return errors.Join(errs...)
-}
-
-func newFleet(t *testing.T) *fleet {
-	return &fleet{t: t, store: memlock.New(), watch: &watcher{}}
-}
-
-func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
+func (f *virtualFleet) start(config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
 	return f.startOn(f.store, config, timers...)
 }
 
 // startOn starts a host on another store than the fleet's.
-func (f *fleet) startOn(store dlock.DistributedLock, config timer.Config, timers ...timer.Timer) *host {
+func (f *virtualFleet) startOn(store dlock.DistributedLock, config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
-	h := &host{link: dlocktest.NewFaulty(store), done: make(chan error, 1)}
-	config.Lock = h.link
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
-	var err error
-	if h.Scheduler, err = timer.New(config, timers...); err != nil {
-		f.t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(f.t.Context())
-	h.stop = stop
-	f.hosts = append(f.hosts, h)
-	go func() { h.done <- h.Run(ctx) }()
+	h := f.NewHost(dlocktest.NewFaulty(store), config, timers...)
+	f.Run(f.t.Context(), h)
 	synctest.Wait() // it runs
 	return h
-}
-
-// stop stops every host and fails the test if one reports an error.
-func (f *fleet) stop() {
-	f.t.Helper()
-	for _, h := range f.hosts {
-		h.stop()
-	}
-	for i, h := range f.hosts {
-		if err := <-h.done; err != nil {
-			f.t.Errorf("host %d: Run returned %v", i, err)
-		}
-	}
 }
 
 // A watcher is told by handlers what they do; it knows nothing from the library.
@@ -169,7 +128,7 @@ func (w *watcher) startsOf(name string, tick time.Time) int {
 }
 
 // handler returns a handler that takes d, or less if its context ends.
-func (f *fleet) handler(d time.Duration) func(context.Context) error {
+func (f *virtualFleet) handler(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		defer f.watch.enter(ctx)()
 		return sleep(ctx, d)

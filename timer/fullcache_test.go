@@ -54,15 +54,15 @@ func TestFullTimerAsksRarely(t *testing.T) {
 			if n := s.n.Load() - before[i]; n < 50 || n > 61 {
 				t.Errorf("host %d called the store %d times in a minute", i, n)
 			}
-			if st, _ := f.hosts[i].Status().Timer("a"); st.Skipped[timer.ReasonFull] < 590 {
+			if st, _ := f.Hosts[i].Status().Timer("a"); st.Skipped[timer.ReasonFull] < 590 {
 				t.Errorf("host %d: %+v", i, st)
 			}
-			if err := f.hosts[i].TimersSucceed(); err != nil {
+			if err := f.Hosts[i].TimersSucceed(); err != nil {
 				t.Errorf("host %d, after 600 ticks: %v", i, err)
 			}
 		}
 		time.Sleep(12 * time.Second)
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			if err := h.TimersSucceed(); err == nil {
 				t.Errorf("host %d has nothing to complain of after 720 ticks", i)
 			}
@@ -90,7 +90,7 @@ func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for range 600 {
 			time.Sleep(100 * time.Millisecond)
-			for i, h := range f.hosts {
+			for i, h := range f.Hosts {
 				if err := h.TimersSucceed(); err != nil {
 					t.Fatalf("host %d: %v", i, err)
 				}
@@ -220,6 +220,6 @@ func TestShortRunsAreNotRemembered(t *testing.T) {
 		if n := s.n.Load(); n < 599 {
 			t.Errorf("called for %d of 600 ticks", n)
 		}
-		f.stop()
+		f.Stop()
 	})
 }

@@ -18,35 +18,6 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// accounted fails the test unless each tick of h is a start or a skip, and returns the sums.
-func (h *host) accounted(t *testing.T) (started uint64, skipped map[timer.Reason]uint64) {
-	t.Helper()
-	skipped = map[timer.Reason]uint64{}
-	for _, st := range h.Status().Timers {
-		left := st.Ticks - st.Started
-		for reason, n := range st.Skipped {
-			skipped[reason] += n
-			left -= n
-		}
-		if left != 0 {
-			t.Errorf("timer %s: %d ticks, %d started, skipped %v", st.Name, st.Ticks, st.Started, st.Skipped)
-		}
-		started += st.Started
-	}
-	return started, skipped
-}
-
-// stopped stops one host and returns how long that took.
-func (h *host) stopped(t *testing.T) time.Duration {
-	t.Helper()
-	began := time.Now()
-	h.stop()
-	if err := <-h.done; err != nil {
-		t.Errorf("Run returned %v", err)
-	}
-	return time.Since(began)
-}
-
 // many returns n timers that are all due at the same instants.
 func many(n int, s schedule.Schedule, run func(context.Context) error) (timers []timer.Timer) {
 	for i := range n {
@@ -66,12 +37,12 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 				MaxPerHost: 2, Run: f.handler(10 * time.Second)})
 		}
 		time.Sleep(time.Minute)
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if n := h.Status().Timers[0].Skipped[timer.ReasonHostFull]; n < 30 {
 				t.Errorf("%d ticks met the local limit", n)
 			}
 		}
-		f.stop()
+		f.Stop()
 		if peak := f.watch.peak["a"]; peak != 4 {
 			t.Errorf("%d runs at once, want two on each of two hosts", peak)
 		}
@@ -101,8 +72,8 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 				return nil
 			}})
 		time.Sleep(20 * time.Second)
-		h.stopped(t)
-		if _, skipped := h.accounted(t); skipped[timer.ReasonMissed] < 8 {
+		h.Stopped(t)
+		if _, skipped := h.Accounted(t); skipped[timer.ReasonMissed] < 8 {
 			t.Errorf("skipped %v, want about five missed ticks of each", skipped)
 		}
 		for _, st := range h.Status().Timers {
@@ -120,12 +91,12 @@ func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), f.handler(0))...)
-		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
+		h.Link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(1150 * time.Millisecond)
-		if took := h.stopped(t); took > 100*time.Millisecond { // what is under way
+		if took := h.Stopped(t); took > 100*time.Millisecond { // what is under way
 			t.Errorf("Run returned after %v", took)
 		}
-		if started, skipped := h.accounted(t); started != 64 || skipped[timer.ReasonDraining] != 436 {
+		if started, skipped := h.Accounted(t); started != 64 || skipped[timer.ReasonDraining] != 436 {
 			t.Errorf("%d started, skipped %v; want 64 started and the rest draining", started, skipped)
 		}
 	})
@@ -155,13 +126,13 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 			}
 			return nil
 		})...)
-		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
+		h.Link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(10 * time.Second)
-		if started, skipped := h.accounted(t); skipped[timer.ReasonStoreBusy] != 200-128 || started != 128+200 {
+		if started, skipped := h.Accounted(t); skipped[timer.ReasonStoreBusy] != 200-128 || started != 128+200 {
 			t.Errorf("%d started, skipped %v; want 72 skipped, whose turn had not come, and all others started",
 				started, skipped)
 		}
-		if took := h.stopped(t); took != 0 {
+		if took := h.Stopped(t); took != 0 {
 			t.Errorf("Run returned after %v, though nothing went on", took)
 		}
 	})
@@ -176,7 +147,7 @@ func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 		var ran atomic.Int64
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)),
 			func(context.Context) error { ran.Add(1); return nil })...)
-		h.link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
+		h.Link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(1050 * time.Millisecond)
 		var all sync.WaitGroup
 		for i := range 500 {
@@ -192,7 +163,7 @@ func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 		if n := ran.Load(); n > 64 {
 			t.Errorf("%d runs started, though all timers were removed while the first 64 attempts were under way", n)
 		}
-		if took := h.stopped(t); took != 0 {
+		if took := h.Stopped(t); took != 0 {
 			t.Errorf("Run returned after %v, though nothing went on", took)
 		}
 	})
@@ -221,7 +192,7 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 		if n := ran.Load(); n != 0 {
 			t.Errorf("it ran %d times after it was removed", n)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -248,7 +219,7 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 		if good, _ := h.Status().Timer("good"); good.Started < 59 || good.ScheduleError != "" {
 			t.Errorf("%+v", good)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -263,7 +234,7 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 			timer.Timer{Name: "manual", Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
 		before := h.Status().Timers[0].Started
-		h.stop()
+		h.Cancel()
 		time.Sleep(time.Second)
 		if err := h.Ready(); err == nil || h.Status().Phase != "leaving" {
 			t.Errorf("ready: %v, phase %s", err, h.Status().Phase)
@@ -271,7 +242,7 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 		if err := h.Trigger(t.Context(), "manual"); err != nil {
 			t.Error(err)
 		}
-		if took := h.stopped(t); took != 4*time.Second {
+		if took := h.Stopped(t); took != 4*time.Second {
 			t.Errorf("Run returned after another %v", took)
 		}
 		if n := h.Status().Timers[0].Started - before; n != 5 {
@@ -302,24 +273,24 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 				if err := h.Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
 					t.Error(err)
 				}
-				h.link.Inject(fault, dlocktest.OpAcquire)
+				h.Link.Inject(fault, dlocktest.OpAcquire)
 				time.Sleep(time.Second)
 				triggered := make(chan error, 1)
 				go func() { triggered <- h.Trigger(t.Context(), "manual") }()
 				time.Sleep(100 * time.Millisecond)
-				h.stop()
+				h.Cancel()
 				synctest.Wait()
 				if err := h.Trigger(t.Context(), "manual"); !refused(err, timer.ReasonHostFull) &&
 					!refused(err, timer.ReasonDraining) {
 					t.Errorf("Trigger while draining: %v", err)
 				}
-				if took := h.stopped(t); took > 2*time.Second {
+				if took := h.Stopped(t); took > 2*time.Second {
 					t.Errorf("Run returned after %v", took)
 				}
 				if err := <-triggered; !errors.Is(err, timer.ErrRefused) {
 					t.Errorf("Trigger returned %v", err)
 				}
-				if started, skipped := h.accounted(t); started != 0 || len(skipped) != 1 {
+				if started, skipped := h.Accounted(t); started != 0 || len(skipped) != 1 {
 					t.Errorf("%d started, skipped %v", started, skipped)
 				}
 				for _, name := range []string{"tick", "manual"} {
@@ -343,12 +314,12 @@ func TestLiveWhileDrainingForLong(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		h.stop()
+		h.Cancel()
 		time.Sleep(40 * time.Minute)
 		if err := h.Live(); err != nil || h.Status().Phase != "draining" {
 			t.Errorf("phase %s: %v", h.Status().Phase, err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -384,7 +355,7 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Run: f.handler(0)})
-		h.link.Inject(dlocktest.Hang)
+		h.Link.Inject(dlocktest.Hang)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
 		began := time.Now()
@@ -396,11 +367,11 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 		if st := h.Status(); st.Store.Err != "" || h.Degraded() != nil {
 			t.Errorf("store %+v, degraded: %v", st.Store, h.Degraded())
 		}
-		h.link.Heal()
+		h.Link.Heal()
 		if err := h.Trigger(t.Context(), "a"); err != nil {
 			t.Errorf("its place was not given back: %v", err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -422,7 +393,7 @@ func TestNoTickIsClaimedWithoutALimit(t *testing.T) {
 		if err := h.Trigger(t.Context(), "manual"); err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 		want := map[string]int{"timer:plain": 3, "timer:stated": 2}
 		if !maps.Equal(store.seen, want) {
 			t.Errorf("starts allowed per tick, as the store was told: %v; want %v", store.seen, want)

@@ -47,7 +47,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 		}
 		expect := func(when string, hosts, bound int) {
 			t.Helper()
-			for i, h := range f.hosts {
+			for i, h := range f.Hosts {
 				if st := h.Status(); st.Hosts != hosts || st.Timers[0].EffectiveLimit != bound {
 					t.Errorf("%s: host %d: %d hosts, want %d; bound %d, want %d", when, i, st.Hosts, hosts,
 						st.Timers[0].EffectiveLimit, bound)
@@ -56,25 +56,25 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 		}
 		time.Sleep(dlock.DefaultTTL)
 		expect("a TTL after the start", 5, 3)
-		for _, h := range f.hosts {
-			h.link.Inject(down)
+		for _, h := range f.Hosts {
+			h.Link.Inject(down)
 		}
 		time.Sleep(time.Minute)
 		expect("in an outage", 5, 10)
-		f.hosts[0].link.Heal()
+		f.Hosts[0].Link.Heal()
 		testkit.Eventually(t, dlock.DefaultTTL, "the first is back", func() bool {
-			return f.hosts[0].Status().Store.Up &&
-				f.hosts[0].StoreReachable() == nil
+			return f.Hosts[0].Status().Store.Up &&
+				f.Hosts[0].StoreReachable() == nil
 		})
 		time.Sleep(time.Second)
-		f.hosts[0].link.Inject(down)
+		f.Hosts[0].Link.Inject(down)
 		time.Sleep(5 * time.Second)
 		expect("in the next outage", 5, 10)
-		f.hosts[4].stop() // one is gone for good
-		for _, h := range f.hosts {
-			h.link.Heal()
+		f.Hosts[4].Cancel() // one is gone for good
+		for _, h := range f.Hosts {
+			h.Link.Heal()
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -116,7 +116,7 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 		if n := gauge(t, alone, "tickslot_hosts"); n != 1 {
 			t.Errorf("%v hosts without a store", n)
 		}
-		never.link.Heal()
+		never.Link.Heal()
 		testkit.Eventually(t, 2*dlock.DefaultTTL, "the hosts are counted", func() bool {
 			return gauge(t, registry,
 				"tickslot_hosts") == 2
@@ -125,6 +125,6 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }

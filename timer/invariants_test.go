@@ -32,7 +32,7 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 				Run:        f.handler(2700 * time.Millisecond)})
 		}
 		time.Sleep(10 * time.Minute)
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 		if peak := f.watch.peak["a"]; peak != 3 {
 			t.Errorf("%d runs at once, want exactly 3", peak)
@@ -77,7 +77,7 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 			return nil
 		}
 		f.start(timer.Config{}, second)
-		first.link.Inject(dlocktest.Hang)
+		first.Link.Inject(dlocktest.Hang)
 		at := <-taken
 		if ended.Load() == nil {
 			t.Fatalf("the slot was granted at %v; the run was valid until %v and not told at all", at, lastValid.Load())
@@ -89,8 +89,8 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 		if !errors.Is(cause.Load().(error), dlock.ErrLost) {
 			t.Errorf("cause %v, want one that matches dlock.ErrLost", cause.Load())
 		}
-		first.link.Heal()
-		f.stop()
+		first.Link.Heal()
+		f.Stop()
 		f.watch.check(t)
 	})
 }
@@ -110,10 +110,10 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 						Run: f.handler(50 * time.Millisecond)})
 					// The store is reached at different moments: jobs are over before the next host
 					// asks.
-					h.link.Inject(dlocktest.Slow(time.Duration(len(f.hosts))*100*time.Millisecond), dlocktest.OpAcquire)
+					h.Link.Inject(dlocktest.Slow(time.Duration(len(f.Hosts))*100*time.Millisecond), dlocktest.OpAcquire)
 				}
 				time.Sleep(100 * 2 * time.Second)
-				f.stop()
+				f.Stop()
 				f.watch.check(t)
 				want := 3
 				if most != timer.NoLimit {
@@ -139,7 +139,7 @@ func TestI4FencesGrowFromRunToRun(t *testing.T) {
 				MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
 		}
 		time.Sleep(time.Minute)
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 		if len(f.watch.fences) != 2 {
 			t.Errorf("%d slots were used, want 2", len(f.watch.fences))
@@ -163,7 +163,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 			func() bool { return len(killed.Status().Timers[0].Running) == 1 })
 		time.Sleep(time.Minute)
 		// Nothing of it reaches the store any more, no release either.
-		killed.link.Inject(dlocktest.Error(errors.New("dead")))
+		killed.Link.Inject(dlocktest.Error(errors.New("dead")))
 		cut := time.Now()
 		other := f.start(config, work)
 		testkit.Eventually(t, time.Minute, "the slot comes back",
@@ -172,11 +172,11 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 			t.Errorf("the slot came back after %v, TTL 6s", took)
 		}
 		f.watch.check(t)
-		killed.link.Heal()
-		f.hosts[0].stop()
-		f.hosts[1].stop()
-		<-f.hosts[0].done
-		<-f.hosts[1].done
+		killed.Link.Heal()
+		f.Hosts[0].Cancel()
+		f.Hosts[1].Cancel()
+		f.Hosts[0].Wait()
+		f.Hosts[1].Wait()
 	})
 }
 
@@ -208,15 +208,15 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 		faults := []dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply, dlocktest.Slow(700 * time.Millisecond),
 			dlocktest.Error(errors.New("refused"))}
 		for i := range 12 {
-			h := f.hosts[i%len(f.hosts)]
-			h.link.Inject(faults[rand.IntN(len(faults))])
+			h := f.Hosts[i%len(f.Hosts)]
+			h.Link.Inject(faults[rand.IntN(len(faults))])
 			time.Sleep(3 * time.Second)
-			h.link.Heal()
+			h.Link.Heal()
 			time.Sleep(2 * time.Second)
 		}
 		ends := time.Now()
-		f.stop()
-		for i, h := range f.hosts {
+		f.Stop()
+		for i, h := range f.Hosts {
 			for _, st := range h.Status().Timers {
 				var skipped uint64
 				for _, n := range st.Skipped {
@@ -283,8 +283,8 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 		if n := st["blocks"].Skipped[timer.ReasonHostFull]; n < 98 {
 			t.Errorf("blocks: %d ticks met the local limit: a run that ignores its context must keep its place", n)
 		}
-		h.stop()
-		err := <-h.done
+		h.Cancel()
+		err := h.Wait()
 		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || !slices.Equal(stuck.Timers, []string{"blocks"}) {
 			t.Errorf("Run returned %v, want a StuckError that names blocks", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/internal/timertest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -43,10 +44,10 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 			}
 		}
 		h := f.start(timer.Config{}, timers...)
-		h.link.Inject(dlocktest.Hang)
+		h.Link.Inject(dlocktest.Hang)
 		time.Sleep(5 * time.Second) // it is found out
 		local.Store(0)
-		calls := h.link.Calls(dlocktest.OpAcquire)
+		calls := h.Link.Calls(dlocktest.OpAcquire)
 		time.Sleep(60 * time.Second)
 		if n := local.Load(); n < 5400-900 {
 			t.Errorf("%d runs in 5,400 ticks without the store", n)
@@ -54,10 +55,10 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		if n := skip.Load(); n != 0 {
 			t.Errorf("%d runs of timers that are to skip", n)
 		}
-		if n := h.link.Calls(dlocktest.OpAcquire) - calls; n > 2*60+10 {
+		if n := h.Link.Calls(dlocktest.OpAcquire) - calls; n > 2*60+10 {
 			t.Errorf("the store was called %d times in a minute, want twice per StoreTimeout at most", n)
 		}
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(20 * time.Second)
 		local.Store(0)
 		skip.Store(0)
@@ -66,7 +67,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		if n := local.Load() + skip.Load(); n != 6000 || valid.Load() != n {
 			t.Errorf("after the store came back: %d runs in 6,000 ticks, %d of them valid", n, valid.Load())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -85,7 +86,7 @@ func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 				Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		st := h.Status()
-		f.stop()
+		f.Stop()
 		if !st.Store.Up || st.Timers[0].Started != 0 || st.Timers[1].Started != 60 {
 			t.Errorf("%+v", st)
 		}
@@ -136,7 +137,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 		if err := h.Trigger(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -149,10 +150,10 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 		var runs atomic.Int64
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
 			Run: func(context.Context) error { runs.Add(1); return nil }})
-		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
-		before := h.link.Calls(dlocktest.OpAcquire)
+		h.Link.Inject(dlocktest.Slow(200 * time.Millisecond))
+		before := h.Link.Calls(dlocktest.OpAcquire)
 		testkit.Eventually(t, 3*time.Second, "an attempt is under way",
-			func() bool { return h.link.Calls(dlocktest.OpAcquire) == before+1 })
+			func() bool { return h.Link.Calls(dlocktest.OpAcquire) == before+1 })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := h.Remove(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
@@ -165,7 +166,7 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 0 {
 			t.Errorf("the slot was not given back: %+v", list)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -182,14 +183,14 @@ func TestLoggersRunOutsideTheLock(t *testing.T) {
 				Run: f.handler(0)})
 		calls.scheduler.Store(h.Scheduler)
 		time.Sleep(5 * time.Second)
-		h.link.Inject(dlocktest.Error(errors.New("down")))
+		h.Link.Inject(dlocktest.Error(errors.New("down")))
 		time.Sleep(30 * time.Second)
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(10 * time.Second)
 		if calls.n.Load() < 3 {
 			t.Errorf("%d lines logged: too weak to tell", calls.n.Load())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -202,7 +203,7 @@ type callingHandler struct {
 func (h *callingHandler) Handle(context.Context, slog.Record) error {
 	h.n.Add(1)
 	if s := h.scheduler.Load(); s != nil {
-		_, _, _ = s.Ready(), degraded(s), s.Status()
+		_, _, _ = s.Ready(), timertest.Degraded(s), s.Status()
 	}
 	return nil
 }
@@ -216,7 +217,7 @@ func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		h.link.Inject(dlocktest.Slow(200 * time.Millisecond))
+		h.Link.Inject(dlocktest.Slow(200 * time.Millisecond))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		if err := h.Trigger(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
@@ -225,7 +226,7 @@ func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 		if err := h.Degraded(); err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -247,7 +248,7 @@ func TestI10TypedNilError(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -276,12 +277,12 @@ func TestFarFutureIsNever(t *testing.T) {
 				t.Errorf("%v: %v", last, err)
 			}
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
 // New returns what timer.New says of a schedule.
-func (f *fleet) New(s schedule.Schedule) error {
+func (f *virtualFleet) New(s schedule.Schedule) error {
 	_, err := timer.New(timer.Config{}, timer.Timer{Name: "x", Schedule: s, Run: f.handler(0)})
 	return err
 }
@@ -313,10 +314,10 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		h.stop()
+		h.Cancel()
 		select {
-		case err := <-h.done:
-			if err != nil {
+		case <-h.Done():
+			if err := h.Wait(); err != nil {
 				t.Error(err)
 			}
 		case <-time.After(20 * time.Second):
@@ -336,7 +337,7 @@ func TestQuarantineOfUnknownLength(t *testing.T) {
 		f.startOn(endless, timer.Config{}, timer.Timer{Name: "daily", Schedule: once(time.Now().Add(time.Second)),
 			Run: nop})
 		time.Sleep(60 * time.Second)
-		f.stop()
+		f.Stop()
 		if n := endless.calls; n < 10 || n > 61 {
 			t.Errorf("called %d times in a minute, want about once a second", n)
 		}
@@ -356,7 +357,7 @@ func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {
 				Run: f.handler(50 * time.Millisecond)})
 		}
 		time.Sleep(100 * 2 * time.Second)
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 		if ran, most := f.watch.ticks("a"); ran != 100 || most != 3 {
 			t.Errorf("%d ticks ran, with up to %d starts each; want 100 with 3", ran, most)

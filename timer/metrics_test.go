@@ -38,7 +38,7 @@ func TestMetrics(t *testing.T) {
 		if err := h.Remove(t.Context(), "gone"); err != nil {
 			t.Error(err)
 		}
-		h.link.Inject(dlocktest.Error(errors.New("down")))
+		h.Link.Inject(dlocktest.Error(errors.New("down")))
 		time.Sleep(20 * time.Second)
 		for key, want := range map[string]float64{
 			"tickslot_store_up memory": 0, "tickslot_slots_held long": 0,
@@ -54,9 +54,9 @@ func TestMetrics(t *testing.T) {
 			strings.Contains(err.Error(), `"skips" runs`) {
 			t.Errorf("degraded: %v", err)
 		}
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(20 * time.Second)
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 
 		problems, err := testutil.GatherAndLint(reg)
@@ -167,7 +167,7 @@ func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 		if err := h.Remove(t.Context(), "gone"); err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 		got := values(t, reg)
 		for key := range got {
 			if strings.HasSuffix(key, " gone") {

@@ -60,17 +60,17 @@ func TestMissedAtRandom(t *testing.T) {
 				for range 500 {
 					time.Sleep(time.Duration(chance.IntN(300)) * time.Second)
 					switch n := chance.IntN(10); {
-					case n < 3 && len(f.hosts) < 4:
+					case n < 3 && len(f.Hosts) < 4:
 						s := &sleeper{every: time.Minute}
 						naps[f.start(timer.Config{}, job, s.timer())] = s
-					case n < 6 && len(f.hosts) > 0:
-						i := chance.IntN(len(f.hosts))
-						h := f.hosts[i]
-						f.hosts = slices.Delete(f.hosts, i, i+1)
-						h.stopped(t)
-						h.accounted(t)
-					case n < 8 && len(f.hosts) > 0:
-						h := f.hosts[chance.IntN(len(f.hosts))]
+					case n < 6 && len(f.Hosts) > 0:
+						i := chance.IntN(len(f.Hosts))
+						h := f.Hosts[i]
+						f.Hosts = slices.Delete(f.Hosts, i, i+1)
+						h.Stopped(t)
+						h.Accounted(t)
+					case n < 8 && len(f.Hosts) > 0:
+						h := f.Hosts[chance.IntN(len(f.Hosts))]
 						naps[h].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
 					}
 				}

@@ -24,7 +24,7 @@ func sleepUntil(t time.Time) { time.Sleep(time.Until(t)) }
 var rarely = timer.Config{TTL: time.Hour}
 
 // wantRuns checks how many runs a timer has had in the fleet, and the latest tick of these.
-func (f *fleet) wantRuns(when, name string, n int, last time.Time) {
+func (f *virtualFleet) wantRuns(when, name string, n int, last time.Time) {
 	f.t.Helper()
 	if got, latest := f.runs(name); got != n || !latest.Equal(last) {
 		f.t.Errorf("%s: %d runs, the last of %v; want %d, %v", when, got, latest, n, last)
@@ -133,10 +133,10 @@ func TestTwoSchedulesSideBySide(t *testing.T) {
 				for range 60 {
 					time.Sleep(time.Duration(chance.IntN(90)) * time.Minute)
 					i := chance.IntN(3)
-					h := f.hosts[i]
-					f.hosts = slices.Delete(f.hosts, i, i+1)
-					h.stopped(t)
-					h.accounted(t)
+					h := f.Hosts[i]
+					f.Hosts = slices.Delete(f.Hosts, i, i+1)
+					h.Stopped(t)
+					h.Accounted(t)
 					f.start(rarely, timer.Timer{Name: "job", Schedule: schedules[chance.IntN(3)],
 						Run: f.handler(time.Second)})
 				}
@@ -182,8 +182,8 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 				sleepUntil(at(1, 2, 5))
 				before, _ := f.runs("job")
 				if c.crash {
-					for _, h := range f.hosts {
-						h.link.Inject(dlocktest.Error(errors.New("cut off")))
+					for _, h := range f.Hosts {
+						h.Link.Inject(dlocktest.Error(errors.New("cut off")))
 					}
 				}
 				for _, minute := range []int{6, 15} {
@@ -196,8 +196,8 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 				if _, last := f.runs("job"); !last.Equal(at(1, 3, 0)) {
 					t.Errorf("the next tick did not run: the last was %v", last)
 				}
-				for _, h := range f.hosts {
-					h.link.Heal()
+				for _, h := range f.Hosts {
+					h.Link.Heal()
 				}
 				sleepUntil(at(1, 4, 30))
 				f.ended()
@@ -219,9 +219,9 @@ func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		h := f.start(timer.Config{}, job)
 		sleepUntil(at(1, 1, 50))
-		h.link.Inject(dlocktest.Error(errors.New("down")))
+		h.Link.Inject(dlocktest.Error(errors.New("down")))
 		sleepUntil(at(1, 2, 10))
-		h.link.Heal()
+		h.Link.Heal()
 		sleepUntil(at(1, 2, 14))
 		f.wantRuns("before a host starts", "job", 1, at(1, 1, 0))
 		f.start(timer.Config{}, job)
@@ -284,7 +284,7 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 						Run: f.handler(time.Second)})
 					timer.SetSkew(h.Scheduler, -time.Duration(i)*2*time.Second)
 				}
-				if err := f.hosts[0].Control().SetMaxConcurrency(t.Context(), "job", c.override, ann); err != nil {
+				if err := f.Hosts[0].Control().SetMaxConcurrency(t.Context(), "job", c.override, ann); err != nil {
 					t.Fatal(err)
 				}
 				sleepUntil(at(1, 0, 0).Add(30 * time.Second))
@@ -294,7 +294,7 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 				if _, most := f.watch.ticks("job"); runs-before != c.runs || most > c.inCode {
 					t.Errorf("%d runs of 60 ticks, up to %d of one; want %d, %d", runs-before, most, c.runs, c.inCode)
 				}
-				if st, _ := f.hosts[0].Status().Timer("job"); st.MaxPerTick != c.inCode ||
+				if st, _ := f.Hosts[0].Status().Timer("job"); st.MaxPerTick != c.inCode ||
 					st.MaxConcurrency != c.override {
 					t.Errorf("%+v", st)
 				}

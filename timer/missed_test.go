@@ -20,22 +20,22 @@ var tenMinutes = schedule.Every(10 * time.Minute).Offset(0)
 
 // ended stops all hosts, checks that their books are right, and forgets them: the fleet is down. It
 // returns what they skipped.
-func (f *fleet) ended() map[timer.Reason]uint64 {
+func (f *virtualFleet) ended() map[timer.Reason]uint64 {
 	f.t.Helper()
-	f.stop()
+	f.Stop()
 	sum := map[timer.Reason]uint64{}
-	for _, h := range f.hosts {
-		_, skipped := h.accounted(f.t)
+	for _, h := range f.Hosts {
+		_, skipped := h.Accounted(f.t)
 		for reason, n := range skipped {
 			sum[reason] += n
 		}
 	}
-	f.hosts = nil
+	f.Hosts = nil
 	return sum
 }
 
 // runs returns how many runs a timer has had in the fleet, and the latest tick of these.
-func (f *fleet) runs(name string) (n int, last time.Time) {
+func (f *virtualFleet) runs(name string) (n int, last time.Time) {
 	f.watch.mu.Lock()
 	defer f.watch.mu.Unlock()
 	for tick, starts := range f.watch.starts[name] {
@@ -108,10 +108,10 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 					down := time.Now()
 					latest := down.Truncate(10 * time.Minute)
 					up(c.apart)
-					for _, h := range slices.Clone(f.hosts) { // a rolling deploy
-						h.stopped(t)
-						h.accounted(t)
-						f.hosts = slices.DeleteFunc(f.hosts, func(other *host) bool { return other == h })
+					for _, h := range slices.Clone(f.Hosts) { // a rolling deploy
+						h.Stopped(t)
+						h.Accounted(t)
+						f.Hosts = slices.DeleteFunc(f.Hosts, func(other *host) bool { return other == h })
 						f.start(timer.Config{}, job)
 					}
 					for time.Since(down) < time.Duration(c.hosts)*c.apart+time.Second {
@@ -253,7 +253,7 @@ func TestMissedBySleeping(t *testing.T) {
 		if after, _ := f.runs("job"); after == n {
 			t.Error("the tick after did not run")
 		}
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			st, _ := h.Status().Timer("job")
 			if st.Ticks-st.Skipped[timer.ReasonTickFirst] != 5 { // each host began with one that nobody had missed
 				t.Errorf("%d ticks accounted for, want all 5", st.Ticks)
@@ -459,7 +459,7 @@ func TestMissedDuringQuarantine(t *testing.T) {
 		if n, _ := f.runs("job"); n != 1 {
 			t.Fatalf("%d runs: the store was to grant nothing", n)
 		}
-		x, err := f.hosts[0].Explain(t.Context(), "job", time.Time{})
+		x, err := f.Hosts[0].Explain(t.Context(), "job", time.Time{})
 		if err != nil || !x.Tick.Equal(time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)) || x.Known ||
 			!strings.Contains(x.Text, "being tried on") {
 			t.Errorf("%+v, %v", x, err)

@@ -37,7 +37,7 @@ func TestPauseReachesTheFleet(t *testing.T) {
 			f.start(timer.Config{}, often, seldom)
 		}
 		time.Sleep(time.Minute)
-		control := f.hosts[0].Control()
+		control := f.Hosts[0].Control()
 		end := time.Now().Add(10 * time.Minute)
 		for _, name := range []string{"often", "seldom"} {
 			if err := control.Pause(t.Context(), name, end, ann); err != nil {
@@ -46,7 +46,7 @@ func TestPauseReachesTheFleet(t *testing.T) {
 		}
 		ran, _ := f.watch.ticks("often")
 		time.Sleep(beat)
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			for _, ts := range h.Status().Timers {
 				if ts.Paused == nil || ts.Paused.Origin != ann || ts.Paused.Until.Sub(end).Abs() > 2*time.Second {
 					t.Errorf("host %d: %s: paused %+v, want until %v by ann", i, ts.Name, ts.Paused, end)
@@ -72,7 +72,7 @@ func TestPauseReachesTheFleet(t *testing.T) {
 		if after, _ := f.watch.ticks("often"); after == ran {
 			t.Error("nothing ran after Resume")
 		}
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			often, _ := h.Status().Timer("often")
 			seldom, _ := h.Status().Timer("seldom")
 			if often.Paused != nil || seldom.Paused == nil {
@@ -80,15 +80,15 @@ func TestPauseReachesTheFleet(t *testing.T) {
 			}
 		}
 		time.Sleep(11 * time.Minute)
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			if seldom, _ := h.Status().Timer("seldom"); seldom.Paused != nil {
 				t.Errorf("host %d: still paused: %+v", i, seldom.Paused)
 			}
 		}
-		if err := f.hosts[0].Trigger(t.Context(), "seldom"); err != nil {
+		if err := f.Hosts[0].Trigger(t.Context(), "seldom"); err != nil {
 			t.Errorf("a trigger after the pause: %v", err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -127,7 +127,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		if n := running("open"); n != 7 {
 			t.Errorf("%d runs of a timer with 7 overridden", n)
 		}
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			if ts, _ := h.Status().Timer("open"); ts.MaxConcurrency != 7 || ts.MaxPerTick != 1 || ts.MaxPerHost != 7 ||
 				ts.LimitOverride != 7 {
 				t.Errorf("host %d: %+v", i, ts)
@@ -148,7 +148,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		if n := running("stated"); n != 0 {
 			t.Errorf("%d runs of a timer with 0 overridden", n)
 		}
-		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Origin != ann ||
+		if ts, _ := f.Hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Origin != ann ||
 			!ts.Paused.Until.IsZero() {
 			t.Errorf("with 0 overridden: %+v", ts.Paused)
 		}
@@ -156,11 +156,11 @@ func TestLimitReachesTheFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(beat + 5*time.Second)
-		if ts, _ := f.hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.LimitOverride != 0 ||
+		if ts, _ := f.Hosts[0].Status().Timer("stated"); ts.MaxConcurrency != 4 || ts.LimitOverride != 0 ||
 			running("stated") != 3 {
 			t.Errorf("after the override was taken back: %d runs, %+v", running("stated"), ts)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -184,7 +184,7 @@ func TestTriggerInTheFleet(t *testing.T) {
 			}
 			return n
 		}
-		control := f.hosts[3].Control()
+		control := f.Hosts[3].Control()
 		for i := range 3 {
 			if err := control.Trigger(t.Context(), "manual", ann); err != nil {
 				t.Fatal(err)
@@ -201,7 +201,7 @@ func TestTriggerInTheFleet(t *testing.T) {
 		if n := total(); n != 3 {
 			t.Errorf("%d runs after 3 triggers", n)
 		}
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 	})
 }
@@ -277,7 +277,7 @@ func TestCancelRun(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 	})
 }
@@ -301,7 +301,7 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 			Run: f.handler(time.Millisecond)}
 		a, b := f.start(timer.Config{}, job, seldom), f.start(timer.Config{}, job, seldom)
 		time.Sleep(time.Minute)
-		b.link.Inject(dlocktest.Hang)
+		b.Link.Inject(dlocktest.Hang)
 		for _, name := range []string{"job", "seldom"} {
 			if err := a.Control().Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {
 				t.Fatal(err)
@@ -311,22 +311,22 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 			t.Error("an update that got nowhere was acknowledged")
 		}
 		time.Sleep(time.Minute)
-		b.link.Heal()
-		b.link.Inject(dlocktest.Hang, dlocktest.OpControl) // it hears that there is something, and cannot read it yet
+		b.Link.Heal()
+		b.Link.Inject(dlocktest.Hang, dlocktest.OpControl) // it hears that there is something, and cannot read it yet
 		time.Sleep(time.Minute)
-		before := b.link.Calls(dlocktest.OpControl)
-		b.link.Heal()
+		before := b.Link.Calls(dlocktest.OpControl)
+		b.Link.Heal()
 		time.Sleep(time.Minute)
 		if ts, _ := b.Status().Timer("seldom"); ts.Paused == nil {
 			t.Errorf("the host that was cut off does not know of the pause; it called %d times",
-				b.link.Calls(dlocktest.OpControl)-before)
+				b.Link.Calls(dlocktest.OpControl)-before)
 		}
-		calls := b.link.Calls(dlocktest.OpControl)
+		calls := b.Link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
-		if n := b.link.Calls(dlocktest.OpControl) - calls; n != 0 {
+		if n := b.Link.Calls(dlocktest.OpControl) - calls; n != 0 {
 			t.Errorf("nothing was overridden, and the store was inspected %d times", n)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -365,7 +365,7 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 		if after, _ := f.watch.ticks("free"); after == n {
 			t.Error("it did not go on after the pause")
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -419,7 +419,7 @@ func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
 		if ran, _ := f.watch.ticks("manual"); ran != 1 {
 			t.Errorf("%d runs after a trigger", ran)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -458,11 +458,11 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 				t.Errorf("%s: %d runs after a trigger", name, ran)
 			}
 		}
-		calls := h.link.Calls(dlocktest.OpControl)
+		calls := h.Link.Calls(dlocktest.OpControl)
 		time.Sleep(time.Minute)
-		if n := h.link.Calls(dlocktest.OpControl) - calls; n != 0 {
+		if n := h.Link.Calls(dlocktest.OpControl) - calls; n != 0 {
 			t.Errorf("nothing was overridden, and the store was inspected %d times", n)
 		}
-		f.stop()
+		f.Stop()
 	})
 }

@@ -42,7 +42,7 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 		if err := paused(0); err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -63,7 +63,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 			}
 		}
 		time.Sleep(beat)
-		h.link.Inject(dlocktest.Hang)
+		h.Link.Inject(dlocktest.Hang)
 		ran, _ := f.watch.ticks("often")
 		if err := h.Trigger(t.Context(), "first"); !refused(err, timer.ReasonPaused) {
 			t.Errorf("a trigger while the store is down: %v", err)
@@ -84,7 +84,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 		if d := ts.Ticks - ts.Started - skipped; d > 1 {
 			t.Errorf("books: %+v", ts)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -112,7 +112,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 			t.Errorf("skipped %v, paused %+v; want one tick that was paused, and a timer that is not", ts.Skipped,
 				ts.Paused)
 		}
-		f.stop()
+		f.Stop()
 		// The next heartbeat would make it good, but not what the log has told.
 		if strings.Contains(log.String(), "paused in the whole fleet") {
 			t.Errorf("a host that came after the pause says\n%s", &log)

@@ -37,20 +37,20 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			}}
 		}
 		waits := f.startOn(store(), config, daily(25*time.Second))
-		waits.link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again when the answer comes
+		waits.Link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again when the answer comes
 		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: schedule.Every(time.Second),
 			Run: f.handler(0)})
 		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
 		late := f.startOn(store(), timer.Config{}, daily(20*time.Second-100*time.Millisecond))
-		late.link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
+		late.Link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
 		time.Sleep(20 * time.Second)
 		for _, h := range []*host{drained, late} {
-			if h.stopped(t); h.Status().Timers[0].Skipped[timer.ReasonQuarantine] != 1 {
+			if h.Stopped(t); h.Status().Timers[0].Skipped[timer.ReasonQuarantine] != 1 {
 				t.Errorf("%+v, want its tick skipped", h.Status().Timers[0])
 			}
-			h.accounted(t)
+			h.Accounted(t)
 		}
-		busy.accounted(t) // nothing of it waits
+		busy.Accounted(t) // nothing of it waits
 		time.Sleep(6 * time.Second)
 		for _, h := range []*host{waits, busy} {
 			if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), "the store restarted") {
@@ -65,8 +65,8 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			if err := h.Degraded(); err != nil {
 				t.Errorf("degraded after the end: %v", err)
 			}
-			h.stopped(t)
-			h.accounted(t)
+			h.Stopped(t)
+			h.Accounted(t)
 		}
 		if n := strings.Count(log.String(), "grants nothing until old"); n != 2 {
 			t.Errorf("logged %d times by two hosts:\n%s", n, log.String())
@@ -109,6 +109,6 @@ func TestDisagreementEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		trigger(one, nil)
 		declared(0, "after the other was silent")
-		f.stop()
+		f.Stop()
 	})
 }

@@ -28,16 +28,16 @@ func TestAPeakStarvesNobody(t *testing.T) {
 		timers := many(10_000, once(time.Now().Add(time.Second)), f.handler(0))
 		timers = append(timers, timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		h := f.start(timer.Config{}, timers...)
-		h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
+		h.Link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(time.Minute)
 		often, _ := h.Status().Timer("often")
 		if often.Started < 58 {
 			t.Errorf("%d ticks of 60 started, skipped %v", often.Started, often.Skipped)
 		}
-		if started, skipped := h.accounted(t); started != often.Started+10_000 {
+		if started, skipped := h.Accounted(t); started != often.Started+10_000 {
 			t.Errorf("%d ticks of the peak started, skipped %v", started-often.Started, skipped)
 		}
-		f.stop()
+		f.Stop()
 	})
 	// More than the store can answer: 500 a second of 320.
 	t.Run("overload", func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 			timers = append(timers, timer.Timer{Name: "rarely",
 				Schedule: schedule.Every(24 * time.Hour).Offset(5500 * time.Millisecond), Run: f.handler(0)})
 			h := f.start(timer.Config{}, timers...)
-			h.link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
+			h.Link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
 			time.Sleep(30 * time.Second)
 			if st, _ := h.Status().Timer("rarely"); st.Started != 1 {
 				t.Errorf("%+v", st)
@@ -74,8 +74,8 @@ func TestAPeakStarvesNobody(t *testing.T) {
 			if !strings.Contains(x.Text, ": store_busy: 64 calls to the store were under way") {
 				t.Error(x)
 			}
-			f.stop()
-			if _, skipped := h.accounted(t); skipped[timer.ReasonStoreBusy] < 1000 || skipped[timer.ReasonMissed] != 0 {
+			f.Stop()
+			if _, skipped := h.Accounted(t); skipped[timer.ReasonStoreBusy] < 1000 || skipped[timer.ReasonMissed] != 0 {
 				t.Errorf("skipped %v, want a reason of its own", skipped)
 			}
 		})
@@ -119,8 +119,8 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 		if tick, _ := st.Timer("tick"); tick.Started < 10 || len(tick.Skipped) > 0 {
 			t.Errorf("%+v", tick)
 		}
-		h.accounted(t)
-		f.stop()
+		h.Accounted(t)
+		f.Stop()
 	})
 }
 
@@ -135,7 +135,7 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 		h := f.start(timer.Config{StoreTimeout: 5 * time.Second}, append(many(3, nil, f.handler(0)),
 			timer.Timer{Name: "many", MaxConcurrency: 1000, Run: f.handler(0)})...)
 		time.Sleep(time.Minute) // the host has its own slot
-		h.link.Inject(dlocktest.Slow(3*time.Second), dlocktest.OpAcquire)
+		h.Link.Inject(dlocktest.Slow(3*time.Second), dlocktest.OpAcquire)
 		var all sync.WaitGroup
 		for range 64 {
 			all.Go(func() { _ = h.Trigger(t.Context(), "many") })
@@ -162,12 +162,12 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 			t.Errorf("whose timer was removed: %v after %v", err, d)
 		}
 		time.Sleep(100 * time.Millisecond)
-		h.stop()
+		h.Cancel()
 		if d, err := third(); d != 200*time.Millisecond || !refused(err, timer.ReasonDraining) {
 			t.Errorf("whose host drains: %v after %v", err, d)
 		}
 		all.Wait()
-		if err := <-h.done; err != nil {
+		if err := h.Wait(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestTriggerReturnsWhenStatusShowsTheRun(t *testing.T) {
 		for n := range 100 {
 			for _, name := range []string{"shared", "local", "down"} {
 				if name == "down" && n == 0 {
-					h.link.Inject(dlocktest.Error(errors.New("no")), dlocktest.OpAcquire)
+					h.Link.Inject(dlocktest.Error(errors.New("no")), dlocktest.OpAcquire)
 				}
 				if err := h.Trigger(t.Context(), name); err != nil {
 					t.Error(err)
@@ -195,9 +195,9 @@ func TestTriggerReturnsWhenStatusShowsTheRun(t *testing.T) {
 				}
 			}
 		}
-		for _, h := range f.hosts {
-			h.stop()
-			<-h.done
+		for _, h := range f.Hosts {
+			h.Cancel()
+			h.Wait()
 		}
 	})
 }

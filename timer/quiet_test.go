@@ -34,9 +34,9 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
 		time.Sleep(20 * time.Second)
 		log.Reset() // they were registered
-		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		h.Link.Inject(dlocktest.Error(errors.New("refused")))
 		time.Sleep(time.Minute)
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(20 * time.Second)
 		if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 ||
 			!strings.Contains(lines[0], "timers_run_local=500 timers_skip=500") ||
@@ -46,15 +46,15 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		log.Reset()
 		for range 10 {
-			h.link.Inject(dlocktest.Error(errors.New("refused")))
+			h.Link.Inject(dlocktest.Error(errors.New("refused")))
 			time.Sleep(15 * time.Second)
-			h.link.Heal()
+			h.Link.Heal()
 			time.Sleep(15 * time.Second)
 		}
 		if n := strings.Count(log.String(), "\n"); n < 8 || n > 10 {
 			t.Errorf("%d lines of ten outages in five minutes, the first: %.1000s", n, log.String())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -71,13 +71,13 @@ func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
-			h.link.InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
+			h.Link.InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
 			time.Sleep(5 * time.Second)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 {
 			t.Errorf("%d lines of twenty hiccups in a hundred seconds:\n%s", n, log.String())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -102,7 +102,7 @@ func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 			!strings.Contains(log.String(), "server=a") {
 			t.Errorf("%d lines of twenty hiccups in a hundred seconds:\n%s", n, log.String())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -127,14 +127,14 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 			}
 		}
 		log.Reset()
-		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		h.Link.Inject(dlocktest.Error(errors.New("refused")))
 		time.Sleep(time.Minute)
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(time.Minute)
 		if n := strings.Count(log.String(), "\n"); n > 40 {
 			t.Errorf("%d lines, the first: %.1000s", n, log.String())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -148,12 +148,12 @@ func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 		h := f.start(timer.Config{Logger: textLogger(&log)}, many(1000, schedule.Every(5*time.Second), f.handler(0))...)
 		time.Sleep(20 * time.Second)
 		log.Reset()
-		h.link.Inject(dlocktest.Error(errBadKey))
+		h.Link.Inject(dlocktest.Error(errBadKey))
 		time.Sleep(30 * time.Second)
 		if n := strings.Count(log.String(), "\n"); n < 10 || n > 12 { // of the host's own, too
 			t.Errorf("%d lines, the first: %.1000s", n, log.String())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -184,14 +184,14 @@ func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
 			timer.Timer{Name: "long", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
 				MaxRunTime: 5 * time.Second, Run: f.handler(time.Hour)})
 		time.Sleep(10 * time.Second)
-		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		h.Link.Inject(dlocktest.Error(errors.New("refused")))
 		time.Sleep(time.Minute)
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(time.Minute)
 		if runs.Load() < 2*100 || n.Load() == 0 {
 			t.Errorf("%d attempts, %d lines", runs.Load(), n.Load())
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -213,7 +213,7 @@ func TestI10HostileErrorsHarmNobody(t *testing.T) {
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "long", Schedule: schedule.Every(time.Minute), Run: f.handler(50 * time.Second)})
 		time.Sleep(time.Minute)
-		h.link.Inject(dlocktest.Error(hostile{}))
+		h.Link.Inject(dlocktest.Error(hostile{}))
 		time.Sleep(time.Minute)
 		_, _ = h.Status(), h.StoreReachable()
 		if err := h.Degraded(); err == nil || fmt.Sprint(err) == "" {
@@ -223,12 +223,12 @@ func TestI10HostileErrorsHarmNobody(t *testing.T) {
 			t.Errorf("%+v, %v", x, err)
 		}
 		_ = h.Trigger(t.Context(), "a")
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(time.Minute)
 		if err := h.Degraded(); err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 

@@ -82,8 +82,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	if n, _ := count(); n != limit {
 		t.Errorf("%d handlers before the outage, the limit is %d", n, limit)
 	}
-	for _, h := range f.hosts {
-		h.link.Inject(down)
+	for _, h := range f.Hosts {
+		h.Link.Inject(down)
 	}
 	most := 0
 	for range 600 {
@@ -99,13 +99,13 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	case policy == timer.StoreDownRunLocal && most <= limit && down != dlocktest.Short:
 		t.Errorf("%d handlers during the outage: too weak to tell", most)
 	}
-	for _, h := range f.hosts {
-		h.link.Heal()
+	for _, h := range f.Hosts {
+		h.Link.Heal()
 	}
 	// Every host finds out by itself that the store is back. From then on it starts nothing beyond
 	// the limit.
 	testkit.Eventually(t, 15*time.Second, "every host has found that the store is back", func() bool {
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if !h.Status().Store.Up {
 				return false
 			}
@@ -137,12 +137,12 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		t.Errorf("%d handlers without a slot when the store was back, and %d two minutes later", began, before)
 	}
 	testkit.Eventually(t, time.Minute, "the limit is reached again", func() bool { n, _ := count(); return n == limit })
-	for _, h := range f.hosts {
+	for _, h := range f.Hosts {
 		if err := h.StoreReachable(); err != nil {
 			t.Error(err)
 		}
 	}
-	f.stop()
+	f.Stop()
 	f.watch.check(t)
 }
 
@@ -164,14 +164,14 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 				cause.Store(context.Cause(ctx))
 				return nil
 			}})
-		h.link.Inject(dlocktest.Error(errors.New("down")))
+		h.Link.Inject(dlocktest.Error(errors.New("down")))
 		testkit.Eventually(t, time.Minute, "it runs", func() bool { return run.Load() != nil })
 		r := run.Load()
 		if r.Valid() || !r.Degraded() || r.Slot() != -1 || r.Fence() != 0 {
 			t.Errorf("without the store: valid %v, degraded %v, slot %d, fence %d", r.Valid(), r.Degraded(), r.Slot(),
 				r.Fence())
 		}
-		h.link.Heal()
+		h.Link.Heal()
 		testkit.Eventually(t, 15*time.Second, "it has a slot", func() bool { return r.Valid() })
 		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Fallback ||
 			len(st.Running) != 1 || !st.Running[0].Valid {
@@ -186,7 +186,7 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 			t.Errorf("cause %v, valid %v", err, r.Valid())
 		}
 		taken.all.Store(false)
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -199,9 +199,9 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(800 * time.Millisecond),
 			MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
 		// The first tick, which asks twice, for a second in all.
-		h.link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)
+		h.Link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)
 		// The second, 800 ms after the first.
-		h.link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
+		h.Link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
 		running := func() []timer.RunStatus { return h.Status().Timers[0].Running }
 		testkit.Eventually(t, 2*time.Second, "a run without a slot", func() bool {
 			return len(running()) == 1 &&
@@ -220,7 +220,7 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 		if len(running()) != 2 {
 			t.Errorf("later ticks did not start: %+v", running())
 		}
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 	})
 }
@@ -240,9 +240,9 @@ func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 				}
 				return nil
 			}})
-		h.link.Inject(dlocktest.Error(errors.New("down")))
+		h.Link.Inject(dlocktest.Error(errors.New("down")))
 		time.Sleep(30 * time.Second)
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(30 * time.Second)
 		before := calls.Load()
 		time.Sleep(10 * time.Second)
@@ -253,6 +253,6 @@ func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 			t.Errorf("the overdue run has a slot: %+v", list)
 		}
 		close(end)
-		f.stop()
+		f.Stop()
 	})
 }

@@ -102,7 +102,7 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				if st, _ := h.Status().Timer("a"); len(st.Running) != 0 || h.TimersSucceed() != nil {
 					t.Errorf("when it has ended: %+v, %v", st, h.TimersSucceed())
 				}
-				h.accounted(t)
+				h.Accounted(t)
 				if err := h.Remove(t.Context(), "a"); err != nil || len(h.Status().Timers) != 0 {
 					t.Errorf("%v, %+v", err, h.Status().Timers)
 				}
@@ -111,7 +111,7 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 						t.Errorf("%s is still there", series)
 					}
 				}
-				f.stop()
+				f.Stop()
 				f.watch.check(t)
 				if peak := f.watch.peak["a"]; peak != 2 {
 					t.Errorf("%d at once", peak)
@@ -161,7 +161,7 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 		if st := h.Status().Timers; len(st) != 0 {
 			t.Errorf("still there: %+v", st)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -223,8 +223,8 @@ func TestTimersComeAndGo(t *testing.T) {
 				t.Errorf("it has ended: %+v", st)
 			}
 		}
-		f.stop()
-		h.accounted(t)
+		f.Stop()
+		h.Accounted(t)
 		for name, peak := range f.watch.peak {
 			if name == "c" && peak > 2 || peak > 2+2 { // a run past its MaxRunTime holds no slot
 				t.Errorf("%s: %d at once", name, peak)
@@ -257,6 +257,6 @@ func TestNilContexts(t *testing.T) {
 		if err := h.Trigger(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }

@@ -45,7 +45,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 			res.Err != errFlaky {
 			t.Errorf("revoked: %+v", res)
 		}
-		h.link.Inject(dlocktest.Hang)
+		h.Link.Inject(dlocktest.Hang)
 		time.Sleep(dlock.DefaultTTL + 2*dlock.DefaultStoreTimeout) // the release is tried in vain
 		if res := last(t, h, "skips"); res.Outcome != timer.OutcomeLeaseLost || res.Attempts != 1 ||
 			res.Took > 2*dlock.DefaultTTL {
@@ -66,8 +66,8 @@ func TestRetryAfterALostLease(t *testing.T) {
 		if r := saw["goes on"].runs; len(r) != 4 || r[3].number != 2 || r[3].slot != -1 || !r[3].degraded {
 			t.Errorf("without the store: %+v", r)
 		}
-		h.link.Heal()
-		f.stop()
+		h.Link.Heal()
+		f.Stop()
 	})
 }
 
@@ -100,7 +100,7 @@ func TestRemoveEndsAWaitForARetry(t *testing.T) {
 		if list, _ := f.store.List(t.Context(), "timer:a", 1); len(list) != 0 {
 			t.Errorf("slot still held: %+v", list)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -143,7 +143,7 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 		if st, _ := h.Status().Timer("0"); len(st.Running) != 1 || !st.Running[0].Valid {
 			t.Errorf("%+v", st.Running)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -197,16 +197,16 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 			f.start(timer.Config{DrainTimeout: time.Second}, timers...)
 		}
 		for i := range 9 {
-			h := f.hosts[i%len(f.hosts)]
-			h.link.Inject([]dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply,
+			h := f.Hosts[i%len(f.Hosts)]
+			h.Link.Inject([]dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply,
 				dlocktest.Error(errors.New("refused"))}[i%3])
 			time.Sleep(12 * time.Second)
-			h.link.Heal()
+			h.Link.Heal()
 			time.Sleep(5 * time.Second)
 		}
-		f.stop()
+		f.Stop()
 		retried := 0
-		for i, h := range f.hosts {
+		for i, h := range f.Hosts {
 			for _, st := range h.Status().Timers {
 				var skipped uint64
 				for _, n := range st.Skipped {

@@ -135,7 +135,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 		if n := got["tickslot_runs_total error t0"]; n != 1 {
 			t.Errorf("runs_total %v, want 1", n)
 		}
-		f.stop()
+		f.Stop()
 		if n := strings.Count(log.String(), "another follows"); n != timers*(most-1) {
 			t.Errorf("%d lines tell of retries, want %d", n, timers*(most-1))
 		}
@@ -162,7 +162,7 @@ func TestNoRetryByDefault(t *testing.T) {
 		if n, ok := values(t, reg)["tickslot_retries_total a"]; !ok || n != 0 {
 			t.Errorf("retries_total %v, there: %v", n, ok)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -193,7 +193,7 @@ func TestRetryThenSuccess(t *testing.T) {
 		if n := a.runs[len(a.runs)-1].number; n != 1 {
 			t.Errorf("the next run began with attempt %d", n)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -233,7 +233,7 @@ func TestPermanent(t *testing.T) {
 				t.Errorf("%s: %d calls, %+v", c.name, a.calls(), res)
 			}
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -297,7 +297,7 @@ func TestI10RetryIf(t *testing.T) {
 				trigger(t, h, name) // its place and its slot are free
 			}
 		}
-		f.stop()
+		f.Stop()
 		if n := strings.Count(log.String(), "no retry"); n != 8 {
 			t.Errorf("%d lines tell of code that panicked when it was asked, want 8:\n%s", n, log.String())
 		}
@@ -329,7 +329,7 @@ func TestI10GoexitInARetry(t *testing.T) {
 			t.Errorf("%d calls, %+v", calls, res)
 		}
 		trigger(t, h, "a")
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -357,7 +357,7 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		trigger(t, h, "busy")
 		stopped := time.Now()
-		h.stop()
+		h.Cancel()
 		time.Sleep(10*time.Second - time.Millisecond)
 		if n := quick.calls(); n < 5 {
 			t.Errorf("%d attempts in PreStopDelay", n)
@@ -369,7 +369,7 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 				t.Errorf("%s: still waits while draining", name)
 			}
 		}
-		if err := <-h.done; err != nil {
+		if err := h.Wait(); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(stopped); took < 12*time.Second || took > 12301*time.Millisecond {
@@ -424,6 +424,6 @@ func TestRetryKeepsToMaxRunTime(t *testing.T) {
 			t.Errorf("fails: attempts at %v, %+v; want it to end with the last attempt that MaxRunTime has room for",
 				fails.at, res)
 		}
-		f.stop()
+		f.Stop()
 	})
 }

@@ -26,12 +26,12 @@ var (
 )
 
 // startNow starts a host whose store is as inject says from its first call on.
-func (f *fleet) startNow(fault dlocktest.Fault, config timer.Config, timers ...timer.Timer) *host {
+func (f *virtualFleet) startNow(fault dlocktest.Fault, config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
 	link := dlocktest.NewFaulty(f.store)
 	link.Inject(fault)
 	h := f.startOn(link, config, timers...)
-	h.link = link
+	h.Link = link
 	return h
 }
 
@@ -53,7 +53,7 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		if n := runs.Load(); n != 0 {
 			t.Errorf("%d runs of 30 ticks that the store found fault with", n)
 		}
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			st := h.Status()
 			if st.Timers[0].Skipped[timer.ReasonStoreFault] != 30 || st.Timers[0].Fallback ||
 				st.Timers[0].StoreFault == "" {
@@ -62,15 +62,15 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 			if h.StoreReachable() == nil || st.Store.Up || !strings.Contains(st.Store.Err, "holds a list") {
 				t.Errorf("the store counts as well: %+v", st.Store)
 			}
-			h.accounted(t)
+			h.Accounted(t)
 			if x, err := h.Explain(t.Context(), "a", time.Time{}); err != nil || x.Reason != timer.ReasonStoreFault ||
 				!strings.Contains(x.Text, "holds a list") {
 				t.Errorf("%+v, %v", x, err)
 			}
-			h.link.Heal()
+			h.Link.Heal()
 		}
 		time.Sleep(30 * time.Second)
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if err := h.Degraded(); err != nil {
 				t.Errorf("after the fault was fixed: %v", err)
 			}
@@ -78,7 +78,7 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		if n := runs.Load(); n < 25 {
 			t.Errorf("%d runs of 30 ticks after the fault was fixed", n)
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -177,7 +177,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		if err := h.Trigger(t.Context(), "long"); err != nil {
 			t.Fatal(err)
 		}
-		h.link.Inject(dlocktest.Error(errNoTable))
+		h.Link.Inject(dlocktest.Error(errNoTable))
 		began := h.Status().Timers[0].Started
 		time.Sleep(dlock.DefaultTTL)
 		synctest.Wait()
@@ -215,8 +215,8 @@ func TestI11RightRevokedLater(t *testing.T) {
 			a.Skipped[timer.ReasonStoreSetup] < 600 {
 			t.Errorf("%+v, want %d started", a, began)
 		}
-		h.accounted(t)
-		h.link.Heal()
+		h.Accounted(t)
+		h.Link.Heal()
 		testkit.Eventually(t, dlock.DefaultTTL, "the store is well again", func() bool {
 			return h.Status().Store.Up &&
 				h.StoreReachable() == nil
@@ -226,7 +226,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		if err := h.Degraded(); err != nil || h.Status().Timers[0].Started != began+10 {
 			t.Errorf("after the right was granted again: %v, %+v", err, h.Status().Timers[0])
 		}
-		f.stop()
+		f.Stop()
 		// And the lease that was lost.
 		if n := strings.Count(log.String(), "not set up right"); strings.Count(log.String(), "level=WARN") != 2 ||
 			n == 0 {
@@ -251,26 +251,26 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 				return nil
 			}})
 		time.Sleep(10 * time.Second)
-		h.link.Inject(dlocktest.Error(errNoTable))
+		h.Link.Inject(dlocktest.Error(errNoTable))
 		time.Sleep(1500 * time.Millisecond) // it need not have been seen three times
 		for range 20 {
-			h.link.Inject(dlocktest.Hang)
+			h.Link.Inject(dlocktest.Hang)
 			time.Sleep(7 * time.Second)
-			h.link.Inject(dlocktest.Error(errNoTable))
+			h.Link.Inject(dlocktest.Error(errNoTable))
 			time.Sleep(3 * time.Second)
 		}
 		if n := degraded.Load(); n != 0 {
 			t.Errorf("%d runs without a store that is set up wrongly", n)
 		}
-		h.link.Heal()
+		h.Link.Heal()
 		testkit.Eventually(t, dlock.DefaultTTL, "the store is well again", func() bool { return h.Status().Store.Up })
-		h.link.Inject(dlocktest.Hang)
+		h.Link.Inject(dlocktest.Hang)
 		time.Sleep(10 * time.Second)
 		if degraded.Load() == 0 {
 			t.Error("no run without a store that is well and then silent")
 		}
-		h.accounted(t)
-		f.stop()
+		h.Accounted(t)
+		f.Stop()
 	})
 }
 
@@ -293,6 +293,6 @@ func TestFaultAtTheListOfHosts(t *testing.T) {
 		if st.Timers[0].Started != 60 {
 			t.Errorf("%+v", st.Timers[0])
 		}
-		f.stop()
+		f.Stop()
 	})
 }

@@ -95,7 +95,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				time.Sleep(3 * time.Second) // those on it have found out
 				calls := store.server[hung].Calls(dlocktest.OpAcquire)
 				time.Sleep(time.Minute)
-				for _, h := range f.hosts {
+				for _, h := range f.Hosts {
 					st := h.Status()
 					if err := h.StoreReachable(); err != nil || !st.Store.Up || st.Store.BreakerOpen {
 						t.Errorf("one server of three hangs: %v, %+v", err, st.Store)
@@ -128,7 +128,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				time.Sleep(15 * time.Second)
 				f.watch.forget()
 				time.Sleep(10 * time.Second)
-				for _, h := range f.hosts {
+				for _, h := range f.Hosts {
 					if st := h.Status(); len(st.Store.Down) != 0 || !st.Store.Up {
 						t.Errorf("all servers answer: %+v", st.Store)
 					}
@@ -138,7 +138,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 						t.Errorf("%s, all servers answer: %d runs at once", tm.Name, peak)
 					}
 				}
-				f.stop()
+				f.Stop()
 			})
 		})
 	}
@@ -173,7 +173,7 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 		store.server["b"].Heal()
 		testkit.Eventually(t, time.Minute, "all servers are found to answer",
 			func() bool { return len(h.Status().Store.Down) == 0 })
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -195,7 +195,7 @@ func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 		store.server["a"].Heal()
 		testkit.Eventually(t, time.Minute, "it has a slot again",
 			func() bool { return h.Status().Timers[0].Running[0].Valid })
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -265,6 +265,6 @@ func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 			return h.StoreReachable() == nil &&
 				len(h.Status().Store.Down) == 0
 		})
-		f.stop()
+		f.Stop()
 	})
 }

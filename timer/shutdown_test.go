@@ -40,7 +40,7 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 			st := h.Status().Timers
 			return len(st[0].Running) == 1 && len(st[1].Running) == 1
 		})
-		h.stop()
+		h.Cancel()
 		time.Sleep(time.Millisecond)
 		if err := h.Ready(); err == nil {
 			t.Error("ready while draining")
@@ -49,7 +49,7 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 			t.Errorf("not live while draining: %v", err)
 		}
 		began := time.Now()
-		if err := <-h.done; err != nil {
+		if err := h.Wait(); err != nil {
 			t.Errorf("Run returned %v", err)
 		}
 		if took := time.Since(began); took < 11*time.Second || took > 13*time.Second {
@@ -95,9 +95,9 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 		if err := h.Remove(ctx, "removed"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Remove returned %v", err)
 		}
-		h.stop()
+		h.Cancel()
 		began := time.Now()
-		err := <-h.done
+		err := h.Wait()
 		if stuck, ok := errors.AsType[*timer.StuckError](err); !ok || !slices.Equal(stuck.Timers,
 			[]string{"removed", "stuck"}) {
 			t.Errorf("Run returned %v", err)
@@ -105,10 +105,10 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 		if took := time.Since(began); took > time.Second+timer.CancelGrace+2*time.Second {
 			t.Errorf("Run returned after %v", took)
 		}
-		releases := h.link.Calls(dlocktest.OpRelease)
+		releases := h.Link.Calls(dlocktest.OpRelease)
 		close(forever)
 		time.Sleep(time.Second)
-		if n := h.link.Calls(dlocktest.OpRelease); n != releases {
+		if n := h.Link.Calls(dlocktest.OpRelease); n != releases {
 			t.Error("its slot was released after Run had returned")
 		}
 		if list, _ := f.store.List(t.Context(), "timer:stuck", 1); len(list) != 1 {
@@ -130,17 +130,17 @@ func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second),
 			Run: f.handler(100 * time.Millisecond)})
 		time.Sleep(10 * time.Second)
-		h.link.Inject(dlocktest.Hang)
+		h.Link.Inject(dlocktest.Hang)
 		time.Sleep(10 * time.Second)
-		h.stop()
+		h.Cancel()
 		began := time.Now()
-		if err := <-h.done; err != nil {
+		if err := h.Wait(); err != nil {
 			t.Errorf("Run returned %v", err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("draining took %v", took)
 		}
-		h.link.Heal()
+		h.Link.Heal()
 	})
 }
 
@@ -194,7 +194,7 @@ func TestOutcomes(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		f.stop()
+		f.Stop()
 		for name, want := range map[string]struct {
 			outcome timer.Outcome
 			err     error

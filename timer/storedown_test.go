@@ -66,7 +66,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 			h := f.start(timer.Config{},
 				timer.Timer{Name: "local", Schedule: every, OnStoreDown: timer.StoreDownRunLocal, Run: record},
 				timer.Timer{Name: "skip", Schedule: every, OnStoreDown: timer.StoreDownSkip, Run: record})
-			h.link.Inject(down)
+			h.Link.Inject(down)
 		}
 		time.Sleep(20 * time.Second)
 		mu.Lock()
@@ -78,7 +78,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 		}
 		ran = map[string][]bool{}
 		mu.Unlock()
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if down != dlocktest.Short && h.Degraded() == nil {
 				t.Error("Degraded says nothing of the store")
 			}
@@ -88,7 +88,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 			if err := h.Ready(); err != nil {
 				t.Errorf("a store that is down made the host unready: %v", err)
 			}
-			h.link.Heal()
+			h.Link.Heal()
 		}
 		time.Sleep(20 * time.Second) // what was granted without our knowing has been given back, or has ended
 		mu.Lock()
@@ -107,12 +107,12 @@ func TestI7StoreDownAtStart(t *testing.T) {
 			}
 		}
 		mu.Unlock()
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if err := h.Degraded(); err != nil {
 				t.Errorf("still degraded: %v", err)
 			}
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -137,7 +137,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				h := f.start(timer.Config{}, work)
 				testkit.Eventually(t, time.Minute, "it runs",
 					func() bool { return len(h.Status().Timers[0].Running) == 1 })
-				h.link.Inject(dlocktest.Hang)
+				h.Link.Inject(dlocktest.Hang)
 				time.Sleep(15 * time.Second)
 				synctest.Wait()
 				running := h.Status().Timers[0].Running
@@ -148,7 +148,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				} else if len(running) != 1 || running[0].Valid || !running[0].Degraded {
 					t.Errorf("running %+v, want one, degraded and not valid", running)
 				}
-				h.link.Heal()
+				h.Link.Heal()
 				time.Sleep(80 * time.Second)
 				synctest.Wait()
 				if st := h.Status(); !st.Store.Up || st.Timers[0].Fallback || len(st.Timers[0].Running) != 1 ||
@@ -158,7 +158,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				if policy == timer.StoreDownRunLocal && cause != nil {
 					t.Errorf("the degraded run's context ended: %v", cause)
 				}
-				f.stop()
+				f.Stop()
 				f.watch.check(t)
 			})
 		})
@@ -231,7 +231,7 @@ func TestFullIsNotDown(t *testing.T) {
 				Run: f.handler(20 * time.Minute)})
 		}
 		time.Sleep(10 * time.Minute)
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if st := h.Status().Timers[0]; st.Fallback || h.Degraded() != nil {
 				t.Errorf("fallback %v, degraded: %v", st.Fallback, h.Degraded())
 			}
@@ -239,7 +239,7 @@ func TestFullIsNotDown(t *testing.T) {
 		if f.watch.peak["a"] != 1 {
 			t.Errorf("%d runs at once", f.watch.peak["a"])
 		}
-		f.stop()
+		f.Stop()
 	})
 }
 
@@ -257,15 +257,15 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 				Run: f.handler(0)},
 			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Second)
-		h.link.Inject(dlocktest.Error(errors.New("refused")))
+		h.Link.Inject(dlocktest.Error(errors.New("refused")))
 		down := time.Now()
 		time.Sleep(time.Minute)
 		if st := h.Status().Store; st.ChangedAt.Before(down) || st.ChangedAt.After(down.Add(2*time.Second)) {
 			t.Errorf("down since %v, want %v", st.ChangedAt, down)
 		}
-		h.link.Heal()
+		h.Link.Heal()
 		time.Sleep(10 * time.Second)
-		f.stop()
+		f.Stop()
 		for line, want := range map[string]int{"does not answer": 1, "answers again": 1, "WARN": 1} {
 			if n := strings.Count(log.String(), line); n != want {
 				t.Errorf("%q logged %d times, want %d:\n%s", line, n, want, log.String())
@@ -339,7 +339,7 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		var said int
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if err := h.Degraded(); err != nil && strings.Contains(err.Error(), "MaxConcurrency") {
 				said++
 			}
@@ -347,7 +347,7 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 		if said == 0 {
 			t.Error("no host noticed that the others have another MaxConcurrency")
 		}
-		f.stop()
+		f.Stop()
 		f.watch.check(t)
 		if peak := f.watch.peak["a"]; peak > 5 {
 			t.Errorf("%d runs at once, the larger limit is 5", peak)

@@ -72,7 +72,7 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 		timer.SetSkew(h.Scheduler, -time.Hour) // asks all schedules anew
 		timer.Poke(h.Scheduler)
 		time.Sleep(10 * time.Minute)
-		f.stop()
+		f.Stop()
 		schedules.only(t, "schedules")
 		blackouts.only(t, "blackouts")
 	})
@@ -98,6 +98,6 @@ func TestExplainAgreesWithTheSchedulerAboutForeignCron(t *testing.T) {
 			x.Text[:len(want)] != want {
 			t.Errorf("%v, %v", x, err)
 		}
-		f.stop()
+		f.Stop()
 	})
 }

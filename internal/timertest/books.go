@@ -37,26 +37,26 @@ func books(s *suite, t *testing.T) {
 		slow.once.Store(true)
 	}
 	f.until("ticks were skipped for every reason", func() bool {
-		return skipped("full", timer.ReasonFull, f.hosts...) > 0 &&
-			skipped("full", timer.ReasonHostFull, f.hosts...) > 0 &&
-			skipped("taken", timer.ReasonTickTaken, f.hosts...) > 0 &&
-			skipped("taken", timer.ReasonMissed, f.hosts...) > 0
+		return skipped("full", timer.ReasonFull, f.Hosts...) > 0 &&
+			skipped("full", timer.ReasonHostFull, f.Hosts...) > 0 &&
+			skipped("taken", timer.ReasonTickTaken, f.Hosts...) > 0 &&
+			skipped("taken", timer.ReasonMissed, f.Hosts...) > 0
 	})
-	victim := f.hosts[0]
-	victim.link.Inject(dlocktest.Error(errors.New("connection refused")))
+	victim := f.Hosts[0]
+	victim.Link.Inject(dlocktest.Error(errors.New("connection refused")))
 	at := time.Now()
 	f.until("the store is missed", func() bool {
 		return skipped("taken", timer.ReasonStoreDown, victim) >= 3 &&
 			f.watch.runs("local", func(v *visit) bool { return v.Degraded() && v.began.After(at) }) >= 3
 	})
-	victim.link.Heal()
+	victim.Link.Heal()
 	at = time.Now()
 	f.until("the host is back", func() bool {
 		return f.watch.runs("taken", func(v *visit) bool { return v.host == victim && v.began.After(at) }) > 0
 	})
 	f.stop()
 
-	for i, h := range f.hosts {
+	for i, h := range f.Hosts {
 		for _, st := range h.Status().Timers {
 			var n uint64
 			for _, skips := range st.Skipped {

@@ -18,11 +18,11 @@ var ann = dlock.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
 
 // An operator changes timers with a client that belongs to no host.
 type operator struct {
-	f *fleet
+	f *realFleet
 	*timer.Control
 }
 
-func (f *fleet) operator() operator {
+func (f *realFleet) operator() operator {
 	return operator{f, timer.NewControl(f.taker)}
 }
 
@@ -55,7 +55,7 @@ func (o operator) triggers(name string) time.Time {
 
 // hears returns when every reachable host must know an update: after a heartbeat, and a call to
 // read it.
-func (f *fleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTimeout() }
+func (f *realFleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTimeout() }
 
 // control shows that overrides reach every host, also one that could not be reached when they were
 // set.
@@ -79,9 +79,9 @@ func pauses(s *suite, t *testing.T) {
 	for range 3 {
 		f.start(timer.Config{}, often, seldom)
 	}
-	away := f.hosts[2]
+	away := f.Hosts[2]
 	f.until("it runs", func() bool { return f.watch.runs("often", all) > 3 })
-	away.link.Inject(dlocktest.Hang)
+	away.Link.Inject(dlocktest.Hang)
 	op, end := f.operator(), time.Now().Add(time.Hour)
 	for _, name := range []string{"often", "seldom"} {
 		op.does("a pause", func(ctx context.Context) error { return op.Pause(ctx, name, end, ann) })
@@ -92,22 +92,22 @@ func pauses(s *suite, t *testing.T) {
 		return p != nil && p.Origin == ann && p.Until.Sub(end).Abs() < time.Minute
 	}
 	f.until("two hosts know of the pause", func() bool {
-		for _, h := range f.hosts[:2] {
+		for _, h := range f.Hosts[:2] {
 			if !paused(h, "often") || !paused(h, "seldom") {
 				return false
 			}
 		}
 		return true
 	})
-	if took := time.Since(asked); took > f.hears()+f.late(asked) && !f.strained(f.hosts[0], asked) &&
-		!f.strained(f.hosts[1], asked) {
+	if took := time.Since(asked); took > f.hears()+f.late(asked) && !f.strained(f.Hosts[0], asked) &&
+		!f.strained(f.Hosts[1], asked) {
 		t.Errorf("they heard of it after %v", took)
 	}
-	if err := f.answered(f.hosts[0], "seldom"); !refused(err, timer.ReasonPaused) ||
+	if err := f.answered(f.Hosts[0], "seldom"); !refused(err, timer.ReasonPaused) ||
 		!strings.Contains(err.Error(), ann.String()) {
 		t.Errorf("a trigger during the pause: %v", err)
 	}
-	away.link.Heal()
+	away.Link.Heal()
 	f.until("the third host knows of it, too", func() bool { return paused(away, "often") && paused(away, "seldom") })
 	f.until("it can explain that", func() bool {
 		x, err := away.Explain(t.Context(), "often", time.Time{})
@@ -125,7 +125,7 @@ func pauses(s *suite, t *testing.T) {
 	}
 	f.until("it runs again", func() bool { return f.watch.runs("often", since(resumed)) > 3 })
 	f.until("nobody thinks it paused", func() bool {
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if f.status(h, "often").Paused != nil || f.status(h, "seldom").Paused != nil {
 				return false
 			}
@@ -158,7 +158,7 @@ func limitOverridden(s *suite, t *testing.T) {
 	op.does("a limit of 4", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 4, ann) })
 	f.until("as many runs as the override says", func() bool { return running() == 4 })
 	f.until("all hosts know", func() bool {
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if st := f.status(h, "a"); st.MaxConcurrency != 4 || st.MaxPerTick != 1 || st.MaxPerHost != 4 {
 				return false
 			}
@@ -166,8 +166,8 @@ func limitOverridden(s *suite, t *testing.T) {
 		return true
 	})
 	// One host does not hear that it is two from now on.
-	away := f.hosts[2]
-	away.link.Inject(dlocktest.Hang)
+	away := f.Hosts[2]
+	away.Link.Inject(dlocktest.Hang)
 	op.does("a limit of 2", func(ctx context.Context) error { return op.SetMaxConcurrency(ctx, "a", 2, ann) })
 	asked := time.Now()
 	open()
@@ -175,7 +175,7 @@ func limitOverridden(s *suite, t *testing.T) {
 		return running() == 0 ||
 			f.watch.runs("a", since(asked.Add(f.storeTimeout()))) > 0
 	})
-	away.link.Heal()
+	away.Link.Heal()
 	f.until("the host that was away knows", func() bool { return f.status(away, "a").LimitOverride == 2 })
 	f.watch.mu.Lock()
 	limits.MaxConcurrency = 2
@@ -185,7 +185,7 @@ func limitOverridden(s *suite, t *testing.T) {
 	f.until("it goes on", func() bool { return f.watch.runs("a", since(asked)) > 5 })
 	op.does("what the code says", func(ctx context.Context) error { return op.ResetMaxConcurrency(ctx, "a", ann) })
 	f.until("all hosts know", func() bool {
-		for _, h := range f.hosts {
+		for _, h := range f.Hosts {
 			if st := f.status(h, "a"); st.MaxConcurrency != 1 || st.LimitOverride != 0 {
 				return false
 			}
@@ -202,8 +202,8 @@ func triggers(s *suite, t *testing.T) {
 	for range 3 {
 		f.start(timer.Config{}, work)
 	}
-	away := f.hosts[2]
-	away.link.Inject(dlocktest.Hang)
+	away := f.Hosts[2]
+	away.Link.Inject(dlocktest.Hang)
 	op := f.operator()
 	for i := range 2 {
 		before, at, ordered := f.watch.runs("a", all), op.triggers("a"), 1
@@ -213,7 +213,7 @@ func triggers(s *suite, t *testing.T) {
 			}
 			// At most one host tries, and once: if a busy machine made its call fail, it takes
 			// another trigger.
-			if failed := f.hosts[0].link.failed(at) + f.hosts[1].link.failed(at); failed > 0 &&
+			if failed := f.Hosts[0].Link.failed(at) + f.Hosts[1].Link.failed(at); failed > 0 &&
 				time.Since(at) > f.hears()+f.suite.TTL {
 				at = op.triggers("a")
 				ordered++
@@ -221,7 +221,7 @@ func triggers(s *suite, t *testing.T) {
 			return false
 		})
 		if i == 0 {
-			away.link.Heal() // it hears of a trigger that is taken
+			away.Link.Heal() // it hears of a trigger that is taken
 		}
 		f.until("every host has heard of it", func() bool { return time.Since(at) > f.hears()+f.suite.TTL/3 })
 		if n := f.watch.runs("a", all) - before; n < 1 || n > ordered {
@@ -276,7 +276,7 @@ func forced(s *suite, t *testing.T) {
 	if other.ctx.Err() != nil && !f.strained(b, at) {
 		t.Errorf("the other run was ended, too: %v", context.Cause(other.ctx))
 	}
-	for _, h := range f.hosts {
+	for _, h := range f.Hosts {
 		if v := f.watch.on(h, "a"); v != nil && v.ctx.Err() == nil {
 			op.does("the release", func(ctx context.Context) error {
 				err := op.CancelRun(ctx, "a", v.Slot(), ann)

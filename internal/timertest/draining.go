@@ -48,7 +48,7 @@ func slotsAreFree(s *suite, t *testing.T) {
 			f.watch.runs("starts", all) >= 5
 	})
 	at := time.Now()
-	h.cancel()
+	h.Cancel()
 	f.until("draining begins", func() bool { return h.Ready() != nil })
 	open()
 	receive(t, "Run returns", h.done)
@@ -61,7 +61,7 @@ func slotsAreFree(s *suite, t *testing.T) {
 		}
 	}
 	take := f.takeNow
-	if n := h.link.failed(at); n > 0 {
+	if n := h.Link.failed(at); n > 0 {
 		t.Logf("%d calls failed on this busy machine: what may still be held is left to expire", n)
 		take = f.take
 	}
@@ -87,7 +87,7 @@ func stuck(s *suite, t *testing.T) {
 	f.trigger(h, "stuck")
 	f.until("both run", func() bool { return f.watch.now("stuck") != nil && f.watch.runs("fine", all) > 0 })
 	began := time.Now()
-	h.cancel()
+	h.Cancel()
 	receive(t, "Run returns", h.done)
 	if took, most := time.Since(began),
 		100*time.Millisecond+timer.CancelGrace+3*f.storeTimeout()+f.late(began); took > most {
@@ -96,14 +96,14 @@ func stuck(s *suite, t *testing.T) {
 	if err, ok := errors.AsType[*timer.StuckError](h.err); !ok || !slices.Equal(err.Timers, []string{"stuck"}) {
 		t.Errorf("Run returned %v, want a StuckError that names stuck", h.err)
 	}
-	lease := h.link.last("timer:stuck", dlock.AnySlot)
+	lease := h.Link.last("timer:stuck", dlock.AnySlot)
 	open()
 	f.until("the handler has returned", func() bool { return f.status(h, "stuck").Last != nil })
 	f.take("timer:stuck", 1, 1)
 	if took := time.Since(lease.sent); took < s.TTL {
 		t.Errorf("its slot was free %v after its last renewal, before the TTL of %v was over", took, s.TTL)
 	}
-	if h.link.gaveBack(lease.Token) {
+	if h.Link.gaveBack(lease.Token) {
 		t.Error("its slot was released though its handler had not returned")
 	}
 	f.watch.check(t)

@@ -35,7 +35,7 @@ func fences(s *suite, t *testing.T) {
 	victim := f.start(timer.Config{}, holding)
 	var lost *visit
 	f.until("the third host has a slot", func() bool { lost = f.watch.on(victim, "a"); return lost != nil })
-	victim.link.Inject(dlocktest.Hang)
+	victim.Link.Inject(dlocktest.Hang)
 	slot := lost.Slot()
 	f.until("its lease ends and the slot is used again", func() bool {
 		return f.watch.latest("a",
@@ -47,7 +47,7 @@ func fences(s *suite, t *testing.T) {
 				v.Fence() > lost.Fence()
 		}) >= 5
 	})
-	victim.link.Heal()
+	victim.Link.Heal()
 	f.stop()
 
 	before := map[int]dlock.Fence{0: fenceOf(f.watch.latest("a", 0)), 1: fenceOf(f.watch.latest("a", 1))}
@@ -98,7 +98,7 @@ func strangers(s *suite, t *testing.T) {
 	owner, other := f.start(timer.Config{}, work), f.start(timer.Config{}, work)
 	f.trigger(owner, "a")
 	f.until("the first run is over", func() bool { return f.status(owner, "a").Last != nil })
-	ended := owner.link.last("timer:a", dlock.AnySlot)
+	ended := owner.Link.last("timer:a", dlock.AnySlot)
 	f.trigger(owner, "a")
 	f.until("the second run goes on", func() bool { return f.watch.now("a") != nil })
 	run, at := f.watch.now("a"), time.Now()
@@ -130,7 +130,7 @@ func strangers(s *suite, t *testing.T) {
 	if err := f.answered(other, "a"); !refused(err, timer.ReasonFull) && !f.strained(owner, at) {
 		t.Errorf("another host was told %v, want that the slot is held", err)
 	}
-	beaten := owner.link.beat()
+	beaten := owner.Link.beat()
 	f.until("the owner's heartbeat", func() bool { return beaten() || run.ctx.Err() != nil })
 	if (!run.Valid() || run.ctx.Err() != nil) && !f.strained(owner, at) {
 		t.Errorf("the run was disturbed: valid %v, context %v", run.Valid(), context.Cause(run.ctx))

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -17,13 +16,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A fleet is several hosts on one namespace of the store, each with a client and a link of its own.
-type fleet struct {
-	t     *testing.T
+// A realFleet runs on one namespace of a real store, and watches its handlers.
+type realFleet struct {
+	Fleet[*link]
 	suite *suite
 	store Store
 	watch *watcher
-	hosts []*host
 	taker dlock.DistributedLock // a client that is no host's
 	dark  bool                  // the store is down
 
@@ -31,51 +29,34 @@ type fleet struct {
 	gates []chan struct{} // where handlers wait
 }
 
-type host struct {
-	*timer.Scheduler
-	link   *link
-	cancel context.CancelFunc
-	done   chan struct{} // closed when Run has returned
-	err    error         // what it returned
-	began  time.Time     // before Run was called
-	ready  time.Time     // after it had begun
-}
-
-// degraded joins what the checks of the host say.
-func (h *host) degraded() error {
-	var errs []error
-	for _, check := range h.Checks() {
-		errs = append(errs, check())
-	}
-	return errors.Join(errs...)
-}
+type host = Host[*link]
 
 // fleet opens a fresh namespace and waits until it grants: a server that has just started may
 // refuse for a while.
-func (s *suite) fleet(t *testing.T) *fleet {
-	f := &fleet{t: t, suite: s, store: s.New(t), watch: newWatcher()}
+func (s *suite) fleet(t *testing.T) *realFleet {
+	f := &realFleet{Fleet: NewFleet[*link](t, patience), suite: s, store: s.New(t), watch: newWatcher()}
 	f.taker = f.store.Open(t)
 	f.take("timertest:awake", 1, 1)
 	return f
 }
 
 // storeTimeout of the hosts. A call may take half of it before it counts as failed.
-func (f *fleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
+func (f *realFleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
 
 // late is what a call may be back after its deadline. The failures that this is about take five to
 // ten seconds, or for ever.
-func (f *fleet) late(since time.Time) time.Duration {
+func (f *realFleet) late(since time.Time) time.Duration {
 	return 1500*time.Millisecond + f.suite.pulse.stood(since)
 }
 
 // strained reports whether so much went wrong since then that a host may have lost a lease to a
 // busy machine.
-func (f *fleet) strained(h *host, since time.Time) bool {
-	return f.suite.pulse.stood(since) > f.suite.TTL/8 || h.link.failed(since) > 0
+func (f *realFleet) strained(h *host, since time.Time) bool {
+	return f.suite.pulse.stood(since) > f.suite.TTL/8 || h.Link.failed(since) > 0
 }
 
 // connect opens a client of the store for a host that is to be made.
-func (f *fleet) connect() *link {
+func (f *realFleet) connect() *link {
 	l := newLink(f.store.Open(f.t))
 	if f.dark && f.store.Down == nil {
 		l.Inject(dlocktest.Hang)
@@ -83,40 +64,29 @@ func (f *fleet) connect() *link {
 	return l
 }
 
-func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
+func (f *realFleet) start(config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
 	return f.startOn(f.connect(), config, timers...)
 }
 
 // startOn starts a host whose link is there already.
-func (f *fleet) startOn(l *link, config timer.Config, timers ...timer.Timer) *host {
+func (f *realFleet) startOn(l *link, config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
-	h := &host{link: l, done: make(chan struct{})}
-	config.Lock, config.TTL, config.StoreTimeout = l, f.suite.TTL, f.storeTimeout()
-	config.Logger = slog.New(slog.DiscardHandler)
+	config.TTL, config.StoreTimeout = f.suite.TTL, f.storeTimeout()
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = 10 * time.Second // handlers of these tests end with their gates
 	}
+	var h *host
 	timers = slices.Clone(timers)
 	for i := range timers {
-		timers[i] = f.watch.before(h, timers[i])
+		timers[i] = f.watch.before(func() *host { return h }, timers[i])
 	}
-	var err error
-	if h.Scheduler, err = timer.New(config, timers...); err != nil {
-		f.t.Fatal(err)
-	}
-	var ctx context.Context
-	ctx, h.cancel = context.WithCancel(context.Background())
-	h.began = time.Now()
-	go func() {
-		defer close(h.done)
-		h.err = h.Run(ctx)
-	}()
-	f.hosts = append(f.hosts, h)
+	h = f.NewHost(l, config, timers...)
+	f.Run(context.Background(), h)
 	f.t.Cleanup(func() { // whatever became of the test; its clients are closed after this
 		f.open()
-		h.link.Heal()
-		h.cancel()
+		h.Link.Heal()
+		h.Cancel()
 		select {
 		case <-h.done:
 		case <-time.After(patience):
@@ -129,7 +99,7 @@ func (f *fleet) startOn(l *link, config timer.Config, timers ...timer.Timer) *ho
 }
 
 // gate returns a channel that handlers can wait for, and what closes it; the test's end does, too.
-func (f *fleet) gate() (<-chan struct{}, func()) {
+func (f *realFleet) gate() (<-chan struct{}, func()) {
 	g := make(chan struct{})
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +115,7 @@ func (f *fleet) gate() (<-chan struct{}, func()) {
 }
 
 // open opens the gates that are left.
-func (f *fleet) open() {
+func (f *realFleet) open() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, g := range f.gates {
@@ -155,7 +125,7 @@ func (f *fleet) open() {
 }
 
 // down makes the store unreachable for everybody, up makes it reachable again.
-func (f *fleet) down() {
+func (f *realFleet) down() {
 	f.dark = true
 	if f.store.Down != nil {
 		f.t.Cleanup(f.store.Up) // it can be called twice
@@ -165,7 +135,7 @@ func (f *fleet) down() {
 	f.inject(dlocktest.Hang)
 }
 
-func (f *fleet) up() {
+func (f *realFleet) up() {
 	f.dark = false
 	if f.store.Up != nil {
 		f.store.Up()
@@ -175,21 +145,21 @@ func (f *fleet) up() {
 }
 
 // inject makes all links fail; heal ends it.
-func (f *fleet) inject(fault dlocktest.Fault) {
-	for _, h := range f.hosts {
-		h.link.Inject(fault)
+func (f *realFleet) inject(fault dlocktest.Fault) {
+	for _, h := range f.Hosts {
+		h.Link.Inject(fault)
 	}
 }
 
-func (f *fleet) heal() {
-	for _, h := range f.hosts {
-		h.link.Heal()
+func (f *realFleet) heal() {
+	for _, h := range f.Hosts {
+		h.Link.Heal()
 	}
 }
 
 // until waits until cond holds. It ends the test at once if the watcher has seen something that
 // must not be.
-func (f *fleet) until(what string, cond func() bool) {
+func (f *realFleet) until(what string, cond func() bool) {
 	f.t.Helper()
 	start, left := time.Now(), patience
 	for {
@@ -215,32 +185,21 @@ func (f *fleet) until(what string, cond func() bool) {
 
 // stop stops hosts, all if none is named, and fails the test if one reports an error or something
 // was broken so far.
-func (f *fleet) stop(hosts ...*host) {
+func (f *realFleet) stop(hosts ...*host) {
 	f.t.Helper()
-	if len(hosts) == 0 {
-		hosts = f.hosts
-	}
-	for _, h := range hosts {
-		h.cancel()
-	}
-	for _, h := range hosts {
-		receive(f.t, "Run returns", h.done)
-		if h.err != nil {
-			f.t.Errorf("Run returned %v", h.err)
-		}
-	}
+	f.Stop(hosts...)
 	f.watch.check(f.t)
 }
 
 // trigger starts a run of a timer on a host. A busy machine can make an attempt fail, and what was
 // granted without our knowing then is given back before long.
-func (f *fleet) trigger(h *host, name string) {
+func (f *realFleet) trigger(h *host, name string) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, "trigger "+name, func() error { return h.Trigger(f.t.Context(), name) })
 }
 
 // answered triggers a timer until the store answers, and returns that answer.
-func (f *fleet) answered(h *host, name string) (err error) {
+func (f *realFleet) answered(h *host, name string) (err error) {
 	f.t.Helper()
 	_ = testkit.Poll(patience, "an answer", func() bool {
 		err = h.Trigger(f.t.Context(), name)
@@ -255,7 +214,7 @@ func refused(err error, reason timer.Reason) bool {
 }
 
 // status returns what a host says of a timer.
-func (f *fleet) status(h *host, name string) timer.TimerStatus {
+func (f *realFleet) status(h *host, name string) timer.TimerStatus {
 	st, _ := h.Status().Timer(name)
 	return st
 }
@@ -271,7 +230,7 @@ func skipped(name string, reason timer.Reason, hosts ...*host) (n uint64) {
 
 // take acquires n slots of a name with a client that is no host's, waiting for each until the store
 // grants it, and gives them back. It returns the fences by slot.
-func (f *fleet) take(name string, slots, n int) map[int]dlock.Fence {
+func (f *realFleet) take(name string, slots, n int) map[int]dlock.Fence {
 	f.t.Helper()
 	return f.acquire(name, slots, n, func(try func() error) error {
 		var err error
@@ -284,7 +243,7 @@ func (f *fleet) take(name string, slots, n int) map[int]dlock.Fence {
 }
 
 // takeNow is take for slots that must be free: it fails the test if one is refused.
-func (f *fleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
+func (f *realFleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
 	f.t.Helper()
 	return f.acquire(name, slots, n, func(try func() error) error {
 		var err error
@@ -296,7 +255,7 @@ func (f *fleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
 	})
 }
 
-func (f *fleet) acquire(name string, slots, n int, wait func(try func() error) error) map[int]dlock.Fence {
+func (f *realFleet) acquire(name string, slots, n int, wait func(try func() error) error) map[int]dlock.Fence {
 	f.t.Helper()
 	fences := map[int]dlock.Fence{}
 	var grants []dlock.Grant

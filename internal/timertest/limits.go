@@ -36,8 +36,8 @@ func overlap(s *suite, t *testing.T) {
 	begin := func() *host {
 		h := f.start(timer.Config{}, timers...)
 		for range 3 {
-			h.link.InjectN(5, dlocktest.Fault{}, dlocktest.OpAcquire)
-			h.link.InjectN(1, dlocktest.LostReply, dlocktest.OpAcquire)
+			h.Link.InjectN(5, dlocktest.Fault{}, dlocktest.OpAcquire)
+			h.Link.InjectN(1, dlocktest.LostReply, dlocktest.OpAcquire)
 		}
 		for range 2 {
 			triggers.Go(func() {
@@ -59,7 +59,7 @@ func overlap(s *suite, t *testing.T) {
 		}
 	}
 	f.until("a good number of runs", enough(30))
-	f.stop(f.hosts[0])
+	f.stop(f.Hosts[0])
 	begin()
 	f.until("as many again", enough(60))
 	for name, limit := range map[string]int{"three": 3, "one": 1, "manual": 2} {
@@ -132,7 +132,7 @@ func rate(s *suite, t *testing.T) {
 	for name, n := range most {
 		f.until(name+" is refused, and has run its ticks as often as it may", func() bool {
 			_, perTick := f.watch.peak(name)
-			return f.watch.ticks(name) >= 8 && perTick >= n && skipped(name, timer.ReasonTickTaken, f.hosts...) >= 8
+			return f.watch.ticks(name) >= 8 && perTick >= n && skipped(name, timer.ReasonTickTaken, f.Hosts...) >= 8
 		})
 	}
 	f.stop()

@@ -51,7 +51,7 @@ func loss(s *suite, t *testing.T) {
 			}
 			f.start(timer.Config{}, work)
 			at := time.Now()
-			victim.link.Inject(cut)
+			victim.Link.Inject(cut)
 			got := receive(t, "the slot is granted to the other host", seen)
 			if got.slot != first.Slot() {
 				t.Errorf("slot %d, want that of the host which is cut off, %d", got.slot, first.Slot())
@@ -78,7 +78,7 @@ func loss(s *suite, t *testing.T) {
 			if last := f.status(victim, "a").Last; last.Outcome != timer.OutcomeLeaseLost {
 				t.Errorf("outcome %s, want lease_lost", last.Outcome)
 			}
-			victim.link.Heal()
+			victim.Link.Heal()
 			f.stop()
 		})
 	}
@@ -99,9 +99,9 @@ func killed(s *suite, t *testing.T) {
 		OnStoreDown: timer.StoreDownSkip, Run: hold(gate)}
 	victim := f.start(timer.Config{}, work)
 	f.until("the first host has both slots", func() bool { return f.watch.runs("a", all) == 2 })
-	f.until("a heartbeat", victim.link.beat())
+	f.until("a heartbeat", victim.Link.beat())
 	at := time.Now()
-	victim.link.Inject(dlocktest.Hang) // black-holed: no release either
+	victim.Link.Inject(dlocktest.Hang) // black-holed: no release either
 	other := f.start(timer.Config{}, work)
 	f.until("both slots come back", func() bool {
 		return f.watch.latest("a", 0).host == other &&
@@ -109,7 +109,7 @@ func killed(s *suite, t *testing.T) {
 	})
 	var ends time.Time // the latest that they can have ended
 	for slot := range 2 {
-		renewed, granted := victim.link.last("timer:a", slot), f.watch.latest("a", slot).began
+		renewed, granted := victim.Link.last("timer:a", slot), f.watch.latest("a", slot).began
 		if took := granted.Sub(renewed.answered); took > s.TTL+s.TTL/2 && !f.strained(other, at) {
 			t.Errorf("slot %d was granted %v after its last renewal, TTL %v", slot, took, s.TTL)
 		}
@@ -120,10 +120,10 @@ func killed(s *suite, t *testing.T) {
 			ends = end
 		}
 	}
-	if refused := other.link.lastFull("timer:a"); refused.After(ends.Add(s.TTL/20)) && other.link.failed(at) == 0 {
+	if refused := other.Link.lastFull("timer:a"); refused.After(ends.Add(s.TTL/20)) && other.Link.failed(at) == 0 {
 		t.Errorf("all slots were said to be held %v after the last of their leases had ended", refused.Sub(ends))
 	}
-	victim.link.Heal()
+	victim.Link.Heal()
 	open()
 	f.stop()
 }

@@ -35,7 +35,7 @@ func outages(s *suite, t *testing.T) {
 		if n := o.watch.runs("skip", all); n > 0 {
 			t.Errorf("%d runs of a timer that is to skip started without the store", n)
 		}
-		for _, h := range o.hosts {
+		for _, h := range o.Hosts {
 			o.bounded("a trigger", 1, func() {
 				if err := h.Trigger(t.Context(), "skip"); !refused(err, timer.ReasonStoreDown) &&
 					!refused(err, timer.ReasonHostFull) {
@@ -68,10 +68,10 @@ func outages(s *suite, t *testing.T) {
 			t.Errorf("the context of the run under StoreDownRunLocal has ended: %v", context.Cause(keepsOn.ctx))
 		}
 		// Attempts and releases that are under way end with their calls.
-		last.cancel()
+		last.Cancel()
 		o.bounded("draining", 3, func() { <-last.done })
 		o.up()
-		o.hosts = o.hosts[:1]
+		o.Hosts = o.Hosts[:1]
 		o.open()
 		o.recovers()
 		o.stop()
@@ -99,14 +99,14 @@ func outages(s *suite, t *testing.T) {
 // An outage is a fleet with a timer of each policy, and one of each that is triggered and holds its
 // slot.
 type outage struct {
-	*fleet
+	*realFleet
 	begun time.Time
 	gate  <-chan struct{}
 }
 
 func newOutage(s *suite, t *testing.T) *outage {
-	o := &outage{fleet: s.fleet(t), begun: time.Now()}
-	o.gate, _ = o.fleet.gate()
+	o := &outage{realFleet: s.fleet(t), begun: time.Now()}
+	o.gate, _ = o.realFleet.gate()
 	return o
 }
 
@@ -126,19 +126,19 @@ func (o *outage) begin() *host {
 func (o *outage) survives() {
 	o.t.Helper()
 	h := o.start(timer.Config{}, timer.Timer{Name: "alone", OnStoreDown: timer.StoreDownSkip, Run: hold(o.gate)})
-	o.hosts = slices.DeleteFunc(o.hosts, func(other *host) bool { return other == h })
+	o.Hosts = slices.DeleteFunc(o.Hosts, func(other *host) bool { return other == h })
 	for began := time.Now(); time.Since(began) < patience; {
 		o.trigger(h, "alone")
 		o.until("it runs", func() bool { return o.watch.now("alone") != nil })
 		run, at := o.watch.now("alone"), time.Now()
-		h.link.InjectN(1, dlocktest.Error(errors.New("connection reset")), dlocktest.OpExtend)
-		o.until("a heartbeat fails", func() bool { return h.link.failed(at) > 0 || run.ctx.Err() != nil })
-		beaten := h.link.beat()
+		h.Link.InjectN(1, dlocktest.Error(errors.New("connection reset")), dlocktest.OpExtend)
+		o.until("a heartbeat fails", func() bool { return h.Link.failed(at) > 0 || run.ctx.Err() != nil })
+		beaten := h.Link.beat()
 		o.until("the next one", func() bool { return beaten() || run.ctx.Err() != nil })
 		if run.Valid() && run.ctx.Err() == nil {
 			return
 		}
-		if o.suite.pulse.stood(at) < o.suite.TTL/8 && h.link.failed(at) <= 1 {
+		if o.suite.pulse.stood(at) < o.suite.TTL/8 && h.Link.failed(at) <= 1 {
 			o.t.Errorf("one heartbeat failed and the lease was lost: %v", context.Cause(run.ctx))
 			return
 		}
@@ -153,7 +153,7 @@ func (o *outage) survives() {
 func (o *outage) goesOn() {
 	o.t.Helper()
 	at := time.Now()
-	for _, h := range o.hosts {
+	for _, h := range o.Hosts {
 		before := skipped("skip", timer.ReasonStoreDown, h)
 		o.until("a tick is skipped because of the store", func() bool {
 			return skipped("skip", timer.ReasonStoreDown,
@@ -169,7 +169,7 @@ func (o *outage) goesOn() {
 			o.t.Errorf("%d runs without the store were valid", n)
 		}
 		o.until("the host says that the store is away", func() bool {
-			return h.degraded() != nil &&
+			return h.Degraded() != nil &&
 				!h.Status().Store.Up
 		})
 		if err := errors.Join(h.Ready(), h.Live()); err != nil {
@@ -188,14 +188,14 @@ func (o *outage) recovers() {
 			return o.watch.runs(name, func(v *visit) bool { return v.valid && v.began.After(at) }) >= 5
 		})
 	}
-	for _, h := range o.hosts {
+	for _, h := range o.Hosts {
 		o.until("the host says that the store is well", func() bool {
 			return h.Status().Store.Up &&
-				h.degraded() == nil
+				h.Degraded() == nil
 		})
 	}
-	for _, h := range o.hosts {
-		if longest, slowest := h.link.times(); longest > o.storeTimeout() || slowest > o.late(o.begun) {
+	for _, h := range o.Hosts {
+		if longest, slowest := h.Link.times(); longest > o.storeTimeout() || slowest > o.late(o.begun) {
 			o.t.Errorf("a call was given %v, StoreTimeout %v; a call came back %v after its deadline", longest,
 				o.storeTimeout(), slowest)
 		}

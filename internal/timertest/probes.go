@@ -38,13 +38,13 @@ func probes(s *suite, t *testing.T) {
 		// calls does so in each.
 		var calls int
 		for range 20 {
-			before, _ := h.link.counts()
+			before, _ := h.Link.counts()
 			for range 200 {
 				if ready, live := probe(); ready != http.StatusOK || live != http.StatusOK {
 					t.Fatalf("%s: ready %d, live %d", when, ready, live)
 				}
 			}
-			after, _ := h.link.counts()
+			after, _ := h.Link.counts()
 			if calls = int(after - before); calls == 0 {
 				return
 			}
@@ -55,7 +55,7 @@ func probes(s *suite, t *testing.T) {
 	quiet("before the first call of a timer")
 	f.trigger(h, "a")
 	f.until("the run is over and the store has been looked at", func() bool {
-		return h.link.audited() && f.status(h, "a").Last != nil && len(f.status(h, "a").Running) == 0
+		return h.Link.audited() && f.status(h, "a").Last != nil && len(f.status(h, "a").Running) == 0
 	})
 	if at := h.began; f.strained(h, at) {
 		t.Log("calls failed on this busy machine: what is to be given back makes calls, too")

@@ -62,14 +62,15 @@ func registration(s *suite, t *testing.T) {
 	// All or none, and the store takes the names of those that pass.
 	f := s.fleet(t)
 	h := f.start(timer.Config{}, timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Run: nop})
+	here := func() *host { return h }
 	late := timer.Timer{Name: `late {"'; %s` + "\\\U0001f570*", OnStoreDown: timer.StoreDownSkip, Run: nop}
-	if err := h.Register(f.watch.before(h, late), timer.Timer{Name: "bad"}); err == nil {
+	if err := h.Register(f.watch.before(here, late), timer.Timer{Name: "bad"}); err == nil {
 		t.Error("a timer without a handler was registered")
 	}
 	if n := len(h.Status().Timers); n != 1 {
 		t.Errorf("%d timers, want the one that there was", n)
 	}
-	if err := h.Register(f.watch.before(h, late)); err != nil {
+	if err := h.Register(f.watch.before(here, late)); err != nil {
 		t.Error(err)
 	}
 	f.trigger(h, late.Name)

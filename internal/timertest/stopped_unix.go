@@ -54,7 +54,7 @@ func Stopped(t *testing.T, h StoppedHarness) {
 			}
 			for range 3 { // a machine that is very busy may not let all be changed in time
 				f := one.fleet(t)
-				st := &standstill{fleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd),
+				st := &standstill{realFleet: f, embedded: h.Embedded, outlived: outlived, child: newChild(t, cmd),
 					took: map[string]time.Duration{}}
 				if st.show(t) {
 					return
@@ -67,7 +67,7 @@ func Stopped(t *testing.T, h StoppedHarness) {
 
 // A standstill is one fleet of two hosts, one of which is stopped for a while.
 type standstill struct {
-	*fleet
+	*realFleet
 	embedded bool
 	outlived bool // it is stopped for longer than its leases last
 	child    *child
@@ -82,11 +82,11 @@ type standstill struct {
 func (s *standstill) show(t *testing.T) (shown bool) {
 	defer func() {
 		if t.Failed() && s.here != nil { // a wait that ends says only what did not come
-			st := say(s.here.Scheduler, s.here.link)
+			st := say(s.here.Scheduler, s.here.Link)
 			state, err := s.operator().Inspect(context.Background(), manual)
 			t.Logf("here: pause %v, limit %v; since the child was stopped %d calls failed, and this process stood "+
 				"still for %v; the trigger is %+v, the last tick %v (%v); %v", st.Paused, st.Limit,
-				s.here.link.failed(s.stoppedAt), s.suite.pulse.stood(s.stoppedAt), state.Trigger, state.LastTick, err,
+				s.here.Link.failed(s.stoppedAt), s.suite.pulse.stood(s.stoppedAt), state.Trigger, state.LastTick, err,
 				s.took)
 		}
 	}()
@@ -124,7 +124,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	s.took["all changed"] = time.Since(before)
 
 	look := func() bool {
-		st := say(s.here.Scheduler, s.here.link)
+		st := say(s.here.Scheduler, s.here.Link)
 		s.note("here: pause known", pausedAt, st.Paused != nil && *st.Paused == ann)
 		s.note("here: limit known", limitedAt, st.Limit == 1)
 		s.note("trigger obeyed", triggered, s.books.count(began, manual)+s.child.count(began, manual) > 0)
@@ -168,7 +168,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	if err := s.asks(endless); next.Valid() && !refusedAs(err, dlock.ReasonFull) {
 		t.Errorf("while the next holder runs: %v, want full", err)
 	}
-	s.until("the next holder's beat", s.here.link.beat())
+	s.until("the next holder's beat", s.here.Link.beat())
 	if !next.Valid() && !s.strained(s.here, s.resumedAt) {
 		t.Errorf("the next holder's run has ended: %v", context.Cause(next.ctx))
 	}
@@ -210,7 +210,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	strain := s.child.asks().Said.Failed - failures
 	open()
 	s.child.ends()
-	s.fleet.stop()
+	s.realFleet.stop()
 	if n := s.books.count(began, manual) + s.child.count(began, manual); n != 1 {
 		t.Errorf("%d runs after one trigger", n)
 	}

@@ -52,8 +52,8 @@ func newWatcher() *watcher {
 		starts: map[tickOf]int{}, peaks: map[string]int{}, most: map[string]int{}}
 }
 
-// before returns the timer with its handler wrapped by the watcher.
-func (w *watcher) before(h *host, t timer.Timer) timer.Timer {
+// before returns the timer with its handler wrapped by the watcher. Its host may be made later.
+func (w *watcher) before(h func() *host, t timer.Timer) timer.Timer {
 	limits := t
 	limits.MaxConcurrency = max(1, t.MaxConcurrency)
 	if limits.MaxPerTick == 0 {
@@ -67,7 +67,7 @@ func (w *watcher) before(h *host, t timer.Timer) timer.Timer {
 		return t
 	}
 	t.Run = func(ctx context.Context) error {
-		defer w.leave(w.enter(h, ctx))
+		defer w.leave(w.enter(h(), ctx))
 		return run(ctx)
 	}
 	return t

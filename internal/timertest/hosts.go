@@ -1,0 +1,138 @@
+package timertest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A Fleet is several hosts that share a store, which each reaches through a Link of its own. The
+// suite of this package runs one on a real store, the tests of timer run one in virtual time.
+type Fleet[Link dlock.DistributedLock] struct {
+	Hosts []*Host[Link]
+
+	t        *testing.T
+	patience time.Duration
+}
+
+// NewFleet returns a fleet without hosts. Patience is how long Run of a host may take to return.
+func NewFleet[Link dlock.DistributedLock](t *testing.T, patience time.Duration) Fleet[Link] {
+	return Fleet[Link]{t: t, patience: patience}
+}
+
+// A Host is a Scheduler that runs.
+type Host[Link dlock.DistributedLock] struct {
+	*timer.Scheduler
+	Link   Link
+	Cancel context.CancelFunc // tells Run to return
+
+	done  chan struct{} // closed when Run has returned
+	err   error         // what it returned
+	began time.Time     // before Run was called
+	ready time.Time     // after it had begun, in a fleet on a real store
+}
+
+// NewHost makes a host that does not run yet. It logs nothing unless config says where to.
+func (f *Fleet[Link]) NewHost(link Link, config timer.Config, timers ...timer.Timer) *Host[Link] {
+	f.t.Helper()
+	config.Lock = link
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	scheduler, err := timer.New(config, timers...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return &Host[Link]{Scheduler: scheduler, Link: link, done: make(chan struct{})}
+}
+
+// Run has a host run until ctx ends, or its Cancel is called, and adds it to the fleet.
+func (f *Fleet[Link]) Run(ctx context.Context, h *Host[Link]) {
+	ctx, h.Cancel = context.WithCancel(ctx)
+	f.Hosts = append(f.Hosts, h)
+	h.began = time.Now()
+	go func() {
+		defer close(h.done)
+		h.err = h.Scheduler.Run(ctx)
+	}()
+}
+
+// Stop stops hosts, all if none is named, and fails the test if the Run of one does not return, or
+// returns an error.
+func (f *Fleet[Link]) Stop(hosts ...*Host[Link]) {
+	f.t.Helper()
+	if len(hosts) == 0 {
+		hosts = f.Hosts
+	}
+	for _, h := range hosts {
+		h.Cancel()
+	}
+	for i, h := range hosts {
+		select {
+		case <-h.done:
+		case <-time.After(f.patience):
+			f.t.Fatalf("not within %v: Run of host %d returns", f.patience, i)
+		}
+		if h.err != nil {
+			f.t.Errorf("host %d: Run returned %v", i, h.err)
+		}
+	}
+}
+
+// Done is closed when Run has returned.
+func (h *Host[Link]) Done() <-chan struct{} { return h.done }
+
+// Wait waits for Run to return, and returns its error.
+func (h *Host[Link]) Wait() error {
+	<-h.done
+	return h.err
+}
+
+// Stopped stops the host and returns how long that took.
+func (h *Host[Link]) Stopped(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	h.Cancel()
+	if err := h.Wait(); err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+	return time.Since(began)
+}
+
+// Accounted fails the test unless each tick of the host is a start or a skip, and returns the sums.
+func (h *Host[Link]) Accounted(t *testing.T) (started uint64, skipped map[timer.Reason]uint64) {
+	t.Helper()
+	skipped = map[timer.Reason]uint64{}
+	for _, st := range h.Status().Timers {
+		left := st.Ticks - st.Started
+		for reason, n := range st.Skipped {
+			skipped[reason] += n
+			left -= n
+		}
+		if left != 0 {
+			t.Errorf("timer %s: %d ticks, %d started, skipped %v", st.Name, st.Ticks, st.Started, st.Skipped)
+		}
+		started += st.Started
+	}
+	return started, skipped
+}
+
+// Degraded joins what the checks of the host say.
+func (h *Host[Link]) Degraded() error { return Degraded(h.Scheduler) }
+
+// Degraded joins what the checks of a Scheduler say.
+func Degraded(s *timer.Scheduler) error {
+	checks := s.Checks()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		errs = append(errs, checks[name]())
+	}
+	return errors.Join(errs...)
+}
