@@ -25,9 +25,9 @@ import (
 
 var scaleFlag = flag.String("scale", "50x50", "hosts x timers of TestScale")
 
-// A fleet is what docs/scale.md calculates with, in its letters: H hosts, each with the same
+// A workload is what docs/scale.md calculates with, in its letters: H hosts, each with the same
 // timers.
-type fleet struct {
+type workload struct {
 	hosts int           // H
 	ttl   time.Duration // TTL
 	kinds []timers
@@ -44,7 +44,7 @@ type timers struct {
 	leastRecent bool
 }
 
-// A load is what a fleet costs its store per second, when all is well and nothing is overridden.
+// A load is what a workload costs its store per second, when all is well and nothing is overridden.
 type load struct {
 	asked, granted, refused, released float64 // of ticks
 	beats                             float64 // calls that renew leases
@@ -61,10 +61,10 @@ func (l load) scripts() float64 { return l.asked + l.released + l.renewals + l.p
 const perBeat = 500
 
 // load is the formula of docs/scale.md.
-func (f fleet) load() (l load) {
-	H, ttl := float64(f.hosts), f.ttl.Seconds()
+func (w workload) load() (l load) {
+	H, ttl := float64(w.hosts), w.ttl.Seconds()
 	running := 0.0
-	for _, k := range f.kinds {
+	for _, k := range w.kinds {
 		T, I, N, M, P, R := float64(k.number), k.every.Seconds(), float64(k.slots), float64(k.perTick),
 			float64(k.perHost), k.work.Seconds()
 		if k.perTick == timer.NoLimit {
@@ -154,12 +154,12 @@ func (c *counted) totals() load {
 	}
 }
 
-// measure lets the fleet run and counts what it asks of the store between two instants. No two
+// measure runs the hosts and counts what they ask of the store between two instants. No two
 // windows begin at a tick or a beat.
-func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, others int64) {
+func (w workload) measure(t *testing.T, warm, window time.Duration) (calls load, others int64) {
 	store := &counted{Store: memlock.New()}
 	var all []timer.Timer
-	for i, k := range f.kinds {
+	for i, k := range w.kinds {
 		for n := range k.number {
 			all = append(all, timer.Timer{
 				Name: fmt.Sprintf("kind-%d-%d", i, n), Schedule: schedule.Every(k.every), MaxConcurrency: k.slots,
@@ -171,9 +171,9 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var hosts sync.WaitGroup
-	for i := range f.hosts {
+	for i := range w.hosts {
 		s, err := timer.New(timer.Config{
-			Lock: store, TTL: f.ttl, DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+			Lock: store, TTL: w.ttl, DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
 			Holder: dlock.Holder{Host: fmt.Sprint("host-", i), PID: i},
 		}, all...)
 		if err != nil {
@@ -185,7 +185,7 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 			}
 		})
 	}
-	time.Sleep(warm + f.ttl/6)
+	time.Sleep(warm + w.ttl/6)
 	before, others := store.totals(), store.others.Load()
 	time.Sleep(window)
 	after := store.totals()
@@ -193,7 +193,7 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 	if testing.Verbose() {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		t.Logf("%d hosts × %d timers: %d MB of heap, %d goroutines", f.hosts, len(all), m.HeapAlloc>>20,
+		t.Logf("%d hosts × %d timers: %d MB of heap, %d goroutines", w.hosts, len(all), m.HeapAlloc>>20,
 			runtime.NumGoroutine())
 	}
 	stop()
@@ -209,9 +209,9 @@ func (f fleet) measure(t *testing.T, warm, window time.Duration) (calls load, ot
 
 // compare checks the calls of a window against the formula. What follows from the schedules alone
 // has to agree to the call.
-func compare(t *testing.T, f fleet, calls load, window time.Duration) {
+func compare(t *testing.T, w workload, calls load, window time.Duration) {
 	t.Helper()
-	want, s := f.load(), window.Seconds()
+	want, s := w.load(), window.Seconds()
 	for _, c := range []struct {
 		what         string
 		is, want, by float64 // by: the share by which they may differ
@@ -254,7 +254,7 @@ func TestScale(t *testing.T) {
 	}
 	const every = 5 * time.Minute
 	each := n / 5
-	f := fleet{hosts: h, ttl: dlock.DefaultTTL, kinds: []timers{
+	w := workload{hosts: h, ttl: dlock.DefaultTTL, kinds: []timers{
 		{number: n - 4*each, every: every, slots: 1, perTick: 1, perHost: 1, work: 2 * time.Second},
 		{number: each, every: every, slots: 3, perTick: 3, perHost: 3, work: 20 * time.Second, leastRecent: true},
 		{number: each, every: every, slots: 4, perTick: 1, perHost: 1, work: every * 3 / 2},
@@ -262,8 +262,8 @@ func TestScale(t *testing.T) {
 		{number: each, every: every, slots: 2, perTick: timer.NoLimit, perHost: 2, work: 30 * time.Second},
 	}}
 	synctest.Test(t, func(t *testing.T) {
-		calls, others := f.measure(t, 2*every, 2*every)
-		compare(t, f, calls, 2*every)
+		calls, others := w.measure(t, 2*every, 2*every)
+		compare(t, w, calls, 2*every)
 		if others != 0 {
 			t.Errorf("%d calls that the formula does not know", others)
 		}
@@ -275,13 +275,13 @@ func TestScale(t *testing.T) {
 // Fails when beatBatch is 499 or 501: then docs/scale.md has to say so, too.
 func TestScaleOfManyLeases(t *testing.T) {
 	for number, each := range map[int]float64{perBeat - 1: 1, perBeat: 2} { // and the host's own
-		f := fleet{hosts: 1, ttl: dlock.DefaultTTL, kinds: []timers{
+		w := workload{hosts: 1, ttl: dlock.DefaultTTL, kinds: []timers{
 			{number: number, every: time.Minute, slots: 1, perTick: 1, perHost: 1, work: 30 * time.Minute},
 		}}
 		synctest.Test(t, func(t *testing.T) {
 			// with two calls a beat, measure would begin at one
-			calls, _ := f.measure(t, 2*time.Minute-f.ttl/12, 2*time.Minute)
-			if want := f.load().beats * 120; calls.beats != 24*each || math.Round(want) != 24*each {
+			calls, _ := w.measure(t, 2*time.Minute-w.ttl/12, 2*time.Minute)
+			if want := w.load().beats * 120; calls.beats != 24*each || math.Round(want) != 24*each {
 				t.Errorf("%.0f calls for %d leases in 24 beats, the formula says %.0f", calls.beats, number+1, want)
 			}
 		})
@@ -403,7 +403,7 @@ func TestScaleTable(t *testing.T) {
 	}
 	for _, r := range rows {
 		n := int(number(r[4]))
-		l := fleet{hosts: int(number(r[1])), ttl: duration(r[6]), kinds: []timers{
+		l := workload{hosts: int(number(r[1])), ttl: duration(r[6]), kinds: []timers{
 			{number: int(number(r[2])), every: duration(r[3]), slots: n, perTick: n, perHost: 1, work: duration(r[5])},
 		}}.load()
 		var says []string

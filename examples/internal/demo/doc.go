@@ -3,6 +3,6 @@
 // everything.
 //
 // Read the files in this order: timers.go is what you would write, host.go is one of your
-// processes, fleet.go is what happens to them. The rest is scaffolding: wire.go cuts a host off,
+// processes, hosts.go is what happens to them. The rest is scaffolding: wire.go cuts a host off,
 // recorder.go checks, picture.go and report.go print.
 package demo

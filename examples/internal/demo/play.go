@@ -65,7 +65,7 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 
 // play runs the demonstration. When it returns, every host has ended.
 func play(ctx context.Context, opts options, store *Store, rec *recorder, log *slog.Logger) (cutOff, error) {
-	fleet, err := newFleet(opts.hosts, store, rec, log)
+	all, err := newHosts(opts.hosts, store, rec, log)
 	if err != nil {
 		return cutOff{}, err
 	}
@@ -73,13 +73,13 @@ func play(ctx context.Context, opts options, store *Store, rec *recorder, log *s
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- fleet.run(ctx) }()
+	go func() { ended <- all.run(ctx) }()
 	drawn := make(chan struct{})
 	go func() { defer close(drawn); rec.draw(ctx) }()
 
 	over := time.After(opts.length)
 	wait(ctx, time.After(opts.length/2))
-	cut, err := fleet.cutOneOff(ctx)
+	cut, err := all.cutOneOff(ctx)
 	if errors.Is(err, context.Canceled) {
 		err = nil // Ctrl-C: what did not happen yet is no failure
 	}

@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// A fleet is all hosts, by name.
-type fleet struct {
-	hosts map[string]*host
-	rec   *recorder
+// hosts are all hosts of a demonstration.
+type hosts struct {
+	byName map[string]*host
+	rec    *recorder
 }
 
-func newFleet(size int, store *Store, rec *recorder, log *slog.Logger) (*fleet, error) {
-	f := &fleet{hosts: make(map[string]*host, size), rec: rec}
+func newHosts(size int, store *Store, rec *recorder, log *slog.Logger) (*hosts, error) {
+	all := &hosts{byName: make(map[string]*host, size), rec: rec}
 	for i := range size {
 		name := fmt.Sprintf("host-%d", i+1)
 		h, err := newHost(name, store, rec, log)
 		if err != nil {
-			return nil, errors.Join(err, f.close())
+			return nil, errors.Join(err, all.close())
 		}
-		f.hosts[name] = h
+		all.byName[name] = h
 	}
-	return f, nil
+	return all, nil
 }
 
 // run runs all hosts until ctx ends and all of them have drained.
-func (f *fleet) run(ctx context.Context) error {
-	errs := make(chan error, len(f.hosts))
+func (all *hosts) run(ctx context.Context) error {
+	errs := make(chan error, len(all.byName))
 	var running sync.WaitGroup
-	for _, h := range f.hosts {
+	for _, h := range all.byName {
 		running.Go(func() { errs <- h.timers.Run(ctx) })
 	}
 	running.Wait()
 	close(errs)
-	err := f.close()
+	err := all.close()
 	for e := range errs {
 		err = errors.Join(err, e)
 	}
 	return err
 }
 
-func (f *fleet) close() error {
+func (all *hosts) close() error {
 	var errs []error
-	for _, h := range f.hosts {
+	for _, h := range all.byName {
 		errs = append(errs, h.close())
 	}
 	return errors.Join(errs...)
@@ -62,24 +62,24 @@ type cutOff struct {
 
 // cutOneOff waits for a run to begin, cuts its host off, and waits for a run of another host in the
 // same slot.
-func (f *fleet) cutOneOff(ctx context.Context) (cutOff, error) {
-	victim, err := f.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
+func (all *hosts) cutOneOff(ctx context.Context) (cutOff, error) {
+	victim, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
 	if err != nil {
 		return cutOff{}, fmt.Errorf("no run of %s began: %w", resizeImages, err)
 	}
-	f.hosts[victim.host].wire.cut()
+	all.byName[victim.host].wire.cut()
 	at := time.Now()
-	f.rec.cutOff(victim.host)
+	all.rec.cutOff(victim.host)
 
 	cut := cutOff{timer: victim.timer, slot: victim.slot, host: victim.host}
-	heir, err := f.rec.await(ctx, 2*LeaseTTL, func(s start) bool {
+	heir, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool {
 		return s.timer == cut.timer && s.slot == cut.slot && s.host != cut.host
 	})
 	if err != nil {
 		return cut, fmt.Errorf("slot %d of %s did not come back: %w", cut.slot, cut.timer, err)
 	}
 	cut.recovered = heir.at.Sub(at)
-	f.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", heir.host, cut.slot, cut.timer,
+	all.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", heir.host, cut.slot, cut.timer,
 		cut.recovered.Seconds(), cut.host)
 	return cut, nil
 }
