@@ -114,9 +114,9 @@ func ExampleNew_faults() {
 	)
 	fmt.Println(err)
 	// Output:
-	// timer "a": MaxConcurrency: -2 is negative: use 1 to 10000, 0 for the default, or
-	// timer.NoLimit timer "b": Run: it is nil: set the function that does the work timer "b":
-	// Schedule: Every(0s): the period must be at least 1ms
+	// timer "a": MaxConcurrency: -2 is negative: use 1 to 10000, 0 for the default, or timer.NoLimit
+	// timer "b": Run: it is nil: set the function that does the work
+	// timer "b": Schedule: Every(0s): the period must be at least 1ms
 }
 
 // start runs each host's timers, as its main would, and returns when they are ready; stop drains
