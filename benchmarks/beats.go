@@ -32,7 +32,7 @@ type counted struct {
 	renewed    atomic.Int64
 	lost       atomic.Int64
 	goroutines atomic.Int64  // the most that there were when a call began or ended
-	answered   chan struct{} // has something after a call
+	answered   chan struct{} // signalled after each call
 }
 
 func (c *counted) look() {
@@ -102,13 +102,13 @@ func parallel(n int, f func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// play lasts until every lease has been renewed, and for a window at least. Where it cuts a beat in
-// two it has that much less to count, too.
+// play lasts until every lease has been renewed, and for a window at least. If it ends within a
+// beat, it counts only the renewals made by then.
 func (h *tickslotHeart) play(window time.Duration) (sample, error) {
 	h.store.goroutines.Store(0)
 	renewed, used, began := h.store.renewed.Load(), cpu(), time.Now()
 	did := func() int { return int(h.store.renewed.Load() - renewed) }
-	time.Sleep(window) // to look on would cost as much as it takes
+	time.Sleep(window) // polling would cost as much as what is measured
 	for did() < len(h.leases) && time.Since(began) < 4*window {
 		select {
 		case <-h.store.answered:
@@ -136,8 +136,8 @@ func beatSample(used time.Duration, did float64, goroutines int) sample {
 }
 
 // perLease has a goroutine per lease, that waits for its turn, as is usual: each renews its lease
-// once per window, at a time of its own. To be told to begin, and to tell that all is done, is the
-// benchmark's affair and not counted.
+// once per window, at a time of its own. The start and the end signal belong to the benchmark and
+// are not counted.
 type perLease struct {
 	windows []chan time.Duration
 	errs    []error

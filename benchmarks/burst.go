@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A burst has all workers ask at the same moment, as timers that are due together. The value is how
-// long it takes (ms) until each has its answer; what they got is given back before the next burst,
-// which is not counted.
+// In a burst all workers acquire at the same moment, like timers that are due together. The value
+// is how long it takes (ms) until each has its answer. Releasing before the next burst is not
+// counted.
 type burst struct{ *cycles }
 
 func (b burst) play(window time.Duration) (sample, error) {

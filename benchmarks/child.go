@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// What has to do with the CPU time or the memory of a process has a process of its own: this
-// program again, with a spec instead of flags. It sets itself up, prints a line, and then measures
-// for as long as each line that it reads says. It ends with its standard input.
+// CPU time and memory are measured in a process of their own: this program again, with a spec
+// instead of flags. It sets itself up, prints a line, and then measures for as long as each line
+// that it reads says. It ends with its standard input.
 
 // A spec says what a child is to do.
 type spec struct {
@@ -25,8 +25,8 @@ type spec struct {
 	Metrics bool          // of a scheduler
 	Redis   string        // address; "": no store
 	Warm    time.Duration // how long it runs before it is measured
-	Bytes   bool          // tell how much memory each timer takes
-	Fired   bool          // tell it once more when they have fired, which takes some seconds
+	Bytes   bool          // report how much memory each timer takes
+	Fired   bool          // report it again after they have fired, which takes some seconds
 	Value   string        // which of the extra figures is the value, of a scheduler
 	Every   time.Duration // period of all timers, 0: random; of the heartbeat
 	AtOnce  bool          // all timers are due at the same instants

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// errBusy is a "no" of a lock: an attempt, but nothing to release.
+// errBusy is the refusal of a lock: an attempt with nothing to release.
 var errBusy = errors.New("busy")
 
 // A taker takes a lock for a worker, and returns how to release it.
@@ -31,7 +31,7 @@ func (p proof) cpu() (float64, error) {
 	return p.used()
 }
 
-// proofNoise is what asynchronous clients may still owe when a window ends.
+// proofNoise is how many calls asynchronous clients may still have in flight when a window ends.
 const proofNoise = 0.9
 
 // cycles has workers take and release locks.
@@ -42,7 +42,7 @@ type cycles struct {
 	p50     bool // the value is the median time (µs) of an attempt alone, not the grants per second
 	mean    bool // or the mean
 	full    bool // every attempt is expected to be refused
-	warm    bool // each worker has been here once
+	warm    bool // each worker has made one cycle
 	stop    []func() error
 }
 

@@ -8,15 +8,15 @@
 //
 // # How
 //
-// A figure of a busy machine is worth little, a ratio within one run a lot. So all cases of a group
-// are measured once per round, in an order that rotates from round to round, and what is reported
-// is the median over the rounds of the ratio within a round, with the least and the greatest. Every
-// group measures tickslot twice: the ratio of the two, which should be 1, is how much of the other
-// ratios is noise. Before the first round each worker goes through once, so that all are connected.
+// On a busy machine a figure says little, but a ratio within one run is reliable. So all cases of a
+// group are measured once per round, in an order that rotates from round to round, and what is
+// reported is the median over the rounds of the ratio within a round, with the least and the
+// greatest. Every group measures tickslot twice: the ratio of the two, which should be 1, is how
+// much of the other ratios is noise. Before the first round each worker makes one cycle, so that
+// all are connected.
 //
-// What has to do with the CPU time or the memory of a process (schedulers, heartbeats) is measured
-// in processes of its own, one per case, so that the garbage of one is not collected at the expense
-// of another.
+// CPU time and memory (schedulers, heartbeats) are measured in processes of their own, one per
+// case, so that the garbage of one is not collected at the expense of another.
 //
 // A case that fails ends the benchmark: an error is not a slow figure. A case that did less than it
 // claims is an error, too: each has a proof, a counter that its server or its handlers keep, which
@@ -28,5 +28,5 @@
 // µs here and ten times that elsewhere, so what is saved in round trips is understated; what is
 // saved in CPU time is not.
 //
-// It is a module of its own, so that rivals are in nobody's module graph.
+// It is a module of its own, so that no user has the rivals in their module graph.
 package main

@@ -14,7 +14,7 @@ import (
 type Case struct {
 	Name string
 	Open func() (player, error)
-	Idle bool // measured in full only: a rival beside the ones that there is a target for
+	Idle bool // measured in full only: a rival without a target
 }
 
 // A player has been set up, and can be measured again and again.
@@ -26,8 +26,8 @@ type player interface {
 // A sample is what a case did in one round.
 type sample struct {
 	Value float64            // in the unit of the group
-	Did   float64            // how often it did the thing; nothing is an error
-	Extra map[string]float64 // what else is worth knowing, or claimed
+	Did   float64            // how many operations it did; 0 is an error
+	Extra map[string]float64 // further figures
 	Error string             `json:",omitempty"` // of a case in another process
 }
 
@@ -36,8 +36,8 @@ type sharing uint8
 
 const (
 	inTurns sharing = iota // opened once; one after the other in each round
-	// opened, measured and closed in each round, for those that load the machine just by being
-	// there
+	// opened, measured and closed in each round, for cases that load the machine while they are
+	// open
 	afresh
 	together // opened once; all at the same time in each round, each in a process of its own
 	// opened, measured in all rounds, and closed, before the next, where there is no time for
@@ -70,7 +70,7 @@ type Claim struct {
 	Bound  float64 // in the unit
 	Target float64 // of the ratio
 	AtMost bool    // the ratio is ours divided by theirs, and Target is the most it may be
-	OnTime bool    // it is met only by who fires what is due
+	OnTime bool    // it is met only if all that is due fires
 }
 
 const again = " (again)"
@@ -92,7 +92,7 @@ type Figure struct {
 	extra  map[string][]float64
 }
 
-// A Verdict is what became of a claim. The first fields are the line of JSON.
+// A Verdict is the result of a claim. The first fields are the line of JSON.
 type Verdict struct {
 	Case      string  `json:"case"`
 	Tickslot  float64 `json:"tickslot"`
@@ -102,7 +102,7 @@ type Verdict struct {
 	Ratio     float64 `json:"ratio"`
 	Target    float64 `json:"target"`
 	Met       bool    `json:"met"`
-	// Is tells whether the ratio has to be at least or at most the target.
+	// Is says whether the ratio has to be at least or at most the target.
 	Is      string  `json:"is"`
 	Min     float64 `json:"min"`     // of the ratios of the rounds
 	Max     float64 `json:"max"`     //
@@ -110,7 +110,7 @@ type Verdict struct {
 	Note    string  `json:"note,omitempty"`
 }
 
-// A Result is what a group came to.
+// A Result is the outcome of a group.
 type Result struct {
 	Group    Group
 	Rounds   int
@@ -287,7 +287,7 @@ func (g Group) row(c Case, rounds int) (samples []sample, err error) {
 	return samples, nil
 }
 
-// once measures a case in one round. Whoever does nothing is fast, and is told.
+// once measures a case in one round. A case that did nothing is an error.
 func (g Group) once(c Case, p player) (sample, error) {
 	s, err := p.play(g.Window)
 	switch {

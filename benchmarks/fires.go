@@ -37,8 +37,8 @@ func periods(s spec) []time.Duration {
 	return list
 }
 
-// onTime is how much of what had to fire in a window did. Who fires less saves time at the wrong
-// end.
+// onTime is the share of due ticks that fired in a window. A scheduler that fires less needs less
+// time.
 const onTime = "fired %"
 
 // fires counts what a scheduler does, and how late.
@@ -99,8 +99,7 @@ func (f *fires) close() error { return nil }
 func (f *fires) play(window time.Duration) (sample, error) {
 	if f.Fired && f.loaded == 0 {
 		f.loaded = f.perTimer()
-		// it takes a while and the whole machine, and what has come due meanwhile is late because
-		// of us
+		// it takes a while and the whole machine, which makes ticks late that come due meanwhile
 		time.Sleep(2 * time.Second)
 	}
 	f.late.reset()
@@ -143,7 +142,7 @@ func tickslotFires(s spec) (player, error) {
 		}
 		return nil
 	}
-	// processes that are measured together are not to be in each other's way
+	// processes that are measured together must not slow each other down
 	instant := time.Duration(os.Getpid()*17%60) * time.Second
 	timers := make([]timer.Timer, s.N)
 	for i := range timers {
@@ -185,7 +184,7 @@ func tickslotFires(s spec) (player, error) {
 }
 
 // bareWakes is what it costs to be awake as often: one time.Timer, and, with a Redis, two PINGs
-// each time, for an acquire and a release. A scheduler that is due that often cannot do with less.
+// each time, for an acquire and a release. A scheduler that is due that often cannot need less.
 func bareWakes(s spec) (player, error) {
 	f := newFires(s, periods(s))
 	work := func() error { return nil }

@@ -9,8 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// hosts is what the server pays for each attempt when so many hosts try the same ticks of one
-// timer.
+// hosts is the server's CPU time per attempt when so many hosts try the same ticks of one timer.
 func (l *lab) hosts(n int) Group {
 	const slots = 5
 	return Group{
@@ -60,8 +59,8 @@ func (l *lab) oursOnHosts(n, slots int) (player, error) {
 	return p, nil
 }
 
-// A crowd of hosts comes to the same tick at the same time, again and again. Each run lasts until
-// all have asked.
+// A crowd of hosts tries the same tick at the same time, again and again. Each run lasts until all
+// have tried.
 type crowd struct {
 	*cycles
 	redis *redisServer

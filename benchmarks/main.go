@@ -71,7 +71,7 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 			continue
 		}
 		r, err := profiled(profiles, g, func() (Result, error) { return g.run(rounds, full) })
-		if err != nil { // the others are worth knowing all the same
+		if err != nil { // the others still give information
 			fmt.Fprintln(os.Stderr, "benchmarks:", err)
 			failures = append(failures, err)
 			r = g.failed(err)

@@ -38,7 +38,7 @@ func (p *postgresServer) prepare(slots, held int) error {
 	if err := hold(store, "timer:pg", slots, held); err != nil {
 		return err
 	}
-	_, err := p.admin.Exec(ctx, "CHECKPOINT") // now, and not while somebody is measured
+	_, err := p.admin.Exec(ctx, "CHECKPOINT") // now, and not during a measurement
 	return err
 }
 

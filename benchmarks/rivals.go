@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// expiry of everybody's locks: tickslot's default.
+// expiry of all locks: tickslot's default.
 const expiry = 15 * time.Second
 
 // redsyncOn: one mutex per worker, kept; TryLock, so that there is no wait to configure.
@@ -118,7 +118,7 @@ func etcdOn(workers int) (*cycles, error) {
 	return &cycles{workers: workers, take: take, proof: e.revisions(), stop: []func() error{e.stop, session.Close}}, nil
 }
 
-// compareAndDelete is how a lock without a fence is given back.
+// compareAndDelete releases a lock without a fence.
 var compareAndDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
 func deleted(client *redis.Client, key, token string) error {
@@ -145,7 +145,7 @@ func setNX(r *redisServer, workers int) (*cycles, error) {
 
 var setAndCount = redis.NewScript(`if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end return 0`)
 
-// setAndFence is the floor of locks with a fence: a script of SET NX PX and INCR. It knows no
+// setAndFence is the floor of locks with a fence: a script of SET NX PX and INCR. It stores no
 // holder, and an attempt whose reply was lost cannot be repeated.
 func setAndFence(r *redisServer, workers int) (*cycles, error) {
 	client := r.client()
@@ -267,8 +267,8 @@ if redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
 end
 return 0`)
 
-// sortedSet does what asynq's semaphore does with the client that tickslot uses, in case that it is
-// the older client which is slow.
+// sortedSet does what asynq's semaphore does with the client that tickslot uses, in case the older
+// client is what is slow.
 func sortedSet(r *redisServer, workers, slots int) (*cycles, error) {
 	client := r.client()
 	take := func(w int) (func() error, error) {

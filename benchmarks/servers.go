@@ -53,7 +53,7 @@ func newClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, Password: servertest.Canary, PoolSize: peerPool})
 }
 
-// flush takes everything out.
+// flush deletes all data.
 func (r *redisServer) flush() error { return r.admin.FlushAll(ctx).Err() }
 
 // aged is flush, and waits until the server has been up for long enough to grant names that it has
@@ -140,7 +140,7 @@ func (r *redisServer) known(slots int, names ...string) error {
 	return nil
 }
 
-// hold takes so many slots of a name, for good.
+// hold acquires so many slots of a name and never releases them.
 func hold(store dlock.DistributedLock, name string, slots, held int) error {
 	const workers = 16
 	errs := make([]error, workers)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// spread is what is left of a figure that was measured in several rounds.
+// spread summarizes a figure that was measured in several rounds.
 type spread struct{ Median, Min, Max float64 }
 
 func spreadOf(list []float64) spread {

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// ours is tickslot as its users have it: a Session on a store, with its heartbeat, trust window and
+// ours is tickslot as users run it: a Session on a store, with its heartbeat, trust window and
 // clean-up.
 type ours struct {
 	slots int // 0: a mutex

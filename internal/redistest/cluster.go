@@ -31,9 +31,9 @@ type Cluster struct {
 	closed bool
 }
 
-// StartCluster runs a cluster of n masters that share the slots equally, and
-// waits until every node finds it in order. That takes over two seconds: a new
-// master keeps away from writes for that long. Options apply to every node.
+// StartCluster runs a cluster of n masters that share the slots equally, and waits until every node
+// reports it as complete. That takes over two seconds: a new master keeps away from writes for that
+// long. Options apply to every node.
 func StartCluster(n int, opts ...Options) (*Cluster, error) {
 	return StartClusterWithReplicas(n, 0, opts...)
 }
@@ -90,7 +90,7 @@ func startAll(n int, start func() (*Server, error)) ([]*Server, error) {
 	return up, errors.Join(errs...)
 }
 
-// form makes a cluster of the nodes, which do not know of each other yet.
+// form makes a cluster of separate nodes.
 func (c *Cluster) form(masters, replicasPer int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
@@ -120,7 +120,7 @@ func (c *Cluster) form(masters, replicasPer int) error {
 			return fmt.Errorf("redistest: cluster: id: %w", err)
 		}
 		err = testkit.Poll(settleLimit, "redistest: cluster: replicate", func(ctx context.Context) error {
-			// Refused for as long as the replica has not heard of the master.
+			// Refused until the replica knows the master.
 			return r.Client().ClusterReplicate(ctx, id).Err()
 		})
 		if err != nil {
@@ -194,8 +194,8 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Client returns a client for the test's own look at the cluster, always the
-// same one. Close closes it.
+// Client returns the client with which the test reads the cluster, always the same one. Close
+// closes it.
 func (c *Cluster) Client() *redis.ClusterClient {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 // binary is the server program.
 const binary = "redis-server"
 
-// Persistence is what of a server's data outlives its process.
+// Persistence says which data outlive the server's process.
 type Persistence int
 
 const (
@@ -48,8 +48,7 @@ type Options struct {
 	Args []string
 	// Env are further variables of its environment, as name=value.
 	Env []string
-	// Password is the default user's password. Client and URL know it.
-	// Default: servertest.Canary.
+	// Password is the default user's password. Client and URL use it. Default: servertest.Canary.
 	Password string
 	// TLS makes the server speak TLS only, with a certificate of a CA of its
 	// own; see Server.TLSConfig.

@@ -68,10 +68,9 @@ func NewProxyWith(reader Reader, target string) (*Proxy, error) {
 // Mend.
 func (p *Proxy) Addr() string { return hostPort(p.port) }
 
-// BlackHole has the network swallow everything without a word while it is on:
-// connections stay up and new ones are accepted, but nothing passes in either
-// direction, not even the end of a connection. BlackHole(false) delivers all
-// that was held back.
+// While BlackHole is on, the network drops everything silently: connections stay up and new ones
+// are accepted, but nothing passes in either direction, not even the end of a connection.
+// BlackHole(false) delivers all that was held back.
 func (p *Proxy) BlackHole(on bool) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -83,10 +82,9 @@ func (p *Proxy) BlackHole(on bool) {
 	}
 }
 
-// Strand has the connections to the server fall silent for good, in both directions: not even their
-// end is told. It is what a firewall does that has lost its table, or a host that came back with
-// another address. New connections are well, and so are those that a BlackHole kept from reaching
-// the server.
+// Strand makes the connections to the server silent for good, in both directions, without closing
+// them, as a firewall that lost its table does, or a host that got another address. New connections
+// work, and so do those that a BlackHole kept from reaching the server.
 func (p *Proxy) Strand() {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -109,10 +107,9 @@ func (p *Proxy) isOpen() bool {
 	}
 }
 
-// DropReplies has the next n chunks from the server, on whichever connections,
-// vanish: the server has executed the command and the client never learns. A
-// short reply is one chunk. So is the reply to a new connection's handshake:
-// warm the connection up first.
+// DropReplies drops the next n chunks from the server, on any connection: the server has executed
+// the command and the client never learns. A short reply is one chunk. So is the reply to a new
+// connection's handshake: warm the connection up first.
 func (p *Proxy) DropReplies(n int) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -121,9 +118,9 @@ func (p *Proxy) DropReplies(n int) {
 	p.drop = n
 }
 
-// LoseReplies lets requests through and, while it is on, nothing back. A connection that
-// has lost a reply stays silent for good, as no stream goes on behind a hole;
-// LoseReplies(false) is for those that have lost none, and new ones.
+// LoseReplies lets requests through and, while it is on, nothing back. A connection that has lost a
+// reply stays silent for good, as a stream cannot continue after a gap; LoseReplies(false) is for
+// those that have lost none, and new ones.
 func (p *Proxy) LoseReplies(on bool) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -132,8 +129,7 @@ func (p *Proxy) LoseReplies(on bool) {
 	p.mute = on
 }
 
-// Delay has each chunk take d longer in each direction, that is 2d for a round
-// trip.
+// Delay makes each chunk take d longer in each direction, that is 2d for a round trip.
 func (p *Proxy) Delay(d time.Duration) { p.DelayUpTo(d, d) }
 
 // DelayUpTo is Delay by a time between least and most that is drawn for each
@@ -144,15 +140,15 @@ func (p *Proxy) DelayUpTo(least, most time.Duration) {
 	p.delay, p.jitter = least, max(0, most-least)
 }
 
-// DelayReplies has the server's answers alone take d longer: what a client asks
-// for is done long before it learns of it.
+// DelayReplies makes only the server's answers take d longer: a request is executed long before the
+// client learns of it.
 func (p *Proxy) DelayReplies(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.replies = d
 }
 
-// Reset resets all connections (RST). New ones are welcome.
+// Reset resets all connections (RST). New ones are accepted.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

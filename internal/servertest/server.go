@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Program says how to run a server. Its functions get the Server before Start
-// has returned it, for its folder, its port, and its commands.
+// Program says how to run a server. Its functions get the Server before Start has returned it, to
+// use its folder, port and commands.
 type Program struct {
 	// Name is what errors and the folder's name call it.
 	Name string
@@ -31,8 +31,7 @@ type Program struct {
 	// Ready returns an error until the process with this pid, which has printed
 	// this log so far, serves.
 	Ready func(ctx context.Context, s *Server, pid int, log string) error
-	// Remove takes back what of an ended server is not in its folder.
-	// Default: there is nothing.
+	// Remove deletes what an ended server left outside its folder. Default: nothing.
 	Remove func(*Server)
 	// StopSignal asks it to shut down in good order. Default: SIGTERM.
 	StopSignal syscall.Signal
@@ -239,7 +238,7 @@ func (s *Server) kill() error {
 	return p.kill()
 }
 
-// Stop has the server shut down in good order, and waits until it is gone.
+// Stop shuts the server down in good order, and waits until it has ended.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
