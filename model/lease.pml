@@ -80,13 +80,15 @@ Host host[H];
 Slot slot[SLOTS];
 byte attempts;
 
-/* Requests whose caller has given up, by token. They may still arrive; no caller waits for the reply. */
+/* Requests whose caller has given up, by token. They may still arrive; no caller waits for the
+   reply. */
 byte late_acquire[ATTEMPTS + 1];
 byte late_extend[ATTEMPTS + 1];
 byte late_release[ATTEMPTS + 1];
 
 bool fast;               /* the store's clock has gained DRIFT */
-byte fence;              /* the last: 0 if before this instant, so that time alone makes the next one higher */
+/* The last fence: 0 if before this instant, so that time alone makes the next one higher. */
+byte fence;
 byte quarantine;         /* left of it */
 bool restarted;
 bool killed;
@@ -107,8 +109,8 @@ hidden byte who;         /* the token of the request that is carried out */
 #define in_time(h)  (host[h].left > 0)
 #endif
 #define valid(h)    (host[h].inside && host[h].open && in_time(h))
-/* The timer of the trust window has gone off. It waits for nothing, so time does not go on without it, unless the
-   process stands still. */
+/* The timer of the trust window has gone off. It waits for nothing, so time does not go on without
+   it, unless the process stands still. */
 #define awake(h)    (host[h].runs != no)
 #define due(h)      (host[h].open && !in_time(h) && awake(h))
 
@@ -129,7 +131,8 @@ inline check_grant() {
 #ifdef NEVER_AGAIN
 			host[i].overtaken = true;
 #endif
-			SEEN(10)                       /* a handler that ignores its context, or is in a process that stands still */
+			/* A handler that ignores its context, or is in a process that stands still. */
+			SEEN(10)
 		:: else
 		fi
 	}
@@ -205,7 +208,9 @@ inline serve_extend() {
 	ok = (s < SLOTS);
 	if
 	:: ok ->
-		assert(slot[s].token == who); /* I5: it is no longer harmful to be extended by another, since a closed window stays closed, but wrong */
+		/* I5: an extension by another holder does no harm, since a closed window stays closed, but it
+		   is wrong. */
+		assert(slot[s].token == who);
 		slot[s].left = KEPT
 	:: else
 	fi
@@ -224,8 +229,8 @@ inline serve_release() {
 	fi
 }
 
-/* Forgets requests that can have no effect any more: nothing is, or can become, theirs. That changes nothing but the
-   number of states. A mutant in which they can have an effect keeps them. */
+/* Forgets requests that can have no effect any more: nothing is, or can become, theirs. That changes
+   only the number of states. A mutant in which they can have an effect keeps them. */
 #define asks(h, t) (host[h].token == t && (host[h].doing == asking || host[h].doing == asking_again))
 inline tidy() {
 #if !defined(MUTANT_NAIVE_DEL) && !defined(MUTANT_ANYONE_EXTENDS) && !defined(MUTANT_TOKEN_USED_AGAIN)
@@ -325,7 +330,7 @@ end:
 	od
 }
 
-/* ------------------------------------------------------------ a host: session.go, heartbeat.go, lease.go */
+/* -------------------------------------------------- a host: session.go, heartbeat.go, lease.go */
 
 inline abandon_call() {
 	if
@@ -364,7 +369,8 @@ inline lose() { host[h].open = false; host[h].cancelled = true }
 proctype Process(byte h) {
 end:
 	do
-	/* It stands still, or the machine sleeps. That is told from being slow only when its timer should go off. */
+	/* It stands still, or the machine sleeps. That differs from being slow only when its timer should
+	   go off. */
 	:: d_step { due(h) -> host[h].runs = no; SEEN(8) }
 	:: d_step { !awake(h) -> host[h].runs = again }
 
@@ -378,10 +384,12 @@ end:
 		host[h].token = attempts;
 #endif
 		host[h].doing = asking; host[h].call = sent; host[h].asked = 0 }
-	:: d_step { awake(h) && host[h].doing == asking && host[h].call == sent ->   /* no reply in time: the same token once more */
+	/* No reply in time: the same token once more. */
+	:: d_step { awake(h) && host[h].doing == asking && host[h].call == sent ->
 		abandon_call();
 		host[h].doing = asking_again; host[h].call = sent; host[h].asked = 0 }
-	:: d_step { awake(h) && host[h].doing == asking_again && host[h].call == sent ->   /* nor this time */
+	/* No reply in time again. */
+	:: d_step { awake(h) && host[h].doing == asking_again && host[h].call == sent ->
 		abandon_call(); settle(); done() }
 	:: d_step { awake(h) && (host[h].doing == asking || host[h].doing == asking_again) && host[h].call == no ->
 		if

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Has spin check model/lease.pml: the model as it is must have no error, in every state; each mutant must have one; and
-# what the model is about must really occur in it. One line each. Fails if one is not as it should be.
+# Checks model/lease.pml with spin: the model must have no error in any state, each mutant must have
+# one, and the events that the model is about must occur in it. Prints one line each. Fails if one
+# result is not as expected.
 set -u
 export LC_ALL=C
 
@@ -55,7 +56,8 @@ check 'three attempts, without heartbeats, restart and drift' holds -DATTEMPTS=3
 for mutant in $(sed -n 's/.*\(MUTANT_[A-Z_0-9]\{1,\}\).*/\1/p' "$model" | sort -u); do
 	case $mutant in
 	MUTANT_TOKEN_USED_AGAIN) more='-DATTEMPTS=3 -DNO_HEARTBEAT -DNO_RESTART -DNO_DRIFT' ;;
-	MUTANT_OPENED_AGAIN) more='-DNEVER_AGAIN -DNO_RESTART -DNO_DRIFT' ;; # see "What it found" in model/README.md
+	# See "What it found" in model/README.md.
+	MUTANT_OPENED_AGAIN) more='-DNEVER_AGAIN -DNO_RESTART -DNO_DRIFT' ;;
 	MUTANT_FENCE_IS_A_COUNTER) more=-DFENCES ;;
 	*) more= ;;
 	esac

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes sure that the servers the store tests start are installed, the C
-# compiler that the race detector needs, the library that sets a server's clock, and the model checker. Starts nothing, and never fails:
-# without a server, its tests skip and say so (or fail, under
+# Installs what the tests need if it is missing: the servers that store tests start, the C compiler
+# of the race detector, the library that sets a server's clock, and the model checker. Starts
+# nothing, and never fails: without a server, its tests skip and say so (or fail, under
 # TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
 set -u
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: scripts/test-long.sh [list]
 #
-# Runs the long proofs, that is the tests that call testkit.Long or testkit.Rounds, and nothing else; or lists them.
+# Runs the long proofs, or lists them: the tests that call testkit.Long or testkit.Rounds.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 

@@ -1,10 +1,12 @@
 #!/bin/sh
 # usage: scripts/test.sh [argument of go test]...
 #
-# Runs go test, and prints a line for each package, or everything with VERBOSE=1. Then it looks through all that the tests printed, passed or not, for the password that every server of theirs
-# asks for (servertest.Canary), and lists, last, the tests that skipped for want of something (they write a line each into the
-# file named by TICKSLOT_SKIPS). The exit code is that of go test, or 1 if the password was told, or if a name in -run, which
-# is '^(A|B|C)$' or 'A|B|C', is that of no test, or of none in one of the packages: whoever renames a test would not notice.
+# Runs go test, and prints a line for each package, or everything with VERBOSE=1. Then it searches
+# the output of all tests, passed or not, for the password of every test server (servertest.Canary).
+# Last it lists the tests that skipped because something is missing (each writes a line into the
+# file named by TICKSLOT_SKIPS). The exit code is that of go test; or 1 if the password was found, or
+# if a name in -run, which is '^(A|B|C)$' or 'A|B|C', matches no test, or none in one of the
+# packages: otherwise a renamed test would silently not run.
 set -u
 
 show='^(ok|FAIL|\?|panic:|--- FAIL|go: |# )'
@@ -12,7 +14,8 @@ show='^(ok|FAIL|\?|panic:|--- FAIL|go: |# )'
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tickslot-test.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
-# Servers that are started for a test, and files of SQLite, wait for the disk at every commit: memory is faster, if there is enough.
+# Test servers and SQLite files wait for the disk at every commit: memory is faster, if there is
+# enough.
 if [ -z "${TMPDIR:-}" ] && [ "$(df -kP /dev/shm 2>/dev/null | awk 'END { print ($1 == "tmpfs" && $4 > 4000000) }')" = 1 ]; then
 	TMPDIR=$(mktemp -d /dev/shm/tickslot-test.XXXXXX) || exit 1
 	export TMPDIR
@@ -23,7 +26,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 out=$dir/out
 
-# The race detector needs a C compiler. Without one the tests are worth running all the same, but not in CI.
+# The race detector needs a C compiler. Without one the tests still run without it, but not in CI.
 norace=
 if ! command -v "$(go env CC)" >/dev/null 2>&1 && [ "${TICKSLOT_REQUIRE_SERVERS:-}" != 1 ]; then
 	norace="the race detector (-race): it needs a C compiler, and there is no $(go env CC)"

@@ -1,8 +1,9 @@
 #!/bin/sh
 # usage: scripts/torture-mixed.sh [COMMIT]
 #
-# Tortures a fleet of two versions: every second host runs the program of COMMIT, the others that of this folder. Without a
-# COMMIT it is the newest tag, or, while there is none, the commit twenty before this one.
+# Tortures a fleet of two versions: every second host runs the program of COMMIT, the others that of
+# this folder. Without a COMMIT it is the newest tag, or, while there is none, the commit twenty
+# before this one.
 set -eu
 
 commit=${1:-$(git describe --tags --abbrev=0 2>/dev/null || echo HEAD~20)}

@@ -21,8 +21,8 @@
 --   note    hash: run (master_replid), since (ms: that run began then, or before). On a Cluster no
 --           key can be reached by every script, so these two are in the state of each name
 --
--- KEYS[i] state of the name of the i-th attempt, from which the other keys are derived. On a Cluster
---         there is one attempt only, because others could be on different nodes
+-- KEYS[i] state of the name of the i-th attempt, from which the other keys are derived. On a
+--         Cluster there is one attempt only, because others could be on different nodes
 -- ARGV[1] quarantine  ms; 0: none: the server is embedded, or restarts cannot be detected
 -- ARGV[2] idle    ms after which an unused name with ticks or overrides may be forgotten
 -- ARGV[3] brief   ms after which any other may; at least four times as long as a lease
@@ -131,7 +131,8 @@ local function began(key, run, since)
   if not this_run then untold() end
   since = count(since)
   if run == this_run and since <= now then return since end
-  local before = run and sub(run, 41) or epoch ~= '' and '/0' or '' -- the noted epoch; the first one, if none was noted
+  -- the noted epoch; the first one, if none was noted
+  local before = run and sub(run, 41) or epoch ~= '' and '/0' or ''
   if run == this_run then
     since = now -- the clock was ahead when that was noted
   elseif key == note and find(told, '\nsecond_repl_offset:-1\r', 1, true) and before == epoch then
@@ -291,7 +292,8 @@ local function attempt(state, token, slots, claim)
   end
   local override = limit > 0 and int(limit) or '0'
   local info = ' ' .. declared .. ' ' .. success .. ' ' .. version .. ' ' .. override
-  if not find(fence .. ' ' .. since .. ' ' .. kept .. info, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then -- not written by this script
+  -- not written by this script
+  if not find(fence .. ' ' .. since .. ' ' .. kept .. info, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then
     local function digits(x) return string.match(x, '^%d+$') or '0' end
     fence, since, kept = digits(fence), digits(since), digits(kept)
     info = ' ' .. digits(declared) .. ' ' .. digits(success) .. ' ' .. digits(version) .. ' ' .. override
@@ -334,7 +336,8 @@ local function attempt(state, token, slots, claim)
   if wanted then
     local at = mutex and 7 or 10 -- index of tick, then starts and claimer
     local tick = count(known[at])
-    if tick > micros + ahead then tick = 0 end -- claimed while the clock was ahead: must not refuse everything until then
+    -- claimed while the clock was ahead: must not refuse everything until then
+    if tick > micros + ahead then tick = 0 end
     if wanted > micros + ahead then return 'tick_ahead' .. info end
     if wanted < tick then return 'tick_late' .. info end
     if wanted == tick then
@@ -430,7 +433,8 @@ local function attempt(state, token, slots, claim)
     call('ZADD', index, ends, slot)
     abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have removed it
     call('ZADD', tokens, slot, token)
-    call('PEXPIRE', tokens, wanted and idle or brief) -- usually empty when nothing is held, but expired leases leave theirs
+    -- Usually empty when nothing is held, but expired leases leave their tokens.
+    call('PEXPIRE', tokens, wanted and idle or brief)
   end
 
   -- 8. Record the grant. What rarely changes is written only when it does, and when the expiry of

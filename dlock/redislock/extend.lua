@@ -34,7 +34,8 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
       -- does not expire.
       local kept = tonumber(known[3])
       if known[1] and (not kept or kept > now or now - kept > ARGV[3] / 4) then
-        redis.pcall('HSET', state, 'kept', string.format('%.0f', now)) -- if the server is out of memory, the next heartbeat writes it
+        -- if the server is out of memory, the next heartbeat writes it
+        redis.pcall('HSET', state, 'kept', string.format('%.0f', now))
         local memory = (known[2] or redis.call('HEXISTS', state, 'tick') == 1) and ARGV[2] or ARGV[3]
         if not known[2] then redis.call('PEXPIRE', state, memory) end
         if not mutex then redis.call('PEXPIRE', index, memory) end

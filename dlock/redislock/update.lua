@@ -1,7 +1,7 @@
 -- Update: change the overrides of a semaphore. A part that is '' stays as it is.
 --
--- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause, or of a limit
---         of 0; kept after it), pause (JSON), limit (-1: as requests declare), limit_order (JSON),
+-- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause, or of a
+--         limit of 0; kept after it), pause (JSON), limit (-1: as requests declare), limit_order (JSON),
 --         trigger (JSON), at (µs: of the trigger). It does not expire after the first update
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
 -- ARGV[3] limit   ARGV[4] its origin
@@ -40,7 +40,8 @@ if ARGV[1] ~= '' then
   end
 end
 if ARGV[3] ~= '' then
-  if known[3] == '0' and ARGV[3] ~= '0' and paused < micros then -- a tick that came due under a limit of 0 was not missed either
+  -- a tick that came due under a limit of 0 was not missed either
+  if known[3] == '0' and ARGV[3] ~= '0' and paused < micros then
     change('until', int(micros))
     change('pause', ARGV[4])
   end
