@@ -267,7 +267,7 @@ func (h *heartbeat) beat() {
 	var pending []pendingRelease
 	release := len(h.pending) > 0 && !h.releaseAt.After(started)
 	if release {
-		pending = slices.DeleteFunc(h.pending, func(p pendingRelease) bool { return started.After(p.ends) })
+		pending = slices.DeleteFunc(h.pending, func(p pendingRelease) bool { return started.After(p.expiresAt) })
 		h.pending = nil
 	}
 	var batch []*Lease

@@ -105,7 +105,7 @@ type Session struct {
 // answers, so that its slot does not stay taken for a TTL.
 type pendingRelease struct {
 	Grant
-	ends time.Time // by then the grant has expired, if there was one
+	expiresAt time.Time // by then the grant has expired, if there was one
 }
 
 // NewSession checks the options against each other and against the store. It starts nothing and

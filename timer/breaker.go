@@ -38,7 +38,7 @@ type breaker struct {
 	loggedAt  time.Time // when an outage was last logged
 	logging   bool      // this outage was logged
 
-	heard time.Time // when the last call ended
+	heardAt time.Time // when the last call ended
 
 	setupLoggedAt time.Time // when a set-up fault was last logged
 }
@@ -87,7 +87,7 @@ func (b *breaker) saw(err error, setup, renewal bool) (c change) {
 	if changed && !b.open { // an outage began with its first failure
 		b.changedAt = now
 	}
-	b.called, b.err, b.heard = true, err, now
+	b.called, b.err, b.heardAt = true, err, now
 	if setup {
 		c.setup, b.setup = b.setup == nil, err
 	}

@@ -38,11 +38,11 @@ type override struct {
 	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Set with overrides.mu held
 
 	// Guarded by overrides.mu.
-	version   int64 // of the latest report
-	paused    bool
-	until     time.Time // when the pause ends; zero: when somebody ends it
-	by        dlock.Origin
-	triggered time.Time // the latest trigger that was read
+	version     int64 // of the latest report
+	paused      bool
+	until       time.Time // when the pause ends; zero: when somebody ends it
+	by          dlock.Origin
+	triggeredAt time.Time // the latest trigger that was read
 }
 
 // refusal is the error for a start of a timer that is paused.
@@ -211,10 +211,10 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 	}
 	o.setLimit(e, limit)
 	t := now.Trigger
-	if t == nil || !t.At.After(x.triggered) {
+	if t == nil || !t.At.After(x.triggeredAt) {
 		return nil
 	}
-	x.triggered = t.At
+	x.triggeredAt = t.At
 	switch {
 	case t.Age >= staleTrigger:
 		return nil

@@ -32,12 +32,12 @@ const (
 // this host learns of an outage even if nothing is due; with growing pauses while it does not. Its
 // fields belong to its goroutine.
 type prober struct {
-	watch   *storeWatch
-	session *dlock.Session
-	host    *dlock.Lease // our slot of hostsLock
-	pause   *backoff.ExponentialBackOff
-	counted time.Time
-	counts  int // since the start, or since the store last failed
+	watch     *storeWatch
+	session   *dlock.Session
+	host      *dlock.Lease // our slot of hostsLock
+	pause     *backoff.ExponentialBackOff
+	countedAt time.Time
+	counts    int // since the start, or since the store last failed
 	// reacquire gets slots for runs that have none; trigger starts a run that was triggered through
 	// a Control. Run sets both, so that the prober does not call the acquirer or the Scheduler
 	// itself.
@@ -144,7 +144,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	case <-until:
 	default:
 		// During the first count other hosts may still be starting.
-		if !many || p.counts < 2 || time.Since(p.counted) >= hostsEvery {
+		if !many || p.counts < 2 || time.Since(p.countedAt) >= hostsEvery {
 			p.count()
 		}
 	}
@@ -214,7 +214,7 @@ func (p *prober) count() {
 		hosts = max(hosts, w.hosts)
 	}
 	w.hosts = hosts
-	p.counted = time.Now()
+	p.countedAt = time.Now()
 	p.counts++
 }
 

@@ -188,7 +188,7 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 		e.state.mu.Unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
-	if time.Until(r.ends()) <= wait {
+	if time.Until(r.endsAt()) <= wait {
 		return false // it would hold the slot for nothing
 	}
 	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait,

@@ -49,7 +49,7 @@ func (r *Run) Tick() (tick time.Time) {
 }
 
 // ends returns when the run reaches MaxRunTime.
-func (r *Run) ends() time.Time { return r.startedAt.Add(r.entry.timer.MaxRunTime) }
+func (r *Run) endsAt() time.Time { return r.startedAt.Add(r.entry.timer.MaxRunTime) }
 
 // Slot returns which of the timer's slots the run holds: no other valid run holds the same one. For
 // a timer whose limits are not in the store (LocalOnly, NoLimit, or no store), the number is unique

@@ -27,7 +27,7 @@ type runContext struct {
 type runKey struct{}
 
 // Deadline implements context.Context.
-func (c *runContext) Deadline() (time.Time, bool) { return c.run.ends(), true }
+func (c *runContext) Deadline() (time.Time, bool) { return c.run.endsAt(), true }
 
 // Done implements context.Context.
 func (c *runContext) Done() <-chan struct{} { return c.context().Done() }
@@ -55,7 +55,7 @@ func (c *runContext) context() context.Context {
 		c.cancel(nil)
 	default:
 		c.made, c.cancel = context.WithCancelCause(c.base)
-		c.made, c.stop = context.WithDeadlineCause(c.made, c.run.ends(), ErrMaxRunTime)
+		c.made, c.stop = context.WithDeadlineCause(c.made, c.run.endsAt(), ErrMaxRunTime)
 	}
 	return c.made
 }
@@ -71,7 +71,7 @@ func (c *runContext) cause() error {
 	c.mu.Lock()
 	unasked := c.made == nil && !c.over
 	c.mu.Unlock()
-	if unasked && c.base.Err() == nil && time.Now().Before(c.run.ends()) {
+	if unasked && c.base.Err() == nil && time.Now().Before(c.run.endsAt()) {
 		return nil
 	}
 	return context.Cause(c.context())

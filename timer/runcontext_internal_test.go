@@ -84,7 +84,7 @@ func TestRunContextAskedLate(t *testing.T) {
 						}
 						deadline, ok := ctx.Deadline()
 						if got, in := RunFromContext(ctx); !in || got != r || ctx.Value(key{}) != "value" || !ok ||
-							!deadline.Equal(r.ends()) {
+							!deadline.Equal(r.endsAt()) {
 							t.Errorf("%s: run %v, value %v, deadline %v %v", which, got, ctx.Value(key{}), deadline, ok)
 						}
 					}

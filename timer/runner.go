@@ -92,7 +92,7 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.place(r)
-	r.clock = time.AfterFunc(time.Until(r.ends()), func() { n.outOfTime(e, r) })
+	r.clock = time.AfterFunc(time.Until(r.endsAt()), func() { n.outOfTime(e, r) })
 	switch {
 	case lease != nil:
 		n.hold(e, r, lease)

@@ -132,7 +132,7 @@ func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 	}
 	called := 0
 	for _, b := range w.breakers.servers {
-		if time.Since(b.heard) > 2*w.ttl { // it may no longer be one of them
+		if time.Since(b.heardAt) > 2*w.ttl { // it may no longer be one of them
 			continue
 		}
 		if b.well() {
@@ -167,7 +167,7 @@ func (p *prober) probeFailing(until <-chan struct{}) {
 		name := w.names.probe(p.slot(), func(other string) bool { return other == shard })
 		if name == "" {
 			w.mu.Lock()
-			if time.Since(w.breakers.servers[shard].heard) > 2*w.ttl { // it has left the store
+			if time.Since(w.breakers.servers[shard].heardAt) > 2*w.ttl { // it has left the store
 				delete(w.breakers.servers, shard)
 			}
 			w.mu.Unlock()

@@ -39,30 +39,30 @@ type key struct {
 }
 
 type entry struct {
-	slots     []slot
-	declared  int // slots as declared by the latest grant
-	fence     dlock.Fence
-	tick      int64 // the latest tick claimed, in microseconds
-	starts    int   // of tick
-	schedule  int64 // schedule of tick
-	used      time.Time
-	released  time.Time    // when a grant was last released
-	success   time.Time    // when a grant was last released as succeeded
-	claimer   dlock.Holder // who started tick last
-	overrides overrides
+	slots       []slot
+	declared    int // slots as declared by the latest grant
+	fence       dlock.Fence
+	tick        int64 // the latest tick claimed, in microseconds
+	starts      int   // of tick
+	schedule    int64 // schedule of tick
+	usedAt      time.Time
+	releasedAt  time.Time    // when a grant was last released
+	succeededAt time.Time    // when a grant was last released as succeeded
+	claimer     dlock.Holder // who started tick last
+	overrides   overrides
 }
 
 type slot struct {
-	token  string
-	holder dlock.Holder
-	fence  dlock.Fence
-	since  time.Time
-	ends   time.Time
+	token      string
+	holder     dlock.Holder
+	fence      dlock.Fence
+	acquiredAt time.Time
+	expiresAt  time.Time
 
 	revoked *dlock.Origin
 }
 
-func (s *slot) held(now time.Time) bool { return s.token != "" && now.Before(s.ends) }
+func (s *slot) held(now time.Time) bool { return s.token != "" && now.Before(s.expiresAt) }
 
 // TryAcquire implements dlock.DistributedLock.
 func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -77,17 +77,17 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	now := time.Now()
 	s.sweep(now)
 	e := s.entry(key{req.Name, req.Slots == 0})
-	e.used = now
+	e.usedAt = now
 	info := dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version, SlotLimit: e.overrides.slots()}
-	if !e.success.IsZero() {
-		info.SuccessAge = max(now.Sub(e.success), time.Microsecond)
+	if !e.succeededAt.IsZero() {
+		info.SuccessAge = max(now.Sub(e.succeededAt), time.Microsecond)
 	}
 
 	// The same attempt, repeated. Its caller trusts the lease for a whole TTL from now, so the
 	// lease must last that long, even if it was revoked meanwhile; the next Extend reports the
 	// revocation.
 	if i := e.find(req.Token, now); i >= 0 {
-		e.slots[i].ends = now.Add(req.TTL)
+		e.slots[i].expiresAt = now.Add(req.TTL)
 		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence,
 			Info: info}, nil
 	}
@@ -131,7 +131,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		first := firstToEnd(known, now)
 		return dlock.Grant{}, &dlock.NotAcquiredError{
 			Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots,
-			Holder: first.holder, HeldFor: now.Sub(first.since), ExpiresIn: first.ends.Sub(now), Info: info,
+			Holder: first.holder, HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now), Info: info,
 		}
 	}
 	if req.Tick != nil {
@@ -144,7 +144,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = req.Slots
 	expired := e.slots[free].token != "" // a release would have emptied the slot
-	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, since: now, ends: now.Add(req.TTL)}
+	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, acquiredAt: now,
+		expiresAt: now.Add(req.TTL)}
 	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, Info: info,
 		PreviousExpired: expired}, nil
 }
@@ -153,7 +154,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) *dlock.Origin {
 		if sl.revoked == nil {
-			sl.ends = now.Add(ttl)
+			sl.expiresAt = now.Add(ttl)
 		}
 		return sl.revoked
 	})
@@ -163,9 +164,9 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) *dlock.Origin {
 		*sl = slot{}
-		e.released = now
+		e.releasedAt = now
 		if grant.Succeeded {
-			e.success = now
+			e.succeededAt = now
 		}
 		return nil
 	})
@@ -190,7 +191,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 		}
 		results[g].Info = dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version}
 		if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
-			e.used = now
+			e.usedAt = now
 			if results[g].RevokedBy = do(e, &e.slots[i], grant, now); results[g].RevokedBy == nil {
 				results[g].Outcome = dlock.GrantOK
 			}
@@ -215,7 +216,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	for i, sl := range e.slots {
 		if sl.held(now) {
 			list = append(list, dlock.LeaseInfo{Name: name, Slot: i, Holder: sl.holder, Fence: sl.fence,
-				HeldFor: now.Sub(sl.since), ExpiresIn: sl.ends.Sub(now)})
+				HeldFor: now.Sub(sl.acquiredAt), ExpiresIn: sl.expiresAt.Sub(now)})
 		}
 	}
 	return list, nil
@@ -240,7 +241,7 @@ func (s *Store) sweep(now time.Time) {
 	}
 	s.swept = now
 	for k, e := range s.names {
-		if now.Sub(e.used) > idle && e.overrides.version == 0 {
+		if now.Sub(e.usedAt) > idle && e.overrides.version == 0 {
 			delete(s.names, k)
 		}
 	}
@@ -258,10 +259,10 @@ func (e *entry) held(now time.Time) (n int) {
 
 // lastHeld returns the latest time at which a lease was or will be held.
 func (e *entry) lastHeld() time.Time {
-	last := e.released
+	last := e.releasedAt
 	for i := range e.slots {
-		if e.slots[i].token != "" && e.slots[i].ends.After(last) {
-			last = e.slots[i].ends
+		if e.slots[i].token != "" && e.slots[i].expiresAt.After(last) {
+			last = e.slots[i].expiresAt
 		}
 	}
 	return last
@@ -270,7 +271,7 @@ func (e *entry) lastHeld() time.Time {
 // firstToEnd returns the held slot that ends first.
 func firstToEnd(slots []slot, now time.Time) (first slot) {
 	for _, sl := range slots {
-		if sl.held(now) && (first.ends.IsZero() || sl.ends.Before(first.ends)) {
+		if sl.held(now) && (first.expiresAt.IsZero() || sl.expiresAt.Before(first.expiresAt)) {
 			first = sl
 		}
 	}

@@ -34,9 +34,9 @@ type leaseID struct {
 
 type lease struct {
 	leaseID
-	slot int
-	key  string
-	ends time.Time
+	slot      int
+	key       string
+	expiresAt time.Time
 }
 
 func leaseIDOf(name string, slots int, token string) leaseID {
@@ -52,18 +52,18 @@ func (s *session) all() []*lease {
 }
 
 // setEnd sets when a lease ends.
-func (s *session) setEnd(l *lease, ends time.Time) {
-	l.ends = ends
-	if len(s.leases) == 1 || ends.Before(s.first) {
-		s.first = ends
+func (s *session) setEnd(l *lease, expiresAt time.Time) {
+	l.expiresAt = expiresAt
+	if len(s.leases) == 1 || expiresAt.Before(s.first) {
+		s.first = expiresAt
 	}
 }
 
 // last returns when the last lease ends, or the zero time.
 func (s *session) last() (t time.Time) {
 	for _, l := range s.leases {
-		if l.ends.After(t) {
-			t = l.ends
+		if l.expiresAt.After(t) {
+			t = l.expiresAt
 		}
 	}
 	return t
@@ -183,10 +183,10 @@ func (n *Store) freeExpired(ctx context.Context) {
 	s.first = s.last()
 	for _, l := range s.leases {
 		switch {
-		case !now.Before(l.ends):
+		case !now.Before(l.expiresAt):
 			ended = append(ended, l)
-		case l.ends.Before(s.first):
-			s.first = l.ends
+		case l.expiresAt.Before(s.first):
+			s.first = l.expiresAt
 		}
 	}
 	if len(ended) > 0 {
