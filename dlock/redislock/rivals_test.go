@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -26,10 +27,11 @@ type rivals struct {
 
 	mu     sync.Mutex
 	leases []*dlock.Lease
+	of     map[*redislock.Store]int // leases
 }
 
 func newRivals(t *testing.T, s *redistest.Sentinel) *rivals {
-	r := &rivals{t: t, s: s}
+	r := &rivals{t: t, s: s, of: map[*redislock.Store]int{}}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	t.Cleanup(func() { r.stop(); r.workers.Wait() })
 	return r
@@ -69,6 +71,7 @@ func (r *rivals) join(store *redislock.Store) {
 				}
 				r.mu.Lock()
 				r.leases = append(r.leases, lease)
+				r.of[store]++
 				r.mu.Unlock()
 				select {
 				case <-lease.Context().Done():
@@ -108,12 +111,14 @@ func (r *rivals) watch(length time.Duration) {
 	}
 }
 
-// granted waits until the rivals have n leases in all.
-func (r *rivals) granted(n int) {
+// granted waits until one of the rivals has had a lease.
+func (r *rivals) granted(to *redislock.Store) {
 	r.t.Helper()
-	testkit.Eventually(r.t, testkit.Patience, "enough leases are granted", func() error {
-		if _, all := r.valid(); all < n {
-			return fmt.Errorf("%d leases, want %d", all, n)
+	testkit.Eventually(r.t, testkit.Patience, "a lease of this rival", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.of[to] == 0 {
+			return errors.New("none yet")
 		}
 		return nil
 	})
