@@ -63,6 +63,9 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
+// crossingTTL is that of the leases of a crossing: a busy machine is done by then.
+const crossingTTL = 5 * time.Second
+
 // crossing has maxInFlight acquires in flight, none of which returns until the gate opens.
 type crossing struct {
 	t      *testing.T
@@ -75,13 +78,14 @@ type crossing struct {
 func newCrossing(t *testing.T, panics bool) *crossing {
 	t.Helper()
 	prefix := unique("trips")
-	_, direct := shared(t, prefix)
+	direct := open(t, redistest.Shared(t).Client(), redislock.Options{Prefix: prefix, QuarantineTTL: crossingTTL})
+	awake(t, direct)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: redistest.Shared(t).Addr(),
 		ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
 	c := &crossing{t: t, gate: &gate{opened: make(chan struct{}), panics: panics}, direct: direct}
 	client.AddHook(c.gate)
-	c.store = open(t, client, redislock.Options{Prefix: prefix, SharedPool: true})
+	c.store = open(t, client, redislock.Options{Prefix: prefix, SharedPool: true, QuarantineTTL: crossingTTL})
 	for i := range redislock.MaxInFlight {
 		c.acquire(t.Context(), fmt.Sprint("first", i), nil)
 	}
@@ -96,7 +100,7 @@ func newCrossing(t *testing.T, panics bool) *crossing {
 // acquire asks for a mutex and has the answer checked; nil: it must be granted.
 func (c *crossing) acquire(ctx context.Context, name string, check func(error)) {
 	c.calls.Go(func() {
-		_, err := c.store.TryAcquire(ctx, dlock.Request{Name: name, Token: "t", TTL: time.Second})
+		_, err := c.store.TryAcquire(ctx, dlock.Request{Name: name, Token: "t", TTL: crossingTTL})
 		switch {
 		case check != nil:
 			check(err)
@@ -125,13 +129,13 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	var grants []dlock.Grant
 	for i := range n {
 		g, err := c.direct.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("held", i), Slots: 3,
-			Token: fmt.Sprint("held", i), TTL: time.Second})
+			Token: fmt.Sprint("held", i), TTL: crossingTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
 		grants = append(grants, g)
 	}
-	if r, err := c.store.Extend(ctx, time.Second, grants...); err != nil || r[n-1].Outcome != dlock.GrantOK {
+	if r, err := c.store.Extend(ctx, crossingTTL, grants...); err != nil || r[n-1].Outcome != dlock.GrantOK {
 		t.Errorf("a heartbeat: %v, %v", r, err)
 	}
 	for i, g := range grants {
