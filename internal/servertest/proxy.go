@@ -118,9 +118,10 @@ func (p *Proxy) DropReplies(n int) {
 	p.drop = n
 }
 
-// LoseReplies lets requests through and, while it is on, nothing back. A connection that has lost a
-// reply stays silent for good, as a stream cannot continue after a gap; LoseReplies(false) is for
-// those that have lost none, and new ones.
+// LoseReplies lets requests through and, while it is on, nothing back. The reply to a request that
+// went through meanwhile is lost, whenever it comes. A connection that has lost a reply stays silent
+// for good, as a stream cannot continue after a gap; LoseReplies(false) is for those that have lost
+// none, and new ones.
 func (p *Proxy) LoseReplies(on bool) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
@@ -237,7 +238,7 @@ type link struct {
 	ctx    context.Context // done when the link is over
 	cancel context.CancelFunc
 
-	deaf     bool // the client has lost a reply; of the one goroutine that writes to it
+	deaf     bool // a reply to the client is lost, or will be; under Proxy.mu
 	stranded bool // nothing passes any more; under flow
 
 	mu     sync.Mutex
@@ -428,7 +429,11 @@ func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 	var err error
 	for len(data) > 0 && err == nil {
 		ok := p.pass(l, func() {
-			if !started && reply && p.swallow(l) {
+			switch {
+			case started:
+			case !reply:
+				p.losesReply(l)
+			case p.swallow(l):
 				data = nil
 				return
 			}
@@ -452,6 +457,14 @@ func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 		return false
 	}
 	return true
+}
+
+// losesReply is called before a request is passed on: if replies are lost now, so is its own, even
+// if it comes after LoseReplies(false).
+func (p *Proxy) losesReply(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.deaf = l.deaf || p.mute
 }
 
 // swallow reports whether the next reply is to vanish.
