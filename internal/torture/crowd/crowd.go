@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
@@ -28,7 +29,7 @@ type Crowd struct {
 	t       *testing.T
 	opts    dlock.SessionOptions
 	journal torture.Journal
-	late    *lateness
+	late    *testkit.Lateness
 	stop    chan struct{}
 	workers sync.WaitGroup
 
@@ -44,9 +45,9 @@ type Crowd struct {
 // Gather starts a crowd of one host per store. Their names in Stretches are host0, host1 and so on.
 func Gather(t *testing.T, opts dlock.SessionOptions, stores ...dlock.DistributedLock) *Crowd {
 	t.Helper()
-	c := &Crowd{t: t, opts: opts, late: newLateness(), stop: make(chan struct{}),
+	c := &Crowd{t: t, opts: opts, late: testkit.NewLateness(), stop: make(chan struct{}),
 		lastSeen: map[*dlock.Lease]time.Time{}}
-	c.workers.Go(func() { c.late.probe(c.stop) })
+	c.workers.Go(func() { c.late.Probe(c.stop) })
 	for i, store := range stores {
 		session, err := dlock.NewSession(store, opts)
 		if err != nil {
@@ -108,7 +109,7 @@ func (c *Crowd) going() bool {
 // took notes how long a call took, and whether that was too long.
 func (c *Crowd) took(since time.Time) {
 	took := time.Since(since)
-	late := c.late.since(since)
+	late := c.late.Since(since)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.slowest = max(c.slowest, took)
@@ -123,7 +124,7 @@ func (c *Crowd) Grants(n int64, within time.Duration) {
 	c.t.Helper()
 	from, began := c.granted.Load(), time.Now()
 	for c.granted.Load() < from+n {
-		if late := c.late.since(began); time.Since(began) > within+late {
+		if late := c.late.Since(began); time.Since(began) > within+late {
 			c.t.Errorf("%d grants within %v on a machine that was %v late, want %d", c.granted.Load()-from, within,
 				late, n)
 			return
