@@ -74,7 +74,7 @@ var rules = []rule{
 		"every store runs it on itself, so it must know none"},
 	{"internal/simulate", nil, "all of it is tests"},
 	{"internal/torture", nil, "its checker must not take the library's word for anything"},
-	{"internal/torture/crowd", []string{"dlock", "internal/torture"}, "it works on any store"},
+	{"internal/torture/crowd", []string{"dlock", "internal/testkit", "internal/torture"}, "it works on any store"},
 	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"},
 		"it checks what was written down, whoever wrote it"},
 	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock",

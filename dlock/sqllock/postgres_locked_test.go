@@ -93,8 +93,8 @@ func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 			g, err := acquire(token)
 			took, late := time.Since(began), late.Since(began)
 			if err != nil || g.Slot == 0 || took > atOnce+late {
-				t.Errorf("%s: slot %d, %v after %v on a machine that was %v late: must be granted at once", name, g.Slot,
-					err, took, late)
+				t.Errorf("%s: slot %d, %v after %v on a machine that was %v late: must be granted at once", name,
+					g.Slot, err, took, late)
 			}
 		}
 		_, err := acquire("three")

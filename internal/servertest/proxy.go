@@ -119,9 +119,9 @@ func (p *Proxy) DropReplies(n int) {
 }
 
 // LoseReplies lets requests through and, while it is on, nothing back. The reply to a request that
-// went through meanwhile is lost, whenever it comes. A connection that has lost a reply stays silent
-// for good, as a stream cannot continue after a gap; LoseReplies(false) is for those that have lost
-// none, and new ones.
+// went through meanwhile is lost, whenever it comes. A connection that has lost a reply stays
+// silent for good, as a stream cannot continue after a gap; LoseReplies(false) is for those that
+// have lost none, and new ones.
 func (p *Proxy) LoseReplies(on bool) {
 	p.flow.Lock()
 	defer p.flow.Unlock()
