@@ -56,7 +56,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 		}
 		time.Sleep(time.Hour) // a tick meets the store that hangs
 		if w := get(h, "/readyz?verbose"); w.Code != 200 || w.Header().Get("X-Health") != "degraded" ||
-			!strings.Contains(w.Body.String(), "does not answer") {
+			!strings.Contains(w.Body.String(), "has not answered") {
 			t.Errorf("store down: %d %v %q", w.Code, w.Header(), w.Body)
 		}
 		link.Heal()

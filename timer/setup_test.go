@@ -183,7 +183,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		synctest.Wait()
 		st := h.Status()
 		if err := h.StoreReachable(); err == nil || !strings.Contains(err.Error(), "call Migrate") ||
-			strings.Contains(err.Error(), "does not answer") {
+			strings.Contains(err.Error(), "has not answered") {
 			t.Errorf("StoreReachable: %v", err)
 		}
 		if st.Store.Up || !st.Store.BreakerOpen || !st.Store.Setup || !strings.Contains(st.Store.Err, "call Migrate") {
