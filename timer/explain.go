@@ -179,7 +179,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	var found *decision
 	var why error
 	if !x.Tick.IsZero() {
-		found, why, x.Slot = decided(s.ledger, e, x.Tick.UnixMicro())
+		found, x.Slot, why = decided(s.ledger, e, x.Tick.UnixMicro())
 	}
 	switch {
 	case found == nil:
@@ -210,7 +210,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 
 // decided returns what this host decided about a tick, and in which slot its run is or was; nil: it
 // knows of no decision.
-func decided(l *ledger, e *entry, tick int64) (found *decision, why error, slot int) {
+func decided(l *ledger, e *entry, tick int64) (found *decision, slot int, why error) {
 	d := e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
@@ -221,7 +221,7 @@ func decided(l *ledger, e *entry, tick int64) (found *decision, why error, slot 
 		}
 	})
 	if found == nil || !found.ran {
-		return found, why, -1
+		return found, -1, why
 	}
 	slot = int(found.slot)
 	for _, r := range d.runs {
@@ -229,7 +229,7 @@ func decided(l *ledger, e *entry, tick int64) (found *decision, why error, slot 
 			slot = r.Slot()
 		}
 	}
-	return found, why, slot
+	return found, slot, why
 }
 
 // inspectStore fills in what the store knows.

@@ -3,7 +3,6 @@ package timer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -146,5 +145,5 @@ func TestErrorOfTheStoreWhoseMethodsPanic(t *testing.T) {
 type panics struct{}
 
 func (panics) Error() string { panic(errors.New("no text")) }
-func (panics) Is(error) bool { panic(fmt.Sprint("no error")) }
+func (panics) Is(error) bool { panic("no error") }
 func (panics) As(any) bool   { panic("no type") }

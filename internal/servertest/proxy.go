@@ -68,8 +68,8 @@ func NewProxyWith(reader Reader, target string) (*Proxy, error) {
 // Mend.
 func (p *Proxy) Addr() string { return hostPort(p.port) }
 
-// While BlackHole is on, the network drops everything silently: connections stay up and new ones
-// are accepted, but nothing passes in either direction, not even the end of a connection.
+// BlackHole has the network drop everything silently while it is on: connections stay up and new
+// ones are accepted, but nothing passes in either direction, not even the end of a connection.
 // BlackHole(false) delivers all that was held back.
 func (p *Proxy) BlackHole(on bool) {
 	p.flow.Lock()
