@@ -13,7 +13,10 @@ const (
 	// something may take at most measures that itself.
 	Patience = 30 * time.Second
 
-	pollEvery = 5 * time.Millisecond
+	// minPause and maxPause bound the time between two looks. In between it is four times what a
+	// look takes, so that those who wait leave the machine to what they wait for.
+	minPause = 5 * time.Millisecond
+	maxPause = 100 * time.Millisecond
 
 	// lastLook is how long the last call of a condition may take, which begins when the time is up.
 	lastLook = time.Second
@@ -40,8 +43,9 @@ func Eventually[C Condition](t testing.TB, limit time.Duration, what string, hap
 func Poll[C Condition](limit time.Duration, what string, happened C) error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, limit)+lastLook)
 	defer cancel()
-	for deadline := time.Now().Add(limit); ; time.Sleep(pollEvery) {
-		last := time.Now().After(deadline)
+	for deadline := time.Now().Add(limit); ; {
+		began := time.Now()
+		last := began.After(deadline)
 		err := look(ctx, happened)
 		switch {
 		case err == nil:
@@ -51,6 +55,7 @@ func Poll[C Condition](limit time.Duration, what string, happened C) error {
 		case last:
 			return fmt.Errorf("not within %v: %s: %w", limit, what, err)
 		}
+		time.Sleep(min(max(minPause, 4*time.Since(began)), maxPause))
 	}
 }
 
