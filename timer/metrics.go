@@ -188,7 +188,7 @@ func (m *metrics) write(w *series, e *entry) {
 	w.gauge(m.slotsElsewhere, float64(st.LimitElsewhere), name)
 	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
 	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
-	w.gauge(m.fallbackActive, oneIf(st.Fallback), name)
+	w.gauge(m.fallbackActive, oneIf(st.Degraded), name)
 	w.gauge(m.scheduleFailed, oneIf(e.clock.scheduleFault() != ""), name)
 	w.gauge(m.paused, oneIf(st.Paused != nil), name)
 }

@@ -104,8 +104,8 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 						t.Errorf("servers %q are down, want %s", st.Store.Down, hung)
 					}
 					for _, ts := range st.Timers {
-						if on := ts.Name[:1]; ts.Fallback != (on == hung) {
-							t.Errorf("%s, server %s hangs: without the store: %t", ts.Name, hung, ts.Fallback)
+						if on := ts.Name[:1]; ts.Degraded != (on == hung) {
+							t.Errorf("%s, server %s hangs: without the store: %t", ts.Name, hung, ts.Degraded)
 						}
 					}
 				}

@@ -56,7 +56,7 @@ type TimerStatus struct {
 	Skipped  map[Reason]uint64 // ticks that did not, by reason
 	Running  []RunStatus       // by start
 	Last     *RunResult        // the run that ended last; nil: none
-	Fallback bool              // it runs, or would run, without the store
+	Degraded bool              // it runs, or would run, without the store
 	// The limit in force: the override, or else the setting with defaults filled in; NoLimit: none.
 	// The next two likewise.
 	MaxConcurrency int
