@@ -135,6 +135,9 @@ var successMistakes = []mistake{
 		"previous expired/each"}, func(m *mutant) {
 		m.grant(func(g *dlock.Grant) { g.PreviousExpired = true })
 	}},
+	{"every grant names slot 0", []string{"previous expired/by hosts"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) { g.Slot = 0 })
+	}},
 	{"a slot that was never held is reported as expired",
 		[]string{"previous expired/a slot", "previous expired/not one"},
 		func(m *mutant) {
