@@ -74,9 +74,7 @@ func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 	s, pool := postgresWithPool(t)
 	// A busy machine may be late, which is measured. The deadline leaves room for that.
 	const atOnce, patience = 500 * time.Millisecond, 4 * time.Second
-	late, stop := testkit.NewLateness(), make(chan struct{})
-	defer close(stop)
-	go late.Probe(stop)
+	late := testkit.MeasureLateness(t, 10*time.Millisecond)
 	for _, ticking := range []bool{false, true} {
 		name := fmt.Sprint("ticking-", ticking)
 		freed(t, s, name, 3)

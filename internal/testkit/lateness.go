@@ -2,19 +2,18 @@ package testkit
 
 import (
 	"sync"
+	"testing"
 	"time"
 )
 
-const (
-	// nap is how long the probe sleeps.
-	nap = 5 * time.Millisecond
-	// slight is by how much a sleep may be late on a machine that is idle.
-	slight = 10 * time.Millisecond
-)
+// nap is how long the probe sleeps.
+const nap = 5 * time.Millisecond
 
 // A Lateness measures how late the machine wakes those who sleep: a goroutine that takes short naps
 // adds up by how much each was too long.
 type Lateness struct {
+	slight time.Duration // a nap that is too long by no more than this does not count
+
 	mu   sync.Mutex
 	last time.Time // when the probe was awake last
 	late []overshoot
@@ -25,11 +24,25 @@ type overshoot struct {
 	by time.Duration
 }
 
-// NewLateness returns a Lateness; call Probe in a goroutine.
-func NewLateness() *Lateness { return &Lateness{last: time.Now()} }
+// MeasureLateness measures until the test ends. Naps that are too long by no more than slight do
+// not count; 10 ms happen on an idle machine.
+func MeasureLateness(t testing.TB, slight time.Duration) *Lateness {
+	l, stop, stopped := newLateness(slight), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		l.probe(stop)
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-stopped
+	})
+	return l
+}
 
-// Probe sleeps until stop is closed.
-func (l *Lateness) Probe(stop <-chan struct{}) {
+func newLateness(slight time.Duration) *Lateness { return &Lateness{slight: slight, last: time.Now()} }
+
+// probe sleeps until stop is closed.
+func (l *Lateness) probe(stop <-chan struct{}) {
 	ticks := time.NewTimer(nap)
 	defer ticks.Stop()
 	for {
@@ -47,7 +60,7 @@ func (l *Lateness) Probe(stop <-chan struct{}) {
 func (l *Lateness) awake(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if by := now.Sub(l.last) - nap; by > slight {
+	if by := now.Sub(l.last) - nap; by > l.slight {
 		l.late = append(l.late, overshoot{now, by})
 	}
 	l.last = now
@@ -59,7 +72,7 @@ func (l *Lateness) Since(from time.Time) (late time.Duration) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if by := now.Sub(l.last) - nap; by > slight {
+	if by := now.Sub(l.last) - nap; by > l.slight {
 		late = min(by, now.Sub(from))
 	}
 	for i := len(l.late) - 1; i >= 0 && l.late[i].at.After(from); i-- {

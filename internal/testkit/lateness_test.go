@@ -10,8 +10,8 @@ import (
 func TestLatenessIsThatOfTheCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, stop := NewLateness(), make(chan struct{})
-		go l.Probe(stop)
+		l, stop := newLateness(10*time.Millisecond), make(chan struct{})
+		go l.probe(stop)
 		began := time.Now()
 		time.Sleep(time.Second) // virtual
 		if late := l.Since(began); late != 0 {

@@ -46,13 +46,13 @@ func (f *realFleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
 // late is what a call may be back after its deadline. The failures that this is about take five to
 // ten seconds, or for ever.
 func (f *realFleet) late(since time.Time) time.Duration {
-	return 1500*time.Millisecond + f.suite.pulse.stood(since)
+	return 1500*time.Millisecond + f.suite.late.Since(since)
 }
 
 // strained reports whether so much went wrong since then that a host may have lost a lease to a
 // busy machine.
 func (f *realFleet) strained(h *host, since time.Time) bool {
-	return f.suite.pulse.stood(since) > f.suite.TTL/8 || h.Link.failed(since) > 0
+	return f.suite.late.Since(since) > f.suite.TTL/8 || h.Link.failed(since) > 0
 }
 
 // connect opens a client of the store for a host that is to be made.
@@ -176,7 +176,7 @@ func (f *realFleet) until(what string, cond func() bool) {
 			return
 		}
 		// What this process stood still meanwhile does not count: nothing could come of it.
-		stood := f.suite.pulse.stood(start)
+		stood := f.suite.late.Since(start)
 		if left = patience + stood - time.Since(start); left < 0 {
 			f.t.Fatalf("%v, besides %v in which this process stood still", err, stood)
 		}

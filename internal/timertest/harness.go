@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A Harness describes a store to Run.
@@ -48,7 +49,7 @@ func Run(t *testing.T, h Harness) {
 	if h.Period == 0 {
 		h.Period = 100 * time.Millisecond
 	}
-	s := &suite{Harness: h, pulse: newPulse(t)}
+	s := &suite{Harness: h, late: testkit.MeasureLateness(t, worthIt)}
 	for _, inv := range invariants {
 		t.Run(inv.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +60,7 @@ func Run(t *testing.T, h Harness) {
 
 type suite struct {
 	Harness
-	pulse *pulse
+	late *testkit.Lateness
 }
 
 // An invariant is one subtest.

@@ -60,7 +60,7 @@ func loss(s *suite, t *testing.T) {
 				t.Error("the run was valid when the next had its slot")
 			}
 			if !got.ended {
-				stood := s.pulse.stood(at)
+				stood := s.late.Since(at)
 				if stood == 0 {
 					t.Error("the run's context had not ended when the next had its slot")
 				}

@@ -138,7 +138,7 @@ func (o *outage) survives() {
 		if run.Valid() && run.ctx.Err() == nil {
 			return
 		}
-		if o.suite.pulse.stood(at) < o.suite.TTL/8 && h.Link.failed(at) <= 1 {
+		if o.suite.late.Since(at) < o.suite.TTL/8 && h.Link.failed(at) <= 1 {
 			o.t.Errorf("one heartbeat failed and the lease was lost: %v", context.Cause(run.ctx))
 			return
 		}

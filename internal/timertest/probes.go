@@ -73,7 +73,7 @@ func probes(s *suite, t *testing.T) {
 		if ready != http.StatusOK || live != http.StatusOK {
 			t.Fatalf("while the store hangs: ready %d, live %d", ready, live)
 		}
-		if took := time.Since(began); took > f.storeTimeout()/2+s.pulse.stood(began) {
+		if took := time.Since(began); took > f.storeTimeout()/2+s.late.Since(began) {
 			t.Errorf("while the store hangs: a probe took %v", took)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -42,7 +43,7 @@ type StoppedHarness struct {
 // triggered once; and when a host that stood still believes in its lease.
 func Stopped(t *testing.T, h StoppedHarness) {
 	long(t)
-	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, pulse: newPulse(t)}
+	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, late: testkit.MeasureLateness(t, worthIt)}
 	for name, outlived := range map[string]bool{"its leases survive": false, "its leases end": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +87,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 			state, err := s.operator().Inspect(context.Background(), manual)
 			t.Logf("here: pause %v, limit %v; since the child was stopped %d calls failed, and this process stood "+
 				"still for %v; the trigger is %+v, the last tick %v (%v); %v", st.Paused, st.Limit,
-				s.here.Link.failed(s.stoppedAt), s.suite.pulse.stood(s.stoppedAt), state.Trigger, state.LastTick, err,
+				s.here.Link.failed(s.stoppedAt), s.suite.late.Since(s.stoppedAt), state.Trigger, state.LastTick, err,
 				s.took)
 		}
 	}()

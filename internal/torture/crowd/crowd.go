@@ -45,9 +45,8 @@ type Crowd struct {
 // Gather starts a crowd of one host per store. Their names in Stretches are host0, host1 and so on.
 func Gather(t *testing.T, opts dlock.SessionOptions, stores ...dlock.DistributedLock) *Crowd {
 	t.Helper()
-	c := &Crowd{t: t, opts: opts, late: testkit.NewLateness(), stop: make(chan struct{}),
+	c := &Crowd{t: t, opts: opts, late: testkit.MeasureLateness(t, 10*time.Millisecond), stop: make(chan struct{}),
 		lastSeen: map[*dlock.Lease]time.Time{}}
-	c.workers.Go(func() { c.late.Probe(c.stop) })
 	for i, store := range stores {
 		session, err := dlock.NewSession(store, opts)
 		if err != nil {
