@@ -322,7 +322,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	look()
 	if fault != nil {
 		fault()
-		_ = testkit.Poll(10*time.Second, "the store is down", func() bool {
+		testkit.Eventually(t, 10*time.Second, "the store is down", func() bool {
 			if s.Status().Store.Up {
 				calls()
 			}
@@ -334,7 +334,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	if !hang {
 		close(stuck)
 	} else {
-		_ = testkit.Poll(10*time.Second, "the run is seen", func() bool {
+		testkit.Eventually(t, 10*time.Second, "the run is seen", func() bool {
 			one, _ := s.Status().Timer("stuck")
 			return len(one.Running) > 0
 		})
