@@ -186,14 +186,7 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 			t.Errorf("%s: %s is a time.%s: let its name match %s", path, name, of.Sel.Name, names[of.Sel.Name])
 		}
 	}
-	for path := range goFiles(t) {
-		if !public(path) {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for path, file := range publicFiles(t) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.StructType:
@@ -418,11 +411,10 @@ func public(path string) bool {
 		!slices.Contains(folders, "examples") && !slices.Contains(folders, "benchmarks")
 }
 
-// exported are the exported names of the packages that others may import: Name, Type.Field, and
-// Type.Method, which is also there as Type.Method().
-func exported(t *testing.T) map[string]map[string]bool {
+// publicFiles are the files, parsed, of the packages that others may import.
+func publicFiles(t *testing.T) map[string]*ast.File {
 	t.Helper()
-	packages := map[string]map[string]bool{}
+	files := map[string]*ast.File{}
 	for path := range goFiles(t) {
 		if !public(path) {
 			continue
@@ -431,6 +423,17 @@ func exported(t *testing.T) map[string]map[string]bool {
 		if err != nil {
 			t.Fatal(err)
 		}
+		files[path] = file
+	}
+	return files
+}
+
+// exported are the exported names of the packages that others may import: Name, Type.Field, and
+// Type.Method, which is also there as Type.Method().
+func exported(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	packages := map[string]map[string]bool{}
+	for _, file := range publicFiles(t) {
 		names := packages[file.Name.Name]
 		if names == nil {
 			names = map[string]bool{}
