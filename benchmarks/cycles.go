@@ -39,10 +39,9 @@ type cycles struct {
 	workers int
 	take    taker
 	proof   proof
-	p50     bool // the value is the median time (µs) of an attempt alone, not the grants per second
-	mean    bool // or the mean
-	full    bool // every attempt is expected to be refused
-	warm    bool // each worker has made one cycle
+	value   func(took []time.Duration) float64 // of the sorted times of all attempts; nil: grants per second
+	full    bool                               // every attempt is expected to be refused
+	warm    bool                               // each worker has made one cycle
 	stop    []func() error
 }
 
@@ -127,26 +126,27 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 		return sample{}, fmt.Errorf("%d attempts, and nothing was granted", attempts)
 	}
 	slices.Sort(took)
-	p50 := float64(took[attempts/2].Nanoseconds()) / 1e3
 	s := sample{Value: float64(granted) / elapsed, Did: float64(attempts), Extra: map[string]float64{
 		"client CPU µs": (clientNow - client).Seconds() * 1e6 / float64(attempts),
-		"p50 µs":        p50, "p99 µs": float64(took[attempts*99/100].Nanoseconds()) / 1e3,
+		"p50 µs":        medianTime(took), "p99 µs": float64(took[attempts*99/100].Nanoseconds()) / 1e3,
 		"granted %": 100 * float64(granted) / float64(attempts),
 	}}
 	if c.proof.used != nil {
 		s.Extra["server CPU µs"] = (serverNow - server) * 1e6 / float64(attempts)
 	}
-	if c.p50 {
-		s.Value = p50
-	}
-	if c.mean {
-		s.Value = mean(took)
+	if c.value != nil {
+		s.Value = c.value(took)
 	}
 	return s, nil
 }
 
-// mean of times, in µs.
-func mean(took []time.Duration) float64 {
+// medianTime of sorted times, in µs.
+func medianTime(took []time.Duration) float64 {
+	return float64(took[len(took)/2].Nanoseconds()) / 1e3
+}
+
+// meanTime of times, in µs.
+func meanTime(took []time.Duration) float64 {
 	var sum time.Duration
 	for _, t := range took {
 		sum += t

@@ -199,7 +199,7 @@ func TestCyclesWantProof(t *testing.T) {
 		{"does nothing", cycles{take: lazy, proof: server}, "the server knows of 0"},
 		{"no proof", cycles{take: lazy, proof: proof{count: server.count}}, "nothing proves"},
 		{"always busy", cycles{take: busy, proof: server}, "nothing was granted"},
-		{"busy as expected", cycles{take: busy, proof: server, full: true, p50: true}, ""},
+		{"busy as expected", cycles{take: busy, proof: server, full: true, value: medianTime}, ""},
 		{"granted though full", cycles{take: honest, proof: server, full: true}, "though every slot is held"},
 		{"fails", cycles{take: failing, proof: server}, "connection refused"},
 		{"release fails", cycles{take: unreleased, proof: server}, "it was lost"},

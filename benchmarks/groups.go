@@ -136,12 +136,13 @@ func (l *lab) asynq(c int) Group {
 }
 
 // partly is tickslot's semaphore with some slots held.
-func (l *lab) partly(o ours, workers, held int, p50 bool) (*cycles, error) {
+func (l *lab) partly(o ours, workers, held int,
+	value func([]time.Duration) float64) (*cycles, error) {
 	c, err := o.on(l.redis, workers)
 	if err != nil {
 		return nil, err
 	}
-	c.p50, c.full = p50, held == o.slots
+	c.value, c.full = value, held == o.slots
 	for _, name := range o.nameList(workers) {
 		if err := l.holdOnce(name, o.slots, held); err != nil {
 			return nil, err
@@ -168,7 +169,7 @@ func (l *lab) oneOfFifty() Group {
 		Begin: l.redis.flush,
 		Cases: []Case{
 			on("tickslot Semaphore", func() (*cycles, error) {
-				return l.partly(ours{slots: slots, names: shared("fifty")}, 1, held, false)
+				return l.partly(ours{slots: slots, names: shared("fifty")}, 1, held, nil)
 			}),
 			on("naive loop", func() (*cycles, error) { return naiveLoop{slots, held, shared("fifty")}.on(l.redis, 1) }),
 		},
@@ -185,7 +186,7 @@ func (l *lab) byN(percent int) Group {
 	}
 	for _, n := range []int{10_000, 5, 50, 500} {
 		c := on(fmt.Sprintf("N=%d", n), func() (*cycles, error) {
-			return l.partly(ours{slots: n, names: shared(fmt.Sprint("n", n))}, 1, n*percent/100, true)
+			return l.partly(ours{slots: n, names: shared(fmt.Sprint("n", n))}, 1, n*percent/100, medianTime)
 		})
 		if n == 50 || n == 500 {
 			c = beside(c)
@@ -203,12 +204,12 @@ func (l *lab) naiveByN(n int) Group {
 		Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "n-naive",
 		Cases: []Case{
 			on(name, func() (*cycles, error) {
-				return l.partly(ours{slots: n, names: shared("n")}, 1, n*90/100, true)
+				return l.partly(ours{slots: n, names: shared("n")}, 1, n*90/100, medianTime)
 			}),
 			on(name+" naive", func() (*cycles, error) {
 				c, err := naiveLoop{n, n * 90 / 100, shared("n")}.on(l.redis, 1)
 				if err == nil {
-					c.p50 = true
+					c.value = medianTime
 				}
 				return c, err
 			}),
@@ -220,7 +221,7 @@ func (l *lab) naiveByN(n int) Group {
 const dueTimers, dueSlots, dueHeld = 64, 50, 45
 
 func (l *lab) dueOurs() (*cycles, error) {
-	return l.partly(ours{slots: dueSlots, tick: true, names: each("burst")}, dueTimers, dueHeld, false)
+	return l.partly(ours{slots: dueSlots, tick: true, names: each("burst")}, dueTimers, dueHeld, nil)
 }
 
 func (l *lab) dueNaive() (*cycles, error) {

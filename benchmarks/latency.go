@@ -75,7 +75,7 @@ func (l *lab) latency() Group {
 // waits is one caller who takes and releases a slot.
 func waits(open func(*backend) error) (*cycles, error) {
 	b := &backend{}
-	c := &cycles{workers: 1, mean: true}
+	c := &cycles{workers: 1, value: meanTime}
 	err := open(b)
 	if err == nil {
 		c.take, err = b.taker()
