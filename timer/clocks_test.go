@@ -292,7 +292,7 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 								}
 							}
 						}
-						if undisturbed || round == 3 || *fullClocks > 0 {
+						if undisturbed || round == testkit.Rounds(t, 1, 3) || *fullClocks > 0 {
 							return
 						}
 					}

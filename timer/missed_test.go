@@ -409,7 +409,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 				many := []timer.Timer{job}
 				if open { // others find out before it
 					for i := range 70 {
-						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(time.Second),
+						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(5 * time.Second),
 							Run: nop})
 					}
 					many = many[1:]
