@@ -272,15 +272,21 @@ func TestConnectionResets(t *testing.T) {
 	}
 	c := gather(t, proxy.Addr(), server.Addr())
 	c.Grants(20, 10*time.Second)
-	for began := time.Now(); time.Since(began) < 3*ttl/2; {
+	cuts := 0
+	for began := time.Now(); time.Since(began) < 3*ttl/2; cuts++ {
 		proxy.Cut()
 		if err := proxy.Mend(); err != nil {
 			t.Fatal(err)
 		}
+		mended := time.Now()
+		testkit.Eventually(t, 5*time.Second, "an answer", func() bool { return client.Ping(t.Context()).Err() == nil })
+		answered := time.Since(mended)
 		c.Grants(1, 5*time.Second)
-		time.Sleep(ttl / 15) // or a busy machine would have no time between two cuts to make a call
+		// A busy machine needs longer to connect and to make a call, between two cuts.
+		time.Sleep(ttl/15 + 2*answered)
 	}
 	c.Disperse()
+	t.Logf("%d cuts", cuts)
 	if !steady.Valid() {
 		t.Errorf("the steady lease: %v", steady.Err())
 	}
