@@ -54,7 +54,7 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 	case testing.Short():
 		years, zones = 1, []string{"Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"}
 	case raceDetector:
-		years = 2
+		years = 1
 	}
 	var minutes, ticks, asked, changes atomic.Int64
 	watch := func(t *testing.T, name string, loc *time.Location, year int) {
@@ -75,8 +75,8 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := 2010
-			if testing.Short() {
-				first = 2011
+			if years == 1 {
+				first = 2011 // Samoa skips a day
 			}
 			watch(t, zone, loc, first)
 		}
