@@ -6,11 +6,11 @@
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-test: ## run every test but the long proofs under -race: seven minutes; what was skipped is listed last
+test: ## run every test but the long proofs under -race: under five minutes; what was skipped is listed last
 	@sh scripts/servers.sh
 	@echo 'allocations and bytes, without the race detector, which makes some of its own:'
 	@sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer
-	@sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./...
+	@sh scripts/test.sh -race -count=1 -p 3 -timeout 20m ./...
 	@cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...
 
 test-long: ## run the long proofs, which make test leaves out, under -race: eight minutes
