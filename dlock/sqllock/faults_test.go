@@ -104,6 +104,9 @@ func TestI2I7FrozenPostgres(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			sqltest.SkipShort(t)
+			if way != "pgx" {
+				testkit.Long(t)
+			}
 			server := sqltest.Postgres(t)
 			frozen(t, server, postgresOn(t, server, way).migrated(t), testkit.Rounds(t, 1, 3))
 		})
@@ -117,6 +120,9 @@ func TestI1I4KilledPostgres(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			sqltest.SkipShort(t)
+			if way != "pgx" {
+				testkit.Long(t)
+			}
 			server := sqltest.Postgres(t)
 			killed(t, server, postgresOn(t, server, way).migrated(t), testkit.Rounds(t, 1, 5))
 		})
@@ -175,6 +181,9 @@ func TestI7CutOffPostgres(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			sqltest.SkipShort(t)
+			if way != "pgx" {
+				testkit.Long(t)
+			}
 			server := sqltest.Postgres(t)
 			cutOff(t, postgresOn(t, server, way).migrated(t),
 				"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "+

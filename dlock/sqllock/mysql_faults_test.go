@@ -35,6 +35,9 @@ func TestI1I4KilledMySQL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sqltest.SkipShort(t)
+			if name != "plain" {
+				testkit.Long(t)
+			}
 			server := sqltest.MariaDB(t, sqltest.Options{Settings: settings})
 			killed(t, server, mysqlOn(t, server, oneTrip).migrated(t), testkit.Rounds(t, 1, 5))
 		})

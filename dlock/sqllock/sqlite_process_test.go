@@ -62,7 +62,7 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 	for _, slots := range []int{1, 5, 16} {
 		t.Run(fmt.Sprint("N=", slots), func(t *testing.T) {
 			t.Parallel()
-			if slots == 16 {
+			if slots > 1 {
 				testkit.Long(t)
 			}
 			path := sqlitePath(t)
