@@ -118,13 +118,14 @@ func TestClusterMovesASlot(t *testing.T) {
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	defer client.Close()
-	store := open(t, client, redislock.Options{Prefix: shop})
+	const ttl = 5 * time.Second // a busy machine needs more than one to move the slot
+	store := open(t, client, redislock.Options{Prefix: shop, QuarantineTTL: ttl})
 	awake(t, store)
 	ctx := t.Context()
 	const name = "timer:moves"
 	var granted dlock.Grant
 	testkit.Eventually(t, 20*time.Second, "this node grants, too", func() (err error) {
-		granted, err = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "a", TTL: quarantineTTL})
+		granted, err = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "a", TTL: ttl})
 		return err
 	})
 	do := func(node *redistest.Server, args ...any) any {
@@ -155,7 +156,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	do(from, "CLUSTER", "SETSLOT", number, "MIGRATING", target)
 	extend := func(when string) {
 		t.Helper()
-		if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(ctx, 5*ttl/6, granted); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Errorf("extend, %s: %v, %v", when, r, err)
 		}
 	}
@@ -167,7 +168,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	do(from, move...)
 	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked
 	// again.
-	if r, err := store.Extend(ctx, 5*quarantineTTL/6, granted); err == nil && r[0].Outcome != dlock.GrantOK ||
+	if r, err := store.Extend(ctx, 5*ttl/6, granted); err == nil && r[0].Outcome != dlock.GrantOK ||
 		err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)
 	}
@@ -177,7 +178,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	extend("moved")
 	var no *dlock.NotAcquiredError
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "b",
-		TTL: quarantineTTL}); err != nil && !errors.As(err, &no) {
+		TTL: ttl}); err != nil && !errors.As(err, &no) {
 		t.Errorf("acquire, moved: %v", err)
 	}
 	if r, err := store.Release(context.WithoutCancel(ctx), granted); err != nil || r[0].Outcome != dlock.GrantOK {
