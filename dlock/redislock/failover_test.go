@@ -126,8 +126,8 @@ func TestMasterThatStoodStill(t *testing.T) {
 	}
 }
 
-// A host reaches the old master and one of three sentinels. It stops, whatever that one says: a
-// minority may have missed the failover.
+// A host that is cut off together with the old master and one of three sentinels stops, whatever
+// that sentinel says: a minority may have missed the failover.
 //
 // Fails when any sentinel that answers is believed.
 func TestHostsCutOffWithTheOldMaster(t *testing.T) {
