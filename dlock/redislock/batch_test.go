@@ -203,7 +203,7 @@ func TestWaitingCallsOfASessionEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
 	session, err := dlock.NewSession(c.store, dlock.SessionOptions{TTL: quarantineTTL,
-		StoreTimeout: 50 * time.Millisecond})
+		StoreTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

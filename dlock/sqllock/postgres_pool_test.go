@@ -45,7 +45,7 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 			if err := store.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			ttl := 6 * time.Second
+			ttl := 10 * time.Second // pgx would wait longer
 			session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: ttl, StoreTimeout: time.Second})
 			if err != nil {
 				t.Fatal(err)
