@@ -28,19 +28,17 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main without the process: it returns the exit status.
+// run is main without os.Exit, for the tests. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return demo.Program{Name: "quickstart", Open: memory}.Main(ctx, args, stdout, stderr)
 }
 
-// memory is a store for one process. All hosts of this demonstration are in one.
+// memory opens a store for one process: here all hosts are in one, and share it.
 func memory(context.Context) (*demo.Store, error) {
 	shared := memlock.New()
 	return &demo.Store{
 		Connect: func() (dlock.DistributedLock, func() error, error) {
-			return shared, func() error { return nil },
-				nil
+			return shared, func() error { return nil }, nil
 		},
-		Close: func() {},
 	}, nil
 }

@@ -80,7 +80,7 @@ func TestBadFlags(t *testing.T) {
 			t.Errorf("%q: exit status 0", args)
 		}
 		if stderr.Len() == 0 {
-			t.Errorf("%q: not a word why", args)
+			t.Errorf("%q: no error message", args)
 		}
 	}
 }

@@ -19,9 +19,9 @@
 //     forgotten leases that are still held. The same applies to a Redis that you have just started.
 //   - With Sentinel, name all sentinels and the master:
 //     REDIS_URL='redis://s1:26379/0?master_name=shop&password=secret&addr=s2:26379&addr=s3:26379'
-//     and kill -STOP the master for 20 seconds: the copies switch to the new one, which grants
-//     nothing for half a minute, and do not return to the old one when it resumes. make sentinel
-//     runs that.
+//     and kill -STOP the master for 20 seconds: the copies switch to the new master, which grants
+//     nothing for half a minute, and do not return to the old one when it resumes. "make sentinel"
+//     does all that.
 //   - curl -s localhost:8081/metrics | grep tickslot_ticks_total shows which ticks ran here, and
 //     why the others did not.
 package main
@@ -52,15 +52,15 @@ import (
 
 func main() {
 	addr := flag.String("addr", ":8081", "where /livez, /readyz and /metrics are served")
-	// Not the default of the flag, because -help would print its password.
-	redisURL := flag.String("redis", "", "`URL` of the Redis; better set REDIS_URL, which others cannot see with ps")
+	// REDIS_URL is not the default of the flag, because -help would print its password.
+	redisURL := flag.String("redis", "", "`URL` of the Redis; REDIS_URL is safer, because ps does not show it")
 	flag.Parse()
 	if *redisURL == "" {
 		*redisURL = os.Getenv("REDIS_URL")
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // with milliseconds
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the runs to end
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
 	if err := serve(ctx, *addr, *redisURL); err != nil {
 		fmt.Fprintln(os.Stderr, "redis:", err)
 		os.Exit(1)
@@ -69,14 +69,14 @@ func main() {
 
 // serve runs the timers and the probes until ctx ends and the last run has finished.
 func serve(ctx context.Context, addr, redisURL string) error {
-	lock, closeLock, err := openLock(redisURL)
+	store, closeStore, err := openStore(redisURL)
 	if err != nil {
 		return err
 	}
-	defer closeLock()
+	defer closeStore()
 
 	registry := prometheus.NewRegistry()
-	timers, err := timer.New(timer.Config{Lock: lock, Logger: slog.Default(), Registerer: registry},
+	timers, err := timer.New(timer.Config{Lock: store, Logger: slog.Default(), Registerer: registry},
 		timer.Timer{
 			Name:           "resize-images",
 			Schedule:       schedule.Every(5 * time.Second),
@@ -88,7 +88,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 		timer.Timer{
 			Name:        "send-digest",
 			Schedule:    schedule.Every(10 * time.Second),
-			OnStoreDown: timer.StoreDownSkip, // rather no digest than two
+			OnStoreDown: timer.StoreDownSkip, // better no digest than two
 			Run:         work(time.Second),
 		},
 	)
@@ -108,12 +108,12 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
-		defer stop() // no probes, no service
+		defer stop() // a service without probes must end
 		served <- server.Serve(listener)
 	}()
 
-	slog.Info("running", "addr", listener.Addr(), "as", timers.Status().Holder)
-	err = timers.Run(ctx) // drains when ctx ends; /readyz is 503 from then on, so the probes are served to the end
+	slog.Info("running", "addr", listener.Addr(), "holder", timers.Status().Holder)
+	err = timers.Run(ctx) // drains when ctx ends. Until it returns, /readyz answers 503 and /livez 200
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -124,37 +124,37 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	return err
 }
 
-// openLock returns the store on a single Redis, or on the one that Sentinel names.
-func openLock(address string) (lock *redislock.Store, closeLock func(), err error) {
-	redis.SetLogger(quiet{}) // go-redis logs every failed connection; the timers log an outage once
+// openStore returns a store on a single Redis, or on the master that Sentinel names.
+func openStore(address string) (store *redislock.Store, closeStore func(), err error) {
+	redis.SetLogger(noLogger{}) // go-redis logs every failed connection, tickslot an outage once
 	options := redislock.Options{Prefix: "example:"}
 	if u, err := url.Parse(address); err == nil && u.Query().Has("master_name") {
 		failover, err := redis.ParseFailoverURL(address)
 		if err != nil {
 			return nil, nil, errBadURL
 		}
-		lock = redislock.NewFailover(failover, options)
-		return lock, func() { lock.Close() }, nil
+		store = redislock.NewFailover(failover, options)
+		return store, func() { store.Close() }, nil
 	}
-	o, err := redis.ParseURL(address)
+	single, err := redis.ParseURL(address)
 	if err != nil {
 		return nil, nil, errBadURL
 	}
-	client := redis.NewClient(o)
-	lock = redislock.New(client, options)
-	return lock, func() { lock.Close(); client.Close() }, nil
+	client := redis.NewClient(single)
+	store = redislock.New(client, options)
+	return store, func() { store.Close(); client.Close() }, nil
 }
 
-// errBadURL replaces errors that may quote the password.
+// errBadURL is returned instead of the parser's error, which may quote the password.
 var errBadURL = errors.New("set REDIS_URL to something like redis://user:password@host:6379/0, or " +
 	"redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379")
 
-type quiet struct{}
+type noLogger struct{}
 
-func (quiet) Printf(context.Context, string, ...any) {}
+func (noLogger) Printf(context.Context, string, ...any) {}
 
-// work returns a handler that prints its run and is busy for a while.
-func work(long time.Duration) func(context.Context) error {
+// work returns a handler that logs its run and is busy for a while.
+func work(duration time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
 		log := slog.With("timer", run.Timer(), "slot", run.Slot(), "tick", run.Tick().Format(time.TimeOnly))
@@ -162,14 +162,14 @@ func work(long time.Duration) func(context.Context) error {
 		log.Info("run starts", "fence", run.Fence(), "valid", valid)
 		step := time.NewTicker(50 * time.Millisecond)
 		defer step.Stop()
-		for ends := time.Now().Add(long); time.Now().Before(ends); {
+		for end := time.Now().Add(duration); time.Now().Before(end); {
 			select {
 			case <-step.C: // a piece of work
-				if now := run.Valid(); now != valid { // work that must not overlap checks before each piece
+				if now := run.Valid(); now != valid { // work that must never overlap stops when it is false
 					valid = now
 					log.Info("run goes on", "fence", run.Fence(), "valid", valid)
 				}
-			case <-ctx.Done(): // the lease is lost, the run took too long, or draining did
+			case <-ctx.Done(): // the lease is lost, or the run or the drain took too long
 				log.Info("run stops", "why", context.Cause(ctx))
 				return context.Cause(ctx)
 			}

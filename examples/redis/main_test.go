@@ -17,7 +17,7 @@ func TestBadURLKeepsItsPassword(t *testing.T) {
 	} {
 		err := serve(t.Context(), "127.0.0.1:0", url)
 		if err == nil {
-			t.Fatalf("%q was taken for a URL", url)
+			t.Fatalf("%q was accepted", url)
 		}
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the password is in the error: %v", err)

@@ -42,13 +42,13 @@ import (
 )
 
 func main() {
-	path := flag.String("db", "", "the `FILE` in which the copies meet; it is made if it is not there")
+	path := flag.String("db", "", "the `FILE` that all copies share; it is created if it does not exist")
 	every := flag.Duration("every", 2*time.Second, "how often the timer is due")
 	work := flag.Duration("work", 3*time.Second, "how long a run takes")
 	ttl := flag.Duration("ttl", 15*time.Second, "how long the slot of a copy that was killed stays taken; at least 3s")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the run to end
+	context.AfterFunc(ctx, stop) // the first Ctrl-C lets the run finish, a second one does not wait
 	if err := run(ctx, *path, *every, *work, *ttl); err != nil {
 		fmt.Fprintln(os.Stderr, "sqlite:", err)
 		os.Exit(1)
@@ -62,13 +62,13 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 		return err
 	}
 	defer db.Close()
-	lock := sqllock.SQLite(db, sqllock.Options{})
-	defer lock.Close()
-	if err := lock.Migrate(ctx); err != nil {
+	store := sqllock.SQLite(db, sqllock.Options{})
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil { // creates the table, once
 		return fmt.Errorf("%s: %w", path, err)
 	}
 
-	timers, err := timer.New(timer.Config{Lock: lock, TTL: ttl}, timer.Timer{
+	timers, err := timer.New(timer.Config{Lock: store, TTL: ttl}, timer.Timer{
 		Name:           "resize-images",
 		Schedule:       schedule.Every(every),
 		MaxConcurrency: 2, // at once, in all copies together
@@ -76,13 +76,13 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 		MaxRunTime:     time.Minute,
 		Run: func(ctx context.Context) error {
 			run, _ := timer.RunFromContext(ctx)
-			say("starts", run)
+			report("starts", run)
 			select {
 			case <-time.After(work):
-				say("ends", run)
+				report("ends", run)
 				return nil
-			case <-ctx.Done(): // the lease is lost, the run took too long, or draining did
-				say("stops", run)
+			case <-ctx.Done(): // the lease is lost, or the run or the drain took too long
+				report("stops", run)
 				return context.Cause(ctx)
 			}
 		},
@@ -94,12 +94,12 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 	return timers.Run(ctx) // drains when ctx ends
 }
 
-// open does not touch the file yet. A handful of connections is enough. synchronous=normal is as
-// safe here as full, and faster: a crash of the machine loses only leases whose holders crashed
-// with it.
+// open does not touch the file yet. synchronous=normal is faster than full and as safe for leases:
+// if the machine crashes, so does everybody who holds one. A tick that was claimed just before may
+// start again.
 func open(path string) (*sql.DB, error) {
 	if path == "" {
-		return nil, errors.New("say in which file the copies are to meet: -db FILE")
+		return nil, errors.New("-db FILE is required: the file that all copies share")
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -114,11 +114,11 @@ func open(path string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(4)
+	db.SetMaxOpenConns(4) // enough: SQLite writes one transaction at a time
 	return db, nil
 }
 
-func say(what string, run *timer.Run) {
+func report(what string, run *timer.Run) {
 	fmt.Printf("%s pid %d %s slot %d fence %d\n", time.Now().Format("2006-01-02T15:04:05.000000"), os.Getpid(), what,
 		run.Slot(), run.Fence())
 }

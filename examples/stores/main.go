@@ -29,7 +29,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main without the process: it returns the exit status.
+// run is main without os.Exit, for the tests. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	logging.Disable() // go-redis would print a line for each connection that cannot be opened
 	url := ""
@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		},
 		Open: func(ctx context.Context) (*demo.Store, error) {
 			if url == "" {
-				return nil, errors.New("-store: say which store to use; -help lists them")
+				return nil, errors.New("-store is required; -help lists the stores")
 			}
 			return openStore(ctx, url)
 		},

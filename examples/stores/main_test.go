@@ -19,20 +19,17 @@ func TestMain(m *testing.M) {
 }
 
 func TestEveryStore(t *testing.T) {
-	maria := func(t *testing.T) string {
-		server := sqltest.SharedMariaDB(t)
-		database := server.NewDatabase(t)
-		return "mysql://root:" + servertest.Canary + "@" + server.Addr() + "/" + database
-	}
 	for name, url := range map[string]func(t *testing.T) string{
 		"sqlite": func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "locks.db") },
 		"redis":  func(t *testing.T) string { return redistest.New(t).URL() },
 		"postgres": func(t *testing.T) string {
-			s := sqltest.SharedPostgres(t)
-			return s.DSN("", "",
-				s.NewDatabase(t))
+			server := sqltest.SharedPostgres(t)
+			return server.DSN("", "", server.NewDatabase(t))
 		},
-		"mysql": maria,
+		"mysql": func(t *testing.T) string {
+			server := sqltest.SharedMariaDB(t)
+			return "mysql://root:" + servertest.Canary + "@" + server.Addr() + "/" + server.NewDatabase(t)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +59,7 @@ func TestBadFlags(t *testing.T) {
 			t.Errorf("%q: exit status 0", args)
 		}
 		if stderr.Len() == 0 {
-			t.Errorf("%q: not a word why", args)
+			t.Errorf("%q: no error message", args)
 		}
 		if strings.Contains(stdout.String()+stderr.String(), "hunter2") {
 			t.Errorf("%q: the password is printed: %s", args, &stderr)

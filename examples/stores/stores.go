@@ -22,11 +22,11 @@ import (
 	"github.com/tickslot/tickslot/examples/internal/demo"
 )
 
-// kinds are the stores by the scheme of their URL. Their errors never contain the URL, or an error
-// that may quote it, because it may contain a password.
-var kinds = map[string]struct {
-	like string
-	open func(ctx context.Context, url string) (*demo.Store, error)
+// openers has the kinds of stores, by the scheme of their URL. They return no error that quotes the
+// URL, because the URL may contain a password.
+var openers = map[string]struct {
+	format string // of the URL
+	open   func(ctx context.Context, url string) (*demo.Store, error)
 }{
 	"redis":    {"redis://user:password@host:6379/0", redisStore},
 	"rediss":   {"rediss://user:password@host:6379/0", redisStore},
@@ -37,83 +37,78 @@ var kinds = map[string]struct {
 
 func openStore(ctx context.Context, url string) (*demo.Store, error) {
 	scheme, _, _ := strings.Cut(url, ":")
-	kind, ok := kinds[scheme]
+	kind, ok := openers[scheme]
 	if !ok {
 		return nil, errors.New("-store: use sqlite:FILE, or a URL that begins with redis://, rediss://, postgres:// " +
 			"or mysql://")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	s, err := kind.open(ctx, url)
+	store, err := kind.open(ctx, url)
 	switch {
-	case errors.Is(err, errURL):
-		return nil, errors.New("-store: not a URL like " + kind.like)
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errBadURL):
+		return nil, errors.New("-store: the URL must look like " + kind.format)
+	case errors.Is(err, errNoAnswer):
 		return nil, errors.New("-store: it does not answer: is it running, and are address, user, password and " +
 			"database right?")
 	}
-	return s, err
+	return store, err
 }
 
 var (
-	errURL    = errors.New("not a URL of this kind")
-	errSilent = errors.New("no answer")
+	errBadURL   = errors.New("bad URL")
+	errNoAnswer = errors.New("no answer")
 )
 
-// prefix keeps two demonstrations on one store apart.
+// prefix is different each time, so that two demonstrations on one store do not share slots.
 func prefix() string { return fmt.Sprintf("stores-%s:", strings.ToLower(rand.Text()[:8])) }
 
 func redisStore(ctx context.Context, url string) (*demo.Store, error) {
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, errURL
+		return nil, errBadURL
 	}
 	options.DialTimeout = demo.StoreTimeout
 	client := redis.NewClient(options)
 	defer client.Close()
 	if client.Ping(ctx).Err() != nil {
-		return nil, errSilent
+		return nil, errNoAnswer
 	}
-	return redisAt(options, redislock.Options{
+	lockOptions := redislock.Options{
 		Prefix: prefix(),
 		// A Redis that has just restarted grants nothing for this long, because it may have
 		// forgotten leases that are still held. It must not be shorter than the leases.
 		QuarantineTTL: demo.LeaseTTL,
-	}, func() {}), nil
-}
-
-func redisAt(options *redis.Options, lock redislock.Options, close func()) *demo.Store {
+	}
 	return &demo.Store{
 		Connect: func() (dlock.DistributedLock, func() error, error) {
-			own := *options
-			client := redis.NewClient(&own)
-			s := redislock.New(client, lock)
-			return s, func() error { return errors.Join(s.Close(), client.Close()) }, nil
+			client := redis.NewClient(options)
+			store := redislock.New(client, lockOptions)
+			return store, func() error { return errors.Join(store.Close(), client.Close()) }, nil
 		},
-		Close: close,
-	}
+	}, nil
 }
 
 func postgresStore(ctx context.Context, url string) (*demo.Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, errURL
+		return nil, errBadURL
 	}
 	opts := sqllock.Options{Prefix: prefix()}
 	return sqlStore(ctx, func() (*sqllock.Store, func() error, error) {
 		pool, err := pgxpool.NewWithConfig(context.Background(), config.Copy())
 		if err != nil {
-			return nil, nil, errURL
+			return nil, nil, errBadURL
 		}
-		s := pgxlock.New(pool, opts)
-		return s, func() error { defer pool.Close(); return s.Close() }, nil
+		store := pgxlock.New(pool, opts)
+		return store, func() error { defer pool.Close(); return store.Close() }, nil
 	})
 }
 
 func mysqlStore(ctx context.Context, text string) (*demo.Store, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
-		return nil, errURL
+		return nil, errBadURL
 	}
 	config := mysql.NewConfig()
 	config.Net, config.Addr, config.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
@@ -130,7 +125,7 @@ func mysqlStore(ctx context.Context, text string) (*demo.Store, error) {
 		dsn += "&" + u.RawQuery
 	}
 	if _, err := mysql.ParseDSN(dsn); err != nil {
-		return nil, errURL
+		return nil, errBadURL
 	}
 	return databaseStore(ctx, "mysql", dsn, sqllock.MySQL)
 }
@@ -138,44 +133,44 @@ func mysqlStore(ctx context.Context, text string) (*demo.Store, error) {
 func sqliteStore(ctx context.Context, url string) (*demo.Store, error) {
 	_, file, _ := strings.Cut(url, ":")
 	if file == "" || strings.Contains(file, ":memory:") {
-		return nil, errURL
+		return nil, errBadURL
 	}
-	s, err := databaseStore(ctx, "sqlite", file, sqllock.SQLite)
-	if errors.Is(err, errSilent) {
-		return nil, errors.New("-store: the file cannot be opened, or created: is there such a directory, and may " +
+	store, err := databaseStore(ctx, "sqlite", file, sqllock.SQLite)
+	if errors.Is(err, errNoAnswer) {
+		return nil, errors.New("-store: the file cannot be opened, or created: does its directory exist, and may " +
 			"this user write there?")
 	}
-	return s, err
+	return store, err
 }
 
 // databaseStore gives every host its own *sql.DB, as each of your processes would have.
 func databaseStore(ctx context.Context, driver, dsn string,
-	lock func(*sql.DB, sqllock.Options) *sqllock.Store) (*demo.Store, error) {
+	newStore func(*sql.DB, sqllock.Options) *sqllock.Store) (*demo.Store, error) {
 	opts := sqllock.Options{Prefix: prefix()}
 	return sqlStore(ctx, func() (*sqllock.Store, func() error, error) {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {
-			return nil, nil, errURL
+			return nil, nil, errBadURL
 		}
-		return lock(db, opts), db.Close, nil
+		store := newStore(db, opts)
+		return store, func() error { return errors.Join(store.Close(), db.Close()) }, nil
 	})
 }
 
-// sqlStore creates the table if it does not exist.
+// sqlStore creates the table if it does not exist. Each call of connect opens a client of its own.
 func sqlStore(ctx context.Context, connect func() (*sqllock.Store, func() error, error)) (*demo.Store, error) {
-	first, close, err := connect()
+	first, disconnect, err := connect()
 	if err != nil {
 		return nil, err
 	}
-	defer close()
+	defer disconnect()
 	switch err := first.Migrate(ctx); {
 	case errors.Is(err, sqllock.ErrSchema):
 		return nil, fmt.Errorf("-store: %w", err) // nothing was opened yet, so it contains no password
 	case err != nil:
-		return nil, errSilent
+		return nil, errNoAnswer
 	}
 	return &demo.Store{
 		Connect: func() (dlock.DistributedLock, func() error, error) { return connect() },
-		Close:   func() {},
 	}, nil
 }

@@ -28,19 +28,20 @@ const (
 	refreshRates = "refresh-rates"
 )
 
-// Timers returns the timers of this package, not yet running. They are testable because the caller
-// passes the store: main passes redislock, a test memlock.
-func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: lock, Logger: log},
+// Timers returns the timers of this package; the caller runs them. They are testable because the
+// caller passes the store, too: main passes a redislock.Store, a test a memlock.Store.
+func Timers(store dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Scheduler, error) {
+	return timer.New(timer.Config{Lock: store, Logger: log},
 		timer.Timer{
 			Name:        sendInvoices,
 			Schedule:    schedule.Every(24 * time.Hour),
 			OnStoreDown: timer.StoreDownSkip, // late is better than twice
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
-				day := run.Tick() // not time.Now: the tick is the same on every host and however late the run starts
-				if day.IsZero() {
-					day = time.Now() // started by Trigger
+				// Not time.Now: the tick is the same on every host, however late the run starts.
+				day := run.Tick()
+				if day.IsZero() { // started by Trigger
+					day = time.Now()
 				}
 				return jobs.SendInvoices(ctx, day)
 			},
@@ -49,7 +50,7 @@ func Timers(lock dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sch
 			Name:       refreshRates,
 			Schedule:   schedule.Every(time.Hour),
 			MaxRunTime: 2 * time.Hour,
-			Run:        jobs.RefreshRates, // idempotent, so OnStoreDown may be StoreDownRunLocal, the default
+			Run:        jobs.RefreshRates, // idempotent, so OnStoreDown may stay StoreDownRunLocal, the default
 		},
 	)
 }

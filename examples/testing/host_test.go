@@ -13,9 +13,9 @@ import (
 )
 
 // startHost runs the timers as one process of the fleet would, until the test ends.
-func startHost(t *testing.T, lock dlock.DistributedLock, jobs Jobs) *timer.Scheduler {
+func startHost(t *testing.T, store dlock.DistributedLock, jobs Jobs) *timer.Scheduler {
 	t.Helper()
-	timers, err := Timers(lock, slog.New(slog.DiscardHandler), jobs)
+	timers, err := Timers(store, slog.New(slog.DiscardHandler), jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func statusOf(t *testing.T, timers *timer.Scheduler, name string) timer.TimerSta
 	return all[i]
 }
 
-// An outbox is a SendInvoices that remembers the days.
+// An outbox remembers the days for which invoices were sent.
 type outbox struct {
 	mu   sync.Mutex
 	days []string

@@ -53,17 +53,17 @@ func TestTwoHostsSendOnce(t *testing.T) {
 		if sa.Ticks != 2 || sb.Ticks != 2 {
 			t.Errorf("%d and %d ticks came due, want 2 on each host", sa.Ticks, sb.Ticks)
 		}
-		if skipped := sa.Skipped[timer.ReasonTickTaken] +
-			sb.Skipped[timer.ReasonTickTaken]; sa.Started+sb.Started != 2 || skipped != 2 {
-			t.Errorf("%d started, %d skipped because the other host had run them; want 2 and 2", sa.Started+sb.Started,
-				skipped)
+		started := sa.Started + sb.Started
+		skipped := sa.Skipped[timer.ReasonTickTaken] + sb.Skipped[timer.ReasonTickTaken]
+		if started != 2 || skipped != 2 {
+			t.Errorf("%d started, %d skipped because the other host had run them; want 2 and 2", started, skipped)
 		}
 	})
 }
 
 // An error is logged and counted, and the next tick comes as usual: without Retry the run is not
 // repeated.
-func TestFailureIsSeenAndDoesNotRepeat(t *testing.T) {
+func TestAFailedRunIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errMailServer := errors.New("the mail server is down")
 		var calls atomic.Int32
@@ -119,8 +119,7 @@ func TestSlowRatesDoNotOverlap(t *testing.T) {
 		if n := sa.Started + sb.Started; n != 3 {
 			t.Errorf("%d of 6 ticks ran, want every other one", n)
 		}
-		// The host that runs it knows that there is no room; the other one learns it from the
-		// store.
+		// The host that has the run knows that itself; the other one learns it from the store.
 		if n := sa.Skipped[timer.ReasonHostFull] + sb.Skipped[timer.ReasonHostFull]; n != 3 {
 			t.Errorf("%d ticks were skipped because of the run on the same host, want 3", n)
 		}

@@ -35,7 +35,7 @@ func TestHostThatIsCutOff(t *testing.T) {
 		if n := statusOf(t, cutOff, sendInvoices).Skipped[timer.ReasonStoreDown]; n != 1 {
 			t.Errorf("%d ticks skipped because the store was down, want 1", n)
 		}
-		if n := rates.Load(); n != 2*24 {
+		if n := rates.Load(); n != 2*24 { // StoreDownRunLocal: each host runs by itself
 			t.Errorf("rates were refreshed %d times on a day, want once an hour on each host", n)
 		}
 		if cutOff.StoreReachable() == nil || cutOff.Ready() != nil {
@@ -74,7 +74,7 @@ func TestInvoicesStopWhenTheLeaseIsLost(t *testing.T) {
 		time.Sleep(10 * time.Minute) // a heartbeat keeps the slot all this time
 		synctest.Wait()
 		if stopped != nil {
-			t.Fatalf("stopped although the store was well: %v", stopped)
+			t.Fatalf("stopped although the store answered: %v", stopped)
 		}
 
 		link.Inject(dlocktest.Hang)

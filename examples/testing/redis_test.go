@@ -24,15 +24,15 @@ func openRedis(t *testing.T) (*miniredis.Miniredis, *redislock.Store) {
 	t.Helper()
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-	lock := redislock.New(client, redislock.Options{Prefix: "test:", Embedded: true})
-	t.Cleanup(func() { _, _ = lock.Close(), client.Close() })
-	return mini, lock
+	store := redislock.New(client, redislock.Options{Prefix: "test:", Embedded: true})
+	t.Cleanup(func() { store.Close(); client.Close() })
+	return mini, store
 }
 
 func TestARunHoldsItsSlotInRedis(t *testing.T) {
-	mini, lock := openRedis(t)
+	mini, store := openRedis(t)
 	began, finish := make(chan struct{}), make(chan struct{})
-	host := startHost(t, lock, Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
+	host := startHost(t, store, Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
 		close(began)
 		<-finish
 		return nil
@@ -58,9 +58,9 @@ func TestARunHoldsItsSlotInRedis(t *testing.T) {
 }
 
 func TestSlotOfADeadHostComesBack(t *testing.T) {
-	mini, lock := openRedis(t)
+	mini, store := openRedis(t)
 	began := make(chan struct{}, 1)
-	host := startHost(t, lock, Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
+	host := startHost(t, store, Jobs{RefreshRates: noRates, SendInvoices: func(context.Context, time.Time) error {
 		began <- struct{}{}
 		return nil
 	}})
@@ -68,7 +68,7 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 
 	// A dead host leaves a lease that is not renewed: one call to the store creates one.
 	dead := dlock.Holder{Host: "dead-host", PID: 1, ID: "x"}
-	if _, err := lock.TryAcquire(t.Context(), dlock.Request{
+	if _, err := store.TryAcquire(t.Context(), dlock.Request{
 		Name: "timer:" + sendInvoices, Slots: 1, Holder: dead, Token: "token-of-the-dead", TTL: dlock.DefaultTTL,
 	}); err != nil {
 		t.Fatal(err)
@@ -87,35 +87,38 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 	<-began
 }
 
-// eventually waits for a condition that soon holds, and fails the test if it does not.
-func eventually(t *testing.T, what string, happened func() bool) {
+// eventually waits until a condition holds, and fails the test if it does not within 10 seconds.
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !happened(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("not within 10 s: %s", what)
 		}
 	}
 }
 
-// Without Embedded there is an error at once: miniredis does not report when it was started, as a
-// server that outlives this process must.
+// Without Embedded, Run returns an error at once, and no timer runs: a server that outlives this
+// process must report when it was started, and miniredis does not.
 //
 // Fails when timers run without a store that is set up wrongly.
-func TestMiniredisThatIsNotSaidToBeEmbedded(t *testing.T) {
+func TestMiniredisNeedsEmbedded(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	lock := redislock.New(client, redislock.Options{Prefix: "test:"})
-	defer func() { _, _ = lock.Close(), client.Close() }()
-	s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond),
+	store := redislock.New(client, redislock.Options{Prefix: "test:"})
+	defer func() { store.Close(); client.Close() }()
+	timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		Name:     "a",
+		Schedule: schedule.Every(time.Millisecond),
 		Run: func(context.Context) error {
-			t.Error("it ran without the store")
+			t.Error("a run without the store")
 			return nil
-		}})
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
-	if err := s.Run(ctx); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Embedded") {
+	if err := timers.Run(ctx); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Embedded") {
 		t.Errorf("Run returned %v", err)
 	}
 }

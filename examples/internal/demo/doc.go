@@ -1,8 +1,8 @@
 // Package demo is shared by the examples quickstart and stores: three hosts run two timers on one
-// store, half-way one host is cut off while it holds a slot, and the handlers themselves check
-// everything.
+// store, half-way one host is cut off while it holds a slot, and a recorder around the handlers
+// checks that no limit is exceeded.
 //
-// Read the files in this order: timers.go is what you would write, host.go is one of your
-// processes, hosts.go is what happens to them. The rest is scaffolding: wire.go cuts a host off,
-// recorder.go checks, picture.go and report.go print.
+// Read timers.go and host.go first: they are what you would write in your own service. hosts.go
+// runs several hosts in this process and cuts one off. The rest serves the demonstration: wire.go
+// is the connection that can be cut, recorder.go checks, picture.go and report.go print.
 package demo

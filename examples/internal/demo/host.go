@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// LeaseTTL is how long the slot of a dead host stays taken; the default is 15 s.
+	// LeaseTTL is how long the slot of a dead host stays taken. The default is 15 s; here it is
+	// short, so that there is something to see.
 	LeaseTTL = 2 * time.Second
-	// StoreTimeout bounds every call to the store.
+	// StoreTimeout bounds every call to the store. The default is 1 s.
 	StoreTimeout = 500 * time.Millisecond
 )
 
-// A host stands for one of your processes. It shares nothing with the other hosts but the store.
+// A host stands for one of your processes. All that hosts share is the store.
 type host struct {
 	wire       *wire
 	disconnect func() error
@@ -24,16 +25,16 @@ type host struct {
 }
 
 func newHost(name string, store *Store, rec *recorder, log *slog.Logger) (*host, error) {
-	lock, disconnect, err := store.Connect()
+	client, disconnect, err := store.Connect()
 	if err != nil {
 		return nil, err
 	}
-	h := &host{wire: newWire(lock), disconnect: disconnect}
+	h := &host{wire: &wire{store: client}, disconnect: disconnect}
 
 	holder := dlock.NewHolder()
-	holder.Host = name // by default every host here would have this machine's name
+	holder.Host = name // the default is the machine's name, which all hosts here would share
 	h.timers, err = timer.New(timer.Config{
-		Lock:         h.wire, // yours would be the store itself
+		Lock:         h.wire, // in your service: the store itself
 		Logger:       log.With("host", name),
 		TTL:          LeaseTTL,
 		StoreTimeout: StoreTimeout,

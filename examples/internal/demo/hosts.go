@@ -57,29 +57,29 @@ type cutOff struct {
 	timer     string
 	slot      int
 	host      string
-	recovered time.Duration // until another host ran in that slot; 0: none did
+	recovered time.Duration // from the cut until another host ran in that slot; 0: none did
 }
 
 // cutOneOff waits for a run to begin, cuts its host off, and waits for a run of another host in the
 // same slot.
 func (all *hosts) cutOneOff(ctx context.Context) (cutOff, error) {
-	victim, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
+	lost, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
 	if err != nil {
 		return cutOff{}, fmt.Errorf("no run of %s began: %w", resizeImages, err)
 	}
-	all.byName[victim.host].wire.cut()
+	all.byName[lost.host].wire.cut()
 	at := time.Now()
-	all.rec.cutOff(victim.host)
+	all.rec.cutOff(lost.host)
 
-	cut := cutOff{timer: victim.timer, slot: victim.slot, host: victim.host}
-	heir, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool {
+	cut := cutOff{timer: lost.timer, slot: lost.slot, host: lost.host}
+	next, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool {
 		return s.timer == cut.timer && s.slot == cut.slot && s.host != cut.host
 	})
 	if err != nil {
 		return cut, fmt.Errorf("slot %d of %s did not come back: %w", cut.slot, cut.timer, err)
 	}
-	cut.recovered = heir.at.Sub(at)
-	all.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", heir.host, cut.slot, cut.timer,
+	cut.recovered = next.at.Sub(at)
+	all.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", next.host, cut.slot, cut.timer,
 		cut.recovered.Seconds(), cut.host)
 	return cut, nil
 }

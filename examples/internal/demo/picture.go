@@ -10,7 +10,9 @@ import (
 
 const (
 	frame  = time.Second // between two lines of the picture
-	column = 9           // characters of a cell
+	column = 9           // characters of one slot
+	gap    = 3           // characters between two timers
+	least  = 24          // characters of a timer at least, so that its heading fits
 )
 
 // draw prints, once a second, who has which slot, until ctx ends.
@@ -32,16 +34,18 @@ func (r *recorder) heading() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names, slots := strings.Repeat(" ", column), fmt.Sprintf("%*s  ", column-2, "time")
-	for _, p := range promises {
-		width := p.atOnce*column + 3
-		names += fmt.Sprintf("%-*s", max(width, 24), fmt.Sprintf("%s, limit %d", p.timer, p.atOnce))
-		for i := range p.atOnce {
+	for _, l := range allLimits {
+		names += fmt.Sprintf("%-*s", l.width(), fmt.Sprintf("%s, limit %d", l.timer, l.atOnce))
+		for i := range l.atOnce {
 			slots += fmt.Sprintf("%-*s", column, fmt.Sprintf("slot %d", i))
 		}
-		slots += strings.Repeat(" ", max(width, 24)-p.atOnce*column)
+		slots += strings.Repeat(" ", l.width()-l.atOnce*column)
 	}
 	fmt.Fprintf(r.out, "%s\n%s\n", strings.TrimRight(names, " "), strings.TrimRight(slots, " "))
 }
+
+// width is how many characters a timer takes in a line.
+func (l limits) width() int { return max(l.atOnce*column+gap, least) }
 
 // line prints who is in each slot, or was since the line before. A host that was cut off is in
 // brackets.
@@ -49,12 +53,12 @@ func (r *recorder) line() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	line := fmt.Sprintf("%*.1fs  ", column-3, time.Since(r.began).Seconds())
-	for _, p := range promises {
-		b := r.books[p.timer]
-		for i := range p.atOnce {
-			host, used := b.slots[i]
+	for _, l := range allLimits {
+		t := r.tallies[l.timer]
+		for i := range l.atOnce {
+			host, used := t.inSlot[i]
 			if !used {
-				host = b.before[i]
+				host = t.wasInSlot[i]
 			}
 			switch {
 			case host == "":
@@ -64,8 +68,8 @@ func (r *recorder) line() {
 			}
 			line += fmt.Sprintf("%-*s", column, host)
 		}
-		line += strings.Repeat(" ", max(p.atOnce*column+3, 24)-p.atOnce*column)
-		clear(b.before)
+		line += strings.Repeat(" ", l.width()-l.atOnce*column)
+		clear(t.wasInSlot)
 	}
 	fmt.Fprintln(r.out, strings.TrimRight(line, " "))
 }

@@ -13,23 +13,21 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Store is shared by all hosts.
+// A Store is shared by all hosts. Connect opens a client for one of them.
 type Store struct {
-	// Connect returns another host's own client of the store.
-	Connect func() (lock dlock.DistributedLock, close func() error, err error)
-	Close   func()
+	Connect func() (client dlock.DistributedLock, disconnect func() error, err error)
 }
 
 // A Program is one of the examples.
 type Program struct {
 	Name  string
 	Flags func(*flag.FlagSet)                       // its own flags; nil: none
-	Open  func(ctx context.Context) (*Store, error) // called when the flags have been parsed
+	Open  func(ctx context.Context) (*Store, error) // called after the flags were parsed
 }
 
 // Main parses the flags, runs the demonstration, and returns the exit status.
 func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	complain := func(err error) { fmt.Fprintf(stderr, "%s: %v\n", p.Name, err) }
+	printError := func(err error) { fmt.Fprintf(stderr, "%s: %v\n", p.Name, err) }
 	opts, err := p.parse(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -37,16 +35,15 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 	case err != nil:
 		return 2
 	}
-	picture, log := stdout, warnings(stderr)
+	picture, log := stdout, newLogger(stderr)
 	if opts.json {
 		picture, log = io.Discard, slog.New(slog.DiscardHandler)
 	}
 	store, err := p.Open(ctx)
 	if err != nil {
-		complain(err)
+		printError(err)
 		return 1
 	}
-	defer store.Close()
 
 	rec := newRecorder(picture)
 	cut, err := play(ctx, opts, store, rec, log)
@@ -57,7 +54,7 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 		result.print(stdout)
 	}
 	if err = errors.Join(err, rec.violations()); err != nil {
-		complain(err)
+		printError(err)
 		return 1
 	}
 	return 0
@@ -77,13 +74,13 @@ func play(ctx context.Context, opts options, store *Store, rec *recorder, log *s
 	drawn := make(chan struct{})
 	go func() { defer close(drawn); rec.draw(ctx) }()
 
-	over := time.After(opts.length)
+	end := time.After(opts.length)
 	wait(ctx, time.After(opts.length/2))
 	cut, err := all.cutOneOff(ctx)
 	if errors.Is(err, context.Canceled) {
-		err = nil // Ctrl-C: what did not happen yet is no failure
+		err = nil // Ctrl-C is no failure, even if no host was cut off yet
 	}
-	wait(ctx, over)
+	wait(ctx, end)
 	stop()
 	<-drawn
 	rec.say("the hosts finish what they run")
@@ -119,11 +116,11 @@ func (p Program) parse(args []string, stderr io.Writer) (options, error) {
 	var err error
 	switch {
 	case flags.NArg() > 0:
-		err = errors.New("it takes flags only")
+		err = fmt.Errorf("unexpected argument %q: use flags only", flags.Arg(0))
 	case o.hosts < 2:
-		err = errors.New("-hosts: one is cut off and another one has to take over, so use at least 2")
+		err = errors.New("-hosts must be at least 2: one is cut off, and another one takes over")
 	case o.length <= 0:
-		err = errors.New("-for: must be positive")
+		err = errors.New("-for must be positive")
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
@@ -131,8 +128,8 @@ func (p Program) parse(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// warnings prints the library's warnings as short lines.
-func warnings(w io.Writer) *slog.Logger {
+// newLogger prints the library's warnings as short lines.
+func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
 		Level: slog.LevelWarn,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

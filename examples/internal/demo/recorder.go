@@ -12,36 +12,36 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A recorder observes the handlers: each reports when it begins and when it has returned. It takes
-// nothing from tickslot but the slot and the tick of a run.
+// A recorder counts runs: each handler reports when it begins and when it has returned. All that it
+// takes from tickslot is the slot and the tick of a run, so it would notice if tickslot were wrong.
 type recorder struct {
 	began time.Time
 	out   io.Writer
 
-	mu      sync.Mutex
-	books   map[string]*book // by timer
-	broken  []error
-	cut     []string // hosts that were cut off
-	waiters map[*waiter]struct{}
+	mu       sync.Mutex
+	tallies  map[string]*tally // by timer
+	exceeded []error           // one for each time that a limit was exceeded
+	cut      []string          // hosts that were cut off
+	waiters  map[*waiter]struct{}
 }
 
-// A promise is a limit that must hold for one timer in the fleet.
-type promise struct {
+// limits are what must hold for one timer in the fleet.
+type limits struct {
 	timer   string
 	period  time.Duration
 	atOnce  int // MaxConcurrency
 	perTick int // MaxPerTick
 }
 
-// A book records what was observed of one timer.
-type book struct {
-	promise
-	running    int
+// A tally is what was observed of one timer.
+type tally struct {
+	limits
+	running    int // now
 	maxRunning int
 	runs       int
-	slots      map[int]string    // in use, by whom
-	before     map[int]string    // who was in a slot since the picture's last line
-	starts     map[time.Time]int // of each tick
+	inSlot     map[int]string    // the host that has a run in a slot now
+	wasInSlot  map[int]string    // the last host whose run in a slot ended since the picture's last line
+	starts     map[time.Time]int // how many of each tick
 	maxStarts  int
 }
 
@@ -60,16 +60,16 @@ type waiter struct {
 }
 
 func newRecorder(out io.Writer) *recorder {
-	r := &recorder{began: time.Now(), out: out, books: make(map[string]*book), waiters: make(map[*waiter]struct{})}
-	for _, p := range promises {
-		r.books[p.timer] = &book{promise: p, slots: make(map[int]string), before: make(map[int]string),
+	r := &recorder{began: time.Now(), out: out, tallies: make(map[string]*tally), waiters: make(map[*waiter]struct{})}
+	for _, l := range allLimits {
+		r.tallies[l.timer] = &tally{limits: l, inSlot: make(map[int]string), wasInSlot: make(map[int]string),
 			starts: make(map[time.Time]int)}
 	}
 	return r
 }
 
-// watched makes a handler report. Its run counts as running until it has returned, even after its
-// lease was lost: a host that is cut off counts for as long as it really works.
+// watched wraps a handler so that it reports. A run counts until its handler has returned, even if
+// its lease was lost before: a host that is cut off counts for as long as it really works.
 func (r *recorder) watched(host string, handler func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
@@ -84,23 +84,23 @@ func (r *recorder) watched(host string, handler func(context.Context) error) fun
 func (r *recorder) begin(s start) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.books[s.timer]
-	b.runs++
-	b.running++
-	b.maxRunning = max(b.maxRunning, b.running)
-	b.starts[s.tick]++
-	b.maxStarts = max(b.maxStarts, b.starts[s.tick])
+	t := r.tallies[s.timer]
+	t.runs++
+	t.running++
+	t.maxRunning = max(t.maxRunning, t.running)
+	t.starts[s.tick]++
+	t.maxStarts = max(t.maxStarts, t.starts[s.tick])
 
-	if b.running > b.atOnce {
-		r.blame("%s: %d runs at once, the limit is %d", s.timer, b.running, b.atOnce)
+	if t.running > t.atOnce {
+		r.violation("%s: %d runs at once, the limit is %d", s.timer, t.running, t.atOnce)
 	}
-	if b.starts[s.tick] > b.perTick {
-		r.blame("%s: %d starts of one tick, the limit is %d", s.timer, b.starts[s.tick], b.perTick)
+	if t.starts[s.tick] > t.perTick {
+		r.violation("%s: %d starts of one tick, the limit is %d", s.timer, t.starts[s.tick], t.perTick)
 	}
-	if other, taken := b.slots[s.slot]; taken {
-		r.blame("%s: %s began in slot %d while %s was still there", s.timer, s.host, s.slot, other)
+	if other, taken := t.inSlot[s.slot]; taken {
+		r.violation("%s: %s began in slot %d while %s was still there", s.timer, s.host, s.slot, other)
 	}
-	b.slots[s.slot] = s.host
+	t.inSlot[s.slot] = s.host
 
 	for w := range r.waiters {
 		if w.wanted(s) {
@@ -113,22 +113,22 @@ func (r *recorder) begin(s start) {
 func (r *recorder) end(s start, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.books[s.timer]
-	b.running--
-	delete(b.slots, s.slot)
-	b.before[s.slot] = s.host
+	t := r.tallies[s.timer]
+	t.running--
+	delete(t.inSlot, s.slot)
+	t.wasInSlot[s.slot] = s.host
 	if errors.Is(err, dlock.ErrLost) {
 		r.sayLocked("%s stops its run of %s in slot %d: its lease is lost", s.host, s.timer, s.slot)
 	}
 }
 
-// await returns the next start that is wanted.
-func (r *recorder) await(ctx context.Context, patience time.Duration, wanted func(start) bool) (start, error) {
+// await waits for the next start that is wanted.
+func (r *recorder) await(ctx context.Context, timeout time.Duration, wanted func(start) bool) (start, error) {
 	w := &waiter{wanted: wanted, found: make(chan start, 1)}
 	r.mu.Lock()
 	r.waiters[w] = struct{}{}
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	select {
 	case s := <-w.found:
@@ -141,20 +141,21 @@ func (r *recorder) await(ctx context.Context, patience time.Duration, wanted fun
 	}
 }
 
-func (r *recorder) blame(format string, args ...any) {
-	r.broken = append(r.broken, fmt.Errorf(format, args...))
+// violation notes that a limit was exceeded. It is called with mu held.
+func (r *recorder) violation(format string, args ...any) {
+	r.exceeded = append(r.exceeded, fmt.Errorf(format, args...))
 }
 
-// violations returns each time that a limit was exceeded.
+// violations returns an error if a limit was ever exceeded.
 func (r *recorder) violations() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return errors.Join(r.broken...)
+	return errors.Join(r.exceeded...)
 }
 
 func (r *recorder) cutOff(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut = append(r.cut, host)
-	r.sayLocked("%s is CUT OFF: nothing that it sends arrives, and nobody tells it", host)
+	r.sayLocked("%s is CUT OFF: its calls to the store hang", host)
 }

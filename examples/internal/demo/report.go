@@ -20,7 +20,7 @@ type timerReport struct {
 	MaxRunning int    `json:"max_running"`
 	Runs       int    `json:"runs"`
 	Ticks      int    `json:"ticks"`   // for which at least one handler ran
-	Skipped    int    `json:"skipped"` // for which none did; see book.skipped
+	Skipped    int    `json:"skipped"` // for which none did; see tally.skipped
 	PerTick    int    `json:"per_tick"`
 	MaxStarts  int    `json:"max_starts_per_tick"`
 }
@@ -33,11 +33,11 @@ func (r *recorder) report(hosts int, cut cutOff) report {
 		Seconds:       time.Since(r.began).Round(time.Millisecond).Seconds(),
 		SlotRecovered: cut.recovered.Milliseconds(),
 	}
-	for _, p := range promises {
-		b := r.books[p.timer]
+	for _, l := range allLimits {
+		t := r.tallies[l.timer]
 		result.Timers = append(result.Timers, timerReport{
-			Name: p.timer, Limit: p.atOnce, MaxRunning: b.maxRunning, Runs: b.runs,
-			Ticks: len(b.starts), Skipped: b.skipped(), PerTick: p.perTick, MaxStarts: b.maxStarts,
+			Name: l.timer, Limit: l.atOnce, MaxRunning: t.maxRunning, Runs: t.runs,
+			Ticks: len(t.starts), Skipped: t.skipped(), PerTick: l.perTick, MaxStarts: t.maxStarts,
 		})
 	}
 	return result
@@ -47,9 +47,9 @@ func (r *recorder) report(hosts int, cut cutOff) report {
 // come once per period, and those missing between the first and the last that handlers saw were
 // skipped, here because all slots were held. What a host skipped because another one ran the tick
 // does not count.
-func (b *book) skipped() int {
+func (t *tally) skipped() int {
 	var first, last time.Time
-	for tick := range b.starts {
+	for tick := range t.starts {
 		if first.IsZero() || tick.Before(first) {
 			first = tick
 		}
@@ -60,7 +60,7 @@ func (b *book) skipped() int {
 	if first.IsZero() {
 		return 0
 	}
-	return int(last.Sub(first)/b.period) + 1 - len(b.starts)
+	return int(last.Sub(first)/t.period) + 1 - len(t.starts)
 }
 
 func (r report) print(w io.Writer) {

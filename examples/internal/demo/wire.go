@@ -3,50 +3,35 @@ package demo
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A wire is the only connection of a host to the store.
+// A wire is the connection of one host to the store. It is itself a store, which passes every call
+// on until it is cut.
 type wire struct {
 	store dlock.DistributedLock
-
-	once sync.Once
-	gone chan struct{} // closed when it is cut
+	isCut atomic.Bool
 }
 
-func newWire(store dlock.DistributedLock) *wire {
-	return &wire{store: store, gone: make(chan struct{})}
-}
+// cut is permanent: from now on no request arrives, and no answer comes back.
+func (w *wire) cut() { w.isCut.Store(true) }
 
-// cut is permanent: no request arrives any more, and no answer comes back.
-func (w *wire) cut() { w.once.Do(func() { close(w.gone) }) }
+var errNoAnswer = errors.New("no answer in time")
 
-var errSilence = errors.New("no answer in time")
-
-// pass makes a call, and drops its answer if the wire is cut meanwhile.
+// pass makes a call. If the wire is cut, before or during the call, there is no answer: it waits
+// until the caller gives up.
 func pass[T any](ctx context.Context, w *wire, call func() (T, error)) (T, error) {
 	var none T
-	select {
-	case <-w.gone:
-	default:
-		if answer, err := call(); !w.isCut() {
+	if !w.isCut.Load() {
+		if answer, err := call(); !w.isCut.Load() {
 			return answer, err
 		}
 	}
 	<-ctx.Done()
-	return none, errSilence
-}
-
-func (w *wire) isCut() bool {
-	select {
-	case <-w.gone:
-		return true
-	default:
-		return false
-	}
+	return none, errNoAnswer
 }
 
 func (w *wire) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
