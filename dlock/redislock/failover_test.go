@@ -349,6 +349,9 @@ func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 func TestReplyThatIsReadTooLate(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
+	// On a busy machine the pauses below would last long enough for a failover.
+	must(t, s.Sentinels[0].Client().Do(t.Context(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds",
+		60_000).Err())
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 	var lease dlock.Grant
 	testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {

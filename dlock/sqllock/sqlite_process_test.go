@@ -181,7 +181,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	c.says(t)
 	c.signal(t, syscall.SIGSTOP)
 
-	const timeout = 500 * time.Millisecond
+	const timeout = time.Second
 	said := 0
 	for what, call := range map[string]func(context.Context) error{
 		"acquire": func(ctx context.Context) error {
