@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/scanner"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -384,25 +383,7 @@ func read(t *testing.T, path string) string {
 }
 
 // goFiles are the Go files of all modules here.
-func goFiles(t *testing.T) map[string]bool {
-	t.Helper()
-	found := map[string]bool{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."):
-			return filepath.SkipDir
-		case strings.HasSuffix(path, ".go"):
-			found[filepath.ToSlash(path)] = true
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
+func goFiles(t *testing.T) map[string]bool { return filesThatEnd(t, ".go") }
 
 // public reports whether a file is part of a package that others may import.
 func public(path string) bool {

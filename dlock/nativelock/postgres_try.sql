@@ -8,10 +8,12 @@ WITH me AS MATERIALIZED (
 ), taken AS MATERIALIZED (
 	SELECT CASE WHEN me.session = $1::text THEN (
 		SELECT keys.i FROM (
-			SELECT u.key, u.i FROM unnest(string_to_array($2::text, ',')::bigint[]) WITH ORDINALITY AS u(key, i) ORDER BY u.i OFFSET 0
+			SELECT u.key, u.i FROM unnest(string_to_array($2::text, ',')::bigint[]) WITH ORDINALITY AS u(key, i)
+				ORDER BY u.i OFFSET 0
 		) AS keys
 		WHERE pg_try_advisory_lock(keys.key) LIMIT 1
 	) END AS i FROM me
 )
-SELECT me.session, CASE WHEN taken.i IS NULL THEN NULL WHEN set_config({idle}, $3::text, false) IS NOT NULL THEN (taken.i - 1)::text END
+SELECT me.session, CASE WHEN taken.i IS NULL THEN NULL
+	WHEN set_config({idle}, $3::text, false) IS NOT NULL THEN (taken.i - 1)::text END
 FROM me, taken

@@ -8,7 +8,8 @@ BEGIN
 	WHILE @result = -1 AND @i < @p4 -- -1: held by another session
 	BEGIN
 		SET @name = SUBSTRING(@p2, @i * @p3 + 1, @p3);
-		EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Session', @LockTimeout = 0;
+		EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive',
+			@LockOwner = 'Session', @LockTimeout = 0;
 		IF @result >= 0 SET @taken = CAST(@i AS nvarchar(11));
 		SET @i = @i + 1;
 	END;

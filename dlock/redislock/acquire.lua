@@ -52,11 +52,13 @@
 -- Therefore numbers that are only passed on stay the texts that they arrive as, and no function is
 -- created within an attempt, which costs half a command.
 local call, find, sub = redis.call, string.find, string.sub
-local quarantine, idle, brief, ahead, form, note, ttl, holder, epoch = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local quarantine, idle, brief, ahead, form = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5]
+local note, ttl, holder, epoch = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local often = brief / 4
 local time = redis.pcall('TIME')
 if time.err then
-  return redis.error_reply('TICKSLOT SETUP scripts may not call TIME, by which leases and ticks are judged: grant +time in the ACL, or use another service if this one never allows it\t' .. time.err)
+  return redis.error_reply('TICKSLOT SETUP scripts may not call TIME, by which leases and ticks are judged: '
+    .. 'grant +time in the ACL, or use another service if this one never allows it\t' .. time.err)
 end
 local micros_text = time[1] .. sub('00000' .. time[2], -6)
 local now_text = sub(micros_text, 1, -4)
@@ -94,7 +96,8 @@ local function forget(state, version)
 end
 
 local function untold()
-  error('TICKSLOT SETUP this server does not tell that it is a master, and its master_replid (INFO replication), so a restart or a failover cannot be seen: see docs/redis.md', 0)
+  error('TICKSLOT SETUP this server does not tell that it is a master, and its master_replid '
+    .. '(INFO replication), so a restart or a failover cannot be seen: see docs/redis.md', 0)
 end
 -- The server's run is its master_replid: no other server ever was a master with that id, and it
 -- changes with each start and each promotion, also of the same process. (The run_id does not change
@@ -104,11 +107,15 @@ end
 local function ask_server()
   told = redis.pcall('INFO', 'replication')
   if type(told) == 'table' then
-    error('TICKSLOT SETUP scripts may not call INFO, without which a restart or a failover cannot be seen: grant +info in the ACL, or see docs/redis.md if this service never allows it (NoQuarantine)\t' .. told.err, 0)
+    error('TICKSLOT SETUP scripts may not call INFO, without which a restart or a failover cannot be seen: '
+      .. 'grant +info in the ACL, or see docs/redis.md if this service never allows it (NoQuarantine)\t'
+      .. told.err, 0)
   end
   if not find(told, '\nrole:master\r', 1, true) then
     -- A writable replica has the run of its master.
-    if find(told, '\nrole:slave\r', 1, true) then error('READONLY this server is a replica, which grants nothing', 0) end
+    if find(told, '\nrole:slave\r', 1, true) then
+      error('READONLY this server is a replica, which grants nothing', 0)
+    end
     untold()
   end
 end
@@ -119,7 +126,10 @@ end
 local function started()
   local server = redis.pcall('INFO', 'server')
   local uptime = type(server) == 'string' and tonumber(string.match(server, 'uptime_in_seconds:(-?%d+)'))
-  if not uptime then error('TICKSLOT SETUP this server does not tell its uptime_in_seconds (INFO server), so a restart cannot be seen: see docs/redis.md', 0) end
+  if not uptime then
+    error('TICKSLOT SETUP this server does not tell its uptime_in_seconds (INFO server), so a restart '
+      .. 'cannot be seen: see docs/redis.md', 0)
+  end
   return uptime > 0 and now - (uptime - 1) * 1000 or now
 end
 
@@ -266,17 +276,21 @@ local function attempt(state, token, slots, claim)
   if mutex and claim == '' then
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'format')
   elseif mutex then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'tick', 'starts', 'claimer', 'format')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released',
+      'tick', 'starts', 'claimer', 'format')
   elseif claim == '' then
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'format')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept',
+      'slots', 'version', 'until', 'limit', 'format')
   else
-    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer', 'format')
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept',
+      'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer', 'format')
   end
   if known.err then
     error(no_state(state, known.err), 0)
   end
   if known[#known] and count(known[#known]) ~= 1 then
-    error('TICKSLOT a later version of tickslot keeps key ' .. state .. ', in format ' .. known[#known] .. ', and this one knows format 1: update this host', 0)
+    error('TICKSLOT a later version of tickslot keeps key ' .. state .. ', in format ' .. known[#known]
+      .. ', and this one knows format 1: update this host', 0)
   end
   local fence, run, since, success, kept = known[1] or '0', known[2], known[3] or '0', known[4] or '0', known[5] or '0'
   local declared, version, paused, limit = '0', '0', 0, -1 -- the values for a mutex
@@ -316,7 +330,8 @@ local function attempt(state, token, slots, claim)
       ends = ends or int(now + ttl)
       if call('ZADD', index, ends, again) == 1 then call('PEXPIRE', index, memory(state, version)) end
     end
-    return 'ok' .. info .. ' ' .. (mutex and '0' or again) .. ' ' .. (string.match(held, '"fence":(%d+)') or '0') .. ' 0'
+    local fence_held = string.match(held, '"fence":(%d+)') or '0'
+    return 'ok' .. info .. ' ' .. (mutex and '0' or again) .. ' ' .. fence_held .. ' 0'
   end
 
   -- 2. Overrides. A tick that came due before the end of a pause was not missed.
@@ -387,7 +402,10 @@ local function attempt(state, token, slots, claim)
   if quarantine > 0 then
     if not told then ask_server() end
     -- Searching for the known run as plain text takes a fraction of the time of a pattern.
-    if run and run ~= this_run and find(told, '\nmaster_replid:' .. sub(run, 1, 40) .. '\r', 1, true) and sub(run, 41) == epoch then this_run = run end
+    if run and run ~= this_run and find(told, '\nmaster_replid:' .. sub(run, 1, 40) .. '\r', 1, true)
+      and sub(run, 41) == epoch then
+      this_run = run
+    end
     if run ~= this_run or since > 0 and note == '' then
       local from
       if note == '' then
@@ -396,7 +414,9 @@ local function attempt(state, token, slots, claim)
       else
         if not note_began then
           local noted = redis.pcall('HMGET', note, 'run', 'since')
-          if noted.err then error('TICKSLOT key ' .. note .. ' does not hold when this server began:\t' .. noted.err, 0) end
+          if noted.err then
+            error('TICKSLOT key ' .. note .. ' does not hold when this server began:\t' .. noted.err, 0)
+          end
           note_began = began(note, noted[1], noted[2])
         end
         from = note_began
@@ -420,7 +440,9 @@ local function attempt(state, token, slots, claim)
     if mutex then return taken(base, info, value) end -- the state did not say that it is held
     local left = call('PTTL', key)
     -- A key without an expiry is not ours; look at it again in a second.
-    if call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then call('PEXPIRE', index, memory(state, version)) end
+    if call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then
+      call('PEXPIRE', index, memory(state, version))
+    end
     slot = choose(s)
     if not slot then return full(s, info) end
     key = base .. slot
@@ -441,9 +463,12 @@ local function attempt(state, token, slots, claim)
   -- the state is extended.
   if mutex then
     call('HSET', state, 'fence', fence_text, 'released', '0')
-    if wanted then call('HSET', state, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder, 'schedule', schedule) end
+    if wanted then
+      call('HSET', state, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder, 'schedule', schedule)
+    end
   elseif wanted then
-    call('HSET', state, 'fence', fence_text, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder, 'schedule', schedule)
+    call('HSET', state, 'fence', fence_text, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder,
+      'schedule', schedule)
   else
     call('HSET', state, 'fence', fence_text)
   end

@@ -56,7 +56,9 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
   elseif string.sub(value, #mine + 1, #mine + 11) == ',"revoked":' then
     -- Quotes in the texts of an origin are escaped, so the first ',"fence":' is the member behind
     -- it.
-    outcome, more[#more + 1] = 'revoked', string.sub(value, #mine + 12, (string.find(value, ',"fence":', #mine + 12, true) or 0) - 1)
+    local from = #mine + 12
+    local to = (string.find(value, ',"fence":', from, true) or 0) - 1
+    outcome, more[#more + 1] = 'revoked', string.sub(value, from, to)
   else
     redis.call('PEXPIRE', key, ttl)
     -- The index is a hint. A key of another type in its place must not cost this lease or the ones

@@ -16,7 +16,9 @@ local micros -- time as text, determined when first needed
 local function note(state, ...)
   local added = redis.pcall('HSET', state, ...)
   if type(added) == 'table' then error(no_state(state, added.err), 0) end
-  if added > 0 and call('PTTL', state) < 0 and not call('HGET', state, 'version') then call('PEXPIRE', state, ARGV[1]) end
+  if added > 0 and call('PTTL', state) < 0 and not call('HGET', state, 'version') then
+    call('PEXPIRE', state, ARGV[1])
+  end
 end
 
 local function release(state, slot, token, well)

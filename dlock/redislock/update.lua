@@ -1,8 +1,9 @@
 -- Update: change the overrides of a semaphore. A part that is '' stays as it is.
 --
 -- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause, or of a
---         limit of 0; kept after it), pause (JSON), limit (-1: as requests declare), limit_order (JSON),
---         trigger (JSON), at (µs: of the trigger). It does not expire after the first update
+--         limit of 0; kept after it), pause (JSON), limit (-1: as requests declare), limit_order
+--         (JSON), trigger (JSON), at (µs: of the trigger). After the first update it does not
+--         expire
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
 -- ARGV[3] limit   ARGV[4] its origin
 -- ARGV[5] trigger

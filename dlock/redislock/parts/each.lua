@@ -8,7 +8,9 @@ local function each(head, n, from, work)
     local fine, answer = pcall(work, KEYS[i], ARGV[3 * i + from], ARGV[3 * i + from + 1], ARGV[3 * i + from + 2])
     if not fine then
       local why = type(answer) == 'table' and answer.err or tostring(answer)
-      if string.find(why, '^READONLY ') or string.find(why, '^@user_script: ?%d+: %-?READONLY ') then return redis.error_reply(why) end
+      if string.find(why, '^READONLY ') or string.find(why, '^@user_script: ?%d+: %-?READONLY ') then
+        return redis.error_reply(why)
+      end
       answer = 'error\n' .. why
     end
     answers[i + 1] = answer

@@ -6,5 +6,6 @@ end
 local function no_state(key, said) return 'TICKSLOT key ' .. key .. ' does not hold the state of a lock:\t' .. said end
 local function no_lease(key, said) return 'TICKSLOT key ' .. key .. ' does not hold a lease:\t' .. said end
 local function other_form(key)
-  return 'TICKSLOT key ' .. key .. ' shows that other hosts use the other form of the keys: set the same Options.Keys everywhere, or delete that key'
+  return 'TICKSLOT key ' .. key .. ' shows that other hosts use the other form of the keys: '
+    .. 'set the same Options.Keys everywhere, or delete that key'
 end

@@ -33,7 +33,8 @@ BEGIN
 	DECLARE v_busy VARCHAR(64); -- the rows that were locked
 	DECLARE v_format BIGINT;
 	DECLARE v_refusal VARCHAR(128);
-	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present, v_free, v_row, v_passed INT;
+	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present,
+		v_free, v_row, v_passed INT;
 	DECLARE v_tick, v_schedule, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
 	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
 	DECLARE v_previous_expired BOOLEAN;
@@ -59,7 +60,8 @@ BEGIN
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = v_busy;
 		END IF;
 		IF v_busy IS NOT NULL THEN -- a request that has waited for long tries more often
-			DO SLEEP(0.001 + 0.005 * RAND() * (1 - LEAST(1, TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) / (p_wait * 1000))));
+			DO SLEEP(0.001 + 0.005 * RAND()
+				* (1 - LEAST(1, TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) / (p_wait * 1000))));
 			SET v_busy = NULL;
 		END IF;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
@@ -67,12 +69,15 @@ BEGIN
 
 		-- 1. Read everything. The first read without a lock takes the snapshot, after the lock was
 		-- taken.
-		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_declared = NULL, v_succeeded = NULL, v_previous_expired = FALSE, v_again = NULL, v_first = NULL,
+		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_declared = NULL, v_succeeded = NULL,
+			v_previous_expired = FALSE, v_again = NULL, v_first = NULL,
 			v_version = NULL, v_paused = NULL, v_limit = NULL, v_tick_host = NULL, v_tick_pid = NULL, v_tick_tag = NULL;
 		IF v_lock THEN
-			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
+			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until,
+				pause_origin, slot_limit, limit_origin,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin, v_limit, v_limit_origin,
+			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin,
+				v_limit, v_limit_origin,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED;
 			IF v_head IS NULL THEN
@@ -85,21 +90,26 @@ BEGIN
 				ITERATE attempt;
 			END IF;
 		ELSE
-			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
+			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until,
+				pause_origin, slot_limit, limit_origin,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin, v_limit, v_limit_origin,
+			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin,
+				v_limit, v_limit_origin,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
 		-- Deleted rows are looked for in one window of slots at a time.
-		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16, v_high = LEAST(v_low + 16, v_n);
+		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16,
+			v_high = LEAST(v_low + 16, v_n);
 		-- A later version may use the table in a way that this one would misread: see tableFormat.
 		SELECT overrides_version INTO v_format FROM {table} WHERE resource_name = '' AND slot = -1;
 		IF v_format > 1 THEN
-			SET v_refusal = CONCAT('a later version of tickslot uses the table, with format ', v_format, ', and this one knows format 1: update this host');
+			SET v_refusal = CONCAT('a later version of tickslot uses the table, with format ', v_format,
+				', and this one knows format 1: update this host');
 			SIGNAL SQLSTATE '42000' SET MESSAGE_TEXT = v_refusal;
 		END IF;
-		SELECT slot, fence, acquired_at, COALESCE(expires_at, v_epoch), COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
+		SELECT slot, fence, acquired_at, COALESCE(expires_at, v_epoch), COALESCE(host_name, ''),
+			COALESCE(process_id, 0), COALESCE(process_tag, '')
 		INTO v_first, v_fence, v_acquired, v_expires, v_host, v_pid, v_tag
 		FROM {table} FORCE INDEX (ends)
 		WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT 1;
@@ -107,19 +117,22 @@ BEGIN
 		WHERE lock_id = p_token AND resource_name = p_resource AND slot >= 0 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
 		-- The time is constant within a statement. This time is later than the snapshot, so all
 		-- leases found held were held at the same moment.
-		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock), v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
+		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock),
+			v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
 
 		-- 2. The same request again, because its reply was lost. The lease is extended even if it
 		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
 		-- reports the revocation.
 		IF v_again IS NOT NULL THEN
 			SET v_row = NULL;
-			SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource AND slot = v_again FOR UPDATE SKIP LOCKED;
+			SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource
+				AND slot = v_again FOR UPDATE SKIP LOCKED;
 			IF v_row IS NULL THEN
 				SET v_busy = 'the row of the slot was locked for too long';
 				ITERATE attempt;
 			END IF;
-			UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
+			UPDATE {table} FORCE INDEX (PRIMARY)
+				SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
 			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
 			IF ROW_COUNT() = 0 THEN -- it has just ended
 				ITERATE attempt;
@@ -139,8 +152,10 @@ BEGIN
 			WHEN p_missed IS NOT NULL AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
 		IF v_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
-			SELECT COUNT(*) INTO v_held FROM {table} WHERE resource_name = p_resource AND slot >= 0 -- in an IF it would lock what it reads
-				AND GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) > v_epoch + INTERVAL p_missed MICROSECOND;
+			-- in an IF it would lock what it reads
+			SELECT COUNT(*) INTO v_held FROM {table} WHERE resource_name = p_resource AND slot >= 0
+				AND GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch))
+					> v_epoch + INTERVAL p_missed MICROSECOND;
 			SET v_reason = IF(v_held > 0, 'tick_held', NULL);
 		END IF;
 		IF v_reason IS NOT NULL THEN
@@ -150,11 +165,14 @@ BEGIN
 		-- 4. A limit counts the leases of every slot: after it was lowered there may be more than
 		-- it allows.
 		IF v_limit > 0 THEN
-			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock;
+			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0
+				AND expires_at > v_clock;
 			IF v_held >= v_limit THEN
-				SELECT acquired_at, expires_at, COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
+				SELECT acquired_at, expires_at, COALESCE(host_name, ''), COALESCE(process_id, 0),
+					COALESCE(process_tag, '')
 				INTO v_acquired, v_expires, v_host, v_pid, v_tag FROM {table} FORCE INDEX (ends)
-				WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock ORDER BY expires_at, slot LIMIT 1;
+				WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock
+					ORDER BY expires_at, slot LIMIT 1;
 				SET v_reason = 'full';
 				LEAVE attempt;
 			END IF;
@@ -170,13 +188,16 @@ BEGIN
 		ELSE
 			WHILE v_free IS NULL AND v_expires <= v_clock AND v_passed < 16 DO
 				SET v_row = NULL;
-				SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource AND slot = v_first FOR UPDATE SKIP LOCKED;
+				SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource
+					AND slot = v_first FOR UPDATE SKIP LOCKED;
 				IF v_row IS NOT NULL THEN
 					SET v_free = v_first;
 				ELSE
 					SET v_passed = v_passed + 1, v_expires = NULL;
-					SELECT slot, fence, COALESCE(expires_at, v_epoch) INTO v_first, v_fence, v_expires FROM {table} FORCE INDEX (ends)
-					WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT v_passed, 1;
+					SELECT slot, fence, COALESCE(expires_at, v_epoch) INTO v_first, v_fence, v_expires
+					FROM {table} FORCE INDEX (ends)
+					WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1
+						ORDER BY expires_at, slot LIMIT v_passed, 1;
 				END IF;
 			END WHILE;
 		END IF;
@@ -185,7 +206,8 @@ BEGIN
 			IF v_last < v_n - 1 THEN
 				SET v_free = v_last + 1;
 			ELSE
-				SELECT COUNT(*) INTO v_present FROM {table} WHERE resource_name = p_resource AND slot BETWEEN v_low AND v_high - 1;
+				SELECT COUNT(*) INTO v_present FROM {table} WHERE resource_name = p_resource
+					AND slot BETWEEN v_low AND v_high - 1;
 				IF v_present = v_high - v_low THEN
 					IF v_passed > 0 THEN
 						SET v_busy = 'the row of every free slot was locked for too long';
@@ -214,8 +236,10 @@ BEGIN
 		-- 6. Grant it.
 		IF v_free = v_first THEN
 			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_previous_expired = v_expires > v_epoch;
-			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock, expires_at = v_ends, released_at = NULL, revoked = NULL,
-				host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid, process_tag = CONVERT(p_tag USING utf8mb4)
+			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock,
+				expires_at = v_ends, released_at = NULL, revoked = NULL,
+				host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid,
+				process_tag = CONVERT(p_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
 				AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_previous_expired;
 			IF ROW_COUNT() = 0 THEN -- it has just been extended or released
@@ -223,16 +247,20 @@ BEGIN
 			END IF;
 		ELSE
 			SET v_fence = v_clock_us;
-			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
-			VALUES (p_resource, v_free, p_token, v_fence, v_clock, v_ends, CONVERT(p_host USING utf8mb4), p_pid, CONVERT(p_tag USING utf8mb4));
+			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,
+				process_id, process_tag)
+			VALUES (p_resource, v_free, p_token, v_fence, v_clock, v_ends, CONVERT(p_host USING utf8mb4), p_pid,
+				CONVERT(p_tag USING utf8mb4));
 		END IF;
 		IF p_tick IS NOT NULL OR COALESCE(v_declared, 0) <> p_slots THEN
 			SET v_starts = CASE WHEN p_tick IS NULL THEN v_starts WHEN p_tick = v_tick THEN v_starts + 1 ELSE 1 END;
 			IF p_tick IS NOT NULL THEN
 				SET v_tick_host = p_host, v_tick_pid = p_pid, v_tick_tag = p_tag;
 			END IF;
-			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts, tick_schedule = IF(p_tick IS NULL, tick_schedule, p_schedule), slots = p_slots,
-				host_name = CONVERT(v_tick_host USING utf8mb4), process_id = v_tick_pid, process_tag = CONVERT(v_tick_tag USING utf8mb4)
+			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts,
+				tick_schedule = IF(p_tick IS NULL, tick_schedule, p_schedule), slots = p_slots,
+				host_name = CONVERT(v_tick_host USING utf8mb4), process_id = v_tick_pid,
+				process_tag = CONVERT(v_tick_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = -1;
 		END IF;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN

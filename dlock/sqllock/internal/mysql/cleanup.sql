@@ -31,7 +31,8 @@ BEGIN
 		WHERE resource_name >= p_after AND (resource_name > p_after OR slot > p_after_slot)
 			AND (v_last IS NULL OR resource_name < v_last OR resource_name = v_last AND slot <= v_last_slot)
 			AND CASE WHEN slot >= 0
-				THEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) < v_before
+				THEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch),
+					COALESCE(released_at, v_epoch)) < v_before
 					AND fence < v_clock_us
 				ELSE COALESCE(tick, 0) < v_clock_us - p_retention AND overrides_version IS NULL -- overrides stay
 					AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
@@ -58,12 +59,16 @@ BEGIN
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
 		SET v_head = NULL;
-		SELECT slot INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1 FOR UPDATE SKIP LOCKED;
-		SELECT COUNT(*), COALESCE(MAX(CASE WHEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)) >= v_before
+		SELECT slot INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1
+			FOR UPDATE SKIP LOCKED;
+		SELECT COUNT(*),
+			COALESCE(MAX(CASE WHEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch),
+				COALESCE(released_at, v_epoch)) >= v_before
 			OR fence >= v_clock_us THEN slot END), -1)
 		INTO v_slots, v_kept FROM {table} WHERE resource_name = v_name AND slot >= 0;
 		SELECT COUNT(*) INTO v_there FROM {table} WHERE resource_name = v_name AND (slot > v_kept OR slot = -1);
-		SELECT COUNT(*) INTO v_ours FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot > v_kept AND slot >= 0 FOR UPDATE SKIP LOCKED;
+		SELECT COUNT(*) INTO v_ours FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot > v_kept
+			AND slot >= 0 FOR UPDATE SKIP LOCKED;
 		IF v_there <> v_ours + (v_head IS NOT NULL) THEN
 			ROLLBACK AND NO CHAIN NO RELEASE;
 			ITERATE next_name;
@@ -71,7 +76,8 @@ BEGIN
 		IF v_slots > 0 THEN
 			DELETE FROM {table} WHERE resource_name = v_name AND slot > v_kept;
 		ELSE
-			DELETE FROM {table} WHERE resource_name = v_name AND slot = -1 AND COALESCE(tick, 0) < v_clock_us - p_retention AND overrides_version IS NULL;
+			DELETE FROM {table} WHERE resource_name = v_name AND slot = -1
+				AND COALESCE(tick, 0) < v_clock_us - p_retention AND overrides_version IS NULL;
 		END IF;
 		SET v_deleted = v_deleted + ROW_COUNT();
 		COMMIT AND NO CHAIN NO RELEASE;

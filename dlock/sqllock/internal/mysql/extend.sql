@@ -35,7 +35,8 @@ BEGIN
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 		{begin}
-		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL, v_ends = UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND;
+		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL,
+			v_ends = UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND;
 		OPEN wanted;
 		next_lease: LOOP
 			SET v_done = FALSE;
@@ -45,12 +46,14 @@ BEGIN
 			END IF;
 			IF v_last IS NULL OR v_last <> v_name THEN
 				SET v_last = v_name, v_declared = 0, v_version = 0;
-				SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0) INTO v_declared, v_version FROM {table} WHERE resource_name = v_name AND slot = -1;
+				SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0) INTO v_declared, v_version FROM {table}
+					WHERE resource_name = v_name AND slot = -1;
 			END IF;
 			-- Rows are read by their whole key: anything else would lock gaps, or all rows that
 			-- were read. The read takes a lock because the snapshot may be older than a revocation.
 			SET v_row = NULL, v_held = 0, v_revoked = NULL;
-			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE), revoked INTO v_row, v_held, v_revoked
+			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE), revoked
+				INTO v_row, v_held, v_revoked
 			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;
 			IF v_row IS NULL THEN -- there is none, or it is locked
 				SELECT -1 INTO v_held FROM {table} FORCE INDEX (PRIMARY)
@@ -60,13 +63,16 @@ BEGIN
 			ELSEIF v_revoked IS NOT NULL THEN
 				SET v_held = 0;
 			ELSE
-				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = v_ends WHERE resource_name = v_name AND slot = v_slot;
+				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = v_ends
+					WHERE resource_name = v_name AND slot = v_slot;
 			END IF;
 			IF v_held < 0 THEN
-				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot, ',"', v_token, '"]'),
+				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot,
+					',"', v_token, '"]'),
 					v_unknown = CONCAT(v_unknown, ',[', v_i, ',-1,', v_declared, ',', v_version, ',null]');
 			ELSE
-				SET v_done_now = CONCAT(v_done_now, ',[', v_i, ',', v_held, ',', v_declared, ',', v_version, ',', COALESCE(JSON_QUOTE(v_revoked), 'null'), ']');
+				SET v_done_now = CONCAT(v_done_now, ',[', v_i, ',', v_held, ',', v_declared, ',', v_version, ',',
+					COALESCE(JSON_QUOTE(v_revoked), 'null'), ']');
 			END IF;
 		END LOOP;
 		{retry_locked}

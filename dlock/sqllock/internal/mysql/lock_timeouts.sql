@@ -6,4 +6,5 @@
 	END;
 	-- These take whole seconds only. They bound the waits for what cannot be skipped: a gap, or the
 	-- table.
-	SET SESSION innodb_lock_wait_timeout = GREATEST(1, p_wait DIV 1000), SESSION lock_wait_timeout = GREATEST(1, p_wait DIV 1000);
+	SET SESSION innodb_lock_wait_timeout = GREATEST(1, p_wait DIV 1000),
+		SESSION lock_wait_timeout = GREATEST(1, p_wait DIV 1000);

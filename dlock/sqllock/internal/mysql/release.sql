@@ -27,7 +27,8 @@ BEGIN
 		DECLARE wanted CURSOR FOR
 			SELECT w.i, UNHEX(w.n), IF(w.s >= 0, w.s, (
 				SELECT l.slot FROM {table} AS l FORCE INDEX (holders)
-				WHERE l.lock_id = w.t AND l.resource_name = UNHEX(w.n) AND l.slot >= 0 AND l.expires_at > UTC_TIMESTAMP(6) LIMIT 1)), w.t, w.w
+				WHERE l.lock_id = w.t AND l.resource_name = UNHEX(w.n) AND l.slot >= 0
+					AND l.expires_at > UTC_TIMESTAMP(6) LIMIT 1)), w.t, w.w
 			FROM JSON_TABLE(v_grants, '$[*]' COLUMNS (
 				i INT PATH '$[0]',
 				n VARCHAR(1088) CHARACTER SET utf8mb4 PATH '$[1]',
@@ -56,7 +57,8 @@ BEGIN
 			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;
 			IF v_held = 1 AND v_succeeded = 1 THEN
 				SET v_head = NULL;
-				SELECT slot INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1 FOR UPDATE SKIP LOCKED;
+				SELECT slot INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1
+					FOR UPDATE SKIP LOCKED;
 				IF v_head IS NULL THEN
 					SELECT -2 INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1;
 				END IF;
@@ -67,14 +69,17 @@ BEGIN
 			ELSEIF v_head = -2 THEN
 				SET v_held = -1;
 			ELSEIF v_held = 1 THEN
-				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00', released_at = UTC_TIMESTAMP(6)
+				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00',
+					released_at = UTC_TIMESTAMP(6)
 				WHERE resource_name = v_name AND slot = v_slot;
 				IF v_succeeded = 1 THEN
-					UPDATE {table} FORCE INDEX (PRIMARY) SET succeeded_at = UTC_TIMESTAMP(6) WHERE resource_name = v_name AND slot = -1;
+					UPDATE {table} FORCE INDEX (PRIMARY) SET succeeded_at = UTC_TIMESTAMP(6)
+						WHERE resource_name = v_name AND slot = -1;
 				END IF;
 			END IF;
 			IF v_held < 0 THEN
-				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot, ',"', v_token, '",', v_succeeded, ']'),
+				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot,
+					',"', v_token, '",', v_succeeded, ']'),
 					v_unknown = CONCAT(v_unknown, ',[', v_i, ',-1,', v_declared, ']');
 			ELSE
 				SET v_done_now = CONCAT(v_done_now, ',[', v_i, ',', v_held, ',', v_declared, ']');

@@ -20,11 +20,13 @@ BEGIN
 	attempt: LOOP BEGIN
 		{begin}
 		UPDATE {table} FORCE INDEX (PRIMARY) SET revoked = CONVERT(p_origin USING utf8mb4)
-		WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NULL AND expires_at > UTC_TIMESTAMP(6);
+		WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NULL
+			AND expires_at > UTC_TIMESTAMP(6);
 		SET v_held = ROW_COUNT();
 		IF v_held = 0 THEN
 			SELECT COUNT(*) INTO v_held FROM {table}
-			WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NOT NULL AND expires_at > UTC_TIMESTAMP(6);
+			WHERE resource_name = p_resource AND slot = p_slot AND fence = p_fence AND revoked IS NOT NULL
+				AND expires_at > UTC_TIMESTAMP(6);
 		END IF;
 		COMMIT AND NO CHAIN NO RELEASE;
 		LEAVE attempt;

@@ -16,7 +16,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_id    BIGINT,
 	process_tag   VARCHAR(255) CHARACTER SET utf8mb4,
 	revoked       TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why this lease is not extended
-	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970; claimed by host_name and so on,
+	tick          BIGINT,                      -- slot -1: the latest tick claimed, in microseconds since 1970
+	                                           --          (claimed by host_name and so on),
 	tick_starts   INT,                         --          how often it was started,
 	tick_schedule BIGINT,                      --          of which schedule it is,
 	slots         INT,                         --          how many slots the latest grant declared,

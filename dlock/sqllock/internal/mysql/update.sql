@@ -22,25 +22,30 @@ BEGIN
 	attempt: LOOP BEGIN
 		{begin}
 		-- Once this row is locked nobody grants a slot; later grants see the update.
-		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1) ON DUPLICATE KEY UPDATE overrides_version = overrides_version;
-		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);
+		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1)
+			ON DUPLICATE KEY UPDATE overrides_version = overrides_version;
+		SET v_clock = UTC_TIMESTAMP(6),
+			v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);
 		-- MySQL assigns from left to right, and later expressions see the new values.
 		UPDATE {table} FORCE INDEX (PRIMARY) SET
 			overrides_version = GREATEST(COALESCE(overrides_version, 0) + 1, v_clock_us),
 			pause_origin = CASE
 				WHEN p_pause > 0 OR p_pause = 0 AND paused_until > v_clock THEN CONVERT(p_pause_origin USING utf8mb4)
-				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN CONVERT(p_limit_origin USING utf8mb4)
+				WHEN slot_limit = 0 AND p_limit <> 0
+					AND COALESCE(paused_until < v_clock, TRUE) THEN CONVERT(p_limit_origin USING utf8mb4)
 				ELSE pause_origin
 			END,
 			paused_until = CASE
 				WHEN p_pause > 0 THEN v_clock + INTERVAL p_pause MICROSECOND
 				WHEN p_pause = 0 AND paused_until > v_clock THEN v_clock
-				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN v_clock -- nothing was missed under a limit of 0
+				-- nothing was missed under a limit of 0
+				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN v_clock
 				ELSE paused_until
 			END,
 			slot_limit = IF(p_limit IS NULL, slot_limit, NULLIF(p_limit, -1)),
 			limit_origin = IF(p_limit IS NULL, limit_origin, CONVERT(p_limit_origin USING utf8mb4)),
-			triggered_at = IF(p_trigger_origin IS NULL, triggered_at, GREATEST(v_clock_us, COALESCE(triggered_at + 1, 0))),
+			triggered_at = IF(p_trigger_origin IS NULL, triggered_at,
+				GREATEST(v_clock_us, COALESCE(triggered_at + 1, 0))),
 			trigger_origin = IF(p_trigger_origin IS NULL, trigger_origin, CONVERT(p_trigger_origin USING utf8mb4))
 		WHERE resource_name = p_resource AND slot = -1;
 		COMMIT AND NO CHAIN NO RELEASE;

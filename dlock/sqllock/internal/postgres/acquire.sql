@@ -26,7 +26,8 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	OUT o_slot integer, OUT o_fence bigint,
 	OUT o_declared integer,
 	OUT o_success bigint, -- µs since a grant was last released as succeeded, 0: unknown
-	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint, -- full: whose lease ends first, µs
+	-- full: whose lease ends first, µs
+	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint,
 	OUT o_previous_expired boolean, -- ok: the previous lease ended unreleased
 	OUT o_version bigint, -- of the overrides
 	OUT o_limit integer,  -- slots of the override, 0: there is none
@@ -57,7 +58,8 @@ DECLARE
 	v_looks integer := 0;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RAISE EXCEPTION 'these transactions are %, and have to be read committed', current_setting('transaction_isolation')
+		RAISE EXCEPTION 'these transactions are %, and have to be read committed',
+			current_setting('transaction_isolation')
 			USING ERRCODE = '42000', HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
 	END IF;
 	IF current_setting('transaction_read_only') = 'on' THEN -- a replica may be behind
@@ -69,8 +71,10 @@ BEGIN
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
 	-- A later version may use the table in a way that this one would misread: see tableFormat.
 	IF (SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) > 1 THEN
-		RAISE EXCEPTION 'a later version of tickslot uses the table, with format %, and this one knows format 1: update this host',
-			(SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) USING ERRCODE = '42000';
+		RAISE EXCEPTION
+			'a later version of tickslot uses the table, with format %, and this one knows format 1: update this host',
+			(SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1)
+				USING ERRCODE = '42000';
 	END IF;
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	o_previous_expired := false; o_version := 0; o_limit := 0; o_origin := '';
@@ -78,25 +82,33 @@ BEGIN
 		v_looks := v_looks + 1;
 		IF v_looks > 1 AND clock_timestamp() > v_until THEN
 			-- The process is known if it alone has the row locked.
-			SELECT l.slot, (SELECT k.pid FROM pg_locks AS k WHERE k.locktype = 'transactionid' AND k.transactionid = l.xmax AND k.granted LIMIT 1)
+			SELECT l.slot, (SELECT k.pid FROM pg_locks AS k WHERE k.locktype = 'transactionid'
+				AND k.transactionid = l.xmax AND k.granted LIMIT 1)
 			INTO v_free, v_blocker FROM {table} AS l
 			WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1 AND l.expires_at <= v_clock
 			ORDER BY l.resource_name, l.expires_at LIMIT 1;
-			RAISE EXCEPTION 'slot % is free, but another transaction (process %) has had its row locked for % ms', coalesce(v_free::text, '?'),
-				coalesce(v_blocker::text, 'unknown'), (extract(epoch FROM clock_timestamp() - v_began) * 1000)::bigint USING ERRCODE = 'lock_not_available';
+			RAISE EXCEPTION 'slot % is free, but another transaction (process %) has had its row locked for % ms',
+				coalesce(v_free::text, '?'), coalesce(v_blocker::text, 'unknown'),
+				(extract(epoch FROM clock_timestamp() - v_began) * 1000)::bigint
+				USING ERRCODE = 'lock_not_available';
 		END IF;
 
 		-- 1. Read everything. Each part is written so that only one index fits: with old statistics
 		-- the planner may choose badly.
-		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.host_name AS tick_host, head.process_id AS tick_pid, head.process_tag AS tick_tag,
-			head.slots, head.succeeded_at, head.overrides_version, head.paused_until, head.pause_origin, head.slot_limit, head.limit_origin,
+		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.host_name AS tick_host,
+			head.process_id AS tick_pid, head.process_tag AS tick_tag,
+			head.slots, head.succeeded_at, head.overrides_version, head.paused_until, head.pause_origin,
+			head.slot_limit, head.limit_origin,
 			(SELECT mine.slot FROM (SELECT * FROM {table} AS l WHERE l.lock_id = p_token OFFSET 0) AS mine
-				WHERE mine.resource_name = p_resource AND mine.slot >= 0 AND mine.expires_at > clock_timestamp() LIMIT 1) AS again,
-			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id, first.process_tag,
+				WHERE mine.resource_name = p_resource AND mine.slot >= 0 AND mine.expires_at > clock_timestamp()
+					LIMIT 1) AS again,
+			first.slot AS first, first.expires_at, first.acquired_at, first.host_name, first.process_id,
+			first.process_tag,
 			(SELECT l.slot FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1
 				ORDER BY l.resource_name DESC, l.slot DESC LIMIT 1) AS last,
 			-- Deleted rows are looked for in one window of slots at a time.
-			(SELECT count(*) FROM (SELECT FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot BETWEEN v_low AND v_high - 1
+			(SELECT count(*) FROM (SELECT FROM {table} AS l WHERE l.resource_name = p_resource
+				AND l.slot BETWEEN v_low AND v_high - 1
 				ORDER BY l.resource_name, l.slot LIMIT v_window) AS there) AS present
 		INTO v_seen
 		FROM (SELECT 1) AS one
@@ -108,7 +120,8 @@ BEGIN
 		v_clock := clock_timestamp();
 		v_clock_us := extract(epoch FROM v_clock) * 1000000;
 		o_declared := coalesce(v_seen.slots, 0);
-		o_success := CASE WHEN v_seen.succeeded_at IS NULL THEN 0 ELSE greatest(1, extract(epoch FROM v_clock - v_seen.succeeded_at) * 1000000) END;
+		o_success := CASE WHEN v_seen.succeeded_at IS NULL THEN 0
+			ELSE greatest(1, extract(epoch FROM v_clock - v_seen.succeeded_at) * 1000000) END;
 
 		o_version := coalesce(v_seen.overrides_version, 0);
 		o_limit := coalesce(v_seen.slot_limit, 0);
@@ -119,7 +132,8 @@ BEGIN
 		IF v_seen.again IS NOT NULL THEN
 			BEGIN
 				UPDATE {table} AS l SET expires_at = v_clock + p_ttl * interval '1 microsecond'
-				WHERE l.resource_name = p_resource AND l.slot = v_seen.again AND l.lock_id = p_token AND l.expires_at > clock_timestamp()
+				WHERE l.resource_name = p_resource AND l.slot = v_seen.again AND l.lock_id = p_token
+					AND l.expires_at > clock_timestamp()
 				RETURNING 'ok', l.slot, l.fence INTO o_reason, o_slot, o_fence;
 				IF NOT FOUND THEN
 					RAISE SQLSTATE 'TS000';
@@ -158,7 +172,8 @@ BEGIN
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_seen.tick THEN 'tick_late'
 			WHEN p_tick = v_seen.tick AND (v_seen.tick_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
-			WHEN p_missed IS NOT NULL AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule) THEN 'tick_first'
+			WHEN p_missed IS NOT NULL
+				AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule) THEN 'tick_first'
 		END;
 		IF o_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
 			IF EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
@@ -167,7 +182,8 @@ BEGIN
 			END IF;
 		END IF;
 		IF o_reason = 'tick_taken' THEN
-			o_host := coalesce(v_seen.tick_host, ''); o_pid := coalesce(v_seen.tick_pid, 0); o_tag := coalesce(v_seen.tick_tag, '');
+			o_host := coalesce(v_seen.tick_host, ''); o_pid := coalesce(v_seen.tick_pid, 0);
+			o_tag := coalesce(v_seen.tick_tag, '');
 		END IF;
 		IF o_reason IS NOT NULL THEN RETURN; END IF;
 
@@ -185,12 +201,14 @@ BEGIN
 		IF v_seen.slot_limit IS NOT NULL AND (v_free IS NOT NULL OR v_ended) THEN
 			-- The leases of every slot count: after the limit was lowered there may be more than it
 			-- allows.
-			SELECT count(*) OVER () AS held, l.host_name, l.process_id, l.process_tag, l.acquired_at, l.expires_at INTO v_leases FROM {table} AS l
+			SELECT count(*) OVER () AS held, l.host_name, l.process_id, l.process_tag, l.acquired_at, l.expires_at
+				INTO v_leases FROM {table} AS l
 			WHERE l.resource_name = p_resource AND l.slot >= 0 AND l.expires_at > v_clock
 			ORDER BY l.resource_name, l.expires_at LIMIT 1;
 			IF v_leases.held >= v_seen.slot_limit THEN
 				v_free := NULL; v_ended := false;
-				v_seen.host_name := v_leases.host_name; v_seen.process_id := v_leases.process_id; v_seen.process_tag := v_leases.process_tag;
+				v_seen.host_name := v_leases.host_name; v_seen.process_id := v_leases.process_id;
+				v_seen.process_tag := v_leases.process_tag;
 				v_seen.acquired_at := v_leases.acquired_at; v_seen.expires_at := v_leases.expires_at;
 			END IF;
 		END IF;
@@ -202,7 +220,8 @@ BEGIN
 		END IF;
 		IF v_free IS NULL THEN
 			o_reason := 'full';
-			o_host := coalesce(v_seen.host_name, ''); o_pid := coalesce(v_seen.process_id, 0); o_tag := coalesce(v_seen.process_tag, '');
+			o_host := coalesce(v_seen.host_name, ''); o_pid := coalesce(v_seen.process_id, 0);
+			o_tag := coalesce(v_seen.process_tag, '');
 			o_since := extract(epoch FROM v_clock - v_seen.acquired_at) * 1000000;
 			o_ends := extract(epoch FROM v_seen.expires_at - v_clock) * 1000000;
 			RETURN;
@@ -213,7 +232,8 @@ BEGIN
 		-- fails, so nobody waits for a row that was not granted after all.
 		IF NOT v_locked AND (p_tick IS NOT NULL OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
 			v_locked := true;
-			PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
+			PERFORM set_config('lock_timeout',
+				greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
 			PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
 			CONTINUE;
 		END IF;
@@ -224,15 +244,19 @@ BEGIN
 				ORDER BY l.resource_name, l.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 				v_skipped := NOT FOUND;
 				UPDATE {table} AS l SET lock_id = p_token, fence = greatest(l.fence + 1, v_clock_us),
-					acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
+					acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond',
+					released_at = NULL, revoked = NULL,
 					host_name = p_host, process_id = p_pid, process_tag = p_tag
 				WHERE l.resource_name = p_resource AND l.slot = v_free
 					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no override was set meanwhile
-						(SELECT h.overrides_version FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1)
+						(SELECT h.overrides_version FROM {table} AS h
+							WHERE h.resource_name = p_resource AND h.slot = -1)
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			ELSE
-				INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name, process_id, process_tag)
-				VALUES (p_resource, v_free, p_token, v_clock_us, v_clock, v_clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
+				INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,
+					process_id, process_tag)
+				VALUES (p_resource, v_free, p_token, v_clock_us, v_clock, v_clock + p_ttl * interval '1 microsecond',
+					p_host, p_pid, p_tag)
 				ON CONFLICT DO NOTHING
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			END IF;
@@ -243,7 +267,8 @@ BEGIN
 			o_slot := 0; o_fence := 0; o_previous_expired := false;
 			IF NOT v_locked THEN
 				v_locked := true; v_skipped := false;
-				PERFORM set_config('lock_timeout', greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
+				PERFORM set_config('lock_timeout',
+					greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
 				PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
 			END IF;
 			CONTINUE;
@@ -256,11 +281,13 @@ BEGIN
 				UPDATE {table} AS h SET slots = p_slots WHERE h.resource_name = p_resource AND h.slot = -1;
 			END IF;
 		ELSIF p_tick IS NOT NULL OR p_slots IS DISTINCT FROM v_seen.slots THEN
-			INSERT INTO {table} AS head (resource_name, slot, tick, tick_starts, tick_schedule, slots, host_name, process_id, process_tag)
+			INSERT INTO {table} AS head (resource_name, slot, tick, tick_starts, tick_schedule, slots, host_name,
+				process_id, process_tag)
 			VALUES (p_resource, -1, p_tick, 1, p_schedule, p_slots, p_host, p_pid, p_tag)
 			ON CONFLICT (resource_name, slot) DO UPDATE SET
 				tick = coalesce(p_tick, head.tick),
-				tick_starts = CASE WHEN p_tick IS NULL THEN head.tick_starts WHEN p_tick = head.tick THEN head.tick_starts + 1 ELSE 1 END,
+				tick_starts = CASE WHEN p_tick IS NULL THEN head.tick_starts
+					WHEN p_tick = head.tick THEN head.tick_starts + 1 ELSE 1 END,
 				tick_schedule = CASE WHEN p_tick IS NULL THEN head.tick_schedule ELSE p_schedule END,
 				host_name = CASE WHEN p_tick IS NULL THEN head.host_name ELSE p_host END,
 				process_id = CASE WHEN p_tick IS NULL THEN head.process_id ELSE p_pid END,
@@ -268,7 +295,8 @@ BEGIN
 				slots = p_slots;
 		END IF;
 		IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-			PERFORM set_config('synchronous_commit', 'on', true); -- a grant must survive a crash of the server, and a failover
+			-- a grant must survive a crash of the server, and a failover
+			PERFORM set_config('synchronous_commit', 'on', true);
 		END IF;
 		o_reason := 'ok';
 		RETURN;

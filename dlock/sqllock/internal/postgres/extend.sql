@@ -29,21 +29,26 @@ BEGIN
 			WHERE l.expires_at > clock_timestamp()
 			FOR UPDATE OF l SKIP LOCKED
 		), done AS (
-			UPDATE {table} AS l SET expires_at = CASE WHEN l.revoked IS NULL THEN clock_timestamp() + p_ttl * interval '1 microsecond' ELSE l.expires_at END
-			FROM held WHERE l.resource_name = held.resource_name AND l.slot = held.slot AND l.expires_at > clock_timestamp()
+			UPDATE {table} AS l SET expires_at = CASE
+				WHEN l.revoked IS NULL THEN clock_timestamp() + p_ttl * interval '1 microsecond' ELSE l.expires_at END
+			FROM held WHERE l.resource_name = held.resource_name AND l.slot = held.slot
+				AND l.expires_at > clock_timestamp()
 			RETURNING held.i, l.revoked
 		)
 		SELECT json_agg(x.answer) FILTER (WHERE x.locked IS NULL), json_agg(x.answer) FILTER (WHERE x.locked),
-			json_agg(json_build_object('i', x.i, 'n', x.n, 's', x.s, 't', x.t)) FILTER (WHERE x.locked), count(*) FILTER (WHERE x.done)
+			json_agg(json_build_object('i', x.i, 'n', x.n, 's', x.s, 't', x.t)) FILTER (WHERE x.locked),
+			count(*) FILTER (WHERE x.done)
 		INTO v_answered, v_locked, v_left, v_done
 		FROM (
 			SELECT wanted.i, wanted.n, wanted.s, wanted.t, mine.locked, done.i IS NOT NULL AS done, json_build_array(
-				wanted.i, CASE WHEN mine.locked THEN -1 WHEN done.i IS NULL OR done.revoked IS NOT NULL THEN 0 ELSE 1 END,
+				wanted.i,
+				CASE WHEN mine.locked THEN -1 WHEN done.i IS NULL OR done.revoked IS NOT NULL THEN 0 ELSE 1 END,
 				coalesce(head.slots, 0), coalesce(head.overrides_version, 0), done.revoked) AS answer
 			FROM wanted LEFT JOIN done ON done.i = wanted.i
 			LEFT JOIN {table} AS head ON head.resource_name = wanted.n AND head.slot = -1
 			LEFT JOIN LATERAL (SELECT true AS locked FROM {table} AS l
-				WHERE done.i IS NULL AND l.resource_name = wanted.n AND l.slot = wanted.s AND l.lock_id = wanted.t AND l.expires_at > clock_timestamp()
+				WHERE done.i IS NULL AND l.resource_name = wanted.n AND l.slot = wanted.s AND l.lock_id = wanted.t
+					AND l.expires_at > clock_timestamp()
 			) AS mine ON true
 		) AS x;
 		v_answers := v_answers || coalesce(v_answered, '[]');

@@ -8,11 +8,14 @@ BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	SELECT coalesce(json_agg(json_build_object(
 		'n', h.resource_name, 'version', coalesce(h.overrides_version, 0),
-		'left', coalesce((extract(epoch FROM h.paused_until - clock_timestamp()) * 1000000)::bigint, 0), 'paused', coalesce(h.pause_origin, ''),
+		'left', coalesce((extract(epoch FROM h.paused_until - clock_timestamp()) * 1000000)::bigint, 0),
+		'paused', coalesce(h.pause_origin, ''),
 		'limit', h.slot_limit, 'limited', coalesce(h.limit_origin, ''),
-		'at', h.triggered_at, 'ago', coalesce((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - h.triggered_at, 0),
+		'at', h.triggered_at,
+		'ago', coalesce((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - h.triggered_at, 0),
 		'trigger', coalesce(h.trigger_origin, ''),
-		'tick', h.tick, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0), 'id', coalesce(h.process_tag, '')
+		'tick', h.tick, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0),
+		'id', coalesce(h.process_tag, '')
 	)), '[]')::text
 	INTO o_answers FROM {table} AS h
 	WHERE h.slot = -1 AND h.resource_name IN (SELECT json_array_elements_text(p_resources::json));

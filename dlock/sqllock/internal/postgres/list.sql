@@ -7,7 +7,8 @@ AS $tickslot$
 BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	SELECT coalesce(json_agg(json_build_object(
-		'slot', l.slot, 'host', coalesce(l.host_name, ''), 'pid', coalesce(l.process_id, 0), 'id', coalesce(l.process_tag, ''), 'fence', l.fence,
+		'slot', l.slot, 'host', coalesce(l.host_name, ''), 'pid', coalesce(l.process_id, 0),
+		'id', coalesce(l.process_tag, ''), 'fence', l.fence,
 		'since', (extract(epoch FROM clock_timestamp() - l.acquired_at) * 1000000)::bigint,
 		'ends', (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
 	) ORDER BY l.slot), '[]')::text

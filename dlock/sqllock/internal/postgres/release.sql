@@ -25,10 +25,12 @@ BEGIN
 	PERFORM set_config('synchronous_commit', 'off', true);
 	LOOP
 		WITH wanted AS (
-			SELECT x.i, x.n, x.s, x.t, x.w FROM json_to_recordset(p_grants::json) AS x(i integer, n text, s integer, t text, w integer)
+			SELECT x.i, x.n, x.s, x.t, x.w FROM json_to_recordset(p_grants::json)
+				AS x(i integer, n text, s integer, t text, w integer)
 		), held AS (
 			SELECT wanted.i, l.resource_name, l.slot
-			FROM wanted JOIN {table} AS l ON l.lock_id = wanted.t AND l.resource_name = wanted.n AND (wanted.s = -1 OR l.slot = wanted.s)
+			FROM wanted JOIN {table} AS l ON l.lock_id = wanted.t AND l.resource_name = wanted.n
+				AND (wanted.s = -1 OR l.slot = wanted.s)
 			WHERE l.expires_at > clock_timestamp()
 			FOR UPDATE OF l SKIP LOCKED
 		), done AS (
@@ -41,12 +43,15 @@ BEGIN
 			array_agg(x.n) FILTER (WHERE x.w = 1 AND x.done), count(*) FILTER (WHERE x.done)
 		INTO v_answered, v_locked, v_left, v_ended, v_done
 		FROM (
-			SELECT wanted.i, wanted.n, wanted.s, wanted.t, wanted.w, mine.locked, done.i IS NOT NULL AS done, json_build_array(
-				wanted.i, CASE WHEN mine.locked THEN -1 WHEN done.i IS NULL THEN 0 ELSE 1 END, coalesce(head.slots, 0)) AS answer
+			SELECT wanted.i, wanted.n, wanted.s, wanted.t, wanted.w, mine.locked, done.i IS NOT NULL AS done,
+				json_build_array(wanted.i,
+					CASE WHEN mine.locked THEN -1 WHEN done.i IS NULL THEN 0 ELSE 1 END,
+					coalesce(head.slots, 0)) AS answer
 			FROM wanted LEFT JOIN done ON done.i = wanted.i
 			LEFT JOIN {table} AS head ON head.resource_name = wanted.n AND head.slot = -1
 			LEFT JOIN LATERAL (SELECT true AS locked FROM {table} AS l
-				WHERE done.i IS NULL AND l.lock_id = wanted.t AND l.resource_name = wanted.n AND (wanted.s = -1 OR l.slot = wanted.s)
+				WHERE done.i IS NULL AND l.lock_id = wanted.t AND l.resource_name = wanted.n
+					AND (wanted.s = -1 OR l.slot = wanted.s)
 				AND l.expires_at > clock_timestamp() LIMIT 1
 			) AS mine ON true
 		) AS x;
@@ -60,7 +65,8 @@ BEGIN
 		LOOP
 			PERFORM FROM {table} AS h WHERE h.resource_name = v_resource AND h.slot = -1 FOR UPDATE SKIP LOCKED;
 			IF FOUND THEN
-				UPDATE {table} AS h SET succeeded_at = clock_timestamp() WHERE h.resource_name = v_resource AND h.slot = -1;
+				UPDATE {table} AS h SET succeeded_at = clock_timestamp()
+					WHERE h.resource_name = v_resource AND h.slot = -1;
 				EXIT;
 			END IF;
 			EXIT WHEN clock_timestamp() > v_until

@@ -1,6 +1,7 @@
 -- Marks the lease of a slot as revoked if it is held with that fence. The first revocation wins: a
 -- second one changes nothing.
-CREATE OR REPLACE FUNCTION {revoke}(p_resource text, p_slot integer, p_fence bigint, p_origin text, p_wait bigint, OUT o_held boolean)
+CREATE OR REPLACE FUNCTION {revoke}(p_resource text, p_slot integer, p_fence bigint, p_origin text, p_wait bigint,
+	OUT o_held boolean)
 LANGUAGE plpgsql
 {settings}
 AS $tickslot$

@@ -15,7 +15,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	process_id    bigint,
 	process_tag   text,
 	revoked       text,                        -- who did it, and why this lease is not extended
-	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970; claimed by host_name and so on,
+	tick          bigint,                      -- slot -1: the latest tick claimed, in µs since 1970
+	                                           --          (claimed by host_name and so on),
 	tick_starts   integer,                     --          how often it was started,
 	tick_schedule bigint,                      --          of which schedule it is,
 	slots         integer,                     --          how many slots the latest grant declared,

@@ -25,13 +25,16 @@ BEGIN
 	-- and counted, by the next request that knows the limit. The others have the row of a slot
 	-- locked, and are waited for here. Later ones find the rows locked or a new version.
 	IF p_limit IS NOT NULL THEN
-		PERFORM FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0 ORDER BY l.resource_name, l.slot FOR UPDATE;
+		PERFORM FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
+			ORDER BY l.resource_name, l.slot FOR UPDATE;
 	END IF;
 	v_clock := clock_timestamp();
 	v_clock_us := extract(epoch FROM v_clock) * 1000000;
-	INSERT INTO {table} AS head (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin, triggered_at, trigger_origin)
+	INSERT INTO {table} AS head (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit,
+		limit_origin, triggered_at, trigger_origin)
 	VALUES (p_resource, -1, v_clock_us,
-		CASE WHEN p_pause > 0 THEN v_clock + p_pause * interval '1 microsecond' END, CASE WHEN p_pause > 0 THEN p_pause_origin END,
+		CASE WHEN p_pause > 0 THEN v_clock + p_pause * interval '1 microsecond' END,
+		CASE WHEN p_pause > 0 THEN p_pause_origin END,
 		CASE WHEN p_limit >= 0 THEN p_limit END, p_limit_origin,
 		CASE WHEN p_trigger_origin IS NOT NULL THEN v_clock_us END, p_trigger_origin)
 	ON CONFLICT (resource_name, slot) DO UPDATE SET
@@ -39,15 +42,18 @@ BEGIN
 		paused_until = CASE
 			WHEN p_pause > 0 THEN EXCLUDED.paused_until
 			WHEN p_pause = 0 AND head.paused_until > v_clock THEN v_clock
-			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN v_clock -- nothing was missed under a limit of 0
+			-- nothing was missed under a limit of 0
+			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN v_clock
 			ELSE head.paused_until END,
 		pause_origin = CASE
 			WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > v_clock THEN p_pause_origin
-			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN p_limit_origin
+			WHEN head.slot_limit = 0 AND p_limit <> 0
+				AND coalesce(head.paused_until < v_clock, true) THEN p_limit_origin
 			ELSE head.pause_origin END,
 		slot_limit = CASE WHEN p_limit IS NULL THEN head.slot_limit ELSE EXCLUDED.slot_limit END,
 		limit_origin = coalesce(p_limit_origin, head.limit_origin),
-		triggered_at = CASE WHEN p_trigger_origin IS NULL THEN head.triggered_at ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,
+		triggered_at = CASE WHEN p_trigger_origin IS NULL THEN head.triggered_at
+			ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,
 		trigger_origin = coalesce(p_trigger_origin, head.trigger_origin)
 	RETURNING head.overrides_version INTO o_version;
 END

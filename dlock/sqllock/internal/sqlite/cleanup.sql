@@ -5,7 +5,8 @@
 WITH used AS MATERIALIZED (
 	SELECT resource_name, max(slot) AS slot FROM {table}
 	WHERE resource_name >= ?1 AND resource_name <= ?3 AND slot >= 0
-	AND (max(coalesce(acquired_at, 0), coalesce(expires_at, 0), coalesce(released_at, 0)) >= {now} - ?4 OR fence >= {now})
+	AND (max(coalesce(acquired_at, 0), coalesce(expires_at, 0), coalesce(released_at, 0)) >= {now} - ?4
+		OR fence >= {now})
 	GROUP BY resource_name
 )
 DELETE FROM {table}

@@ -1,4 +1,5 @@
-SELECT json_group_array(json_object('slot', slot, 'host', coalesce(host_name, ''), 'pid', coalesce(process_id, 0), 'id', coalesce(process_tag, ''),
+SELECT json_group_array(json_object('slot', slot, 'host', coalesce(host_name, ''), 'pid', coalesce(process_id, 0),
+	'id', coalesce(process_tag, ''),
 	'fence', fence, 'since', now - acquired_at, 'ends', expires_at - now))
 FROM (
 	SELECT *, {now} AS now FROM {table}

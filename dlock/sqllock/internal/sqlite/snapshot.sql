@@ -5,14 +5,18 @@
 -- end of the last lease is needed.
 SELECT {now}, head.tick, head.tick_starts, coalesce(head.tick_schedule, 0), head.slots, head.succeeded_at,
 	coalesce(head.host_name, ''), coalesce(head.process_id, 0), coalesce(head.process_tag, ''),
-	coalesce(head.overrides_version, 0), coalesce(head.paused_until, -1), coalesce(head.pause_origin, ''), head.slot_limit, coalesce(head.limit_origin, ''),
+	coalesce(head.overrides_version, 0), coalesce(head.paused_until, -1), coalesce(head.pause_origin, ''),
+	head.slot_limit, coalesce(head.limit_origin, ''),
 	first.slot, coalesce(first.expires_at, 0),
-	coalesce(who.expires_at, 0), coalesce(who.acquired_at, 0), coalesce(who.host_name, ''), coalesce(who.process_id, 0), coalesce(who.process_tag, ''),
-	CASE WHEN head.slot_limit > 0 THEN (SELECT count(*) FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND expires_at >= {now}) ELSE 0 END,
+	coalesce(who.expires_at, 0), coalesce(who.acquired_at, 0), coalesce(who.host_name, ''), coalesce(who.process_id, 0),
+	coalesce(who.process_tag, ''),
+	CASE WHEN head.slot_limit > 0 THEN (SELECT count(*) FROM {table} WHERE resource_name = ?1 AND slot >= 0
+		AND expires_at >= {now}) ELSE 0 END,
 	(SELECT max(slot) FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND slot < {n}),
 	(SELECT count(*) FROM {table} WHERE resource_name = ?1 AND slot >= ?4 % (({n} + ?5 - 1) / ?5) * ?5
 		AND slot < min(?4 % (({n} + ?5 - 1) / ?5) * ?5 + ?5, {n})),
-	CASE WHEN ?6 THEN (SELECT coalesce(max(max(coalesce(expires_at, 0), coalesce(released_at, 0))), 0) FROM {table} WHERE resource_name = ?1 AND slot >= 0) ELSE 0 END,
+	CASE WHEN ?6 THEN (SELECT coalesce(max(max(coalesce(expires_at, 0), coalesce(released_at, 0))), 0) FROM {table}
+		WHERE resource_name = ?1 AND slot >= 0) ELSE 0 END,
 	EXISTS (SELECT 1 FROM {table} WHERE lock_id = ?3 AND +resource_name = ?1 AND slot >= 0 AND expires_at >= {now}),
 	coalesce((SELECT overrides_version FROM {table} WHERE resource_name = '' AND slot = -1), 0)
 FROM (SELECT 1) AS one
@@ -20,5 +24,6 @@ LEFT JOIN {table} AS head ON head.resource_name = ?1 AND head.slot = -1
 LEFT JOIN {table} AS first ON first.resource_name = ?1 AND first.slot = (
 	SELECT slot FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND slot < {n} ORDER BY expires_at LIMIT 1)
 LEFT JOIN {table} AS who ON who.resource_name = ?1 AND who.slot = CASE WHEN head.slot_limit > 0
-	THEN (SELECT slot FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND expires_at >= {now} ORDER BY expires_at LIMIT 1)
+	THEN (SELECT slot FROM {table} WHERE resource_name = ?1 AND slot >= 0 AND expires_at >= {now}
+		ORDER BY expires_at LIMIT 1)
 	ELSE first.slot END

@@ -1,14 +1,17 @@
 -- Changes the overrides of name ?1: a pause for ?2 (0: resume) by the origin ?3, a limit of ?4
 -- slots (-1: as declared) by the origin ?5, a run by the origin ?6. NULL leaves a value as it is. A
 -- pause ends when the clock shows more than paused_until, as a lease does.
-INSERT INTO {table} (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin, triggered_at, trigger_origin)
-VALUES (?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5, CASE WHEN ?6 IS NOT NULL THEN {now} END, ?6)
+INSERT INTO {table} (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
+	triggered_at, trigger_origin)
+VALUES (?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5,
+	CASE WHEN ?6 IS NOT NULL THEN {now} END, ?6)
 ON CONFLICT (resource_name, slot) DO UPDATE SET
 	overrides_version = max(coalesce(overrides_version, 0) + 1, excluded.overrides_version),
 	paused_until = CASE
 		WHEN ?2 > 0 THEN excluded.paused_until
 		WHEN ?2 = 0 AND paused_until >= {now} THEN {now} - 1
-		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN {now} - 1 -- nothing was missed under a limit of 0
+		-- nothing was missed under a limit of 0
+		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN {now} - 1
 		ELSE paused_until END,
 	pause_origin = CASE
 		WHEN ?2 > 0 OR ?2 = 0 AND paused_until >= {now} THEN ?3
@@ -16,5 +19,6 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 		ELSE pause_origin END,
 	slot_limit = CASE WHEN ?4 IS NULL THEN slot_limit ELSE excluded.slot_limit END,
 	limit_origin = coalesce(?5, limit_origin),
-	triggered_at = CASE WHEN ?6 IS NULL THEN triggered_at ELSE max(excluded.triggered_at, coalesce(triggered_at + 1, 0)) END,
+	triggered_at = CASE WHEN ?6 IS NULL THEN triggered_at
+		ELSE max(excluded.triggered_at, coalesce(triggered_at + 1, 0)) END,
 	trigger_origin = coalesce(?6, trigger_origin)

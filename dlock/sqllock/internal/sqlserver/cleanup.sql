@@ -12,14 +12,17 @@ DECLARE @before datetime2(6) = DATEADD(SECOND, -(@retention / 1000000), @clock);
 DECLARE @page TABLE (resource_name varbinary(544), slot int);
 INSERT INTO @page SELECT TOP (@limit) resource_name, slot FROM {table}
 WHERE resource_name > @after OR resource_name = @after AND slot > @slot ORDER BY resource_name, slot;
-DELETE l FROM {table} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, READPAST) JOIN @page AS p ON p.resource_name = l.resource_name AND p.slot = l.slot
+DELETE l FROM {table} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, READPAST)
+	JOIN @page AS p ON p.resource_name = l.resource_name AND p.slot = l.slot
 WHERE l.slot >= 0 AND l.fence < @clock_us
-		AND COALESCE(l.acquired_at, @before) <= @before AND COALESCE(l.expires_at, @before) <= @before AND COALESCE(l.released_at, @before) <= @before
+		AND COALESCE(l.acquired_at, @before) <= @before AND COALESCE(l.expires_at, @before) <= @before
+		AND COALESCE(l.released_at, @before) <= @before
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot > l.slot
 			AND (s.acquired_at > @before OR s.expires_at > @before OR s.released_at > @before OR s.fence >= @clock_us))
 	OR l.slot = -1 AND COALESCE(l.tick, 0) < @clock_us - @retention AND l.overrides_version IS NULL -- overrides stay
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0);
 SET @deleted = @@ROWCOUNT;
-SELECT COUNT(*), @deleted, COALESCE((SELECT TOP (1) resource_name FROM @page ORDER BY resource_name DESC, slot DESC), 0x),
+SELECT COUNT(*), @deleted, COALESCE((SELECT TOP (1) resource_name FROM @page ORDER BY resource_name DESC, slot DESC),
+	0x),
 	COALESCE((SELECT TOP (1) slot FROM @page ORDER BY resource_name DESC, slot DESC), 0)
 FROM @page;

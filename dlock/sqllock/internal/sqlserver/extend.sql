@@ -10,13 +10,17 @@ FROM OPENJSON(@grants) WITH (i int '$[0]', n varchar(1088) '$[1]', s int '$[2]',
 DECLARE @held TABLE (resource_name varbinary(544), slot int, lock_id varbinary(64));
 UPDATE l SET expires_at = DATEADD(MILLISECOND, (@ttl + 999) / 1000, SYSUTCDATETIME())
 OUTPUT inserted.resource_name, inserted.slot, inserted.lock_id INTO @held
-FROM {table} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, READPAST) JOIN @wanted AS w ON l.resource_name = w.n AND l.slot = w.s AND l.lock_id = w.t
+FROM {table} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, READPAST) JOIN @wanted AS w ON l.resource_name = w.n
+	AND l.slot = w.s AND l.lock_id = w.t
 WHERE l.expires_at > SYSUTCDATETIME() AND l.revoked IS NULL;
-SELECT @answers = STRING_AGG(CAST(CONCAT('[', w.i, ',', CASE WHEN h.slot IS NOT NULL THEN 1 WHEN r.revoked IS NULL AND there.slot IS NOT NULL THEN -1 ELSE 0 END, ',', COALESCE(head.slots, 0), ',',
-	COALESCE(head.overrides_version, 0), ',', COALESCE(N'"' + STRING_ESCAPE(r.revoked, 'json') + N'"', N'null'), ']') AS nvarchar(max)), ',')
+SELECT @answers = STRING_AGG(CAST(CONCAT('[', w.i, ',', CASE WHEN h.slot IS NOT NULL THEN 1 WHEN r.revoked IS NULL
+	AND there.slot IS NOT NULL THEN -1 ELSE 0 END, ',', COALESCE(head.slots, 0), ',',
+	COALESCE(head.overrides_version, 0), ',', COALESCE(N'"' + STRING_ESCAPE(r.revoked, 'json') + N'"', N'null'),
+		']') AS nvarchar(max)), ',')
 FROM @wanted AS w
 LEFT JOIN @held AS h ON h.resource_name = w.n AND h.lock_id = w.t
-LEFT JOIN {table} AS r WITH (READCOMMITTEDLOCK, READPAST) ON r.resource_name = w.n AND r.slot = w.s AND r.lock_id = w.t AND r.expires_at > SYSUTCDATETIME()
+LEFT JOIN {table} AS r WITH (READCOMMITTEDLOCK, READPAST) ON r.resource_name = w.n AND r.slot = w.s AND r.lock_id = w.t
+	AND r.expires_at > SYSUTCDATETIME()
 	AND h.slot IS NULL
 LEFT JOIN {table} AS there WITH (NOLOCK) ON there.resource_name = w.n AND there.slot = w.s AND there.lock_id = w.t
 	AND there.expires_at > SYSUTCDATETIME() AND h.slot IS NULL -- also if it is locked

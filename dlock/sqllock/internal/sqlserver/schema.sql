@@ -17,7 +17,8 @@ CREATE TABLE {table} (
 	process_id    bigint NULL,
 	process_tag   nvarchar(255) NULL,
 	revoked       nvarchar(4000) NULL,         -- who did it, and why this lease is not extended
-	tick          bigint NULL,                 -- slot -1: the latest tick claimed, in µs since 1970; claimed by host_name and so on,
+	tick          bigint NULL,                 -- slot -1: the latest tick claimed, in µs since 1970
+	                                           --          (claimed by host_name and so on),
 	tick_starts   int NULL,                    --          how often it was started,
 	tick_schedule bigint NULL,                 --          of which schedule it is,
 	slots         int NULL,                    --          how many slots the latest grant declared,

@@ -4,11 +4,13 @@
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
-DECLARE @resource varbinary(544) = @p1, @pause bigint = @p2, @pause_origin nvarchar(4000) = @p3, @limit int = @p4, @limit_origin nvarchar(4000) = @p5,
+DECLARE @resource varbinary(544) = @p1, @pause bigint = @p2, @pause_origin nvarchar(4000) = @p3, @limit int = @p4,
+	@limit_origin nvarchar(4000) = @p5,
 	@trigger_origin nvarchar(4000) = @p6, @wait int = @p7, @locked int;
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
 BEGIN TRANSACTION;
-EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = @wait;
+EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Transaction',
+	@LockTimeout = @wait;
 IF @locked < 0
 	THROW 51222, 'tickslot: the name was locked for too long', 1;
 DECLARE @clock datetime2(6) = SYSUTCDATETIME();
@@ -19,9 +21,11 @@ IF NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = @resource AND slot = 
 UPDATE {table} SET
 	overrides_version = CASE WHEN overrides_version >= @clock_us THEN overrides_version + 1 ELSE @clock_us END,
 	paused_until = CASE
-		WHEN @pause > 0 THEN DATEADD(MICROSECOND, @pause % 1000000, DATEADD(SECOND, @pause / 1000000, @clock)) -- DATEADD takes an int
+		-- DATEADD takes an int
+		WHEN @pause > 0 THEN DATEADD(MICROSECOND, @pause % 1000000, DATEADD(SECOND, @pause / 1000000, @clock))
 		WHEN @pause = 0 AND paused_until > @clock THEN @clock
-		WHEN slot_limit = 0 AND @limit <> 0 AND (paused_until IS NULL OR paused_until < @clock) THEN @clock -- nothing was missed under a limit of 0
+		-- nothing was missed under a limit of 0
+		WHEN slot_limit = 0 AND @limit <> 0 AND (paused_until IS NULL OR paused_until < @clock) THEN @clock
 		ELSE paused_until END,
 	pause_origin = CASE
 		WHEN @pause > 0 OR @pause = 0 AND paused_until > @clock THEN @pause_origin
@@ -29,7 +33,8 @@ UPDATE {table} SET
 		ELSE pause_origin END,
 	slot_limit = CASE WHEN @limit IS NULL THEN slot_limit WHEN @limit >= 0 THEN @limit END,
 	limit_origin = COALESCE(@limit_origin, limit_origin),
-	triggered_at = CASE WHEN @trigger_origin IS NULL THEN triggered_at WHEN triggered_at >= @clock_us THEN triggered_at + 1 ELSE @clock_us END,
+	triggered_at = CASE WHEN @trigger_origin IS NULL THEN triggered_at
+		WHEN triggered_at >= @clock_us THEN triggered_at + 1 ELSE @clock_us END,
 	trigger_origin = COALESCE(@trigger_origin, trigger_origin)
 WHERE resource_name = @resource AND slot = -1;
 COMMIT TRANSACTION;

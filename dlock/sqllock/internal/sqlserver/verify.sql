@@ -1,7 +1,9 @@
 DECLARE @columns nvarchar(max) = (
-	SELECT c.name, CONCAT(t.name, CASE WHEN t.name IN ('varbinary', 'nvarchar') THEN CONCAT('(', c.max_length / CASE t.name WHEN 'nvarchar' THEN 2 ELSE 1 END, ')')
+	SELECT c.name, CONCAT(t.name, CASE WHEN t.name IN ('varbinary', 'nvarchar') THEN CONCAT('(',
+		c.max_length / CASE t.name WHEN 'nvarchar' THEN 2 ELSE 1 END, ')')
 		WHEN t.name = 'datetime2' THEN CONCAT('(', c.scale, ')') ELSE '' END) AS type
-	FROM sys.columns AS c JOIN sys.types AS t ON t.user_type_id = c.user_type_id WHERE c.object_id = OBJECT_ID(@p1, N'U') FOR JSON PATH);
+	FROM sys.columns AS c JOIN sys.types AS t ON t.user_type_id = c.user_type_id
+		WHERE c.object_id = OBJECT_ID(@p1, N'U') FOR JSON PATH);
 DECLARE @key nvarchar(max) = (
 	SELECT STRING_AGG(c.name, ',') WITHIN GROUP (ORDER BY ic.key_ordinal)
 	FROM sys.indexes AS i JOIN sys.index_columns AS ic ON ic.object_id = i.object_id AND ic.index_id = i.index_id
