@@ -79,7 +79,7 @@ func (c *check) fresh() {
 // settled waits until the store no longer answers Quarantine.
 func (c *check) settled(h *host) {
 	var got attempt
-	err := testkit.Poll(20*time.Second, "the quarantine ends", func() bool {
+	err := testkit.Poll(30*time.Second, "the quarantine ends", func() bool {
 		got = h.try(c.request("warm-up", 0))
 		no, refused := errors.AsType[*dlock.NotAcquiredError](got.err)
 		if !refused || no.Reason != dlock.ReasonQuarantine {

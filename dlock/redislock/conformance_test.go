@@ -20,7 +20,7 @@ var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, 
 
 // suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine. It
 // is also how long the suite waits for a server that has just started.
-const suiteTTL = 10 * time.Second
+const suiteTTL = 15 * time.Second
 
 // namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own
 // for each host. Data is lost to the owner, who may list keys: the user of the documentation may

@@ -223,7 +223,7 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 			return s.Update(ctx, "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}})
 		},
 	} {
-		if err := call(briefly(t, 500*time.Millisecond)); !errors.Is(err, dlock.ErrFault) ||
+		if err := call(briefly(t, 2*time.Second)); !errors.Is(err, dlock.ErrFault) ||
 			!strings.Contains(err.Error(), "left open") {
 			t.Errorf("%s: %v: must say what to look for", what, err)
 		}
