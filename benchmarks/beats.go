@@ -23,11 +23,11 @@ import (
 // Heartbeats: each of N leases is renewed once in a window. The value is the CPU time (ms) that
 // this takes per 10,000 renewals, of this process.
 
-// beatTTL is the length of leases where a child holds them, in short.
+// beatTTL is the length of the leases that children hold: twice that for heartbeats without -short.
 const beatTTL = 3 * time.Second
 
-// counted is a store that counts renewals.
-type counted struct {
+// countingStore counts renewals.
+type countingStore struct {
 	*redislock.Store
 	renewed    atomic.Int64
 	lost       atomic.Int64
@@ -35,16 +35,16 @@ type counted struct {
 	answered   chan struct{} // signalled after each call
 }
 
-func (c *counted) look() {
+func (c *countingStore) countGoroutines() {
 	if n := int64(runtime.NumGoroutine()); n > c.goroutines.Load() { // one beat at a time
 		c.goroutines.Store(n)
 	}
 }
 
-func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	c.look()
+func (c *countingStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	c.countGoroutines()
 	results, err := c.Store.Extend(ctx, ttl, grants...)
-	c.look()
+	c.countGoroutines()
 	if err != nil {
 		c.lost.Add(1)
 	}
@@ -61,19 +61,21 @@ func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock
 	return results, err
 }
 
-// leaseName is of this process: the control has leases of its own.
+// leaseName has the process id in it, so that the control has leases of its own.
 func leaseName(i int) string { return fmt.Sprintf("beat-%d-%d", os.Getpid(), i) }
 
 type tickslotHeart struct {
-	store      *counted
+	store      *countingStore
 	leases     []*dlock.Lease
 	goroutines int
 }
 
-func tickslotBeats(s spec) (player, error) {
+func tickslotBeats(s spec) (runner, error) {
 	client := newClient(s.Redis)
-	store := &counted{Store: redislock.New(client, redislock.Options{QuarantineTTL: 3 * s.Every, PoolSize: peerPool}),
-		answered: make(chan struct{}, 1)}
+	store := &countingStore{
+		Store:    redislock.New(client, redislock.Options{QuarantineTTL: 3 * s.Every, PoolSize: poolSize}),
+		answered: make(chan struct{}, 1),
+	}
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: 3 * s.Every, StoreTimeout: s.Every})
 	if err != nil {
 		return nil, err
@@ -104,7 +106,7 @@ func parallel(n int, f func(int) error) error {
 
 // play lasts until every lease has been renewed, and for a window at least. If it ends within a
 // beat, it counts only the renewals made by then.
-func (h *tickslotHeart) play(window time.Duration) (sample, error) {
+func (h *tickslotHeart) measure(window time.Duration) (sample, error) {
 	h.store.goroutines.Store(0)
 	renewed, used, began := h.store.renewed.Load(), cpu(), time.Now()
 	did := func() int { return int(h.store.renewed.Load() - renewed) }
@@ -135,9 +137,9 @@ func beatSample(used time.Duration, did float64, goroutines int) sample {
 		Extra: map[string]float64{"goroutines": float64(goroutines)}}
 }
 
-// perLease has a goroutine per lease, that waits for its turn, as is usual: each renews its lease
-// once per window, at a time of its own. The start and the end signal belong to the benchmark and
-// are not counted.
+// perLease has a goroutine per lease, as most libraries do. Each renews its lease once per window,
+// at a random time. The signals that start and end a window are part of the benchmark, and are not
+// counted.
 type perLease struct {
 	windows []chan time.Duration
 	errs    []error
@@ -145,7 +147,7 @@ type perLease struct {
 	done    sync.WaitGroup
 }
 
-// lead is how long it may take until all are asleep.
+// lead is how long the goroutines have to fall asleep before the first renews.
 const lead = 100 * time.Millisecond
 
 func newPerLease(n int, renew func(i int) error) *perLease {
@@ -164,7 +166,7 @@ func newPerLease(n int, renew func(i int) error) *perLease {
 	return p
 }
 
-func (p *perLease) play(window time.Duration) (sample, error) {
+func (p *perLease) measure(window time.Duration) (sample, error) {
 	n := len(p.windows)
 	p.ready.Add(n)
 	p.done.Add(n)
@@ -185,7 +187,7 @@ func (p *perLease) close() error { return nil }
 
 func (h *tickslotHeart) close() error { return nil }
 
-func redsyncBeats(s spec) (player, error) {
+func redsyncBeats(s spec) (runner, error) {
 	rs := redsync.New(goredis.NewPool(newClient(s.Redis)))
 	mutexes := make([]*redsync.Mutex, s.N)
 	err := parallel(s.N, func(i int) error {
@@ -200,7 +202,7 @@ func redsyncBeats(s spec) (player, error) {
 	}), err
 }
 
-func bsmBeats(s spec) (player, error) {
+func bsmBeats(s spec) (runner, error) {
 	locker := bsm.New(newClient(s.Redis))
 	locks := make([]*bsm.Lock, s.N)
 	err := parallel(s.N, func(i int) (err error) {

@@ -12,7 +12,7 @@ import (
 // counted.
 type burst struct{ *cycles }
 
-func (b burst) play(window time.Duration) (sample, error) {
+func (b burst) measure(window time.Duration) (sample, error) {
 	if err := b.warmUp(); err != nil {
 		return sample{}, err
 	}
@@ -38,8 +38,8 @@ func (b burst) play(window time.Duration) (sample, error) {
 	attempts := len(took) * b.workers
 	if grown, owed := after-before, (b.proof.attempt+b.proof.grant)*float64(attempts); owed <= 0 ||
 		grown < proofNoise*owed {
-		return sample{}, fmt.Errorf("it says %d grants, but the server knows of %.0f instead of %.0f", attempts, grown,
-			owed)
+		return sample{}, fmt.Errorf("it counted %d grants, but the server knows of %.0f instead of %.0f",
+			attempts, grown, owed)
 	}
 	return sample{Value: median(took), Did: float64(attempts)}, nil
 }

@@ -22,18 +22,18 @@ import (
 type spec struct {
 	Kind    string        // one of kinds
 	N       int           // timers, or leases
-	Metrics bool          // of a scheduler
+	Metrics bool          // the scheduler has a registry
 	Redis   string        // address; "": no store
 	Warm    time.Duration // how long it runs before it is measured
 	Bytes   bool          // report how much memory each timer takes
 	Fired   bool          // report it again after they have fired, which takes some seconds
-	Value   string        // which of the extra figures is the value, of a scheduler
+	Value   string        // which extra figure of a scheduler is its value
 	Every   time.Duration // period of all timers, 0: random; of the heartbeat
 	AtOnce  bool          // all timers are due at the same instants
 }
 
-// A kind sets itself up.
-var kinds = map[string]func(spec) (player, error){
+// kinds has what a child can set up, by the kind of its spec.
+var kinds = map[string]func(spec) (runner, error){
 	"tickslot":           tickslotFires,
 	"robfig":             robfigFires,
 	"gocron":             gocronFires,
@@ -79,7 +79,7 @@ func child(text string) error {
 		} else if err != nil {
 			return err
 		}
-		got, err := p.play(window)
+		got, err := p.measure(window)
 		if err != nil {
 			got.Error = err.Error()
 		}
@@ -103,16 +103,16 @@ func profile(path string) (stop func(), err error) {
 	}, nil
 }
 
-// A childPlayer is the parent's end of a child.
-type childPlayer struct {
+// A childRunner is the parent's end of a child.
+type childRunner struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
 // inChild is a case in a process of its own.
-func inChild(s spec) func() (player, error) {
-	return func() (player, error) {
+func inChild(s spec) func() (runner, error) {
+	return func() (runner, error) {
 		text, err := json.Marshal(s)
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func inChild(s spec) func() (player, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &childPlayer{cmd: exec.Command(self, childFlag, string(text))}
+		c := &childRunner{cmd: exec.Command(self, childFlag, string(text))}
 		c.cmd.Stderr = os.Stderr
 		out, err := c.cmd.StdoutPipe()
 		if err != nil {
@@ -142,7 +142,7 @@ func inChild(s spec) func() (player, error) {
 	}
 }
 
-func (c *childPlayer) read(v any) error {
+func (c *childRunner) read(v any) error {
 	line, err := c.out.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("its process does not answer: %w", err)
@@ -150,7 +150,7 @@ func (c *childPlayer) read(v any) error {
 	return json.Unmarshal(line, v)
 }
 
-func (c *childPlayer) play(window time.Duration) (s sample, err error) {
+func (c *childRunner) measure(window time.Duration) (s sample, err error) {
 	if err := json.NewEncoder(c.in).Encode(window); err != nil {
 		return s, err
 	}
@@ -161,14 +161,14 @@ func (c *childPlayer) play(window time.Duration) (s sample, err error) {
 // childGrace is how long a child may take to end.
 const childGrace = 30 * time.Second
 
-func (c *childPlayer) close() error {
+func (c *childRunner) close() error {
 	err := c.in.Close()
 	killer := time.AfterFunc(childGrace, func() { _ = c.cmd.Process.Kill() })
 	defer killer.Stop()
 	return errors.Join(err, c.cmd.Wait())
 }
 
-// cpu is what this process has used.
+// cpu is the CPU time that this process has used.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

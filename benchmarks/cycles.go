@@ -14,11 +14,11 @@ var errBusy = errors.New("busy")
 // A taker takes a lock for a worker, and returns how to release it.
 type taker func(worker int) (release func() error, err error)
 
-// A proof is a counter of the server that grows with each thing that is done to it.
+// A proof is a counter that the server keeps. It shows that a case really did what it counts.
 type proof struct {
 	count   func() (float64, error)
-	attempt float64 // by how much it grows with an attempt at least
-	grant   float64 // and with a release, on top
+	attempt float64 // by how much each attempt increases it, at least
+	grant   float64 // by how much each grant with its release increases it, on top of that
 
 	used func() (seconds float64, err error) // CPU time of the server; nil: not known
 }
@@ -31,7 +31,8 @@ func (p proof) cpu() (float64, error) {
 	return p.used()
 }
 
-// proofNoise is how many calls asynchronous clients may still have in flight when a window ends.
+// proofNoise is the share of what is counted here that the proof must show at least: asynchronous
+// clients may still have calls in flight when a window ends.
 const proofNoise = 0.9
 
 // cycles has workers take and release locks.
@@ -40,8 +41,8 @@ type cycles struct {
 	take    taker
 	proof   proof
 	value   func(took []time.Duration) float64 // of the sorted times of all attempts; nil: grants per second
-	full    bool                               // every attempt is expected to be refused
-	warm    bool                               // each worker has made one cycle
+	allHeld bool                               // others hold every slot: each attempt must be refused
+	warm    bool                               // each worker has made its first cycle
 	stop    []func() error
 }
 
@@ -53,7 +54,7 @@ func (c *cycles) close() error {
 	return err
 }
 
-func (c *cycles) play(window time.Duration) (sample, error) {
+func (c *cycles) measure(window time.Duration) (sample, error) {
 	if err := c.warmUp(); err != nil {
 		return sample{}, err
 	}
@@ -116,13 +117,13 @@ func (c *cycles) play(window time.Duration) (sample, error) {
 	owed := c.proof.attempt*float64(attempts) + c.proof.grant*float64(granted)
 	switch grown := after - before; {
 	case owed <= 0:
-		return sample{}, errors.New("nothing proves what it did")
+		return sample{}, errors.New("it has no proof of what it did")
 	case grown < proofNoise*owed:
-		return sample{}, fmt.Errorf("it says %d attempts and %d grants, but the server knows of %.0f instead of %.0f",
+		return sample{}, fmt.Errorf("it counted %d attempts and %d grants, but the server knows of %.0f, not %.0f",
 			attempts, granted, grown, owed)
-	case c.full && granted > 0:
+	case c.allHeld && granted > 0:
 		return sample{}, fmt.Errorf("%d were granted though every slot is held", granted)
-	case !c.full && granted == 0:
+	case !c.allHeld && granted == 0:
 		return sample{}, fmt.Errorf("%d attempts, and nothing was granted", attempts)
 	}
 	slices.Sort(took)

@@ -12,14 +12,14 @@ import (
 
 // A Case is one way to do the thing that a group compares.
 type Case struct {
-	Name string
-	Open func() (player, error)
-	Idle bool // measured in full only: a rival without a target
+	Name     string
+	Open     func() (runner, error)
+	FullOnly bool // not measured with -short: a rival without a target
 }
 
-// A player has been set up, and can be measured again and again.
-type player interface {
-	play(window time.Duration) (sample, error)
+// A runner is a case that has been set up, and can be measured again and again.
+type runner interface {
+	measure(window time.Duration) (sample, error)
 	close() error
 }
 
@@ -35,29 +35,31 @@ type sample struct {
 type sharing uint8
 
 const (
-	inTurns sharing = iota // opened once; one after the other in each round
-	// opened, measured and closed in each round, for cases that load the machine while they are
-	// open
-	afresh
-	together // opened once; all at the same time in each round, each in a process of its own
-	// opened, measured in all rounds, and closed, before the next, where there is no time for
-	// afresh
-	inARow
+	// inTurns: all are opened once, and measured one after the other in each round.
+	inTurns sharing = iota
+	// reopened: each is opened, measured and closed in each round. For cases that load the machine
+	// while they are open.
+	reopened
+	// together: all are opened once, each in a process of its own, and measured at the same time.
+	together
+	// caseByCase: each is opened, measured in all rounds, and closed, before the next is opened.
+	// Where reopened would take too long.
+	caseByCase
 )
 
 // A Group compares cases. The first is tickslot, unless a claim says otherwise.
 type Group struct {
-	Name    string
-	Unit    string
-	Less    bool // less is better
-	Sharing sharing
-	Window  time.Duration
-	Rounds  int  // at most, of those whose window is long; 0: as many as of all others
-	Alone   bool // without a control
-	Cases   []Case
-	Claims  []Claim
-	Begin   func() error // before the cases are opened
-	Plot    string       // the plot that the figures go to; see plots.go
+	Name      string
+	Unit      string
+	Less      bool // less is better
+	Sharing   sharing
+	Window    time.Duration
+	Rounds    int  // at most, for groups whose window is long; 0: as many as all others
+	NoControl bool // tickslot is not measured a second time
+	Cases     []Case
+	Claims    []Claim
+	Begin     func() error // before the cases are opened
+	Plot      string       // the plot that the figures go to; see plots.go
 }
 
 // A Claim is a figure that has a target: a ratio to a peer's, or a bound of its own.
@@ -65,17 +67,18 @@ type Claim struct {
 	Name   string
 	Ours   string  // default: the first case
 	Peer   string  // "": Bound is the peer
-	Key    string  // which of the Extra figures. Default: the value
+	Key    string  // which of the Extra figures; default: the value
 	Unit   string  // default: the group's
 	Bound  float64 // in the unit
 	Target float64 // of the ratio
-	AtMost bool    // the ratio is ours divided by theirs, and Target is the most it may be
+	AtMost bool    // Target is the most that the ratio of ours to theirs may be; default: the least
 	OnTime bool    // it is met only if all that is due fires
 }
 
 const again = " (again)"
 
-// believable is how far the control of a group may be from 1.
+// believable is how far from 1 the control of a group may be, as a factor, before its figures are
+// doubted.
 const believable = 1.25
 
 // leastOnTime is how much (%) of what is due has to fire. In a short window there may be a little
@@ -124,8 +127,8 @@ type Result struct {
 // run measures a group.
 func (g Group) run(rounds int, full bool) (Result, error) {
 	began := time.Now()
-	cases := slices.DeleteFunc(slices.Clone(g.Cases), func(c Case) bool { return c.Idle && !full })
-	if !g.Alone {
+	cases := slices.DeleteFunc(slices.Clone(g.Cases), func(c Case) bool { return c.FullOnly && !full })
+	if !g.NoControl {
 		cases = append(cases, Case{Name: cases[0].Name + again, Open: cases[0].Open})
 	}
 	if g.Rounds > 0 {
@@ -154,7 +157,7 @@ func (g Group) run(rounds int, full bool) (Result, error) {
 	for i := range r.Figures {
 		r.Figures[i].Ratio = spreadOf(ratios(r.Figures[i].values, first.values))
 	}
-	if !g.Alone {
+	if !g.NoControl {
 		r.Control = r.Figures[len(r.Figures)-1].Ratio
 	}
 	for _, c := range g.Claims {
@@ -194,17 +197,17 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 		}
 	}
 	samples = make([][]sample, len(cases))
-	players := make([]player, len(cases))
+	runners := make([]runner, len(cases))
 	defer func() {
-		for i, p := range players {
+		for i, p := range runners {
 			if p != nil {
 				err = errors.Join(err, named(cases[i], p.close()))
 			}
 		}
 	}()
-	if g.Sharing == inARow {
+	if g.Sharing == caseByCase {
 		for i, c := range cases {
-			if samples[i], err = g.row(c, rounds); err != nil {
+			if samples[i], err = g.allRounds(c, rounds); err != nil {
 				return nil, err
 			}
 		}
@@ -213,13 +216,13 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 	switch g.Sharing {
 	case inTurns:
 		for i, c := range cases {
-			if players[i], err = c.Open(); err != nil {
+			if runners[i], err = c.Open(); err != nil {
 				return nil, named(c, err)
 			}
 		}
 	case together:
 		if err := atOnce(cases, func(i int) (err error) {
-			players[i], err = cases[i].Open()
+			runners[i], err = cases[i].Open()
 			return named(cases[i], err)
 		}); err != nil {
 			return nil, err
@@ -230,7 +233,7 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 		if g.Sharing == together {
 			got := make([]sample, len(cases))
 			if err := atOnce(cases, func(i int) (err error) {
-				got[i], err = g.once(cases[i], players[i])
+				got[i], err = g.once(cases[i], runners[i])
 				return err
 			}); err != nil {
 				return nil, err
@@ -241,14 +244,14 @@ func (g Group) measure(cases []Case, rounds int) (samples [][]sample, err error)
 			continue
 		}
 		for _, i := range order {
-			p := players[i]
-			if g.Sharing == afresh {
+			p := runners[i]
+			if g.Sharing == reopened {
 				if p, err = cases[i].Open(); err != nil {
 					return nil, named(cases[i], err)
 				}
 			}
 			s, err := g.once(cases[i], p)
-			if g.Sharing == afresh {
+			if g.Sharing == reopened {
 				err = errors.Join(err, named(cases[i], p.close()))
 			}
 			if err != nil {
@@ -270,8 +273,8 @@ func atOnce(cases []Case, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// row measures one case in all rounds.
-func (g Group) row(c Case, rounds int) (samples []sample, err error) {
+// allRounds measures one case in all rounds.
+func (g Group) allRounds(c Case, rounds int) (samples []sample, err error) {
 	p, err := c.Open()
 	if err != nil {
 		return nil, named(c, err)
@@ -288,8 +291,8 @@ func (g Group) row(c Case, rounds int) (samples []sample, err error) {
 }
 
 // once measures a case in one round. A case that did nothing is an error.
-func (g Group) once(c Case, p player) (sample, error) {
-	s, err := p.play(g.Window)
+func (g Group) once(c Case, p runner) (sample, error) {
+	s, err := p.measure(g.Window)
 	switch {
 	case err != nil:
 	case s.Error != "":

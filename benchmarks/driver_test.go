@@ -22,7 +22,7 @@ type fake struct {
 	closed int
 }
 
-func (f *fake) play(time.Duration) (sample, error) {
+func (f *fake) measure(time.Duration) (sample, error) {
 	if f.log != nil {
 		*f.log = append(*f.log, f.name)
 	}
@@ -34,7 +34,7 @@ func (f *fake) play(time.Duration) (sample, error) {
 func (f *fake) close() error { f.closed++; return nil }
 
 func scripted(name string, values ...float64) Case {
-	return Case{Name: name, Open: func() (player, error) { return &fake{values: slices.Clone(values), did: 1}, nil }}
+	return Case{Name: name, Open: func() (runner, error) { return &fake{values: slices.Clone(values), did: 1}, nil }}
 }
 
 // Fails when the middle of an even number is taken for one of the two, or the list is not sorted
@@ -120,7 +120,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: ratio %v, met %v; want %v, %v", c.name, v.Ratio, v.Met, c.ratio, c.met)
 		}
 	}
-	alone, err := Group{Alone: true, Cases: cases, Claims: []Claim{{Bound: 20, Target: 1}}}.run(2, true)
+	alone, err := Group{NoControl: true, Cases: cases, Claims: []Claim{{Bound: 20, Target: 1}}}.run(2, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestNothingIsNoWin(t *testing.T) {
 		"measured NaN":    {values: []float64{math.NaN()}, did: 1},
 		"a real failure ": {values: []float64{1}, did: 1, err: errors.New("a real failure ")},
 	} {
-		g := Group{Name: "g", Cases: []Case{{Name: "ours", Open: func() (player, error) {
+		g := Group{Name: "g", Cases: []Case{{Name: "ours", Open: func() (runner, error) {
 			return f, nil
 		}}, scripted("theirs", 1)}, Claims: []Claim{{Peer: "theirs", Target: 1}}}
 		_, err := g.run(2, true)
@@ -197,15 +197,15 @@ func TestCyclesWantProof(t *testing.T) {
 	}{
 		{"honest", cycles{take: honest, proof: server}, ""},
 		{"does nothing", cycles{take: lazy, proof: server}, "the server knows of 0"},
-		{"no proof", cycles{take: lazy, proof: proof{count: server.count}}, "nothing proves"},
+		{"no proof", cycles{take: lazy, proof: proof{count: server.count}}, "no proof"},
 		{"always busy", cycles{take: busy, proof: server}, "nothing was granted"},
-		{"busy as expected", cycles{take: busy, proof: server, full: true, value: medianTime}, ""},
-		{"granted though full", cycles{take: honest, proof: server, full: true}, "though every slot is held"},
+		{"busy as expected", cycles{take: busy, proof: server, allHeld: true, value: medianTime}, ""},
+		{"granted though full", cycles{take: honest, proof: server, allHeld: true}, "though every slot is held"},
 		{"fails", cycles{take: failing, proof: server}, "connection refused"},
 		{"release fails", cycles{take: unreleased, proof: server}, "it was lost"},
 	} {
 		c.c.workers = 1
-		s, err := c.c.play(5 * time.Millisecond)
+		s, err := c.c.measure(5 * time.Millisecond)
 		switch {
 		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
@@ -248,7 +248,7 @@ func TestBurst(t *testing.T) {
 			commands.Add(1)
 			return func() error { time.Sleep(time.Second); commands.Add(1); return nil }, nil
 		}
-		s, err := burst{&cycles{workers: workers, take: take, proof: known}}.play(5 * time.Second)
+		s, err := burst{&cycles{workers: workers, take: take, proof: known}}.measure(5 * time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func TestBurst(t *testing.T) {
 			t.Errorf("%v ms, %v attempts, want %d ms, %d attempts", s.Value, s.Did, workers, 5*workers)
 		}
 		nobody := proof{count: func() (float64, error) { return 0, nil }, attempt: 1, grant: 1}
-		if _, err := (burst{&cycles{workers: workers, take: take, proof: nobody}}).play(time.Second); err == nil ||
+		if _, err := (burst{&cycles{workers: workers, take: take, proof: nobody}}).measure(time.Second); err == nil ||
 			!strings.Contains(err.Error(), "knows of 0") {
 			t.Errorf("without the server: %v", err)
 		}
@@ -266,7 +266,7 @@ func TestBurst(t *testing.T) {
 			}
 			return take(w)
 		}
-		if _, err := (burst{&cycles{workers: workers, take: busy, proof: known}}).play(time.Second); err == nil ||
+		if _, err := (burst{&cycles{workers: workers, take: busy, proof: known}}).measure(time.Second); err == nil ||
 			!strings.Contains(err.Error(), "3 of 4 were granted") {
 			t.Errorf("one was refused: %v", err)
 		}
@@ -283,24 +283,24 @@ func TestSharing(t *testing.T) {
 		opened  int    // of each
 	}{
 		{inTurns, "ab ba ab", 1},
-		{afresh, "ab ba ab", rounds},
-		{inARow, "aaa bbb", 1},
+		{reopened, "ab ba ab", rounds},
+		{caseByCase, "aaa bbb", 1},
 	} {
 		var log []string
 		opened := map[string]int{}
 		var open, most int
-		var players []*fake
+		var runners []*fake
 		one := func(name string) Case {
-			return Case{Name: name, Open: func() (player, error) {
+			return Case{Name: name, Open: func() (runner, error) {
 				opened[name]++
 				open++
 				most = max(most, open)
 				f := &fake{values: []float64{1}, did: 1, log: &log, name: name}
-				players = append(players, f)
+				runners = append(runners, f)
 				return closing{f, &open}, nil
 			}}
 		}
-		if _, err := (Group{Sharing: c.sharing, Alone: true, Cases: []Case{one("a"), one("b")}}).run(rounds,
+		if _, err := (Group{Sharing: c.sharing, NoControl: true, Cases: []Case{one("a"), one("b")}}).run(rounds,
 			true); err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func periods(s spec) []time.Duration {
 // time.
 const onTime = "fired %"
 
-// fires counts what a scheduler does, and how late.
+// fires counts how often a scheduler calls its handlers, and how late.
 type fires struct {
 	spec
 	periods  []time.Duration
@@ -51,7 +51,7 @@ type fires struct {
 	waiting  float64 // bytes per timer before anything has fired
 	loaded   float64 // and before the first window; 0: not yet measured
 	baseline uint64
-	keep     any // alive
+	keep     any // what must not be collected before its memory is measured
 }
 
 func newFires(s spec, list []time.Duration) *fires {
@@ -77,7 +77,7 @@ func inUse() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// expected is how many fires there are to be in a window.
+// expected is how many calls are due in a window.
 func (f *fires) expected(began time.Time, elapsed time.Duration) (n float64) {
 	for _, period := range f.periods {
 		if f.start.IsZero() {
@@ -96,10 +96,10 @@ func (f *fires) fired(late time.Duration) {
 
 func (f *fires) close() error { return nil }
 
-func (f *fires) play(window time.Duration) (sample, error) {
+func (f *fires) measure(window time.Duration) (sample, error) {
 	if f.Fired && f.loaded == 0 {
 		f.loaded = f.perTimer()
-		// it takes a while and the whole machine, which makes ticks late that come due meanwhile
+		// the collection takes a while and the whole machine: let the ticks that it delayed pass
 		time.Sleep(2 * time.Second)
 	}
 	f.late.reset()
@@ -129,9 +129,9 @@ func (f *fires) play(window time.Duration) (sample, error) {
 }
 
 // tickslotFires has no store unless the spec says so.
-func tickslotFires(s spec) (player, error) {
+func tickslotFires(s spec) (runner, error) {
 	list := periods(s)
-	names := make([]string, s.N) // they are the user's
+	names := make([]string, s.N) // allocated before the memory is measured: they are the user's
 	for i := range names {
 		names[i] = fmt.Sprintf("timer-%07d", i)
 	}
@@ -142,7 +142,7 @@ func tickslotFires(s spec) (player, error) {
 		}
 		return nil
 	}
-	// processes that are measured together must not slow each other down
+	// processes that are measured together must not be due at the same instant
 	instant := time.Duration(os.Getpid()*17%60) * time.Second
 	timers := make([]timer.Timer, s.N)
 	for i := range timers {
@@ -158,7 +158,7 @@ func tickslotFires(s spec) (player, error) {
 		config.Registerer = prometheus.NewRegistry()
 	}
 	if s.Redis != "" {
-		config.TTL = beatTTL // a server that has just started grants such leases soon
+		config.TTL = beatTTL // short, because a server that has just started grants no longer ones yet
 		config.Lock = redislock.New(newClient(s.Redis), redislock.Options{
 			QuarantineTTL: config.TTL,
 			Prefix:        fmt.Sprint(os.Getpid(), ":"), // or it and its control would be a fleet, and share the ticks
@@ -183,9 +183,9 @@ func tickslotFires(s spec) (player, error) {
 	return f, nil
 }
 
-// bareWakes is what it costs to be awake as often: one time.Timer, and, with a Redis, two PINGs
-// each time, for an acquire and a release. A scheduler that is due that often cannot need less.
-func bareWakes(s spec) (player, error) {
+// bareWakes is the least that a scheduler which is due as often can cost: one time.Timer and, with
+// Redis, two PINGs each time, in place of an acquire and a release.
+func bareWakes(s spec) (runner, error) {
 	f := newFires(s, periods(s))
 	work := func() error { return nil }
 	if s.Redis != "" {
@@ -207,8 +207,8 @@ func bareWakes(s spec) (player, error) {
 	return f, nil
 }
 
-// delay is robfig's constant delay, to the millisecond instead of the second. It sees how late the
-// loop is that asks it.
+// delay is robfig's constant delay, to the millisecond instead of the second. It measures how late
+// robfig's loop is when it asks for the next time.
 type delay struct {
 	period time.Duration
 	fires  *fires
@@ -224,7 +224,7 @@ func (d *delay) Next(now time.Time) time.Time {
 }
 
 // robfigFires has no wrappers around its jobs, which is the default.
-func robfigFires(s spec) (player, error) {
+func robfigFires(s spec) (runner, error) {
 	list := periods(s)
 	f := newFires(s, list)
 	c := cron.New()
@@ -240,7 +240,7 @@ func robfigFires(s spec) (player, error) {
 
 // gocronFires has the defaults. Its jobs do not know when they were due, so how late they are is
 // not measured.
-func gocronFires(s spec) (player, error) {
+func gocronFires(s spec) (runner, error) {
 	list := periods(s)
 	f := newFires(s, list)
 	c, err := gocron.NewScheduler()
@@ -259,7 +259,7 @@ func gocronFires(s spec) (player, error) {
 	return f, nil
 }
 
-// A histogram of durations: exact to a 32nd.
+// A histogram of durations, exact to one part in 32.
 type histogram struct{ buckets [64 + 32*58]atomic.Int64 }
 
 func bucket(us uint64) int {

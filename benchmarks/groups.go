@@ -10,12 +10,12 @@ import (
 // A lab has what all groups share.
 type lab struct {
 	full     bool
-	load     float64 // of the machine, before there was any of ours
+	load     float64 // load average of the machine before the benchmark
 	redis    *redisServer
 	postgres *postgresServer
 }
 
-// window is how long a case of a store is measured in a round.
+// window is how long a case is measured in a round.
 func (l *lab) window(short, full time.Duration) time.Duration {
 	if l.full {
 		return full
@@ -23,7 +23,7 @@ func (l *lab) window(short, full time.Duration) time.Duration {
 	return short
 }
 
-// groups are the lines of the table of targets, in its order, and what goes beside them.
+// groups are all groups, in the order of the table of targets.
 func (l *lab) groups() []Group {
 	list := []Group{l.mutex(8), l.mutex(many), l.slot(8), l.slot(many), l.floor(), l.asynq(8), l.oneOfFifty()}
 	for _, percent := range []int{0, 90, 100} {
@@ -44,7 +44,7 @@ func (l *lab) groups() []Group {
 
 // on is a case of cycles on Redis.
 func on(name string, open func() (*cycles, error)) Case {
-	return Case{Name: name, Open: func() (player, error) {
+	return Case{Name: name, Open: func() (runner, error) {
 		c, err := open()
 		if err != nil {
 			return nil, err
@@ -53,16 +53,16 @@ func on(name string, open func() (*cycles, error)) Case {
 	}}
 }
 
-// beside marks a case as a rival without a target.
-func beside(c Case) Case { c.Idle = true; return c }
+// fullOnly marks a case that has no target, and is left out with -short.
+func fullOnly(c Case) Case { c.FullOnly = true; return c }
 
 const (
 	perSecond = "cycles/s"
 	p50       = "µs (p50)"
 )
 
-// many is how many callers of a process make it worth their while to share round trips. They do so
-// always, so there is but one figure for both targets.
+// many is how many callers of one process it takes before sharing round trips pays. Callers always
+// share them, so one figure is compared with both targets.
 const many = 64
 
 func (l *lab) mutex(c int) Group {
@@ -73,11 +73,11 @@ func (l *lab) mutex(c int) Group {
 			on("tickslot Mutex", func() (*cycles, error) { return ours{names: each("mutex")}.on(l.redis, c) }),
 			on("redsync", func() (*cycles, error) { return redsyncOn(l.redis, c) }),
 			on("script of SET NX and INCR", func() (*cycles, error) { return setAndFence(l.redis, c) }),
-			beside(on("SET NX PX", func() (*cycles, error) { return setNX(l.redis, c) })),
-			beside(on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, c) })),
-			beside(on("bsm/redislock", func() (*cycles, error) { return bsmOn(l.redis, c) })),
-			beside(on("rueidislock", func() (*cycles, error) { return rueidisOn(l.redis, c) })),
-			beside(on("etcd concurrency", func() (*cycles, error) { return etcdOn(c) })),
+			fullOnly(on("SET NX PX", func() (*cycles, error) { return setNX(l.redis, c) })),
+			fullOnly(on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, c) })),
+			fullOnly(on("bsm/redislock", func() (*cycles, error) { return bsmOn(l.redis, c) })),
+			fullOnly(on("rueidislock", func() (*cycles, error) { return rueidisOn(l.redis, c) })),
+			fullOnly(on("etcd concurrency", func() (*cycles, error) { return etcdOn(c) })),
 		},
 	}
 	if c > 1 {
@@ -89,7 +89,7 @@ func (l *lab) mutex(c int) Group {
 	return g
 }
 
-// slotCycle has a slot, a tick, a fence and a holder.
+// slotCycle takes a slot, with a tick, a fence and a holder, and releases it.
 func (l *lab) slotCycle(c int) Case {
 	return on("tickslot slot and tick", func() (*cycles, error) {
 		return ours{slots: 5, tick: true, names: each("slot")}.on(l.redis, c)
@@ -135,14 +135,14 @@ func (l *lab) asynq(c int) Group {
 	}
 }
 
-// partly is tickslot's semaphore with some slots held.
-func (l *lab) partly(o ours, workers, held int,
+// partlyHeld is tickslot's semaphore with some slots held.
+func (l *lab) partlyHeld(o ours, workers, held int,
 	value func([]time.Duration) float64) (*cycles, error) {
 	c, err := o.on(l.redis, workers)
 	if err != nil {
 		return nil, err
 	}
-	c.value, c.full = value, held == o.slots
+	c.value, c.allHeld = value, held == o.slots
 	for _, name := range o.nameList(workers) {
 		if err := l.holdOnce(name, o.slots, held); err != nil {
 			return nil, err
@@ -169,7 +169,7 @@ func (l *lab) oneOfFifty() Group {
 		Begin: l.redis.flush,
 		Cases: []Case{
 			on("tickslot Semaphore", func() (*cycles, error) {
-				return l.partly(ours{slots: slots, names: shared("fifty")}, 1, held, nil)
+				return l.partlyHeld(ours{slots: slots, names: shared("fifty")}, 1, held, nil)
 			}),
 			on("naive loop", func() (*cycles, error) { return naiveLoop{slots, held, shared("fifty")}.on(l.redis, 1) }),
 		},
@@ -186,10 +186,10 @@ func (l *lab) byN(percent int) Group {
 	}
 	for _, n := range []int{10_000, 5, 50, 500} {
 		c := on(fmt.Sprintf("N=%d", n), func() (*cycles, error) {
-			return l.partly(ours{slots: n, names: shared(fmt.Sprint("n", n))}, 1, n*percent/100, medianTime)
+			return l.partlyHeld(ours{slots: n, names: shared(fmt.Sprint("n", n))}, 1, n*percent/100, medianTime)
 		})
 		if n == 50 || n == 500 {
-			c = beside(c)
+			c = fullOnly(c)
 		}
 		g.Cases = append(g.Cases, c)
 	}
@@ -204,7 +204,7 @@ func (l *lab) naiveByN(n int) Group {
 		Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "n-naive",
 		Cases: []Case{
 			on(name, func() (*cycles, error) {
-				return l.partly(ours{slots: n, names: shared("n")}, 1, n*90/100, medianTime)
+				return l.partlyHeld(ours{slots: n, names: shared("n")}, 1, n*90/100, medianTime)
 			}),
 			on(name+" naive", func() (*cycles, error) {
 				c, err := naiveLoop{n, n * 90 / 100, shared("n")}.on(l.redis, 1)
@@ -221,7 +221,7 @@ func (l *lab) naiveByN(n int) Group {
 const dueTimers, dueSlots, dueHeld = 64, 50, 45
 
 func (l *lab) dueOurs() (*cycles, error) {
-	return l.partly(ours{slots: dueSlots, tick: true, names: each("burst")}, dueTimers, dueHeld, nil)
+	return l.partlyHeld(ours{slots: dueSlots, tick: true, names: each("burst")}, dueTimers, dueHeld, nil)
 }
 
 func (l *lab) dueNaive() (*cycles, error) {
@@ -231,7 +231,7 @@ func (l *lab) dueNaive() (*cycles, error) {
 // burst is about timers that are due at the same moment.
 func (l *lab) burst() Group {
 	atOnce := func(name string, open func() (*cycles, error)) Case {
-		return Case{Name: name, Open: func() (player, error) {
+		return Case{Name: name, Open: func() (runner, error) {
 			c, err := open()
 			if err != nil {
 				return nil, err
@@ -245,7 +245,7 @@ func (l *lab) burst() Group {
 		Cases: []Case{
 			atOnce("tickslot slot and tick", l.dueOurs),
 			atOnce("naive loop", l.dueNaive),
-			beside(atOnce("a PING each", func() (*cycles, error) { return twoPings(l.redis, dueTimers) })),
+			fullOnly(atOnce("a PING each", func() (*cycles, error) { return twoPings(l.redis, dueTimers) })),
 		},
 		Claims: []Claim{{Peer: "naive loop", Target: 40}},
 	}
@@ -260,7 +260,7 @@ func (l *lab) steady() Group {
 		Cases: []Case{
 			on("tickslot slot and tick", l.dueOurs),
 			on("naive loop", l.dueNaive),
-			beside(on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, dueTimers) })),
+			fullOnly(on("two PINGs", func() (*cycles, error) { return twoPings(l.redis, dueTimers) })),
 		},
 		Claims: []Claim{{Peer: "naive loop", Target: 40}},
 	}
@@ -274,11 +274,11 @@ func (l *lab) heartbeat() Group {
 	}
 	g := Group{
 		Name: "heartbeats of 10,000 leases", Unit: "ms CPU per 10,000", Less: true, Sharing: together, Window: beat,
-		Begin: l.redis.aged(3 * beat),
+		Begin: l.redis.agedFor(3 * beat),
 		Cases: []Case{
 			hearts("tickslot", "heartbeat-tickslot"),
 			hearts("bsm/redislock, a goroutine each", "heartbeat-bsm"),
-			beside(hearts("redsync, a goroutine each", "heartbeat-redsync")),
+			fullOnly(hearts("redsync, a goroutine each", "heartbeat-redsync")),
 		},
 		Claims: []Claim{
 			{Peer: "bsm/redislock, a goroutine each", Target: 30},
@@ -289,9 +289,9 @@ func (l *lab) heartbeat() Group {
 	return g
 }
 
-// warm is how long schedulers run before they are measured: until each timer has fired once, and
-// whatever is made then is there. In short there is no time for that, so what it takes is part of
-// the figure.
+// warm is how long schedulers run before they are measured: until each timer has fired once, so
+// that what is allocated on the first call is there. With -short there is no time for that, and the
+// figure includes it.
 func (l *lab) warm() time.Duration { return l.window(1500*time.Millisecond, 11*time.Second) }
 
 func (l *lab) perFire(n int) Group {
@@ -299,13 +299,14 @@ func (l *lab) perFire(n int) Group {
 		return Case{Name: name, Open: inChild(spec{Kind: kind, N: n, Metrics: true, Warm: l.warm(), Value: "µs/fire"})}
 	}
 	g := Group{
-		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true, Sharing: inARow,
-		Window: l.window(120*time.Millisecond, 2*time.Second), Plot: "timers",
+		Name: fmt.Sprintf("scheduler CPU per fire, %d timers", n), Unit: "µs CPU per fire", Less: true,
+		Sharing: caseByCase,
+		Window:  l.window(120*time.Millisecond, 2*time.Second), Plot: "timers",
 		Cases: []Case{fires("tickslot, metrics on", "tickslot"), fires("robfig/cron", "robfig"),
 			fires("gocron", "gocron")},
 	}
 	if n == 100_000 && l.full {
-		g.Sharing = afresh
+		g.Sharing = reopened
 	}
 	if n == 100_000 {
 		g.Claims = []Claim{
@@ -321,7 +322,7 @@ func (l *lab) perFire(n int) Group {
 func (l *lab) million() Group {
 	s := spec{Kind: "tickslot", N: 1_000_000, Bytes: true, Fired: l.full, Warm: l.warm(), Value: "p99 ms"}
 	g := Group{
-		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: inARow, Alone: !l.full,
+		Name: "1,000,000 timers", Unit: "ms (p99)", Less: true, Sharing: caseByCase, NoControl: !l.full,
 		Window: l.window(120*time.Millisecond, 3*time.Second), Plot: "million",
 		Cases: []Case{{Name: "tickslot, metrics off", Open: inChild(s)}},
 		Claims: []Claim{
@@ -340,8 +341,8 @@ func (l *lab) rows() Group {
 			500*time.Millisecond),
 		Begin: func() error { return l.postgres.prepare(slots, held) },
 		Cases: []Case{
-			{Name: "tickslot Semaphore", Open: func() (player, error) { return l.postgres.oursOn(slots, workers) }},
-			{Name: "naive loop", Open: func() (player, error) { return l.postgres.naiveOn(slots, workers) }},
+			{Name: "tickslot Semaphore", Open: func() (runner, error) { return l.postgres.oursOn(slots, workers) }},
+			{Name: "naive loop", Open: func() (runner, error) { return l.postgres.naiveOn(slots, workers) }},
 		},
 		Claims: []Claim{{Peer: "naive loop", Target: 5}},
 	}
@@ -378,10 +379,10 @@ func (l *lab) idle() Group {
 	pinging.Redis = l.redis.Addr()
 	return Group{
 		Name: "1,000 timers of 1 min", Unit: "% of a core", Less: true, Sharing: together,
-		Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.aged(beatTTL),
+		Window: l.window(600*time.Millisecond, 5*time.Second), Begin: l.redis.agedFor(beatTTL),
 		Cases: append(l.idleCases(idleTimers),
-			beside(Case{Name: "one time.Timer that wakes as often, and two PINGs", Open: inChild(pinging)}),
-			beside(Case{Name: "one time.Timer that wakes as often", Open: inChild(bare)})),
+			fullOnly(Case{Name: "one time.Timer that wakes as often, and two PINGs", Open: inChild(pinging)}),
+			fullOnly(Case{Name: "one time.Timer that wakes as often", Open: inChild(bare)})),
 		Claims: idleClaims("spread over it"),
 	}
 }
@@ -393,7 +394,7 @@ func (l *lab) idleAtOnce() Group {
 	s.AtOnce = true
 	return Group{
 		Name: "1,000 timers of 1 min, all at once", Unit: "% of a core", Less: true, Sharing: together,
-		Window: time.Minute, Rounds: 3, Begin: l.redis.aged(beatTTL),
+		Window: time.Minute, Rounds: 3, Begin: l.redis.agedFor(beatTTL),
 		Cases:  l.idleCases(s),
 		Claims: idleClaims("all at once"),
 	}

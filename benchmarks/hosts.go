@@ -16,8 +16,8 @@ func (l *lab) hosts(n int) Group {
 		Name: fmt.Sprintf("%d hosts, one timer, N=5", n), Unit: "µs CPU of Redis per attempt", Less: true,
 		Window: 300 * time.Millisecond, Begin: l.redis.flush, Plot: "hosts",
 		Cases: []Case{
-			{Name: "tickslot", Open: func() (player, error) { return l.oursOnHosts(n, slots) }},
-			{Name: "naive loop", Open: func() (player, error) {
+			{Name: "tickslot", Open: func() (runner, error) { return l.oursOnHosts(n, slots) }},
+			{Name: "naive loop", Open: func() (runner, error) {
 				loop, err := naiveLoop{slots: slots, names: shared("hosts")}.on(l.redis, n)
 				if err != nil {
 					return nil, err
@@ -29,7 +29,7 @@ func (l *lab) hosts(n int) Group {
 }
 
 // oursOnHosts gives each host a store and a session of its own.
-func (l *lab) oursOnHosts(n, slots int) (player, error) {
+func (l *lab) oursOnHosts(n, slots int) (runner, error) {
 	const name = "timer:hosts"
 	if err := l.redis.known(slots, name); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ type crowd struct {
 	tick  time.Time
 }
 
-func (p *crowd) play(window time.Duration) (sample, error) {
+func (p *crowd) measure(window time.Duration) (sample, error) {
 	used, err := p.redis.cpu()
 	if err != nil {
 		return sample{}, err
@@ -94,7 +94,7 @@ func (p *crowd) play(window time.Duration) (sample, error) {
 		return sample{}, err
 	}
 	if grown := after - before; grown < float64(attempts) {
-		return sample{}, fmt.Errorf("it says %d attempts, but the server knows of %.0f commands", attempts, grown)
+		return sample{}, fmt.Errorf("it counted %d attempts, but the server knows of %.0f commands", attempts, grown)
 	}
 	return sample{Value: (usedNow - used) * 1e6 / float64(attempts), Did: float64(attempts)}, nil
 }

@@ -49,7 +49,7 @@ const (
 // latency is how long one caller waits for a free slot, store by store.
 func (l *lab) latency() Group {
 	g := Group{
-		Name: "latency of an acquire, store by store", Unit: "µs (mean)", Less: true, Sharing: inARow,
+		Name: "latency of an acquire, store by store", Unit: "µs (mean)", Less: true, Sharing: caseByCase,
 		Window: 500 * time.Millisecond,
 	}
 	for _, c := range []struct {
@@ -67,13 +67,13 @@ func (l *lab) latency() Group {
 		{"SQLite, a file", onSQLite},
 		{"memory", func(b *backend) error { b.lock = memlock.New(); return nil }},
 	} {
-		g.Cases = append(g.Cases, on(c.name, func() (*cycles, error) { return waits(c.open) }))
+		g.Cases = append(g.Cases, on(c.name, func() (*cycles, error) { return oneCaller(c.open) }))
 	}
 	return g
 }
 
-// waits is one caller who takes and releases a slot.
-func waits(open func(*backend) error) (*cycles, error) {
+// oneCaller takes and releases a slot again and again.
+func oneCaller(open func(*backend) error) (*cycles, error) {
 	b := &backend{}
 	c := &cycles{workers: 1, value: meanTime}
 	err := open(b)
@@ -91,7 +91,7 @@ func waits(open func(*backend) error) (*cycles, error) {
 	return c, nil
 }
 
-// taker takes slots as a timer does, each with a tick, and looks at their fences.
+// taker takes slots as a timer does, each with a tick, and counts those whose fence has grown.
 func (b *backend) taker() (taker, error) {
 	session, err := dlock.NewSession(b.lock, dlock.SessionOptions{TTL: latencyTTL, StoreTimeout: latencyTTL / 3})
 	if err != nil {

@@ -15,7 +15,7 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == childFlag {
 		exit(child(os.Args[2]))
 	}
-	short := flag.Bool("short", false, "measure only what has a target, briefly")
+	short := flag.Bool("short", false, "measure only what has a target, in less than a minute")
 	results := flag.String("results", "", "write RESULTS.md and the plots to this `folder`")
 	only := flag.String("only", "", "measure the groups whose names match this `pattern`")
 	rounds := flag.Int("rounds", 7, "how often each case is measured")
@@ -23,7 +23,7 @@ func main() {
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err == nil && flag.NArg() > 0 {
-		err = fmt.Errorf("what is %q? there are flags only", flag.Arg(0))
+		err = fmt.Errorf("unexpected argument %q: use flags only", flag.Arg(0))
 	}
 	if err == nil && *rounds < 1 {
 		err = fmt.Errorf("-rounds %d: at least one", *rounds)
@@ -71,7 +71,7 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 			continue
 		}
 		r, err := profiled(profiles, g, func() (Result, error) { return g.run(rounds, full) })
-		if err != nil { // the others still give information
+		if err != nil { // go on with the others
 			fmt.Fprintln(os.Stderr, "benchmarks:", err)
 			failures = append(failures, err)
 			r = g.failed(err)
@@ -100,8 +100,8 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 	return errors.Join(failures...)
 }
 
-// profiled writes a profile of this process while it measures a group. Those who measure in
-// processes of their own write theirs.
+// profiled writes a profile of this process while it measures a group. Cases that run in processes
+// of their own write theirs.
 func profiled(folder string, g Group, measure func() (Result, error)) (Result, error) {
 	if folder == "" || g.Sharing != inTurns {
 		return measure()

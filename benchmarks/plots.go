@@ -26,7 +26,7 @@ type point struct {
 
 type lines map[string][]point
 
-// plot writes the plots that there are figures for.
+// plot writes those plots for which there are figures.
 func plot(folder string, all []Result) ([]plotted, error) {
 	byN, byHosts, byTimers := lines{}, lines{}, lines{}
 	for _, r := range all {

@@ -42,9 +42,9 @@ func (p *postgresServer) prepare(slots, held int) error {
 	return err
 }
 
-// oursOn: a store opens a pool of four connections, or of as many as the pool has that it is given,
-// so there are four of them, as on four hosts.
-func (p *postgresServer) oursOn(slots, workers int) (player, error) {
+// oursOn has four stores, as on four hosts: each opens at most four connections, so together they
+// have as many as the naive loop.
+func (p *postgresServer) oursOn(slots, workers int) (runner, error) {
 	const stores = pgConnections / 4
 	pool, err := p.pool(pgConnections) // it never connects itself
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *postgresServer) oursOn(slots, workers int) (player, error) {
 	return c, nil
 }
 
-func (p *postgresServer) naiveOn(slots, workers int) (player, error) {
+func (p *postgresServer) naiveOn(slots, workers int) (runner, error) {
 	pool, err := p.pool(pgConnections)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func TestConnectionsToPostgresAreEqual(t *testing.T) {
 	if err := p.prepare(slots, held); err != nil {
 		t.Fatal(err)
 	}
-	for table, open := range map[string]func(int, int) (player, error){"distributed_locks": p.oursOn,
+	for table, open := range map[string]func(int, int) (runner, error){"distributed_locks": p.oursOn,
 		"naive": p.naiveOn} {
 		side, err := open(slots, pgConnections)
 		if err != nil {
@@ -41,7 +41,7 @@ func TestConnectionsToPostgresAreEqual(t *testing.T) {
 		}
 		played := make(chan error, 1)
 		go func() {
-			_, err := side.play(time.Millisecond)
+			_, err := side.measure(time.Millisecond)
 			played <- err
 		}()
 		err = testkit.Poll(2*time.Second, "workers of "+table, func(ctx context.Context) error {

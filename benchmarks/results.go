@@ -78,7 +78,7 @@ func (r Result) table() string {
 		}
 		b.WriteString("\n")
 	}
-	if !r.Group.Alone {
+	if !r.Group.NoControl {
 		fmt.Fprintf(&b, "\nControl: tickslot beside itself is %v.", r.Control)
 	}
 	fmt.Fprintf(&b, "\nTook %v.\n", r.Took.Round(100*time.Millisecond))

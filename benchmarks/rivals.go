@@ -202,7 +202,7 @@ func (n naiveLoop) on(r *redisServer, workers int) (*cycles, error) {
 		}
 		return nil, errBusy
 	}
-	return &cycles{workers: workers, take: take, proof: r.commands(), full: n.held == n.slots,
+	return &cycles{workers: workers, take: take, proof: r.commands(), allHeld: n.held == n.slots,
 		stop: []func() error{client.Close}}, nil
 }
 
@@ -210,13 +210,13 @@ func (n naiveLoop) on(r *redisServer, workers int) (*cycles, error) {
 type asynqV8 struct{ addr string }
 
 func (a asynqV8) MakeRedisClient() any {
-	return redisv8.NewClient(&redisv8.Options{Addr: a.addr, Password: servertest.Canary, PoolSize: peerPool})
+	return redisv8.NewClient(&redisv8.Options{Addr: a.addr, Password: servertest.Canary, PoolSize: poolSize})
 }
 
 // asynqOn: a semaphore takes a token for a task, so there is a real server, whose handlers lend
 // their contexts for as long as the benchmark lasts.
 func asynqOn(r *redisServer, workers, slots int) (*cycles, error) {
-	option := asynq.RedisClientOpt{Addr: r.Addr(), Password: servertest.Canary, PoolSize: peerPool}
+	option := asynq.RedisClientOpt{Addr: r.Addr(), Password: servertest.Canary, PoolSize: poolSize}
 	client := asynq.NewClient(option)
 	defer client.Close()
 	for range workers { // before the server starts, which otherwise looks once a second

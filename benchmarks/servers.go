@@ -24,9 +24,9 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// peerPool is the size of every pool of connections to Redis: as many as there are workers at most,
+// poolSize is the size of every pool of connections to Redis: as many as there are workers at most,
 // so that none waits for one.
-const peerPool = 64
+const poolSize = 64
 
 var ctx = context.Background()
 
@@ -50,15 +50,15 @@ func startRedis() (*redisServer, error) {
 func (r *redisServer) client() *redis.Client { return newClient(r.Addr()) }
 
 func newClient(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, Password: servertest.Canary, PoolSize: peerPool})
+	return redis.NewClient(&redis.Options{Addr: addr, Password: servertest.Canary, PoolSize: poolSize})
 }
 
 // flush deletes all data.
 func (r *redisServer) flush() error { return r.admin.FlushAll(ctx).Err() }
 
-// aged is flush, and waits until the server has been up for long enough to grant names that it has
-// never seen for so long.
-func (r *redisServer) aged(ttl time.Duration) func() error {
+// agedFor deletes all data, and waits until the server has been up for long enough to grant leases
+// of this length on names that it has never seen.
+func (r *redisServer) agedFor(ttl time.Duration) func() error {
 	return func() error {
 		if err := r.flush(); err != nil {
 			return err
@@ -113,11 +113,11 @@ func (r *redisServer) store(opts redislock.Options) *redislock.Store {
 	if opts.QuarantineTTL == 0 {
 		opts.QuarantineTTL = longest
 	}
-	opts.PoolSize = peerPool
+	opts.PoolSize = poolSize
 	return redislock.New(r.admin, opts)
 }
 
-// known makes names known to the server; slots as in a request.
+// known makes names known to the server, by taking and releasing a short lease of each.
 func (r *redisServer) known(slots int, names ...string) error {
 	short := r.store(redislock.Options{QuarantineTTL: time.Second})
 	defer short.Close()

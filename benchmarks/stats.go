@@ -37,7 +37,7 @@ func ratios(a, b []float64) []float64 {
 	return list
 }
 
-// rotated is the order of n cases in a round: each comes first once in n rounds.
+// rotated is the order of n cases in a round, as indexes. In n rounds each comes first once.
 func rotated(n, round int) []int {
 	order := make([]int, n)
 	for i := range order {
