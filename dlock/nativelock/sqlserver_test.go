@@ -220,7 +220,7 @@ func TestStatementsSQLServerAppLock(t *testing.T) {
 		all.WriteString(text)
 	}
 	for _, want := range []string{
-		"EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Session', " +
+		"EXEC @result = sys.sp_getapplock @Resource = @name, @LockMode = 'Exclusive',\n\t\t\t@LockOwner = 'Session', " +
 			"@LockTimeout = 0;",
 		"WHILE @result = -1 AND @i < @p4", "IF @result < -1\n\tBEGIN\n\t\tRAISERROR",
 		"EXEC @result = sys.sp_releaseapplock @Resource = @name, @LockOwner = 'Session';",
