@@ -18,7 +18,7 @@ import (
 )
 
 // pairTTL is also how long the servers of a pair, which have just started, are waited for.
-const pairTTL = 2 * time.Second
+const pairTTL = 3 * time.Second
 
 // A pair is a master with a replica, and a store on each. What the replica gets passes through the
 // link.
