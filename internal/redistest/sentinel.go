@@ -146,7 +146,7 @@ func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, er
 func known(ctx context.Context, s *Server, others int) error {
 	if reply, err := s.Client().Do(ctx, "SENTINEL", "SENTINELS", masterName).Slice(); err != nil ||
 		len(reply) != others {
-		return fmt.Errorf("%d other sentinels known of %d: %w", len(reply), others, err)
+		return fmt.Errorf("%d other sentinels known of %d: %v", len(reply), others, err)
 	}
 	reply, err := s.Client().Do(ctx, "SENTINEL", "REPLICAS", masterName).Slice()
 	if err != nil {

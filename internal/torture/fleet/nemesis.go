@@ -98,8 +98,11 @@ func (t *tormentor) begin(m *member) error {
 		program = t.other
 	}
 	p, err := spawn(program, spec)
+	if err != nil {
+		return err // m.proc stays the one that ended, so that alive starts another
+	}
 	m.proc = p
-	return err
+	return nil
 }
 
 func (t *tormentor) buried(m *member) {

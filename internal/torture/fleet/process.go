@@ -60,7 +60,10 @@ func spawn(program string, spec Spec) (*process, error) {
 			close(p.done)
 		}
 	}()
-	return p, <-started
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // errors is where what it prints goes.

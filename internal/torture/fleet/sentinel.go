@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -72,33 +73,33 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 		}
 		err := s.FailedOver(other)
 		time.Sleep(f.For)
-		return orFirst(err, orFirst(master.Resume(), s.settle()))
+		return errors.Join(err, master.Resume(), s.settle())
 	case "failover_cut_off": // by the sentinels and the other server; hosts reach all
 		s.Relays[master].BlackHole(true)
 		err := s.FailedOver(other)
 		time.Sleep(f.For)
 		s.Relays[master].BlackHole(false)
-		return orFirst(err, s.settle())
+		return errors.Join(err, s.settle())
 	case "failover_unaware": // made the master again before it learns that it was demoted
 		s.Relays[master].BlackHole(true)
 		err := s.FailedOver(other)
 		time.Sleep(f.For)
 		s.Relays[master].BlackHole(false)
-		if err := orFirst(err, other.Pause()); err != nil {
+		if err := errors.Join(err, other.Pause()); err != nil {
 			return err
 		}
 		err = s.FailedOver(master)
-		return orFirst(err, orFirst(other.Resume(), s.settle()))
+		return errors.Join(err, other.Resume(), s.settle())
 	case "failover_kill":
 		if err := master.Kill(); err != nil {
 			return err
 		}
 		err := s.FailedOver(other)
-		return orFirst(err, orFirst(master.Restart(), s.settle()))
+		return errors.Join(err, master.Restart(), s.settle())
 	case "failover_graceful":
 		return s.failover(other)
 	case "failover_back":
-		return orFirst(s.failover(other), s.failover(master))
+		return errors.Join(s.failover(other), s.failover(master))
 	case "sentinel_stop":
 		return stopped(s.Sentinels[f.Pick%3].Server, f.For)
 	case "sentinels_stop": // nobody can say who the master is
@@ -107,7 +108,7 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 			return err
 		}
 		err := stopped(two.Server, f.For)
-		return orFirst(err, one.Resume())
+		return errors.Join(err, one.Resume())
 	case "store_connections_killed":
 		for _, server := range s.servers() {
 			kill := server.Client().Do(context.Background(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -129,7 +130,7 @@ func (s *sentinelStore) failover(to *redistest.Server) error {
 	if err != nil {
 		return err
 	}
-	return orFirst(s.FailedOver(to), s.settle())
+	return errors.Join(s.FailedOver(to), s.settle())
 }
 
 // settle waits until the master has a replica that is in sync, and all sentinels know.
@@ -142,14 +143,14 @@ func (s *sentinelStore) settle() error {
 		for server, want := range map[*redistest.Server]string{master: "state=online", other: "master_link_status:up"} {
 			info, err := server.Client().Info(ctx, "replication").Result()
 			if err != nil || !strings.Contains(info, want) {
-				return fmt.Errorf("%s is not %s: %w", server.Addr(), want, err)
+				return fmt.Errorf("%s is not %s: %v", server.Addr(), want, err)
 			}
 		}
 		for _, w := range s.Sentinels {
 			about, err := w.Client().Do(ctx, "SENTINEL", "REPLICAS", s.MasterName()).Slice()
 			if text := fmt.Sprint(about); err != nil || strings.Contains(text, "s_down") ||
 				strings.Contains(text, "disconnected") {
-				return fmt.Errorf("a sentinel does not see the replica: %w", err)
+				return fmt.Errorf("a sentinel does not see the replica: %v", err)
 			}
 		}
 		return nil

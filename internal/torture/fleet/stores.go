@@ -51,7 +51,11 @@ func startStore(kind, dir string) (store, error) {
 			return nil, err
 		}
 		p := &postgresStore{s}
-		return p, p.migrate()
+		if err := p.migrate(); err != nil {
+			p.close()
+			return nil, err
+		}
+		return p, nil
 	case "sqlite":
 		f := &fileStore{filepath.Join(dir, "locks.db"), dir}
 		return f, f.migrate()
@@ -168,10 +172,10 @@ func (s *clusterStore) hurt(f fault, mark func(string, int64)) error {
 			}
 			return nil
 		})
-		if err := victim.Restart(); err != nil {
-			return err
+		if restart := victim.Restart(); restart != nil {
+			return errors.Join(err, restart)
 		}
-		return orFirst(err, s.settle())
+		return errors.Join(err, s.settle())
 	case "failover_stop":
 		if err := stopped(victim.Server, f.For); err != nil {
 			return err
@@ -199,13 +203,6 @@ func (s *clusterStore) hurt(f fault, mark func(string, int64)) error {
 		return nil
 	}
 	return unknown(f)
-}
-
-func orFirst(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // roles asks every node what it takes itself for.
@@ -236,11 +233,11 @@ func (s *clusterStore) settle() error {
 		for _, m := range masters {
 			info, err := m.Client().Info(ctx, "replication").Result()
 			if err != nil || !strings.Contains(info, "connected_slaves:1") || !strings.Contains(info, "state=online") {
-				return fmt.Errorf("a master without a replica: %w", err)
+				return fmt.Errorf("a master without a replica: %v", err)
 			}
 			state, err := m.Client().ClusterInfo(ctx).Result()
 			if err != nil || !strings.Contains(state, "cluster_state:ok") {
-				return fmt.Errorf("the cluster is not well: %w", err)
+				return fmt.Errorf("the cluster is not well: %v", err)
 			}
 		}
 		return nil
