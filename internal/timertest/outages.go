@@ -69,7 +69,7 @@ func outages(s *suite, t *testing.T) {
 		}
 		// Attempts and releases that are under way end with their calls.
 		last.Cancel()
-		o.bounded("draining", 3, func() { <-last.done })
+		o.bounded("draining", 3, func() { receive(t, "Run returns", last.done) })
 		o.up()
 		o.Hosts = o.Hosts[:1]
 		o.open()

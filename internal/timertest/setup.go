@@ -90,7 +90,7 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, re
 		t.Errorf("%+v", st)
 	}
 	stop()
-	if err := <-done; err != nil {
+	if err := receive(t, "Run returns", done); err != nil {
 		t.Error(err)
 	}
 }

@@ -261,7 +261,7 @@ func (s *standstill) hosts() map[string]*book {
 // can make an attempt fail.
 func (s *standstill) holds() event {
 	s.t.Helper()
-	for told := 0; ; told++ {
+	for asked, told := time.Now(), 0; time.Since(asked) < patience; told++ {
 		s.child.tells("run")
 		s.until("the child holds a slot", func() bool {
 			return s.child.count(began, endless)+s.child.count(failed, endless) > told
@@ -271,6 +271,8 @@ func (s *standstill) holds() event {
 			return s.child.first(began, endless)
 		}
 	}
+	s.t.Fatalf("no run of the child began within %v: %s", patience, s.child.last(failed, endless).Cause)
+	return event{}
 }
 
 // stop stops the child after a beat, so that its leases are fresh, and returns when that was sent.
