@@ -162,7 +162,7 @@ func (l layer) weak(out string, err error) bool {
 	return failed && l.alarm != "" && !strings.Contains(out, l.alarm) && !crashed(out)
 }
 
-// crashed: time-outs of a test are panics, too.
+// crashed reports whether a program panicked. A test that times out panics, too.
 func crashed(out string) bool {
 	return strings.Contains(out, "\npanic: ") || strings.Contains(out, "\nfatal error: ")
 }

@@ -34,7 +34,7 @@ func (l layer) String() string {
 }
 
 var (
-	// Four simulations: every fault occurs, and each bug shows.
+	// With these six seeds every kind of fault occurs, and each bug shows.
 	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$", args: []string{"-seeds", "6", "-seed", "12"},
 		alarm: "promises were broken"}
 	torture = layer{pkg: "internal/torture/fleet", args: []string{"-store", "redis", "-for", "20s", "-seed", "11"},

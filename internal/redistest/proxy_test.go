@@ -46,7 +46,7 @@ func TestProxyBlackHole(t *testing.T) {
 	if v := s.Client().Get(ctx, "k").Val(); v != "1" {
 		t.Fatalf("the request arrived: k is %q", v)
 	}
-	// New connections are accepted and hang, even when the server is gone.
+	// New connections are accepted.
 	late, err := net.Dial("tcp", p.Addr())
 	must(t, err)
 	defer late.Close()
@@ -117,7 +117,7 @@ func TestProxyDropAndDelay(t *testing.T) {
 
 // Fails when a reply arrives while replies are lost or on a connection that has lost one, or the
 // request does not arrive; when Reset keeps a connection open, or refuses new ones; and when a
-// delay is outside of its bounds, or a delay of replies delays a request.
+// delay is shorter than its least, or a delay of replies delays a request.
 func TestProxyLoseRepliesResetAndJitter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -113,7 +113,7 @@ func (s *Sentinel) form(opt SentinelOptions) error {
 	}
 	return testkit.Poll(settleLimit, "redistest: sentinel: replica", func(ctx context.Context) error {
 		for _, w := range s.Sentinels {
-			if err := known(ctx, w, len(s.Sentinels)-1); err != nil {
+			if err := canPromote(ctx, w, len(s.Sentinels)-1); err != nil {
 				return err
 			}
 		}
@@ -142,8 +142,8 @@ func (s *Sentinel) Dial(ctx context.Context, network, addr string) (net.Conn, er
 	return (&net.Dialer{Timeout: settleLimit}).DialContext(ctx, network, addr)
 }
 
-// known returns what a sentinel still lacks to promote the replica.
-func known(ctx context.Context, s *Server, others int) error {
+// canPromote returns what a sentinel still lacks to promote the replica.
+func canPromote(ctx context.Context, s *Server, others int) error {
 	if reply, err := s.Client().Do(ctx, "SENTINEL", "SENTINELS", masterName).Slice(); err != nil ||
 		len(reply) != others {
 		return fmt.Errorf("%d other sentinels known of %d: %v", len(reply), others, err)

@@ -238,8 +238,8 @@ type link struct {
 	ctx    context.Context // done when the link is over
 	cancel context.CancelFunc
 
-	deaf     bool // a reply to the client is lost, or will be; under Proxy.mu
-	stranded bool // nothing passes any more; under flow
+	replyLost bool // a reply to the client is lost, or will be; under Proxy.mu
+	stranded  bool // nothing passes any more; under flow
 
 	mu     sync.Mutex
 	server net.Conn // nil before it is dialed
@@ -264,7 +264,7 @@ func (l *link) attach(server net.Conn) bool {
 	return true
 }
 
-// reset ends both connections with an RST, close in good order.
+// reset ends both connections with an RST; close ends them in good order.
 func (l *link) reset() { l.end(true) }
 func (l *link) close() { l.end(false) }
 
@@ -464,14 +464,14 @@ func (p *Proxy) write(l *link, conn net.Conn, data []byte, reply bool) bool {
 func (p *Proxy) losesReply(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l.deaf = l.deaf || p.mute
+	l.replyLost = l.replyLost || p.mute
 }
 
 // swallow reports whether the next reply is to vanish.
 func (p *Proxy) swallow(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.deaf = l.deaf || p.mute; l.deaf {
+	if l.replyLost = l.replyLost || p.mute; l.replyLost {
 		return true
 	}
 	if p.drop == 0 {

@@ -15,7 +15,7 @@ const (
 	skipsEnv = "TICKSLOT_SKIPS"
 )
 
-// Require skips the test if missing is not "", and records it in the file named by TICKSLOT_SKIPS.
+// Require skips the test if missing is not nil, and records it in the file named by TICKSLOT_SKIPS.
 // With TICKSLOT_REQUIRE_SERVERS=1 it fails the test instead, and says how to install what is
 // missing.
 func Require(t testing.TB, missing error, how string) {

@@ -50,7 +50,7 @@ func newKinds() []*kind {
 
 const (
 	drainTimeout = 20 * time.Second
-	longestDeaf  = 2 * time.Minute // that a handler goes on after its context has ended
+	longestDeaf  = 2 * time.Minute // how long a handler goes on after its context has ended, at most
 )
 
 // A host is one process, from its start to its end.
@@ -221,7 +221,8 @@ func (h *host) live(orders <-chan order) {
 	}
 }
 
-// die: nothing that it sends arrives any more, its handlers are gone, nothing is released.
+// die makes the host a killed process: nothing that it sends arrives any more, its handlers are
+// gone, and nothing is released.
 func (h *host) die() {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
@@ -270,7 +271,7 @@ func (p *place) set(h *host) {
 	p.host = h
 }
 
-// inhabit lets hosts live here until ctx ends.
+// inhabit runs one host after the other here until ctx ends.
 func (p *place) inhabit(ctx context.Context, w *world, seed, number uint64) error {
 	random := rand.New(rand.NewPCG(seed, 1<<32+number))
 	for generation := uint64(0); ctx.Err() == nil; generation++ {

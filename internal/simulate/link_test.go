@@ -149,8 +149,8 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 	return a, err
 }
 
-// checkDeadline: no call to the store may take longer than StoreTimeout (I7), and a call that has
-// no end might take for ever.
+// checkDeadline reports a call whose deadline is later than StoreTimeout, or that has none: it
+// could block for that long, or for ever (I7).
 func (l *link) checkDeadline(ctx context.Context) {
 	ends, ok := ctx.Deadline()
 	if left := time.Until(ends); !ok || left > l.w.storeTimeout {
@@ -160,7 +160,7 @@ func (l *link) checkDeadline(ctx context.Context) {
 	}
 }
 
-// wait reports whether ctx was still there at the end.
+// wait waits for d, and reports false if ctx ended before that.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -122,7 +122,7 @@ func (n *nemesis) outage(ctx context.Context, o outage) {
 	n.w.setDown(up)
 }
 
-// victims are up to a quarter of the hosts; often such as hold something.
+// victims picks up to a quarter of the hosts, two times in three those first that run something.
 func (n *nemesis) victims() []*place {
 	want := 1 + n.random.IntN(max(1, len(n.places)/4))
 	order := n.random.Perm(len(n.places))

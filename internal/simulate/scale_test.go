@@ -154,8 +154,8 @@ func (c *counted) totals() load {
 	}
 }
 
-// measure runs the hosts and counts what they ask of the store between two instants. No two
-// windows begin at a tick or a beat.
+// measure runs the hosts and, after warm, counts their calls to the store for a window. It begins
+// at no tick and at no heartbeat: a call right at its edge would be counted now and then.
 func (w workload) measure(t *testing.T, warm, window time.Duration) (calls load, others int64) {
 	store := &counted{Store: memlock.New()}
 	var all []timer.Timer
@@ -279,7 +279,7 @@ func TestScaleOfManyLeases(t *testing.T) {
 			{number: number, every: time.Minute, slots: 1, perTick: 1, perHost: 1, work: 30 * time.Minute},
 		}}
 		synctest.Test(t, func(t *testing.T) {
-			// with two calls a beat, measure would begin at one
+			// with two calls a beat, the window would begin at one of them
 			calls, _ := w.measure(t, 2*time.Minute-w.ttl/12, 2*time.Minute)
 			if want := w.load().beats * 120; calls.beats != 24*each || math.Round(want) != 24*each {
 				t.Errorf("%.0f calls for %d leases in 24 beats, the formula says %.0f", calls.beats, number+1, want)

@@ -29,7 +29,7 @@ var (
 // minHosts is how many hosts are there at least.
 const minHosts = 4
 
-// counts by kind.
+// counts has how often each kind of something happened.
 type counts map[string]int
 
 func (c counts) count(kind string) { c[kind]++ }
@@ -108,7 +108,7 @@ func (r *report) merge(o *report) {
 	r.Examples = append(r.Examples, o.Examples...)
 }
 
-// weak returns what happened too seldom for zeros to mean anything.
+// weak adds to TooWeak what happened too seldom for zero violations to mean anything.
 func (r *report) weak() {
 	hostDays := float64(r.Hosts) * r.Days
 	for _, want := range []struct {
@@ -206,7 +206,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// simulate lets hosts live for a while, and the nemesis among them.
+// simulate runs the hosts, and the nemesis that disturbs them, for r.Days.
 func simulate(t *testing.T, r *report) {
 	// The longer a call may take, the more differs between the moments before it and after it.
 	storeTimeout := []time.Duration{time.Second, 5 * time.Second, 2500 * time.Millisecond}[r.seed%3]

@@ -161,7 +161,7 @@ func (w *world) renewed(l *lease, now time.Time) {
 	l.timer.Reset(ttl - blink)
 }
 
-// blink before its end a lease is still there.
+// blink is how long before its end a lease is looked at, to see that it has not ended early.
 const blink = time.Millisecond
 
 // expires looks at a lease just before and just after its end.
@@ -184,7 +184,8 @@ func (w *world) holds(l *lease) bool {
 	})
 }
 
-// expired: the slot can be granted to another from now on (I2, I6).
+// expired runs at the end of a lease: from then on its slot must be free (I6), and no run may take
+// it for its own (I2).
 func (w *world) expired(token string, l *lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -365,10 +366,11 @@ func (w *world) sample() {
 	}
 }
 
-// stuck: all hosts could be busy with runs that are not valid any more.
+// stuck reports whether every host may be at its MaxPerHost with runs that are no longer valid, so
+// that free slots are no sign of starvation.
 func (b *books) stuck() bool { return len(b.runs) >= b.perHost*minHosts }
 
-// final: everything has ended, so nothing may be left.
+// final reports leases and runs that are left after every host has ended.
 func (w *world) final() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 // A realFleet runs on one namespace of a real store, and watches its handlers.
 type realFleet struct {
 	Fleet[*link]
-	suite *suite
-	store Store
-	watch *watcher
-	taker dlock.DistributedLock // a client that is no host's
-	dark  bool                  // the store is down
+	suite  *suite
+	store  Store
+	watch  *watcher
+	taker  dlock.DistributedLock // a client that is no host's
+	isDown bool                  // of the store
 
 	mu    sync.Mutex
 	gates []chan struct{} // where handlers wait
@@ -43,8 +43,8 @@ func (s *suite) fleet(t *testing.T) *realFleet {
 // storeTimeout of the hosts. A call may take half of it before it counts as failed.
 func (f *realFleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
 
-// late is what a call may be back after its deadline. The failures that this is about take five to
-// ten seconds, or for ever.
+// late is how long after its deadline a call may return. The failures that this is about take five
+// to ten seconds, or for ever.
 func (f *realFleet) late(since time.Time) time.Duration {
 	return 1500*time.Millisecond + f.suite.late.Since(since)
 }
@@ -58,7 +58,7 @@ func (f *realFleet) strained(h *host, since time.Time) bool {
 // connect opens a client of the store for a host that is to be made.
 func (f *realFleet) connect() *link {
 	l := newLink(f.store.Open(f.t))
-	if f.dark && f.store.Down == nil {
+	if f.isDown && f.store.Down == nil {
 		l.Inject(dlocktest.Hang)
 	}
 	return l
@@ -126,7 +126,7 @@ func (f *realFleet) open() {
 
 // down makes the store unreachable for everybody, up makes it reachable again.
 func (f *realFleet) down() {
-	f.dark = true
+	f.isDown = true
 	if f.store.Down != nil {
 		f.t.Cleanup(f.store.Up) // it can be called twice
 		f.store.Down()
@@ -136,7 +136,7 @@ func (f *realFleet) down() {
 }
 
 func (f *realFleet) up() {
-	f.dark = false
+	f.isDown = false
 	if f.store.Up != nil {
 		f.store.Up()
 		return

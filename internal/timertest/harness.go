@@ -49,7 +49,7 @@ func Run(t *testing.T, h Harness) {
 	if h.Period == 0 {
 		h.Period = 100 * time.Millisecond
 	}
-	s := &suite{Harness: h, late: testkit.MeasureLateness(t, worthIt)}
+	s := &suite{Harness: h, late: testkit.MeasureLateness(t, minStall)}
 	for _, inv := range invariants {
 		t.Run(inv.name, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,7 @@ type StoppedHarness struct {
 // triggered once; and when a host that stood still believes in its lease.
 func Stopped(t *testing.T, h StoppedHarness) {
 	long(t)
-	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, late: testkit.MeasureLateness(t, worthIt)}
+	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, late: testkit.MeasureLateness(t, minStall)}
 	for name, outlived := range map[string]bool{"its leases survive": false, "its leases end": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,5 +20,5 @@ func receive[V any](t *testing.T, what string, from <-chan V) V {
 	}
 }
 
-// worthIt is the shortest stall of the machine that excuses anything.
-const worthIt = 30 * time.Millisecond
+// minStall is the shortest stall of the machine that excuses anything.
+const minStall = 30 * time.Millisecond

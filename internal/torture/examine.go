@@ -60,9 +60,9 @@ type Rules struct {
 const (
 	// sampling is how often it is looked whether all of a timer's slots are taken.
 	sampling = 20 * int64(time.Millisecond)
-	// nap is the longest time between two status lines that counts as being awake: they come every
-	// 100 ms.
-	nap = 300 * int64(time.Millisecond)
+	// maxStatusGap is how much of the time between two status lines counts as being awake: they
+	// come every 100 ms, so after a longer gap the process was stopped.
+	maxStatusGap = 300 * int64(time.Millisecond)
 )
 
 // An examiner has what was read, sorted.
@@ -102,7 +102,7 @@ func Examine(lines []Line, rules Rules) Figures {
 		}
 	}
 	for _, host := range slices.Sorted(maps.Keys(byHost)) {
-		e.books(host, byHost[host])
+		e.accounts(host, byHost[host])
 	}
 	return e.Figures
 }
@@ -400,11 +400,11 @@ func (e *examiner) degraded() {
 	}
 }
 
-// books checks that every tick of one process is accounted for. It compares the ticks that the
+// accounts checks that every tick of one process is accounted for. It compares the ticks that the
 // scheduler reported as due, a while ago, with those that it accounts for now; and, because it may
 // report too few, with the ticks of a grid with that period. A process that is stopped accounts for
 // nothing, so only the time that it was awake counts.
-func (e *examiner) books(host string, lines []Line) {
+func (e *examiner) accounts(host string, lines []Line) {
 	var timers []TimerLine
 	var points []point
 	var awake, jumped, jumps int64
@@ -420,7 +420,7 @@ func (e *examiner) books(host string, lines []Line) {
 			drained = l.At
 		case Status, End:
 			if n := len(points); n > 0 {
-				awake += min(l.At-points[n-1].At, nap)
+				awake += min(l.At-points[n-1].At, maxStatusGap)
 			}
 			points = append(points, point{l, awake, jumped, jumps})
 		}

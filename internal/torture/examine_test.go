@@ -115,7 +115,7 @@ func statuses(change func(i int, l *Line)) []Line {
 // Fails when a tick that was neither started nor skipped is not missed, when one that never came
 // due is not, and when a host is blamed for the time in which it was stopped, or draining, or that
 // a jump of its clock took away.
-func TestExamineBooks(t *testing.T) {
+func TestExamineAccounts(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(i int, l *Line)

@@ -14,12 +14,12 @@ import (
 
 // Contend has workers take and release the slots of one name as fast as they can, and now and then
 // leave one to expire, as a host that dies does. It fails if a slot ever has two holders, if the
-// fences of a slot do not grow, if a grant tells of a slot as abandoned that was released, or the
-// other way round, and if an attempt is refused as full while there were never more holders than
-// slots. Half of the releases say that the work succeeded.
+// fences of a slot do not grow, if a grant says PreviousExpired of a slot that was released, or
+// does not of one that was left to expire, and if an attempt is refused as full while there were
+// never more holders than slots. Half of the releases say that the work succeeded.
 //
-// Whoever gets a slot says so before releasing it, and forgets it before its lease can have
-// ended: so two in one slot are two grants of it.
+// A worker is recorded as the holder from its grant until just before its release, or until the
+// earliest end of its lease: whoever else is granted the slot meanwhile has it too early.
 func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, attempts int) {
 	t.Helper()
 	const ttl = 2 * time.Second

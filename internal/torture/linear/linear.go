@@ -19,10 +19,10 @@ import (
 // Slots is how many slots the locks of a history have at most.
 const Slots = 2
 
-// expire is what the store does by itself: the lease of Token, as of that call, ends.
+// What the store does by itself, as operations among those of the clients.
 const (
-	expire = "expire"
-	forget = "forget" // everything
+	expire = "expire" // the lease of Token ends, unless a call after ID renewed it
+	forget = "forget" // all leases are lost
 )
 
 // How far a store's clock may be from ours in what it measures, and how late it may find out that a
@@ -80,14 +80,14 @@ func step(s state, op torture.Op) []state {
 	case "acquire":
 		return acquire(s, op, held, me)
 	case "extend":
-		return whether(s, op, held >= 0, func() state { return s.with(held, me) })
+		return ifHeld(s, op, held >= 0, func() state { return s.with(held, me) })
 	default: // release
-		return whether(s, op, held >= 0, func() state { return s.with(held, slot{}) })
+		return ifHeld(s, op, held >= 0, func() state { return s.with(held, slot{}) })
 	}
 }
 
-// whether is a call that does something if the token is held, and otherwise nothing.
-func whether(s state, op torture.Op, held bool, done func() state) []state {
+// ifHeld is a call that does something if the token is held, and otherwise nothing.
+func ifHeld(s state, op torture.Op, held bool, done func() state) []state {
 	switch {
 	case op.Result == "unknown" && held:
 		return []state{done(), s}
