@@ -78,7 +78,7 @@ var invariants = []invariant{
 	{"I6 a killed host's slots come back within a TTL", killed},
 	{"I7 timers outlive the store's outages", outages},
 	{"I8 Run leaves nothing behind", draining},
-	{"I9 every tick is accounted for", books},
+	{"I9 every tick is accounted for", accounting},
 	{"I10 bad handlers harm nobody", handlers},
 	{"I11 all faults come back at once", registration},
 	{"I12 probes cost the store nothing", probes},

@@ -73,7 +73,7 @@ type standstill struct {
 	outlived bool // it is stopped for longer than its leases last
 	child    *child
 	here     *host // the host in this process, which is not stopped
-	books    book  // what that one tells
+	events   book  // what that one tells
 
 	stoppedAt, resumedAt time.Time
 	took                 map[string]time.Duration
@@ -93,7 +93,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	}()
 	let, open := s.gate()
 	keep, giveUp := s.gate()
-	s.here = s.start(timer.Config{}, members(stoppedPeriod, let, keep, s.books.add)...)
+	s.here = s.start(timer.Config{}, members(stoppedPeriod, let, keep, s.events.add)...)
 	for name, b := range s.hosts() {
 		s.until(name+" runs at every tick", func() bool { return b.count(began, often) >= 3 })
 	}
@@ -128,7 +128,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 		st := say(s.here.Scheduler, s.here.Link)
 		s.note("here: pause known", pausedAt, st.Paused != nil && *st.Paused == ann)
 		s.note("here: limit known", limitedAt, st.Limit == 1)
-		s.note("trigger obeyed", triggered, s.books.count(began, manual)+s.child.count(began, manual) > 0)
+		s.note("trigger obeyed", triggered, s.events.count(began, manual)+s.child.count(began, manual) > 0)
 		return s.took["here: pause known"]*s.took["here: limit known"]*s.took["trigger obeyed"] != 0
 	}
 	var next *visit
@@ -212,7 +212,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	open()
 	s.child.ends()
 	s.realFleet.stop()
-	if n := s.books.count(began, manual) + s.child.count(began, manual); n != 1 {
+	if n := s.events.count(began, manual) + s.child.count(began, manual); n != 1 {
 		t.Errorf("%d runs after one trigger", n)
 	}
 	if n := together(s.runs(wide), limited); n > 1 {
@@ -254,7 +254,7 @@ func (s *standstill) going(name string) (n int) {
 
 // hosts are the two hosts' reports.
 func (s *standstill) hosts() map[string]*book {
-	return map[string]*book{"the child": &s.child.book, "the host in this process": &s.books}
+	return map[string]*book{"the child": &s.child.book, "the host in this process": &s.events}
 }
 
 // holds has the child run what takes long, and returns the beginning of that run. A busy machine
@@ -419,5 +419,5 @@ const remembered = time.Second
 
 // runs are those of both hosts.
 func (s *standstill) runs(name string) []span {
-	return append(s.books.runs(name), s.child.runs(name)...)
+	return append(s.events.runs(name), s.child.runs(name)...)
 }

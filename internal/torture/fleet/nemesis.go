@@ -99,13 +99,13 @@ func (t *tormentor) begin(m *member) error {
 	}
 	p, err := spawn(program, spec)
 	if err != nil {
-		return err // m.proc stays the one that ended, so that alive starts another
+		return err // m.proc stays the one that ended, so that ensureAlive starts another
 	}
 	m.proc = p
 	return nil
 }
 
-func (t *tormentor) buried(m *member) {
+func (t *tormentor) logDead(m *member) {
 	t.log.Write(torture.Line{Kind: torture.Dead, Target: m.proc.spec.Name})
 }
 
@@ -154,14 +154,14 @@ func (t *tormentor) do(f fault) {
 func (t *tormentor) member(m *member, f fault) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := t.alive(m); err != nil {
+	if err := t.ensureAlive(m); err != nil {
 		return err
 	}
 	switch f.Kind {
 	case "host_kill":
 		m.proc.kill()
 		killed := time.Now()
-		t.buried(m)
+		t.logDead(m)
 		holder := m.proc.spec.Name
 		t.checks.Go(func() { t.freed(holder, killed) })
 		return t.begin(m)
@@ -199,15 +199,15 @@ func (t *tormentor) member(m *member, f fault) error {
 	}
 }
 
-// alive returns an error if the process has ended by itself, and starts another.
-func (t *tormentor) alive(m *member) error {
+// ensureAlive starts another process if a member's has ended by itself, and returns why it did.
+func (t *tormentor) ensureAlive(m *member) error {
 	select {
 	case <-m.proc.done:
 		err := m.proc.failure()
-		if err = setUp(err); err != nil {
+		if err = unlessSetup(err); err != nil {
 			err = fmt.Errorf("it died: %w", err)
 		}
-		t.buried(m)
+		t.logDead(m)
 		return errors.Join(err, t.begin(m))
 	default:
 		return nil
@@ -215,14 +215,14 @@ func (t *tormentor) alive(m *member) error {
 }
 
 func (t *tormentor) restart(m *member) error {
-	err := setUp(m.proc.end(drainTime))
-	t.buried(m)
+	err := unlessSetup(m.proc.end(drainTime))
+	t.logDead(m)
 	return errors.Join(err, t.begin(m))
 }
 
-// setUp returns the error, or nil if the host found the store set up wrongly when it began: it must
-// then end at once, and is started again.
-func setUp(err error) error {
+// unlessSetup returns the error, or nil if the host found the store set up wrongly when it began:
+// it must then end at once, and is started again.
+func unlessSetup(err error) error {
 	if err != nil && strings.Contains(err.Error(), "can serve no timer") {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (t *tormentor) changeLimit() error {
 	for _, m := range t.members {
 		m.mu.Lock()
 		m.small = !m.small
-		errs = append(errs, t.alive(m), t.restart(m))
+		errs = append(errs, t.ensureAlive(m), t.restart(m))
 		m.mu.Unlock()
 	}
 	return errors.Join(errs...)
@@ -433,7 +433,7 @@ func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Dur
 	t.checks.Wait()
 	for _, m := range t.members {
 		m.mu.Lock()
-		t.fail(t.alive(m))
+		t.fail(t.ensureAlive(m))
 		m.mu.Unlock()
 	}
 	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(dlock.MaxTickAhead+time.Second))))
@@ -448,7 +448,7 @@ func (t *tormentor) end() {
 	for _, m := range t.members {
 		all.Go(func() {
 			t.fail(m.proc.end(drainTime))
-			t.buried(m)
+			t.logDead(m)
 		})
 	}
 	all.Go(func() { t.fail(t.clients.end(drainTime)) })

@@ -19,7 +19,7 @@ import (
 //
 // Fails when the acquirer does not count a refusal, when a run is counted twice, and when missed
 // ticks are not counted.
-func books(s *suite, t *testing.T) {
+func accounting(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	every := schedule.Every(s.Period)
 	short := func(context.Context) error { return nil }
