@@ -6,7 +6,7 @@
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-test: ## run every test but the long proofs under -race: under five minutes; what was skipped is listed last
+test: ## run every test but the long proofs under -race: about five minutes; what was skipped is listed last
 	@sh scripts/servers.sh
 	@echo 'allocations and bytes, without the race detector, which makes some of its own:'
 	@sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer
