@@ -135,7 +135,7 @@ var successMistakes = []mistake{
 		"previous expired/each"}, func(m *mutant) {
 		m.grant(func(g *dlock.Grant) { g.PreviousExpired = true })
 	}},
-	{"every grant names slot 0", []string{"previous expired/by hosts"}, func(m *mutant) {
+	{"every grant names slot 0", []string{"previous expired/each", "previous expired/by hosts"}, func(m *mutant) {
 		m.grant(func(g *dlock.Grant) { g.Slot = 0 })
 	}},
 	{"a slot that was never held is reported as expired",

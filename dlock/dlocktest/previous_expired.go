@@ -93,15 +93,8 @@ func expiredNot(c *check) {
 // name.
 func expiredEach(c *check) {
 	h := c.host()
-	// If a busy machine takes longer than the first lease lasts, its slot may be granted again.
-	name, ended, released := "", attempt{}, attempt{}
-	for n := 0; n == 0 || ended.grant.Slot == released.grant.Slot; n++ {
-		if n == 10 {
-			c.fatalf("two requests for a semaphore of two got slot %d, ten times", ended.grant.Slot)
-		}
-		name = fmt.Sprint("s", n)
-		ended, released = h.mustAcquire(c.brief(name, 2)), h.mustAcquire(c.request(name, 2))
-	}
+	name, got := h.fillWith(c.brief, c.request)
+	ended, released := got[0], got[1]
 	mutex := h.mustAcquire(c.request(name, 0))
 	c.want("release", h.release(released.grant, mutex.grant), dlock.GrantOK)
 	until(ended.endedBy(c))
@@ -112,24 +105,31 @@ func expiredEach(c *check) {
 	c.previousExpired("the mutex", h.mustAcquire(c.request(name, 0)), false)
 }
 
+// fillWith takes every slot of a semaphore, one with each request, and returns its name. If a busy
+// machine takes longer than the first lease lasts, its slot may be granted again: then it starts
+// over with another semaphore.
+func (h *host) fillWith(requests ...func(name string, slots int) dlock.Request) (string, []attempt) {
+	for n := range 10 {
+		name, taken := fmt.Sprint("s", n), map[int]bool{}
+		var got []attempt
+		for _, request := range requests {
+			a := h.mustAcquire(request(name, len(requests)))
+			got, taken[a.grant.Slot] = append(got, a), true
+		}
+		if len(taken) == len(requests) {
+			return name, got
+		}
+	}
+	h.c.fatalf("%d requests for as many slots did not get one each, ten times", len(requests))
+	return "", nil
+}
+
 // expiredBeyondN catches a store that forgets it because a host that declares fewer slots made a
 // call.
 func expiredBeyondN(c *check) {
 	few, many := c.host(), c.host()
-	// If a busy machine takes longer than the first lease lasts, its slot is granted again.
-	name, ended, slots := "", attempt{}, map[int]bool{}
-	for n := 0; len(slots) < 3; n++ {
-		if n == 10 {
-			c.fatalf("three requests for a semaphore of three got the slots %v, ten times", slots)
-		}
-		name = fmt.Sprint("s", n)
-		clear(slots)
-		for range 3 {
-			ended = many.mustAcquire(c.brief(name, 3))
-			slots[ended.grant.Slot] = true
-		}
-	}
-	until(ended.endedBy(c))
+	name, got := many.fillWith(c.brief, c.brief, c.brief)
+	until(got[2].endedBy(c))
 	first := few.mustAcquire(c.request(name, 1))
 	c.previousExpired("the slot of a host with one", first, true)
 	few.mustRefuse(c.request(name, 1), dlock.ReasonFull)
