@@ -25,6 +25,7 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/internal/timertest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -158,11 +159,7 @@ func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 	running.Wait()
 	for i, h := range hosts {
 		for _, st := range h.Status().Timers {
-			var skipped uint64
-			for _, n := range st.Skipped {
-				skipped += n
-			}
-			if st.Ticks != st.Started+skipped {
+			if timertest.Unaccounted(st) != 0 {
 				t.Errorf("host %d: %+v", i, st)
 			}
 			r.books += fmt.Sprintf("\n%s on host %d (clock %+v periods): %d ticks, %d started, skipped %v", st.Name, i,

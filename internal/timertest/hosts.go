@@ -111,17 +111,25 @@ func (h *Host[Link]) Accounted(t *testing.T) (started uint64, skipped map[timer.
 	t.Helper()
 	skipped = map[timer.Reason]uint64{}
 	for _, st := range h.Status().Timers {
-		left := st.Ticks - st.Started
 		for reason, n := range st.Skipped {
 			skipped[reason] += n
-			left -= n
 		}
-		if left != 0 {
+		if Unaccounted(st) != 0 {
 			t.Errorf("timer %s: %d ticks, %d started, skipped %v", st.Name, st.Ticks, st.Started, st.Skipped)
 		}
 		started += st.Started
 	}
 	return started, skipped
+}
+
+// Unaccounted returns how many ticks of a timer are neither starts nor skips: 0, or 1 while one is
+// being decided.
+func Unaccounted(st timer.TimerStatus) int64 {
+	left := int64(st.Ticks) - int64(st.Started)
+	for _, n := range st.Skipped {
+		left -= int64(n)
+	}
+	return left
 }
 
 // Degraded joins what the checks of the host say.
