@@ -85,8 +85,11 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 		err := s.FailedOver(other)
 		time.Sleep(f.For)
 		s.Relays[master].BlackHole(false)
-		if err := errors.Join(err, other.Pause()); err != nil {
-			return err
+		if err == nil {
+			err = other.Pause()
+		}
+		if err != nil {
+			return errors.Join(err, s.settle())
 		}
 		err = s.FailedOver(master)
 		return errors.Join(err, other.Resume(), s.settle())
