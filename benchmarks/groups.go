@@ -11,6 +11,7 @@ import (
 type lab struct {
 	full     bool
 	load     float64 // load average of the machine before the benchmark
+	commit   string  // of tickslot, before the plots are written; "": it is not known
 	redis    *redisServer
 	postgres *postgresServer
 }

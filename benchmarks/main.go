@@ -52,7 +52,7 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 			return err
 		}
 	}
-	l := &lab{full: full, load: load()}
+	l := &lab{full: full, load: load(), commit: commit()}
 	if l.redis, err = startRedis(); err != nil {
 		return err
 	}

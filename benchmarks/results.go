@@ -181,8 +181,8 @@ func machine(l *lab) []string {
 				"?"), l.load),
 		fmt.Sprintf("%s/%s, %s, GOMAXPROCS %d", runtime.GOOS, runtime.GOARCH, runtime.Version(), runtime.GOMAXPROCS(0)),
 	}
-	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {
-		list = append(list, "tickslot "+strings.TrimSpace(string(out)))
+	if l.commit != "" {
+		list = append(list, "tickslot "+l.commit)
 	}
 	if info, err := l.redis.admin.InfoMap(ctx, "server").Result(); err == nil {
 		list = append(list, "Redis "+info["Server"]["redis_version"]+", without persistence")
@@ -213,6 +213,11 @@ func field(file, name string) string {
 }
 
 // load is the load average of the last minute; 0 where it is not known.
+func commit() string {
+	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
+	return strings.TrimSpace(string(out))
+}
+
 func load() float64 {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")
