@@ -40,8 +40,8 @@ const (
 func host(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	lock := memlock.New()
-	timers, err := timer.New(timer.Config{Lock: lock, PreStopDelay: preStopDelay},
+	store := memlock.New()
+	timers, err := timer.New(timer.Config{Lock: store, PreStopDelay: preStopDelay},
 		timer.Timer{Name: "busy", Schedule: schedule.Every(100 * time.Millisecond),
 			Run: func(context.Context) error { return nil }})
 	if err != nil {

@@ -28,10 +28,10 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 	every := schedule.Every(time.Minute)
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there: New must not call it
 	defer rdb.Close()
-	lock := redislock.New(rdb, redislock.Options{QuarantineTTL: time.Second, Prefix: "a\nb"})
-	defer lock.Close()
+	store := redislock.New(rdb, redislock.Options{QuarantineTTL: time.Second, Prefix: "a\nb"})
+	defer store.Close()
 	_, err := timer.New(
-		timer.Config{Lock: lock, TTL: 2 * time.Second, StoreTimeout: time.Second, DrainTimeout: -1, PreStopDelay: -2},
+		timer.Config{Lock: store, TTL: 2 * time.Second, StoreTimeout: time.Second, DrainTimeout: -1, PreStopDelay: -2},
 		timer.Timer{Name: "", Run: nop},
 		timer.Timer{Name: "twice", Run: nop}, timer.Timer{Name: "twice", Run: nop},
 		timer.Timer{Name: strings.Repeat("long", 60), Run: nop},
@@ -138,9 +138,9 @@ func FuzzNames(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		lock := memlock.New()
+		store := memlock.New()
 		other := timer.Timer{Name: "other", Run: nop}
-		s, err := timer.New(timer.Config{Lock: lock}, timer.Timer{Name: name, Run: nop}, other)
+		s, err := timer.New(timer.Config{Lock: store}, timer.Timer{Name: name, Run: nop}, other)
 		if err != nil {
 			if !strings.Contains(err.Error(), "Name: ") {
 				t.Errorf("%q: refused without naming the field: %v", name, err)

@@ -1,9 +1,9 @@
 // Package timer runs recurring timers on many hosts and keeps a limit that holds in the whole
 // fleet.
 //
-//	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
-//	defer lock.Close()
-//	timers, err := timer.New(timer.Config{Lock: lock},
+//	store := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
+//	defer store.Close()
+//	timers, err := timer.New(timer.Config{Lock: store},
 //		timer.Timer{
 //			Name:           "process-orders",
 //			Schedule:       schedule.Every(time.Minute),

@@ -1,8 +1,8 @@
 // Package nativelock is a dlock store on locks that a database keeps for a connection: advisory
 // locks in Postgres, GET_LOCK in MySQL and MariaDB, application locks in SQL Server.
 //
-//	lock := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
-//	defer lock.Close()
+//	store := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
+//	defer store.Close()
 //
 // It needs no table and writes nothing, but it promises less than sqllock. Use sqllock unless you
 // may not create a table.

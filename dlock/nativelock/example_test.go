@@ -20,9 +20,9 @@ func ExamplePostgresAdvisory() {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	lock := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
-	defer lock.Close()
-	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
+	store := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
+	defer store.Close()
+	timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Minute),
 		MaxConcurrency: 3,

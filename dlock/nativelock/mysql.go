@@ -14,8 +14,8 @@ import (
 // The package comment lists what it does not promise. It does not call the server.
 //
 //	db, err := sql.Open("mysql", "user:password@tcp(host)/")
-//	lock := nativelock.MySQLGetLock(db, nativelock.Options{Prefix: "shop:"})
-//	defer lock.Close()
+//	store := nativelock.MySQLGetLock(db, nativelock.Options{Prefix: "shop:"})
+//	defer store.Close()
 //
 // An acquire of up to 1,000 slots is one round trip. It tries the slots one after the other, so a
 // refusal costs the server about six microseconds per slot. Taking the first lock and freeing the

@@ -15,8 +15,8 @@ import (
 //
 //	// with any driver; stdlib.OpenDBFromPool(pool) takes one connection of a pgxpool for good
 //	db, err := sql.Open("pgx", url)
-//	lock := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
-//	defer lock.Close()
+//	store := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
+//	defer store.Close()
 //
 // An acquire is one round trip for any number of slots once the driver has prepared the statement.
 // It tries the slots one after the other, so a refusal costs the server about a microsecond per

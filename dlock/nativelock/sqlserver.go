@@ -15,8 +15,8 @@ import (
 // of answers, are tested.
 //
 //	db, err := sql.Open("sqlserver", url) // with github.com/microsoft/go-mssqldb
-//	lock := nativelock.SQLServerAppLock(db, nativelock.Options{Prefix: "shop:"})
-//	defer lock.Close()
+//	store := nativelock.SQLServerAppLock(db, nativelock.Options{Prefix: "shop:"})
+//	defer store.Close()
 //
 // An acquire is one round trip for any number of slots. SQL Server detects a host that has vanished
 // by its keepalives, after about half a minute by default, but ends no idle session: a host that

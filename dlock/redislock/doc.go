@@ -1,8 +1,8 @@
 // Package redislock is a dlock store on Redis 6.2 or newer, or Valkey: a single server, Sentinel or
 // Cluster.
 //
-//	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
-//	defer lock.Close()
+//	store := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
+//	defer store.Close()
 //
 // Every operation is one script and one round trip, whatever the number of slots. The server's
 // clock decides when a lease ends. Except on a Cluster, acquires and releases that a process makes
@@ -54,7 +54,7 @@
 // # Sentinel
 //
 //	failover := &redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: sentinels}
-//	lock := redislock.NewFailover(failover, redislock.Options{Prefix: "shop:"})
+//	store := redislock.NewFailover(failover, redislock.Options{Prefix: "shop:"})
 //
 // NewFailover asks all sentinels, and calls the master that a majority of them named within the
 // last second. A client of redis.NewFailoverClient is refused: go-redis does not expose its

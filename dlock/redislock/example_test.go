@@ -23,9 +23,9 @@ func ExampleNew() {
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	defer rdb.Close()
 
-	lock := redislock.New(rdb, redislock.Options{Prefix: "shop:", Embedded: true})
-	defer lock.Close()
-	session, err := dlock.NewSession(lock, dlock.SessionOptions{})
+	store := redislock.New(rdb, redislock.Options{Prefix: "shop:", Embedded: true})
+	defer store.Close()
+	session, err := dlock.NewSession(store, dlock.SessionOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -63,11 +63,11 @@ func ExampleStore_List() {
 	defer mini.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	defer rdb.Close()
-	lock := redislock.New(rdb, redislock.Options{Embedded: true})
-	defer lock.Close()
+	store := redislock.New(rdb, redislock.Options{Embedded: true})
+	defer store.Close()
 
 	for _, host := range []string{"web-1", "web-2"} {
-		session, err := dlock.NewSession(lock, dlock.SessionOptions{Holder: dlock.Holder{Host: host, PID: 42,
+		session, err := dlock.NewSession(store, dlock.SessionOptions{Holder: dlock.Holder{Host: host, PID: 42,
 			ID: "abcd"}})
 		if err != nil {
 			fmt.Println(err)
@@ -82,7 +82,7 @@ func ExampleStore_List() {
 		defer lease.Release(ctx)
 	}
 
-	leases, err := lock.List(ctx, "resize-images", 3) // a timer's slots have the name "timer:" + its name
+	leases, err := store.List(ctx, "resize-images", 3) // a timer's slots have the name "timer:" + its name
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -97,15 +97,15 @@ func ExampleStore_List() {
 
 // With Sentinel, list all sentinels, the same on every host.
 func ExampleNewFailover() {
-	lock := redislock.NewFailover(&redis.FailoverOptions{
+	store := redislock.NewFailover(&redis.FailoverOptions{
 		MasterName:    "mymaster",
 		SentinelAddrs: []string{"sentinel-1:26379", "sentinel-2:26379", "sentinel-3:26379"},
 		Password:      "secret",
 	}, redislock.Options{Prefix: "shop:"})
-	defer lock.Close()
-	if err := lock.Check(); err != nil {
+	defer store.Close()
+	if err := store.Check(); err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println(lock.MaxTTL())
+	fmt.Println(store.MaxTTL())
 	// Output: 30s
 }

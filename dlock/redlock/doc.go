@@ -1,7 +1,7 @@
 // Package redlock is a dlock store on several independent Redis servers: Redlock, built on redsync.
 //
-//	lock := redlock.New([]redis.UniversalClient{a, b, c}, redlock.Options{Prefix: "shop:"})
-//	defer lock.Close()
+//	store := redlock.New([]redis.UniversalClient{a, b, c}, redlock.Options{Prefix: "shop:"})
+//	defer store.Close()
 //
 // A lease is a key that a majority of the servers holds, so it survives the loss of any minority of
 // them without replication or failover. Each slot is a redsync mutex. Use this package if you must

@@ -29,9 +29,9 @@ func ExampleNew() {
 		servers, clients = append(servers, mini), append(clients, rdb)
 	}
 
-	lock := redlock.New(clients, redlock.Options{})
-	defer lock.Close()
-	session, err := dlock.NewSession(lock, dlock.SessionOptions{})
+	store := redlock.New(clients, redlock.Options{})
+	defer store.Close()
+	session, err := dlock.NewSession(store, dlock.SessionOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,9 +1,9 @@
 // Package sqllock is a dlock store on the SQL database that you already have: Postgres, MySQL or
 // MariaDB, SQLite, and, experimental, SQL Server.
 //
-//	lock := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"}) // or MySQL, SQLite, SQLServer
-//	defer lock.Close()
-//	if err := lock.Migrate(ctx); err != nil { … }
+//	store := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"}) // or MySQL, SQLite, SQLServer
+//	defer store.Close()
+//	if err := store.Migrate(ctx); err != nil { … }
 //
 // With a pgxpool use package pgxlock. The store keeps the promises of the store on Redis, at a
 // higher latency. The database's clock decides when a lease ends. A slot and a start of a tick are

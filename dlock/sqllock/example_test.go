@@ -33,11 +33,11 @@ func ExampleSQLite() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		lock := sqllock.SQLite(db, sqllock.Options{})
-		if err := lock.Migrate(ctx); err != nil {
+		store := sqllock.SQLite(db, sqllock.Options{})
+		if err := store.Migrate(ctx); err != nil {
 			log.Fatal(err)
 		}
-		session, err := dlock.NewSession(lock, dlock.SessionOptions{})
+		session, err := dlock.NewSession(store, dlock.SessionOptions{})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -68,8 +68,8 @@ func ExamplePostgres() {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(4)
-	lock := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"})
-	if err := lock.Migrate(context.Background()); err != nil {
+	store := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"})
+	if err := store.Migrate(context.Background()); err != nil {
 		log.Fatal(err) // says what is wrong with the schema, or that the database does not answer
 	}
 }
@@ -83,23 +83,23 @@ func ExampleMySQL() {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(4)
-	lock := sqllock.MySQL(db, sqllock.Options{})
-	if err := lock.Migrate(context.Background()); err != nil {
+	store := sqllock.MySQL(db, sqllock.Options{})
+	if err := store.Migrate(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // To apply your own migrations, print the statements of Migrate, and verify the schema at start-up.
 func ExampleStore_Schema() {
-	lock := sqllock.Postgres(sql.OpenDB(nil), sqllock.Options{Schema: "locks"})
-	statements, err := lock.Schema()
+	store := sqllock.Postgres(sql.OpenDB(nil), sqllock.Options{Schema: "locks"})
+	statements, err := store.Schema()
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, statement := range statements {
 		fmt.Println(statement + ";")
 	}
-	// then, when the program starts: err = lock.Verify(ctx)
+	// then, when the program starts: err = store.Verify(ctx)
 }
 
 // Rows that nobody has used for Options.Retention are deleted by a timer like any other.
@@ -109,9 +109,9 @@ func ExampleStore_Cleanup() {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	lock := sqllock.Postgres(db, sqllock.Options{Retention: 90 * 24 * time.Hour})
-	timers, err := timer.New(timer.Config{Lock: lock},
-		timer.Timer{Name: "cleanup-locks", Schedule: schedule.Every(24 * time.Hour), Run: lock.Cleanup})
+	store := sqllock.Postgres(db, sqllock.Options{Retention: 90 * 24 * time.Hour})
+	timers, err := timer.New(timer.Config{Lock: store},
+		timer.Timer{Name: "cleanup-locks", Schedule: schedule.Every(24 * time.Hour), Run: store.Cleanup})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (s *Store) Schema() ([]string, error) {
 // Cleanup deletes rows that have been idle for Options.Retention, in small batches, and returns
 // when it has seen all rows. Any host may call it at any time, so it can be a timer:
 //
-//	timer.Timer{Name: "cleanup", Schedule: schedule.Every(24 * time.Hour), Run: lock.Cleanup}
+//	timer.Timer{Name: "cleanup", Schedule: schedule.Every(24 * time.Hour), Run: store.Cleanup}
 //
 // It keeps a row whose fence is ahead of the clock, because the fences of that slot would no longer
 // grow without it. The row of a name (slot -1) is deleted one Cleanup after its last slot.

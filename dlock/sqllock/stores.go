@@ -65,8 +65,8 @@ func PostgresOn(d Driver, opts Options) *Store {
 //
 //	// with go-sql-driver/mysql
 //	db, err := sql.Open("mysql", "user:password@tcp(db.example.org)/shop?interpolateParams=true")
-//	lock := sqllock.MySQL(db, sqllock.Options{})
-//	err = lock.Migrate(ctx)
+//	store := sqllock.MySQL(db, sqllock.Options{})
+//	err = store.Migrate(ctx)
 //
 // Every operation calls one stored procedure, which Migrate creates: so no client can stop in the
 // middle of a transaction and keep a row locked. With interpolateParams=true that is one round
@@ -113,8 +113,8 @@ func MySQL(db *sql.DB, opts Options) *Store {
 //	// with modernc.org/sqlite
 //	db, err := sql.Open("sqlite", "file:/var/lib/shop/locks.db?_pragma=synchronous(normal)")
 //	db.SetMaxOpenConns(4)
-//	lock := sqllock.SQLite(db, sqllock.Options{})
-//	err = lock.Migrate(ctx)
+//	store := sqllock.SQLite(db, sqllock.Options{})
+//	err = store.Migrate(ctx)
 //
 // Its promises hold for processes that open the same file on the same machine. Never put the file
 // on a network file system, or on a volume that is shared with another kernel, such as that of a

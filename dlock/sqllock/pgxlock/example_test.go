@@ -22,12 +22,12 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	lock := pgxlock.New(pool, sqllock.Options{Prefix: "shop:"})
-	defer lock.Close()
-	if err := lock.Migrate(ctx); err != nil {
+	store := pgxlock.New(pool, sqllock.Options{Prefix: "shop:"})
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
 		log.Fatal(err)
 	}
-	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
+	timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Minute),
 		MaxConcurrency: 3,

@@ -1,7 +1,7 @@
 // Package pgxlock is sqllock's store on Postgres with pgx itself, without database/sql.
 //
-//	lock := pgxlock.New(pool, sqllock.Options{})
-//	defer lock.Close()
+//	store := pgxlock.New(pool, sqllock.Options{})
+//	defer store.Close()
 //
 // It opens a small pool of its own with the settings of yours, so an application that uses all its
 // connections loses no lease. It does not prepare statements, so each is one round trip, and a
