@@ -28,6 +28,9 @@ func TestTableNamesMySQL(t *testing.T) {
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
+			if way == "prepared" {
+				testkit.Long(t) // it sends the same statements
+			}
 			quotedTables(t, mysqlOn(t, sqltest.SharedMariaDB(t), params))
 		})
 	}

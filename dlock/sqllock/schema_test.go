@@ -209,6 +209,9 @@ func TestTableNamesPostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "simple protocol", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
+			if way != "pgx" {
+				testkit.Long(t) // they send the same statements
+			}
 			quotedTables(t, postgres(t, way))
 		})
 	}
