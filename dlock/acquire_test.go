@@ -49,7 +49,7 @@ func TestLostReplyOfAcquire(t *testing.T) {
 }
 
 // The reply is lost, and an operator lowers the limit, before the request is sent again: the grant
-// is found, alalthough its slot is beyond the limit.
+// is found, although its slot is beyond the limit.
 //
 // Fails when a slot beyond the limit always counts as an invalid answer.
 func TestLostReplyAndALowerLimit(t *testing.T) {
@@ -63,14 +63,13 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 		}
 		limit(2)
 		newHost(t, store, dlock.SessionOptions{}).take(t, "job", 1)
-		h := newHost(t, store, dlock.SessionOptions{})
-		h.faulty.InjectN(1, dlocktest.LostReply, dlocktest.OpAcquire)
-		go func() {
-			for h.faulty.Calls(dlocktest.OpAcquire) == 0 {
-				time.Sleep(time.Millisecond)
+		calls := 0
+		h := newHost(t, beforeAcquire{store, func() {
+			if calls++; calls == 2 {
+				limit(1)
 			}
-			limit(1)
-		}()
+		}}, dlock.SessionOptions{})
+		h.faulty.InjectN(1, dlocktest.LostReply, dlocktest.OpAcquire)
 		lease := h.take(t, "job", 1)
 		if n := h.faulty.Calls(dlocktest.OpAcquire); lease.Slot() != 1 || n != 2 {
 			t.Errorf("slot %d after %d calls, want slot 1 after 2", lease.Slot(), n)
@@ -79,6 +78,17 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// beforeAcquire calls a function before each acquire.
+type beforeAcquire struct {
+	*memlock.Store
+	do func()
+}
+
+func (b beforeAcquire) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	b.do()
+	return b.Store.TryAcquire(ctx, req)
 }
 
 // A reply lost twice is the store's failure; the slot that may have been taken is freed in
