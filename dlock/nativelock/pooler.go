@@ -102,7 +102,7 @@ func (n *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 	defer tx.Rollback()
 	var id string
 	var none sql.NullString
-	if err := tx.QueryRowContext(ctx, n.dialect.probe().text).Scan(&id, &none); err != nil {
+	if err := sqlkit.QueryRow(ctx, tx, n.dialect.probe().text, nil, &id, &none); err != nil {
 		return n.explain(err)
 	}
 	if sessionID(id) == sessionID(n.session.id) {

@@ -365,7 +365,7 @@ func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, e
 }
 
 func askConn(ctx context.Context, conn *sql.Conn, st statement) (who string, answer sql.NullString, err error) {
-	err = conn.QueryRowContext(ctx, st.text, st.args...).Scan(&who, &answer)
+	err = sqlkit.QueryRow(ctx, conn, st.text, st.args, &who, &answer)
 	return who, answer, err
 }
 

@@ -37,7 +37,7 @@ func NewPool(db *sql.DB) (Pool, error) {
 
 // QueryRow implements Driver.
 func (p Pool) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return p.With(ctx, func(conn *sql.Conn) error { return conn.QueryRowContext(ctx, query, args...).Scan(dest...) })
+	return p.With(ctx, func(conn *sql.Conn) error { return sqlkit.QueryRow(ctx, conn, query, args, dest...) })
 }
 
 // Exec implements Driver.

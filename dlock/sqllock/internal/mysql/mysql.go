@@ -99,7 +99,7 @@ func (m *DB) String() string { return "mysql" }
 // transaction.
 func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) error {
 	return m.With(ctx, func(conn *sql.Conn) error {
-		err := conn.QueryRowContext(ctx, query, args...).Scan(dest...)
+		err := sqlkit.QueryRow(ctx, conn, query, args, dest...)
 		if err != nil {
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 		}
@@ -188,7 +188,7 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 // completion_type = CHAIN, an older one could still be open, with an old snapshot.
 func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
 	const end = "ROLLBACK AND NO CHAIN NO RELEASE"
-	return m.With(ctx, func(conn *sql.Conn) (err error) {
+	return m.With(ctx, func(conn *sql.Conn) error {
 		for _, statement := range []string{end, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"} {
 			if _, err := conn.ExecContext(ctx, statement); err != nil {
 				return err
@@ -199,17 +199,7 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 				dialect.Discard(conn)
 			}
 		}()
-		rows, err := conn.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			if err := row(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
+		return sqlkit.EachRow(ctx, conn, query, args, row)
 	})
 }
 
@@ -274,7 +264,7 @@ func (m *DB) Migrate(ctx context.Context) error {
 		// A procedure keeps the sql_mode of the session that made it. Some change what '' or "x"
 		// means.
 		var mode string
-		if err := conn.QueryRowContext(ctx, "SELECT @@SESSION.sql_mode").Scan(&mode); err != nil {
+		if err := sqlkit.QueryRow(ctx, conn, "SELECT @@SESSION.sql_mode", nil, &mode); err != nil {
 			return err
 		}
 		if _, err := conn.ExecContext(ctx,

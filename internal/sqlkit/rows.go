@@ -1,0 +1,53 @@
+package sqlkit
+
+import (
+	"context"
+	"database/sql"
+)
+
+// A Querier is a *sql.Conn or a *sql.Tx.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// QueryRow executes a statement that returns one row, and puts its columns into dest.
+//
+// QueryRowContext of database/sql leaves the end of the answer to Rows.Close, in which
+// go-sql-driver/mysql no longer looks at ctx: if the server stood still in the middle of its
+// answer, the call would take for as long as it does.
+func QueryRow(ctx context.Context, q Querier, query string, args []any, dest ...any) error {
+	found := false
+	err := EachRow(ctx, q, query, args, func(rows *sql.Rows) error {
+		if found {
+			return nil
+		}
+		found = true
+		return rows.Scan(dest...)
+	})
+	if err == nil && !found {
+		err = sql.ErrNoRows
+	}
+	return err
+}
+
+// EachRow calls row for each row of the answer to a statement, until row fails, and reads the
+// answer to its end.
+func EachRow(ctx context.Context, q Querier, query string, args []any, row func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var failed error
+	for more := true; more; more = rows.NextResultSet() { // the end of a procedure is one more
+		for rows.Next() {
+			if failed == nil {
+				failed = row(rows)
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return failed
+}
