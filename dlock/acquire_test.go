@@ -80,17 +80,6 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	})
 }
 
-// beforeAcquire calls a function before each acquire.
-type beforeAcquire struct {
-	*memlock.Store
-	do func()
-}
-
-func (b beforeAcquire) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	b.do()
-	return b.Store.TryAcquire(ctx, req)
-}
-
 // A reply lost twice is the store's failure; the slot that may have been taken is freed in
 // the background.
 //

@@ -41,6 +41,17 @@ type host struct {
 	faulty *dlocktest.Faulty
 }
 
+// beforeAcquire calls a function before each acquire.
+type beforeAcquire struct {
+	*memlock.Store
+	do func()
+}
+
+func (b beforeAcquire) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	b.do()
+	return b.Store.TryAcquire(ctx, req)
+}
+
 // newHost must be called inside the bubble.
 func newHost(t *testing.T, store dlock.DistributedLock, opts dlock.SessionOptions) host {
 	t.Helper()
