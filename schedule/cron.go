@@ -13,7 +13,7 @@ import (
 
 // Cron is due when the clocks of the zone match the expression: Cron("0 2 * * *", "Europe/Berlin").
 // The empty zone is UTC. All hosts need the same zone data. Check returns the faults of the
-// expression and the zone.
+// expression and the zone; ParseCron returns them at once.
 //
 // The fields are minute, hour, day of month, month and day of week; an optional sixth field, in
 // front, is the second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15,
@@ -42,6 +42,17 @@ func Cron(spec, zone string) Schedule {
 		}
 	}
 	return c
+}
+
+// ParseCron is Cron for an expression that is not written in the program: one from a table, a file
+// or a form. It returns every fault at once, as Check does, each with its place in the text, and a
+// nil Schedule then.
+func ParseCron(spec, zone string) (Schedule, error) {
+	s := Cron(spec, zone)
+	if faults := Check(s); len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return s, nil
 }
 
 type crontab struct {

@@ -10,7 +10,8 @@
 // A [Schedule] has one method, Next; the schedules of robfig/cron and River satisfy it as they are.
 // A [Blackout] has one method, Until. The constructors return no error. A schedule, zone or window
 // that is malformed keeps its faults, and [Check] returns all of them at once, each with its place
-// in the text and how to fix it.
+// in the text and how to fix it. For a cron expression that a user has typed, [ParseCron] returns
+// them with the schedule.
 //
 // # What is promised
 //

@@ -27,6 +27,20 @@ func ExampleCron() {
 	// 01 Nov 02:30 CET
 }
 
+// An expression from a table, a file or a form, and the answer for whoever wrote it.
+func ExampleParseCron() {
+	if _, err := schedule.ParseCron("0 25 * * *", "Europe/Berlin"); err != nil {
+		fmt.Println(err)
+	}
+	nightly, err := schedule.ParseCron("0 2 * * *", "Europe/Berlin")
+	fmt.Println(nightly, err)
+	// Output:
+	// cron "0 25 * * *": hour: "25" is not one of its values: use 0 to 23
+	// 	0 25 * * *
+	// 	  ^
+	// cron "0 2 * * *" in Europe/Berlin <nil>
+}
+
 // All faults of a schedule come back at once, each with its place. timer.New calls Check for every
 // timer.
 func ExampleCheck() {
