@@ -195,11 +195,15 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+// localZone is the zone of this host.
+const localZone = "Local"
+
 // loadZone returns the zone with that name. The empty name is UTC.
 func loadZone(zone string) (*time.Location, error) {
-	if strings.EqualFold(zone, "local") || zone == "localtime" {
+	if zone != localZone && (strings.EqualFold(zone, localZone) || zone == "localtime") {
 		return time.UTC, fault("zone", zone, 0,
-			`hosts differ in their local time, and must agree on every tick: name a zone, such as "Europe/Berlin", or "" for UTC`)
+			`write "Local" for the zone of this host, which may differ from that of others: `+
+				`name a zone, such as "Europe/Berlin", or "" for UTC, where hosts have to agree`)
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil {

@@ -32,11 +32,15 @@ func Check(s Schedule) []error {
 	return nil
 }
 
-// CheckShared returns an error if the next tick of a schedule changes when it is asked a little
-// later, as for an interval that counts from now. Every host then has ticks of its own, and hosts
-// that should share each tick would all run theirs. Schedules of this package always pass, even
-// Every(d).From(time.Now()), which cannot be told from a fixed anchor.
+// CheckShared returns an error if hosts would not agree on the ticks of a schedule, so that hosts
+// that should share each tick would all run their own. It finds two causes: the zone Local, which
+// may be another on each host; and a next tick that changes when the schedule is asked a little
+// later, as for an interval that counts from now. It does not find Every(d).From(time.Now()), which
+// cannot be told from a fixed anchor.
 func CheckShared(s Schedule) error {
+	if err := checkZones(s); err != nil {
+		return err
+	}
 	if common(s) {
 		return nil
 	}
@@ -56,6 +60,41 @@ func CheckShared(s Schedule) error {
 		"use schedule.Every or schedule.Cron, whose ticks are the same on all hosts",
 		Describe(s), asked.Sub(from).Round(time.Millisecond), next.UTC().Format(time.RFC3339Nano),
 		again.UTC().Format(time.RFC3339Nano))
+}
+
+// CheckSharedBlackout returns an error if hosts would not agree on a blackout because it is in the
+// zone Local.
+func CheckSharedBlackout(b Blackout) error { return checkZones(b) }
+
+// checkZones returns an error if a schedule, a blackout, or a part of them is in the zone Local.
+func checkZones(v any) error {
+	zone := ""
+	switch v := v.(type) {
+	case crontab:
+		zone = v.zone
+	case daily:
+		zone = v.zone
+	case dailyWindow:
+		zone = v.zone
+	case weekdays:
+		zone = v.zone
+	case dates:
+		zone = v.zone
+	case except:
+		if err := checkZones(v.schedule); err != nil {
+			return err
+		}
+		for _, b := range v.blackouts {
+			if err := checkZones(b); err != nil {
+				return err
+			}
+		}
+	}
+	if zone != localZone {
+		return nil
+	}
+	return fmt.Errorf("%s: hosts may differ in their local time, and must agree on every tick: name a zone, such as "+
+		"\"Europe/Berlin\", or \"\" for UTC", Describe(v))
 }
 
 // ends reports whether a well-formed schedule may have no tick left.

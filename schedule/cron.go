@@ -12,8 +12,9 @@ import (
 )
 
 // Cron is due when the clocks of the zone match the expression: Cron("0 2 * * *", "Europe/Berlin").
-// The empty zone is UTC. All hosts need the same zone data. Check returns the faults of the
-// expression and the zone; ParseCron returns them at once.
+// The empty zone is UTC; "Local" is the zone of this host, for a program that shares its ticks with
+// no other. All hosts need the same zone data. Check returns the faults of the expression and the
+// zone; ParseCron returns them at once.
 //
 // The fields are minute, hour, day of month, month and day of week; an optional sixth field, in
 // front, is the second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15,

@@ -101,14 +101,14 @@ func TestCronRefuses(t *testing.T) {
 	}
 }
 
-// An unknown zone, and the zone of the host, are refused.
+// An unknown zone is refused, and the zone of the host in any spelling but one.
 //
-// Fails when Local is accepted: every host would then have ticks of its own.
+// Fails when "local" is taken for Local: CheckShared, which asks for that name, would let it pass.
 func TestZonesRefused(t *testing.T) {
-	const local = `hosts differ in their local time, and must agree on every tick: name a zone, such as "Europe/Berlin", or "" for UTC`
+	const local = `write "Local" for the zone of this host, which may differ from that of others: name a zone, such as "Europe/Berlin", or "" for UTC, where hosts have to agree`
 	const unknown = `there is no such time zone here: use a name of the IANA database, such as "Europe/Berlin"; on systems without zone files, import _ "time/tzdata"`
 	for _, c := range []struct{ zone, want string }{
-		{"Local", "zone \"Local\": " + local + "\n\tLocal\n\t^"},
+		{"LOCAL", "zone \"LOCAL\": " + local + "\n\tLOCAL\n\t^"},
 		{"local", "zone \"local\": " + local + "\n\tlocal\n\t^"},
 		{"localtime", "zone \"localtime\": " + local + "\n\tlocaltime\n\t^"},
 		{"Europe/Berln", "zone \"Europe/Berln\": " + unknown + "\n\tEurope/Berln\n\t^"},

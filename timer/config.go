@@ -96,6 +96,9 @@ func (c Config) check() error {
 		for _, err := range schedule.CheckBlackout(b) {
 			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
 		}
+		if err := schedule.CheckSharedBlackout(b); err != nil && c.Lock != nil {
+			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -115,8 +118,8 @@ func (t Timer) check(fleet bool) error {
 	if t.Run == nil {
 		fault("Run", "it is nil: set the function that does the work")
 	}
-	t.checkSchedule(fleet && !t.LocalOnly && t.MaxPerTick != NoLimit &&
-		!(t.MaxPerTick == 0 && t.MaxConcurrency == NoLimit), fault)
+	claims := fleet && !t.LocalOnly && t.MaxPerTick != NoLimit && !(t.MaxPerTick == 0 && t.MaxConcurrency == NoLimit)
+	t.checkSchedule(claims, fault)
 	limit := func(field string, value int) bool {
 		switch {
 		case value == NoLimit || value >= 0 && value <= maxLimit:
@@ -150,6 +153,9 @@ func (t Timer) check(fleet bool) error {
 	}
 	for i, b := range t.Blackouts {
 		for _, err := range schedule.CheckBlackout(b) {
+			fault(fmt.Sprintf("Blackouts[%d]", i), "%w", err)
+		}
+		if err := schedule.CheckSharedBlackout(b); err != nil && claims {
 			fault(fmt.Sprintf("Blackouts[%d]", i), "%w", err)
 		}
 	}
