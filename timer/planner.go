@@ -139,6 +139,7 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 		}
 		batch, userCode, now, wait := p.takeDue()
 		if len(batch)+len(userCode) == 0 {
+			p.log.flush()
 			return wait
 		}
 		p.dispatch(batch, now)
@@ -210,9 +211,14 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 			p.dropped--
 			continue
 		}
-		if next, due := d.e.clock.read(); next != 0 {
+		next, due := d.e.clock.read()
+		switch {
+		case next != 0:
 			d.tick = time.UnixMicro(next)
-		} else if due != 0 {
+		case d.again == nil && d.e.askPause == 0:
+			p.finish(d.e)
+			continue
+		case due != 0:
 			d.due = time.UnixMicro(due)
 		}
 		if p.usesUserCode(d.e) {
@@ -377,8 +383,12 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 		e.clock.setFault("")
 		p.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
 	}
-	if !next.tick.IsZero() && p.started && !p.stopped { // begin asks all schedules when Run starts
+	switch {
+	case !p.started || p.stopped: // begin asks all schedules when Run starts
+	case !next.tick.IsZero():
 		p.heap.push(item{when: next.due.UnixMicro(), e: e})
+	case e.timer.Schedule != nil:
+		p.finishLater(e)
 	}
 }
 

@@ -156,6 +156,20 @@ func (g *registry) remove(name string) *entry {
 	return e
 }
 
+// retire removes a timer of which nothing goes on. It reports false if something does.
+func (g *registry) retire(e *entry) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e.state.places.Load() > 0 {
+		return false
+	}
+	if g.entries[e.timer.Name] == e {
+		delete(g.entries, e.timer.Name)
+	}
+	e.gone.Store(true)
+	return true
+}
+
 // await waits until a removed timer has at most callers places taken, or ctx ends.
 func (g *registry) await(ctx context.Context, e *entry, callers int) error {
 	g.mu.Lock()

@@ -1,0 +1,26 @@
+package timer
+
+import (
+	"log/slog"
+	"time"
+)
+
+// keepFinished is how long a timer whose schedule has no tick left stays registered, at least:
+// until the metrics of its last run have been scraped, and whoever wonders has asked Explain.
+const keepFinished = 10 * time.Minute
+
+// finishLater plans to look whether a timer whose schedule has no tick left may leave. Called with
+// mu held.
+func (p *planner) finishLater(e *entry) {
+	p.heap.push(item{when: p.now().Add(keepFinished).UnixMicro(), e: e})
+}
+
+// finish removes a timer whose schedule has no tick left, unless a run goes on, or a tick is to be
+// tried again: then it looks again later. Called with mu held.
+func (p *planner) finish(e *entry) {
+	if e.later > 0 || !p.registry.retire(e) {
+		p.finishLater(e)
+		return
+	}
+	p.log.later(slog.LevelDebug, "timer: removed, because its schedule has no tick left", "timer", e.timer.Name)
+}

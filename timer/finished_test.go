@@ -1,0 +1,132 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A timer whose schedule has no tick left leaves ten minutes after its last tick, or later if a run
+// goes on: until then Explain, Status and metrics tell what became of it, and afterwards nothing
+// does, and its name is free. Timers that are only triggered, or whose schedule fails, stay.
+//
+// Fails when finish does not look at places, when setNext plans no look, and when takeDue takes a
+// schedule that has failed for one that has ended.
+func TestFinishedTimersLeave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := newRegistry()
+		began := time.Now()
+		once := schedule.At(began.Add(time.Minute))
+		fails := func(at time.Time) time.Time { panic("no calendar") }
+		broken := nextFunc(func(at time.Time) time.Time {
+			if at.After(began.Add(30 * time.Second)) {
+				fails(at)
+			}
+			return at.Truncate(time.Second).Add(time.Second)
+		})
+		h := f.start(timer.Config{Registerer: reg},
+			timer.Timer{Name: "short", Schedule: once, Run: f.handler(0)},
+			timer.Timer{Name: "long", Schedule: once, Run: f.handler(25 * time.Minute)},
+			timer.Timer{Name: "local", Schedule: once, LocalOnly: true, Run: f.handler(0)},
+			timer.Timer{Name: "dark", Schedule: once, Run: f.handler(0),
+				Blackouts: []schedule.Blackout{schedule.Between(began, began.Add(time.Hour))}},
+			timer.Timer{Name: "past", Schedule: schedule.At(began.Add(-2 * time.Hour)), Run: f.handler(0)},
+			timer.Timer{Name: "twice", Schedule: schedule.At(began.Add(time.Minute), began.Add(2*time.Hour)),
+				Run: f.handler(0)},
+			timer.Timer{Name: "triggered", Run: f.handler(0)},
+			timer.Timer{Name: "broken", Schedule: broken, LocalOnly: true, Run: f.handler(0)},
+		)
+		left := func() (names []string) {
+			for _, st := range h.Status().Timers {
+				names = append(names, st.Name)
+			}
+			return names
+		}
+		want := func(names ...string) {
+			t.Helper()
+			if got := left(); !slices.Equal(got, names) {
+				t.Errorf("after %v there are %v, want %v", time.Since(began), got, names)
+			}
+			for series := range values(t, reg) {
+				_, labels, _ := strings.Cut(series, " ")
+				name, _, _ := strings.Cut(labels, " ")
+				if slices.Contains([]string{"short", "long", "local", "dark", "past"}, name) &&
+					!slices.Contains(names, name) {
+					t.Errorf("after %v there is %s", time.Since(began), series)
+				}
+			}
+		}
+		all := []string{"broken", "dark", "local", "long", "past", "short", "triggered", "twice"}
+		time.Sleep(9*time.Minute + 30*time.Second)
+		want(all...)
+		if err := h.Trigger(t.Context(), "past"); err != nil {
+			t.Errorf("one that has not left yet: %v", err)
+		}
+		if x, err := h.Explain(t.Context(), "dark", time.Time{}); err != nil || x.Reason != timer.ReasonBlackout {
+			t.Errorf("why it did not run: %v, %v", x, err)
+		}
+		time.Sleep(time.Minute)
+		want("broken", "dark", "local", "long", "short", "triggered", "twice")
+		time.Sleep(time.Minute)
+		want("broken", "long", "triggered", "twice")
+		_, explained := h.Explain(t.Context(), "short", time.Time{})
+		for what, err := range map[string]error{"Trigger": h.Trigger(t.Context(), "short"),
+			"Remove": h.Remove(t.Context(), "short"), "Explain": explained} {
+			if !errors.Is(err, timer.ErrUnknown) {
+				t.Errorf("%s: %v, want ErrUnknown", what, err)
+			}
+		}
+		if err := h.Register(timer.Timer{Name: "short", Schedule: schedule.At(time.Now().Add(time.Minute)),
+			Run: f.handler(0)}); err != nil {
+			t.Errorf("its name is not free: %v", err)
+		}
+		time.Sleep(10 * time.Minute)
+		want("broken", "long", "short", "triggered", "twice")
+		time.Sleep(time.Minute + time.Second)
+		want("broken", "long", "triggered", "twice")
+		time.Sleep(began.Add(27 * time.Minute).Sub(time.Now()))
+		if st := must(h.Status().Timer("long")); st.Last == nil || st.Last.Outcome != timer.OutcomeOK {
+			t.Errorf("it has ended and left, or not ended: %+v", st)
+		}
+		time.Sleep(10 * time.Minute)
+		want("broken", "triggered", "twice")
+		time.Sleep(2 * time.Hour)
+		want("broken", "triggered")
+		f.Stop()
+		f.watch.check(t)
+		for _, name := range []string{"short", "long", "local", "past", "twice"} {
+			if ran, _ := f.watch.ticks(name); ran == 0 {
+				t.Errorf("%s did not run", name)
+			}
+		}
+	})
+}
+
+// A handler that ignores its context keeps its timer in Status for as long as it goes on.
+//
+// Fails when a finished timer leaves at a fixed time.
+func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		release := make(chan struct{})
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)),
+			MaxRunTime: time.Minute, Run: func(context.Context) error { <-release; return nil }})
+		time.Sleep(24 * time.Hour)
+		if st, ok := h.Status().Timer("a"); !ok || len(st.Running) != 1 || !st.Running[0].Overdue {
+			t.Errorf("%+v: want the run that goes on", st)
+		}
+		close(release)
+		time.Sleep(11 * time.Minute)
+		if st, ok := h.Status().Timer("a"); ok {
+			t.Errorf("it is still there: %+v", st)
+		}
+		f.Stop()
+	})
+}
