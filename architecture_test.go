@@ -206,7 +206,7 @@ var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 var tickFiles = map[string]string{
 	"planner.go": "planner", "finished.go": "planner", "gate.go": "gate", "yield.go": "gate",
 	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
-	"runner.go": "runner", "retry.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
+	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }
 
 // The face of timer wires the parts, and what it shows to users it may take from any of them.

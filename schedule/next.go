@@ -40,6 +40,35 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	return RoundUp(next.Round(0)), nil
 }
 
+// MostNextTicks is how many ticks NextTicks returns at most.
+const MostNextTicks = 10_000
+
+// NextTicks returns the first n ticks after an instant, or fewer if there are no more. Every
+// program gets the same ticks, and a timer's own if it gives the schedule of that timer: those of
+// Every depend on the timer's name, so ask for NextTicks(ForName(s, name), now, 5). A nil schedule
+// has none. n is 0 to MostNextTicks. A schedule that fails is an error, as in Next.
+func NextTicks(s Schedule, after time.Time, n int) ([]time.Time, error) {
+	if n < 0 || n > MostNextTicks {
+		return nil, fmt.Errorf("%d ticks: use 0 to %d", n, MostNextTicks)
+	}
+	if s == nil {
+		return nil, nil
+	}
+	ticks := make([]time.Time, 0, min(n, 100))
+	for range n {
+		next, err := Next(s, after)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", Describe(s), err)
+		}
+		if next.IsZero() {
+			break
+		}
+		ticks = append(ticks, next)
+		after = next
+	}
+	return ticks, nil
+}
+
 // RoundUp rounds an instant up to the microsecond, as Next does with every tick. It rounds up so
 // that the next tick after the rounded instant is a later one.
 func RoundUp(t time.Time) time.Time {

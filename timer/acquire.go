@@ -77,7 +77,7 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 	a.next()
 	x := a.settle(e, t, lease, err, a.store.answer(e, t, lease, err))
 	if x.start {
-		r := a.runner.startRun(e, t.at, lease, x.degraded)
+		r := a.runner.startRun(e, t, nil, lease, x.degraded)
 		a.log.flush()
 		a.runner.carryOut(r)
 		return
@@ -110,7 +110,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 
 // trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did
 // not come.
-func (a *acquirer) trigger(ctx context.Context, e *entry) (x settlement, ok bool) {
+func (a *acquirer) trigger(ctx context.Context, e *entry, by *dlock.Origin) (x settlement, ok bool) {
 	if !a.awaitTurn(ctx, e) {
 		a.registry.leave(e)
 		return x, false
@@ -119,7 +119,7 @@ func (a *acquirer) trigger(ctx context.Context, e *entry) (x settlement, ok bool
 	a.next()
 	x = a.settle(e, dueTick{}, lease, err, a.store.answer(e, dueTick{}, lease, err))
 	if x.start {
-		r := a.runner.startRun(e, 0, lease, x.degraded)
+		r := a.runner.startRun(e, dueTick{}, by, lease, x.degraded)
 		a.log.flush()
 		go a.runner.carryOut(r)
 		return x, true

@@ -84,37 +84,64 @@ func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Origin) er
 	return c.update(ctx, timer, dlock.Update{Trigger: &by})
 }
 
-// CancelRun ends the run that holds a slot of the timer: with the next heartbeat its context ends,
-// with a cause that matches dlock.ErrLost and names the caller. The slot becomes free when the
-// handler has returned or when the lease ends, never before. So a holder that is dead or stopped
-// keeps the slot no longer than without this call. CancelRun returns dlock.ErrNotHeld if the slot
-// is not held.
-func (c *Control) CancelRun(ctx context.Context, timer string, slot int, by dlock.Origin) error {
+// CancelRun cancels a run on whichever host it is, at most once; see Scheduler.CancelRun, which
+// cancels one on its own host at once. id is its Run.ID. The host takes it with its next heartbeat,
+// within Config.TTL/3, and logs who canceled the run. The run is not Valid from then on; the cause
+// of its context is a *CanceledError, and matches dlock.ErrLost, too. The slot becomes free when
+// the handler has returned or when the lease ends, never before: a host that is dead or stopped
+// keeps it no longer than without this call.
+//
+// A host that cannot reach the store does not hear of it. It ends the run when it no longer trusts
+// the lease, within the TTL, or goes on without the store if StoreDownRunLocal says so.
+//
+// CancelRun returns ErrNoRun if the run has ended, and also for one that began without a slot in
+// the store, or lost it in an outage: CancelSlot or Scheduler.CancelRun may find it.
+func (c *Control) CancelRun(ctx context.Context, timer, id string, by dlock.Origin) error {
+	slot, fence, ok := parseRunID(id)
+	if !ok {
+		if _, err := c.controller(); err != nil {
+			return err
+		}
+		return fmt.Errorf("timer %q: run %q: %w in a slot that it began with: cancel it by its slot or on its host",
+			timer, id, ErrNoRun)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.revoke(ctx, timer, slot, fence, by)
+}
+
+// CancelSlot is CancelRun for the run that holds a slot now. It returns ErrNoRun if none does.
+func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by dlock.Origin) error {
+	if _, err := c.controller(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
+	defer cancel()
+	held, err := c.held(ctx, timer)
+	if err != nil {
+		return err
+	}
+	for _, h := range held {
+		if h.Slot == slot {
+			return c.revoke(ctx, timer, slot, h.Fence, by)
+		}
+	}
+	return fmt.Errorf("timer %q: slot %d: %w", timer, slot, ErrNoRun)
+}
+
+func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dlock.Fence, by dlock.Origin) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err
 	}
-	lister := c.caps.Lister
-	if lister == nil {
-		return ErrNoControl
+	err = guard(func() error { return ctl.Revoke(ctx, Timer{Name: timer}.lockName(), slot, fence, by) })
+	if matches(err, dlock.ErrNotHeld) {
+		err = ErrNoRun
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
-	defer cancel()
-	name := Timer{Name: timer}.lockName()
-	var held []dlock.LeaseInfo
-	err = guard(func() (err error) { held, err = lister.List(ctx, name, dlock.MaxSlots); return err })
 	if err != nil {
-		return fmt.Errorf("timer %q: %w", timer, err)
+		return fmt.Errorf("timer %q: slot %d: %w", timer, slot, err)
 	}
-	for _, h := range held {
-		if h.Slot == slot {
-			if err := guard(func() error { return ctl.Revoke(ctx, name, slot, h.Fence, by) }); err != nil {
-				return fmt.Errorf("timer %q: slot %d: %w", timer, slot, err)
-			}
-			return nil
-		}
-	}
-	return fmt.Errorf("timer %q: slot %d: %w", timer, slot, dlock.ErrNotHeld)
+	return nil
 }
 
 // Inspect returns the overrides of a timer, and the latest of its ticks that was claimed.
@@ -134,6 +161,22 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 	}
 	list[0].Name = timer
 	return list[0], nil
+}
+
+// held returns the leases of a timer's slots.
+func (c *Control) held(ctx context.Context, timer string) (list []dlock.LeaseInfo, err error) {
+	lister := c.caps.Lister
+	if lister == nil {
+		return nil, ErrNoControl
+	}
+	err = guard(func() (err error) {
+		list, err = lister.List(ctx, Timer{Name: timer}.lockName(), dlock.MaxSlots)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("timer %q: %w", timer, err)
+	}
+	return list, nil
 }
 
 func (c *Control) controller() (dlock.Controller, error) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 var (
@@ -11,6 +13,10 @@ var (
 	ErrMaxRunTime = errors.New("timer: the run reached its MaxRunTime")
 	// ErrDraining is the cause of a run's context when it outlasted DrainTimeout.
 	ErrDraining = errors.New("timer: the host is shutting down")
+	// ErrCanceled is matched by every *CanceledError: somebody canceled the run.
+	ErrCanceled = errors.New("timer: the run was canceled")
+	// ErrNoRun is returned by CancelRun and CancelSlot if the run that is meant does not go on.
+	ErrNoRun = errors.New("timer: no such run goes on")
 	// ErrRefused is matched by every *RefusedError.
 	ErrRefused = errors.New("refused")
 	// ErrUnknown is returned for a name that is not registered on this host.
@@ -38,6 +44,19 @@ func (e *RefusedError) Error() string {
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 func (e *RefusedError) Unwrap() error { return e.Err }
+
+// A CanceledError is the cause of the context of a run that somebody canceled.
+type CanceledError struct {
+	By  dlock.Origin // who canceled it, and why
+	Err error        // the *dlock.LostError if it was canceled through the store, else nil
+}
+
+func (e *CanceledError) Error() string { return fmt.Sprintf("timer: the run was canceled %s", e.By) }
+
+// Is makes errors.Is(err, ErrCanceled) true.
+func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
+
+func (e *CanceledError) Unwrap() error { return e.Err }
 
 // A PanicError is the error of a handler that panicked.
 type PanicError struct {

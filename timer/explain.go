@@ -40,7 +40,7 @@ type decision struct {
 type verdict uint8
 
 var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
-	string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled),
+	string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled), // OutcomeDraining is ReasonDraining
 	string(ReasonMissed), string(ReasonBlackout), string(ReasonHostFull), string(ReasonFull), string(ReasonTickTaken),
 	string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
 	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup),

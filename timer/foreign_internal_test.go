@@ -95,7 +95,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		}
 		f.fails.Store(true)
 		time.Sleep(6 * time.Second) // the lease is lost, and heartbeats fail
-		s.runner.lost(e, s.runner.newRun(e, 0, false), lease)
+		s.runner.lost(e, s.runner.newRun(e, dueTick{}, false), lease)
 		for _, f.what = range []error{nil, dlock.ErrFault, dlock.ErrSetup} {
 			for range openAfter {
 				_, err := s.acquirer.acquire(t.Context(), e, dueTick{})

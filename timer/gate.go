@@ -103,7 +103,7 @@ func (g *gate) try(e *entry, t dueTick) {
 		g.acquirer.submit(e, t)
 		return
 	}
-	g.starts = append(g.starts, start{e: e, tick: t.at})
+	g.starts = append(g.starts, start{e: e, tick: t})
 }
 
 // turnAway skips a tick that failed a check. It does not count towards AlarmAfter if runs go on

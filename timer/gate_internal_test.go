@@ -47,7 +47,7 @@ func TestGateSaysWhy(t *testing.T) {
 	is("its place is taken", true, ReasonHostFull)
 	g.registry.leave(e)
 	g.store.recordAcquire(e.lockName, nil)
-	r := g.runner.startRun(e, 0, nil, true)
+	r := g.runner.startRun(e, dueTick{}, nil, nil, true)
 	is("a run goes on without a slot", false, ReasonRejoining)
 	r.ctx.end()
 	is("that has ended", false, "")

@@ -24,6 +24,7 @@ type record struct {
 	ticks   uint64
 	started uint64
 	skipped map[Reason]uint64
+	ranAt   int64 // ns, when the run that began last began; 0: none did
 	deadman deadman
 	ranLast uint64 // ticks, when this host last ran one
 	history history
@@ -147,6 +148,7 @@ func (l *ledger) sinceRun(r *record) (ticks uint64, ok bool) {
 func (l *ledger) began(r *record, run *Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.ranAt = run.startedAt.UnixNano()
 	if run.tick != 0 {
 		r.started++
 		r.deadman.discount() // until it has ended, or is overdue
@@ -203,4 +205,8 @@ func (l *ledger) fill(r *record, t *TimerStatus) {
 	defer r.mu.Unlock()
 	t.Ticks, t.Started, t.Skipped = r.ticks, r.started, maps.Clone(r.skipped)
 	t.Last, t.TicksSinceSuccess = r.last.result(r.lastErr), int(r.deadman.ticks)
+	t.LastSuccessAt = r.deadman.success
+	if r.ranAt != 0 {
+		t.LastRunAt = time.Unix(0, r.ranAt)
+	}
 }

@@ -28,7 +28,7 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 		return inStatus, len(w.list) > 0
 	}
 	s.registry.enter(e, 1)
-	r := s.runner.startRun(e, 0, nil, false)
+	r := s.runner.startRun(e, dueTick{}, nil, nil, false)
 	s.registry.remove("a")
 	if inStatus, inScrape := shown(); !inStatus || !inScrape {
 		t.Errorf("its run goes on: in Status %t, in a scrape %t", inStatus, inScrape)

@@ -232,7 +232,7 @@ func TestCancelRun(t *testing.T) {
 		synctest.Wait()
 		control := b.Control()
 		ts, _ := a.Status().Timer("long")
-		if err := control.CancelRun(t.Context(), "long", ts.Running[0].Slot, ann); err != nil {
+		if err := control.CancelRun(t.Context(), "long", ts.Running[0].ID, ann); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.ReasonFull) {
@@ -256,11 +256,11 @@ func TestCancelRun(t *testing.T) {
 		if err := b.Trigger(t.Context(), "long"); err != nil {
 			t.Errorf("the slot is not free after the handler has returned: %v", err)
 		}
-		if err := control.CancelRun(t.Context(), "long", 7, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		if err := control.CancelSlot(t.Context(), "long", 7, ann); !errors.Is(err, timer.ErrNoRun) {
 			t.Errorf("a slot that nobody has: %v", err)
 		}
 		ts, _ = a.Status().Timer("long")
-		if ts.Last == nil || ts.Last.Outcome != timer.OutcomeLeaseLost {
+		if ts.Last == nil || ts.Last.Outcome != timer.OutcomeCanceled {
 			t.Errorf("how it ended: %+v", ts.Last)
 		}
 		select {
@@ -271,7 +271,7 @@ func TestCancelRun(t *testing.T) {
 		synctest.Wait()
 		for _, h := range []*host{a, b} {
 			for _, r := range must(h.Status().Timer("long")).Running {
-				if err := control.CancelRun(t.Context(), "long", r.Slot, ann); err != nil {
+				if err := control.CancelSlot(t.Context(), "long", r.Slot, ann); err != nil {
 					t.Error(err)
 				}
 			}
@@ -382,7 +382,9 @@ func TestControlRefuses(t *testing.T) {
 		"10001":                        control.SetMaxConcurrency(ctx, "x", 10_001, ann),
 		"an empty By":                  control.Trigger(ctx, "x", dlock.Origin{Note: "because"}),
 		"control character":            control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
-		"not held":                     control.CancelRun(ctx, "x", 0, ann),
+		"slot 0: timer: no such run":   control.CancelSlot(ctx, "x", 0, ann),
+		"by its slot or on its host":   control.CancelRun(ctx, "x", "h/1/x-1", ann),
+		"slot 3: timer: no such run":   control.CancelRun(ctx, "x", "3-17", ann),
 		`"slot:"`:                      control.Resume(ctx, "x:slot:1", ann),
 		"the store keeps no overrides": timer.NewControl(nil).Resume(ctx, "x", ann),
 	} {

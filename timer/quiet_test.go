@@ -263,7 +263,8 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 			"SetMaxConcurrency":   c.SetMaxConcurrency(t.Context(), "a", 1, by),
 			"ResetMaxConcurrency": c.ResetMaxConcurrency(t.Context(), "a", by),
 			"Trigger":             c.Trigger(t.Context(), "a", by),
-			"CancelRun":           c.CancelRun(t.Context(), "a", 0, by),
+			"CancelRun":           c.CancelRun(t.Context(), "a", "0-1", by),
+			"CancelSlot":          c.CancelSlot(t.Context(), "a", 0, by),
 			"Inspect":             inspectErr,
 		} {
 			if err == nil || !strings.Contains(err.Error(), "panicked") {

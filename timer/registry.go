@@ -15,7 +15,8 @@ import (
 // taken. An attempt to start a run takes a place, and the run keeps it; Run and Remove wait until
 // the places are free. All parts use the registry, and it uses none of them.
 type registry struct {
-	phase atomic.Int32 // a phase; written with mu held
+	phase atomic.Int32  // a phase; written with mu held
+	ran   chan struct{} // closed when Run has begun
 
 	mu       sync.Mutex
 	entries  map[string]*entry
@@ -47,7 +48,7 @@ type removal struct {
 
 func newRegistry() *registry {
 	return &registry{entries: make(map[string]*entry), parting: make(map[string]*entry),
-		removals: make(map[*entry]*removal)}
+		removals: make(map[*entry]*removal), ran: make(chan struct{})}
 }
 
 func (g *registry) current() phase { return phase(g.phase.Load()) }
@@ -77,6 +78,7 @@ func (g *registry) begin(prepare func()) error {
 	}
 	prepare()
 	g.phase.Store(int32(running))
+	close(g.ran)
 	return nil
 }
 

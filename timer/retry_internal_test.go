@@ -34,11 +34,11 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler)},
+			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler), base: ctx},
 				&entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
 			n.registry.setPhase(running)
-			r := &Run{entry: e, startedAt: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
-			r.ctx.run, r.ctx.base = r, ctx
+			r := &Run{entry: e, runner: n, startedAt: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
+			r.ctx.run = r
 			r.lease.Store(lease)
 			began := time.Now()
 			time.AfterFunc(10500*time.Millisecond, func() {
@@ -92,7 +92,7 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 		e := s.registry.get("a")
 		return testing.AllocsPerRun(1000, func() {
 			s.registry.enter(e, unlimited)
-			s.runner.carryOut(s.runner.startRun(e, 0, nil, false))
+			s.runner.carryOut(s.runner.startRun(e, dueTick{}, nil, nil, false))
 		})
 	}
 	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {

@@ -3,23 +3,31 @@ package timer
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Run is one call of a handler, as the handler sees it.
+// A Run is one call of a handler, as the handler sees it. The methods of a nil *Run, which
+// RunFromContext returns outside a run, return zero values; ContextWithRun makes a Run for a test.
 type Run struct {
 	entry     *entry
+	runner    *runner
 	tick      int64                       // µs; 0: none, it was triggered
 	lease     atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
 	ctx       runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
 	startedAt time.Time
+	by        *dlock.Origin // who triggered it through a Control, else nil
+	given     *RunInfo      // what ContextWithRun was given; nil: it is a run of a Scheduler
+	firstSlot int32         // that it began with; -1: it began without a slot in the store
+	number    int64         // the fence that it began with, or else its number on this host
 	degraded  atomic.Bool
-	local     bool // it needs no store
 	attempt   atomic.Int32
-	place     int // on this host; set before the handler is called, and constant from then on
+	place     int32 // on this host; set before the handler is called, and constant from then on
+	local     bool  // it needs no store
+	caughtUp  bool  // its tick was missed
 
 	// Guarded by state.mu.
 	over     bool        // the handler has returned
@@ -30,19 +38,38 @@ type Run struct {
 	retrying *retrying   // nil before the first retry
 }
 
-// RunFromContext returns the run that a handler was called for. ok is false outside a run.
+// RunFromContext returns the run that a handler was called for. Outside a run it returns nil, whose
+// methods may be called, and false.
 func RunFromContext(ctx context.Context) (run *Run, ok bool) {
 	run, ok = ctx.Value(runKey{}).(*Run)
 	return run, ok
 }
 
+// ID names the run: no other run of the timer in the fleet has it. It does not change, and it is
+// what CancelRun takes: slot and fence, as in "2-1732331000000000", of a run that began with a slot
+// in the store, and else the holder and a number.
+func (r *Run) ID() string {
+	if r == nil {
+		return ""
+	}
+	if r.firstSlot >= 0 {
+		return runID(int(r.firstSlot), dlock.Fence(r.number))
+	}
+	return r.runner.holder.String() + "-" + strconv.FormatInt(r.number, 10)
+}
+
 // Timer returns the name of the timer.
-func (r *Run) Timer() string { return r.entry.timer.Name }
+func (r *Run) Timer() string {
+	if r == nil {
+		return ""
+	}
+	return r.entry.timer.Name
+}
 
 // Tick returns the scheduled instant, the same on every host; the zero time if the run was
 // triggered.
 func (r *Run) Tick() (tick time.Time) {
-	if r.tick != 0 {
+	if r != nil && r.tick != 0 {
 		tick = time.UnixMicro(r.tick).UTC()
 	}
 	return tick
@@ -56,11 +83,14 @@ func (r *Run) endsAt() time.Time { return r.startedAt.Add(r.entry.timer.MaxRunTi
 // on this host only. It is -1 for a run that started without the store during an outage, until that
 // run gets a slot when the store is back.
 func (r *Run) Slot() int {
+	if r == nil {
+		return 0
+	}
 	if l := r.lease.Load(); l != nil {
 		return l.Slot()
 	}
 	if r.local {
-		return r.place
+		return int(r.place)
 	}
 	return -1
 }
@@ -69,8 +99,14 @@ func (r *Run) Slot() int {
 // highest fence it has seen of each slot can refuse a run that has lost its lease. It is 0 for a
 // run without a lease in the store.
 func (r *Run) Fence() dlock.Fence {
+	if r == nil {
+		return 0
+	}
 	if l := r.lease.Load(); l != nil {
 		return l.Fence()
+	}
+	if r.given != nil {
+		return r.given.Fence
 	}
 	return 0
 }
@@ -78,13 +114,13 @@ func (r *Run) Fence() dlock.Fence {
 // Degraded reports whether the run goes on without the store: it started while the store did not
 // answer, or its lease could not be renewed. See StoreDownRunLocal. It is false again once the run
 // has got a slot after the outage.
-func (r *Run) Degraded() bool { return r.degraded.Load() }
+func (r *Run) Degraded() bool { return r != nil && r.degraded.Load() }
 
 // Valid reports whether the run holds its slot at this instant. It takes about a microsecond: call
 // it before each step that must not be done twice. A run of a timer whose limits are not in the
 // store is valid until its context ends.
 func (r *Run) Valid() bool {
-	if r.Degraded() {
+	if r == nil || r.Degraded() {
 		return false
 	}
 	if l := r.lease.Load(); l != nil {
@@ -95,7 +131,12 @@ func (r *Run) Valid() bool {
 
 // Attempt returns how often the handler has been called in this run, this call included: more than
 // 1 is a retry. See Retry.
-func (r *Run) Attempt() int { return int(r.attempt.Load()) }
+func (r *Run) Attempt() int {
+	if r == nil {
+		return 0
+	}
+	return int(r.attempt.Load())
+}
 
 // An Outcome is how a run ended.
 type Outcome string
@@ -106,7 +147,8 @@ const (
 	OutcomePanicked  Outcome = "panic"
 	OutcomeTimedOut  Outcome = "timeout"    // it reached MaxRunTime
 	OutcomeLeaseLost Outcome = "lease_lost" // its lease was lost
-	OutcomeCanceled  Outcome = "canceled"   // draining took too long
+	OutcomeCanceled  Outcome = "canceled"   // somebody canceled it, whatever the handler returned
+	OutcomeDraining  Outcome = "draining"   // draining took too long
 )
 
 // outcomeOf returns the outcome of a run, from the cause of its context and what the handler
@@ -116,6 +158,8 @@ func outcomeOf(cause, err error, panicked bool) Outcome {
 		return OutcomePanicked
 	}
 	switch {
+	case errors.Is(cause, ErrCanceled): // through the store, its lease is lost as well
+		return OutcomeCanceled
 	case errors.Is(cause, dlock.ErrLost):
 		return OutcomeLeaseLost
 	case errors.Is(cause, ErrMaxRunTime):
@@ -123,7 +167,7 @@ func outcomeOf(cause, err error, panicked bool) Outcome {
 	case err == nil:
 		return OutcomeOK
 	case errors.Is(cause, ErrDraining):
-		return OutcomeCanceled
+		return OutcomeDraining
 	default:
 		return OutcomeFailed
 	}

@@ -14,8 +14,7 @@ import (
 // lateness, 1,000,000 timers" in benchmarks/). Creating two contexts and a timer for every run
 // takes more processor time than everything else in a run.
 type runContext struct {
-	run  *Run
-	base context.Context // of all runs
+	run *Run // whose runner has the context of all runs
 
 	mu     sync.Mutex
 	made   context.Context         // nil: not yet
@@ -25,6 +24,9 @@ type runContext struct {
 }
 
 type runKey struct{}
+
+// base returns the context of all runs.
+func (c *runContext) base() context.Context { return c.run.runner.base }
 
 // Deadline implements context.Context.
 func (c *runContext) Deadline() (time.Time, bool) { return c.run.endsAt(), true }
@@ -51,10 +53,10 @@ func (c *runContext) context() context.Context {
 	switch {
 	case c.made != nil:
 	case c.over: // the end of the run came first, whatever has happened since
-		c.made, c.cancel = context.WithCancelCause(context.WithoutCancel(c.base))
+		c.made, c.cancel = context.WithCancelCause(context.WithoutCancel(c.base()))
 		c.cancel(nil)
 	default:
-		c.made, c.cancel = context.WithCancelCause(c.base)
+		c.made, c.cancel = context.WithCancelCause(c.base())
 		c.made, c.stop = context.WithDeadlineCause(c.made, c.run.endsAt(), ErrMaxRunTime)
 	}
 	return c.made
@@ -71,7 +73,7 @@ func (c *runContext) cause() error {
 	c.mu.Lock()
 	unasked := c.made == nil && !c.over
 	c.mu.Unlock()
-	if unasked && c.base.Err() == nil && time.Now().Before(c.run.endsAt()) {
+	if unasked && c.base().Err() == nil && time.Now().Before(c.run.endsAt()) {
 		return nil
 	}
 	return context.Cause(c.context())

@@ -54,8 +54,9 @@ func TestRunContextAskedLate(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 					defer cancel(nil)
-					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, startedAt: time.Now()}
-					r.ctx.run, r.ctx.base = r, base
+					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, startedAt: time.Now(),
+						runner: &runner{base: base}}
+					r.ctx.run = r
 					defer r.ctx.end()
 					if early {
 						r.ctx.Done()
@@ -103,8 +104,9 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	defer stop()
 	before := runtime.NumGoroutine()
 	for range 100 {
-		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, startedAt: time.Now()}
-		late.ctx.run, late.ctx.base = late, &opaque{Context: all}
+		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, startedAt: time.Now(),
+			runner: &runner{base: &opaque{Context: all}}}
+		late.ctx.run = late
 		late.ctx.end()
 		if late.ctx.Err() == nil {
 			t.Fatal("a run that is over has a context that goes on")

@@ -20,6 +20,8 @@ type runner struct {
 	registry *registry
 	ledger   *ledger
 	store    *storeWatch // nil: no store
+	holder   dlock.Holder
+	started  atomic.Int64 // runs without a fence
 	// The parent of all runs' contexts: it has the values of Run's context, and is cancelled when
 	// draining takes too long. Set when Run begins.
 	base context.Context
@@ -30,9 +32,10 @@ type runner struct {
 }
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
-// place.
-func (n *runner) startRun(e *entry, tick int64, lease *dlock.Lease, degraded bool) *Run {
-	r := n.newRun(e, tick, lease == nil && !degraded)
+// place. The zero dueTick: it was triggered; by a Control, if by is not nil.
+func (n *runner) startRun(e *entry, t dueTick, by *dlock.Origin, lease *dlock.Lease, degraded bool) *Run {
+	r := n.newRun(e, t, lease == nil && !degraded)
+	r.by = by
 	n.begin(e, r, lease)
 	return r
 }
@@ -40,7 +43,7 @@ func (n *runner) startRun(e *entry, tick int64, lease *dlock.Lease, degraded boo
 // A start is a run to be started without the store. The caller has taken a place for it.
 type start struct {
 	e    *entry
-	tick int64
+	tick dueTick
 }
 
 // runAll starts runs, and carries out each in a goroutine. The scheduling goroutine has to start
@@ -48,14 +51,14 @@ type start struct {
 func (n *runner) runAll(starts []start) {
 	last := len(starts) - 1
 	for _, s := range starts[:last] {
-		go n.carryOut(n.startRun(s.e, s.tick, nil, false))
+		go n.carryOut(n.startRun(s.e, s.tick, nil, nil, false))
 	}
-	n.carryOut(n.startRun(starts[last].e, starts[last].tick, nil, false))
+	n.carryOut(n.startRun(starts[last].e, starts[last].tick, nil, nil, false))
 }
 
-func (n *runner) newRun(e *entry, tick int64, local bool) *Run {
-	r := &Run{entry: e, tick: tick, startedAt: time.Now(), local: local}
-	r.ctx.run, r.ctx.base = r, n.base
+func (n *runner) newRun(e *entry, t dueTick, local bool) *Run {
+	r := &Run{entry: e, runner: n, tick: t.at, caughtUp: t.missedAt != 0, startedAt: time.Now(), local: local}
+	r.ctx.run = r
 	return r
 }
 
@@ -92,6 +95,7 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.place(r)
+	n.number(r, lease)
 	r.clock = time.AfterFunc(time.Until(r.endsAt()), func() { n.outOfTime(e, r) })
 	switch {
 	case lease != nil:
@@ -102,6 +106,15 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 		n.store.startedWithout()
 	}
 	n.ledger.began(&e.state.record, r)
+}
+
+// number gives a run what its ID is made of.
+func (n *runner) number(r *Run, lease *dlock.Lease) {
+	if lease != nil && lease.Fence() != 0 {
+		r.firstSlot, r.number = int32(lease.Slot()), int64(lease.Fence())
+		return
+	}
+	r.firstSlot, r.number = -1, n.started.Add(1)
 }
 
 // finish releases the slot of a run, records the outcome, and gives back its place.
@@ -153,7 +166,7 @@ func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, e
 		n.log.laterFew(&n.endings, slog.LevelInfo, "timer: run ended",
 			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 		n.log.flush()
-	case OutcomeTimedOut, OutcomeCanceled: // logged when the context ended
+	case OutcomeTimedOut, OutcomeCanceled, OutcomeDraining: // logged when the context ended
 		n.log.Info("timer: run ended",
 			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
 	case OutcomePanicked:
@@ -185,8 +198,11 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	}
 	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown &&
 		!n.store.notSetUp(e) // its last answer may have been that it is not set up right
-	if !goOn {
-		r.ctx.lose(err) // before waiting for a mutex
+	switch { // before waiting for a mutex
+	case lost.RevokedBy != nil:
+		n.cancel(r, &CanceledError{By: *lost.RevokedBy, Err: lost})
+	case !goOn:
+		r.ctx.lose(err)
 	}
 	defer n.log.flush()
 	e.state.mu.Lock()
@@ -197,6 +213,9 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 		n.store.views.beginDegraded(e)
 	}
 	n.countReleased(e, r)
+	if lost.RevokedBy != nil {
+		return
+	}
 	n.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
 	tell := &few{} // a lease that the store says is lost is always logged
 	if lost.Silent {
@@ -283,9 +302,9 @@ func (n *runner) release(e *entry, lease *dlock.Lease) {
 
 // place gives a run the lowest free place on this host. Called with state.mu held.
 func (d *state) place(r *Run) {
-	r.place = slices.Index(d.runs, nil)
+	r.place = int32(slices.Index(d.runs, nil))
 	if r.place < 0 {
-		r.place = len(d.runs)
+		r.place = int32(len(d.runs))
 		d.runs = append(d.runs, nil)
 	}
 	d.runs[r.place] = r

@@ -40,7 +40,7 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 func (a *acquirer) withoutStore(e *entry, t dueTick, why error, degraded bool) {
 	x := a.settle(e, t, nil, why, degraded)
 	if x.start {
-		go func() { a.runner.carryOut(a.runner.startRun(e, t.at, nil, true)) }()
+		go func() { a.runner.carryOut(a.runner.startRun(e, t, nil, nil, true)) }()
 		return
 	}
 	a.ledger.skip(&e.state.record, t.at, x.why, x.err)

@@ -198,7 +198,7 @@ func TestOutcomes(t *testing.T) {
 		for name, want := range map[string]struct {
 			outcome timer.Outcome
 			err     error
-		}{"too long": {timer.OutcomeTimedOut, timer.ErrMaxRunTime}, "cancelled": {timer.OutcomeCanceled,
+		}{"too long": {timer.OutcomeTimedOut, timer.ErrMaxRunTime}, "cancelled": {timer.OutcomeDraining,
 			timer.ErrDraining}} {
 			if st, _ := h.Status().Timer(name); st.Last == nil || st.Last.Outcome != want.outcome ||
 				!errors.Is(st.Last.Err, want.err) {

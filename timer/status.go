@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
-// A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store.
+// A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store. It can
+// be marshaled as JSON: no limit is null, what is not known or not there is left out, instants are
+// in UTC, durations are numbers of seconds, and errors are texts.
 type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
@@ -50,6 +53,7 @@ type StoreStatus struct {
 // at this moment.
 type TimerStatus struct {
 	Name     string
+	Schedule string            // what people are shown; "": it is only triggered
 	Next     time.Time         // the next tick; zero: none
 	Ticks    uint64            // that came due
 	Started  uint64            // ticks that started a run
@@ -57,11 +61,24 @@ type TimerStatus struct {
 	Running  []RunStatus       // by start
 	Last     *RunResult        // the run that ended last; nil: none
 	Degraded bool              // it runs, or would run, without the store
+
+	LastRunAt time.Time // when the run that began last on this host began; zero: none did
+	// When a run last succeeded on any host, as far as this one knows; zero: it knows of none.
+	LastSuccessAt time.Time
+
 	// The limit in force: the override, or else the setting with defaults filled in; NoLimit: none.
 	// The next two likewise.
 	MaxConcurrency int
 	MaxPerTick     int
 	MaxPerHost     int
+	// The settings, with defaults filled in; NoLimit: none.
+	MaxRunTime  time.Duration
+	CatchUp     CatchUp
+	OnStoreDown StoreDownPolicy
+	LocalOnly   bool
+	MaxAttempts int // of Retry
+	AlarmAfter  int
+
 	// How many runs may go on at once in the fleet in the worst case: MaxConcurrency, or hosts ×
 	// MaxPerHost while the timer runs without the store; 0: not known, because Hosts is not.
 	EffectiveLimit    int
@@ -76,6 +93,22 @@ type TimerStatus struct {
 	// The error of its schedule, because of which no tick is planned; "": none. The schedule is
 	// asked again after a minute, then two, up to an hour.
 	ScheduleError string
+
+	due schedule.Schedule // nil: it is only triggered
+}
+
+// NextTicks returns the next n ticks, of which Next is the first, or fewer if there are no more.
+// They are those of the schedule: a tick may still be skipped. n is 0 to schedule.MostNextTicks.
+// Programs without this Status get the same ticks from schedule.NextTicks.
+func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
+	if t.Next.IsZero() || n <= 0 {
+		return schedule.NextTicks(nil, t.Next, n)
+	}
+	after, err := schedule.NextTicks(t.due, t.Next.Add(-time.Microsecond), n)
+	if err != nil {
+		return nil, fmt.Errorf("timer %q: %w", t.Name, err)
+	}
+	return after, nil
 }
 
 // PauseStatus is a pause as this host knows it.
@@ -86,13 +119,17 @@ type PauseStatus struct {
 
 // RunStatus is a run that goes on.
 type RunStatus struct {
-	Tick      time.Time // zero: triggered
-	Slot      int
-	Fence     dlock.Fence
-	StartedAt time.Time
-	Degraded  bool
-	Valid     bool
-	Overdue   bool // it is past MaxRunTime: its handler ignores its context
+	ID          string       // what CancelRun takes
+	Tick        time.Time    // zero: triggered
+	CaughtUp    bool         // the tick was missed, see CatchUp
+	TriggeredBy dlock.Origin // zero: not through a Control
+	Slot        int          // -1: it goes on without one
+	Fence       dlock.Fence
+	StartedAt   time.Time
+	Attempt     int // more than 1: it is being retried
+	Degraded    bool
+	Valid       bool
+	Overdue     bool // it is past MaxRunTime: its handler ignores its context
 }
 
 // RunResult is a run that has ended.
@@ -122,14 +159,23 @@ func (s *Scheduler) Status() Status {
 
 // statusOf returns the status of a timer. ok is false if it is over.
 func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
+	text := "" // before the mutex is locked: String may be the user's code
+	if e.timer.Schedule != nil {
+		text = schedule.Describe(e.timer.Schedule)
+	}
 	d := e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
 	if e.isOver() {
 		return t, false
 	}
-	t = TimerStatus{Name: e.timer.Name, Removed: e.gone.Load(), MaxConcurrency: shown(e.limit()),
-		MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit())}
+	t = TimerStatus{
+		Name: e.timer.Name, Schedule: text, due: e.timer.Schedule, Removed: e.gone.Load(),
+		MaxConcurrency: shown(e.limit()), MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit()),
+		MaxRunTime: shownTime(e.timer.MaxRunTime), OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,
+		CatchUp:     CatchUp{e.timer.CatchUp.Policy, shownTime(e.timer.CatchUp.Window)},
+		MaxAttempts: e.timer.Retry.MaxAttempts, AlarmAfter: shown(e.timer.AlarmAfter),
+	}
 	if next, _ := e.clock.read(); next != 0 {
 		t.Next = time.UnixMicro(next)
 	}
@@ -144,8 +190,10 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		if r == nil {
 			continue
 		}
+		by, _ := r.TriggeredBy()
 		t.Running = append(t.Running, RunStatus{
-			Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), StartedAt: r.startedAt,
+			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
+			StartedAt: r.startedAt, Attempt: max(r.Attempt(), 1),
 			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.entry.timer.MaxRunTime,
 		})
 	}
@@ -191,6 +239,11 @@ func (s *Scheduler) Ready() error {
 			stopped: "stopped"}[p])
 	}
 }
+
+// Running returns a channel that is closed when Run has begun: from then on, Trigger starts runs. It
+// stays closed when Run has ended, also with an error of the store; Ready says whether it has. It
+// is never closed if nobody calls Run.
+func (s *Scheduler) Running() <-chan struct{} { return s.registry.ran }
 
 // Started returns an error until Run has begun and the store has been called once, whatever it
 // answered. A store that is down does not keep a host from starting.

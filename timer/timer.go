@@ -32,6 +32,14 @@ func shown(limit int) int {
 	return limit
 }
 
+// shownTime is shown for a duration.
+func shownTime(limit time.Duration) time.Duration {
+	if limit == math.MaxInt64 {
+		return NoLimit
+	}
+	return limit
+}
+
 // timeOf is limitOf for a duration.
 func timeOf(setting time.Duration) time.Duration {
 	if setting == NoLimit {

@@ -18,6 +18,11 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
 	}
+	return s.trigger(ctx, name, nil)
+}
+
+// trigger is Trigger. by is who asked for the run through a Control; nil: nobody did.
+func (s *Scheduler) trigger(ctx context.Context, name string, by *dlock.Origin) error {
 	refuse := func(reason Reason, err error) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
@@ -39,10 +44,10 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 		return refuse(why, err)
 	}
 	if !e.shared() {
-		go s.runner.carryOut(s.runner.startRun(e, 0, nil, false))
+		go s.runner.carryOut(s.runner.startRun(e, dueTick{}, by, nil, false))
 		return nil
 	}
-	x, ok := s.acquirer.trigger(ctx, e)
+	x, ok := s.acquirer.trigger(ctx, e, by)
 	switch {
 	case x.start:
 		return nil
@@ -89,7 +94,7 @@ func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 		return
 	}
 	defer func() { _ = claim.Release(s.runner.base) }() // if the store does not answer, it expires with its TTL
-	if err := s.Trigger(s.runner.base, name); err != nil {
+	if err := s.trigger(s.runner.base, name, &t.Origin); err != nil {
 		s.log.Warn("timer: a run that was triggered did not start",
 			"timer", name, "by", t.By, "note", t.Note, "err", err)
 		return

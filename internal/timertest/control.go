@@ -241,7 +241,7 @@ func forced(s *suite, t *testing.T) {
 	victim, other := f.watch.on(a, "a"), f.watch.on(b, "a")
 	op := f.operator()
 	at := time.Now()
-	op.does("the release", func(ctx context.Context) error { return op.CancelRun(ctx, "a", victim.Slot(), ann) })
+	op.does("the release", func(ctx context.Context) error { return op.CancelSlot(ctx, "a", victim.Slot(), ann) })
 	asked := time.Now()
 	select {
 	case <-victim.ctx.Done():
@@ -279,8 +279,8 @@ func forced(s *suite, t *testing.T) {
 	for _, h := range f.Hosts {
 		if v := f.watch.on(h, "a"); v != nil && v.ctx.Err() == nil {
 			op.does("the release", func(ctx context.Context) error {
-				err := op.CancelRun(ctx, "a", v.Slot(), ann)
-				if errors.Is(err, dlock.ErrNotHeld) {
+				err := op.CancelSlot(ctx, "a", v.Slot(), ann)
+				if errors.Is(err, timer.ErrNoRun) {
 					return nil
 				}
 				return err

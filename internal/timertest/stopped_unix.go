@@ -115,8 +115,8 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	limitedAt := time.Now()
 	limited := s.stamp()
 	op.does("the release", func(ctx context.Context) error {
-		err := op.CancelRun(ctx, endless, held.Slot, ann)
-		if errors.Is(err, dlock.ErrNotHeld) && time.Since(beat) >= StoppedTTL { // the machine was busy for so long
+		err := op.CancelSlot(ctx, endless, held.Slot, ann)
+		if errors.Is(err, timer.ErrNoRun) && time.Since(beat) >= StoppedTTL { // the machine was busy for so long
 			return nil
 		}
 		return err

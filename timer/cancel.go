@@ -1,0 +1,70 @@
+package timer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// CancelRun cancels a run on this host, whose Run.ID it takes: the run's context ends at once (its
+// cause is a *CanceledError), the run is not retried, and its outcome is OutcomeCanceled, whatever
+// the handler returns. The slot is free when the handler has returned, never before. A handler that
+// ignores its context goes on. A run whose context has ended already is left alone.
+//
+// It returns ErrUnknown, or ErrNoRun if that run does not go on here. Control.CancelRun cancels
+// runs on other hosts.
+func (s *Scheduler) CancelRun(timer, id string, by dlock.Origin) error {
+	if err := by.Validate(); err != nil {
+		return fmt.Errorf("timer %q: run %q: %w", timer, id, err)
+	}
+	e := s.registry.named(timer)
+	if e == nil {
+		return fmt.Errorf("%w: %q", ErrUnknown, timer)
+	}
+	r := s.runner.find(e, id)
+	if r == nil {
+		return fmt.Errorf("timer %q: run %q: %w", timer, id, ErrNoRun)
+	}
+	s.runner.cancel(r, &CanceledError{By: by})
+	return nil
+}
+
+// find returns the run with that ID; nil: there is none.
+func (n *runner) find(e *entry, id string) *Run {
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	for _, r := range e.state.runs {
+		if r != nil && !r.over && r.ID() == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// cancel ends the context of a run, unless it has ended. Called without a mutex held.
+func (n *runner) cancel(r *Run, cause *CanceledError) {
+	r.ctx.lose(cause)
+	if r.ctx.cause() == error(cause) {
+		n.log.Info("timer: run canceled",
+			"timer", r.Timer(), "slot", r.Slot(), "run", r.ID(), "by", cause.By.By, "note", cause.By.Note)
+	}
+}
+
+// runID returns the ID of a run that began with a slot in the store.
+func runID(slot int, fence dlock.Fence) string {
+	return strconv.Itoa(slot) + "-" + strconv.FormatInt(int64(fence), 10)
+}
+
+// parseRunID returns the slot and the fence that a run began with. ok is false if it began without
+// a slot in the store.
+func parseRunID(id string) (slot int, fence dlock.Fence, ok bool) {
+	first, second, _ := strings.Cut(id, "-")
+	slot, err := strconv.Atoi(first)
+	if err != nil {
+		return 0, 0, false
+	}
+	n, err := strconv.ParseInt(second, 10, 64)
+	return slot, dlock.Fence(n), err == nil && n > 0
+}

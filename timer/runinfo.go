@@ -1,0 +1,108 @@
+package timer
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// previousWithin is how far back PreviousTick looks.
+const previousWithin = 10 * 366 * 24 * time.Hour
+
+// PreviousTick returns the tick before this one by the timer's schedule, whether it ran or not; the
+// zero time if the run was triggered, or if there was none in the ten years before. It asks the
+// schedule, so it is the same on every host.
+func (r *Run) PreviousTick() (tick time.Time) {
+	switch {
+	case r == nil || r.tick == 0:
+		return time.Time{}
+	case r.given != nil:
+		return r.given.PreviousTick
+	case r.entry.timer.Schedule == nil:
+		return time.Time{}
+	}
+	before := r.Tick().Add(-time.Microsecond)
+	if tick = schedule.Latest(r.entry.timer.Schedule, before, previousWithin); tick.IsZero() {
+		return tick
+	}
+	return tick.UTC()
+}
+
+// LastSuccessAt returns when a run of the timer last ended with OutcomeOK on any host, as far as
+// this one knows; the zero time if it knows of none. The store tells it with the slot, so a run
+// that has one knows what happened elsewhere before it began. Not all stores do (database locks).
+func (r *Run) LastSuccessAt() (at time.Time) {
+	switch {
+	case r == nil:
+		return time.Time{}
+	case r.given != nil:
+		return r.given.LastSuccessAt
+	}
+	r.runner.ledger.read(&r.entry.state.record, func(of *record) { at = of.deadman.success })
+	return at
+}
+
+// CaughtUp reports whether the run makes up for a tick that was missed: see CatchUp. False: it is
+// on time, or was triggered.
+func (r *Run) CaughtUp() bool { return r != nil && r.caughtUp }
+
+// TriggeredBy returns who triggered the run through a Control. ok is false if nobody did: the run
+// has a Tick, or Scheduler.Trigger started it.
+func (r *Run) TriggeredBy() (by dlock.Origin, ok bool) {
+	if r == nil || r.by == nil {
+		return by, false
+	}
+	return *r.by, true
+}
+
+// Holder returns this host, as operators see it: Config.Holder.
+func (r *Run) Holder() dlock.Holder {
+	if r == nil {
+		return dlock.Holder{}
+	}
+	return r.runner.holder
+}
+
+// A RunInfo describes the Run that ContextWithRun makes. The zero value is the first attempt of a
+// run that was triggered and holds slot 0.
+type RunInfo struct {
+	Timer         string
+	Tick          time.Time // zero: it was triggered
+	PreviousTick  time.Time // used if there is a Tick
+	LastSuccessAt time.Time
+	CaughtUp      bool
+	TriggeredBy   dlock.Origin // zero: not through a Control
+	Slot          int          // -1: it is Degraded and has none
+	Fence         dlock.Fence
+	Degraded      bool
+	Attempt       int // 0: the first
+	Holder        dlock.Holder
+	MaxRunTime    time.Duration // the context ends after it; 0 or NoLimit: it does not
+}
+
+// ContextWithRun returns a context with a Run in it, for the unit test of a handler, which gets it
+// with RunFromContext. The context ends with ctx, and with its cause, and the Run is Valid until
+// then, unless it is Degraded: so context.WithCancelCause and a dlock.LostError play the loss of a
+// lease. It holds nothing in a store.
+func ContextWithRun(ctx context.Context, info RunInfo) context.Context {
+	maxRunTime := timeOf(cmp.Or(info.MaxRunTime, NoLimit))
+	r := &Run{
+		entry:     &entry{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, state: &state{}},
+		runner:    &runner{holder: info.Holder, base: ctx},
+		startedAt: time.Now(), given: &info, caughtUp: info.CaughtUp, local: true,
+		place: int32(info.Slot), firstSlot: int32(info.Slot), number: int64(info.Fence),
+	}
+	if !info.Tick.IsZero() {
+		r.tick = info.Tick.UnixMicro()
+	}
+	if info.TriggeredBy != (dlock.Origin{}) {
+		r.by = &info.TriggeredBy
+	}
+	r.degraded.Store(info.Degraded)
+	r.attempt.Store(int32(max(info.Attempt, 1)))
+	r.ctx.run = r
+	return &r.ctx
+}

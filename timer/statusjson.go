@@ -1,0 +1,184 @@
+package timer
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// The JSON of a Status is for programs in other languages, so it has no value that stands for
+// another: no limit is null, what is not known or not there is left out, instants are in UTC,
+// durations are numbers of seconds, and errors are texts. It cannot be read back into a Status.
+
+// A jsonLimit is a number, or null for NoLimit.
+type jsonLimit int
+
+// MarshalJSON implements json.Marshaler.
+func (l jsonLimit) MarshalJSON() ([]byte, error) {
+	if l == NoLimit {
+		return []byte("null"), nil
+	}
+	return json.Marshal(int(l))
+}
+
+// A jsonSeconds is a number of seconds, or null for NoLimit.
+type jsonSeconds time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (d jsonSeconds) MarshalJSON() ([]byte, error) {
+	if d == NoLimit {
+		return []byte("null"), nil
+	}
+	return json.Marshal(time.Duration(d).Seconds())
+}
+
+// some returns a slice that is [] and not null if it is empty.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func originOf(o dlock.Origin) *dlock.Origin {
+	if o == (dlock.Origin{}) {
+		return nil
+	}
+	return &o
+}
+
+// MarshalJSON implements json.Marshaler: no limit is null, what is not known is left out, instants
+// are in UTC, durations are numbers of seconds, and errors are texts.
+func (s Status) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Phase  string        `json:"phase"`
+		Holder string        `json:"holder"`
+		Store  *StoreStatus  `json:"store,omitempty"`
+		Hosts  int           `json:"hosts,omitempty"`
+		Timers []TimerStatus `json:"timers"`
+	}{s.Phase, s.Holder.String(), s.storeOrNil(), s.Hosts, some(s.Timers)})
+}
+
+func (s Status) storeOrNil() *StoreStatus {
+	if s.Store.Name == "" {
+		return nil
+	}
+	return &s.Store
+}
+
+// MarshalJSON implements json.Marshaler, as Status does.
+func (s StoreStatus) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Name        string    `json:"name"`
+		Up          bool      `json:"up"`
+		Setup       bool      `json:"not_set_up"`
+		BreakerOpen bool      `json:"breaker_open"`
+		Err         string    `json:"err,omitempty"`
+		ChangedAt   time.Time `json:"changed_at,omitzero"`
+		Down        []string  `json:"down,omitempty"`
+	}{s.Name, s.Up, s.Setup, s.BreakerOpen, s.Err, s.ChangedAt.UTC(), s.Down})
+}
+
+// MarshalJSON implements json.Marshaler, as Status does.
+func (t TimerStatus) MarshalJSON() ([]byte, error) {
+	type catchUp struct {
+		Policy string      `json:"policy"`
+		Window jsonSeconds `json:"window_seconds"`
+	}
+	skipped := t.Skipped
+	if skipped == nil {
+		skipped = map[Reason]uint64{}
+	}
+	var effective *jsonLimit // left out: not known
+	if t.EffectiveLimit != 0 {
+		effective = (*jsonLimit)(&t.EffectiveLimit)
+	}
+	return json.Marshal(struct {
+		Name              string            `json:"name"`
+		Schedule          string            `json:"schedule,omitempty"`
+		Next              time.Time         `json:"next,omitzero"`
+		Ticks             uint64            `json:"ticks"`
+		Started           uint64            `json:"started"`
+		Skipped           map[Reason]uint64 `json:"skipped"`
+		Running           []RunStatus       `json:"running"`
+		Last              *RunResult        `json:"last,omitempty"`
+		LastRunAt         time.Time         `json:"last_run_at,omitzero"`
+		LastSuccessAt     time.Time         `json:"last_success_at,omitzero"`
+		TicksSinceSuccess int               `json:"ticks_since_success"`
+		Degraded          bool              `json:"degraded"`
+		MaxConcurrency    jsonLimit         `json:"max_concurrency"`
+		MaxPerTick        jsonLimit         `json:"max_per_tick"`
+		MaxPerHost        jsonLimit         `json:"max_per_host"`
+		EffectiveLimit    *jsonLimit        `json:"effective_limit,omitempty"`
+		LimitElsewhere    int               `json:"limit_elsewhere,omitempty"`
+		LimitOverride     int               `json:"limit_override,omitempty"`
+		MaxRunTime        jsonSeconds       `json:"max_run_time_seconds"`
+		CatchUp           catchUp           `json:"catch_up"`
+		OnStoreDown       string            `json:"on_store_down"`
+		LocalOnly         bool              `json:"local_only"`
+		MaxAttempts       int               `json:"max_attempts"`
+		AlarmAfter        jsonLimit         `json:"alarm_after"`
+		Paused            *PauseStatus      `json:"paused,omitempty"`
+		StoreFault        string            `json:"store_fault,omitempty"`
+		Removed           bool              `json:"removed"`
+		ScheduleError     string            `json:"schedule_error,omitempty"`
+	}{
+		Name: t.Name, Schedule: t.Schedule, Next: t.Next.UTC(), Ticks: t.Ticks, Started: t.Started, Skipped: skipped,
+		Running: some(t.Running), Last: t.Last, LastRunAt: t.LastRunAt.UTC(), LastSuccessAt: t.LastSuccessAt.UTC(),
+		TicksSinceSuccess: t.TicksSinceSuccess, Degraded: t.Degraded, MaxConcurrency: jsonLimit(t.MaxConcurrency),
+		MaxPerTick: jsonLimit(t.MaxPerTick), MaxPerHost: jsonLimit(t.MaxPerHost), EffectiveLimit: effective,
+		LimitElsewhere: t.LimitElsewhere, LimitOverride: t.LimitOverride, MaxRunTime: jsonSeconds(t.MaxRunTime),
+		CatchUp:     catchUp{t.CatchUp.Policy.String(), jsonSeconds(t.CatchUp.Window)},
+		OnStoreDown: t.OnStoreDown.String(), LocalOnly: t.LocalOnly, MaxAttempts: t.MaxAttempts,
+		AlarmAfter: jsonLimit(t.AlarmAfter), Paused: t.Paused, StoreFault: t.StoreFault, Removed: t.Removed,
+		ScheduleError: t.ScheduleError,
+	})
+}
+
+// MarshalJSON implements json.Marshaler, as Status does.
+func (p PauseStatus) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		dlock.Origin
+		Until time.Time `json:"until,omitzero"`
+	}{p.Origin, p.Until.UTC()})
+}
+
+// MarshalJSON implements json.Marshaler, as Status does.
+func (r RunStatus) MarshalJSON() ([]byte, error) {
+	var slot *int // left out: it has none
+	if r.Slot >= 0 {
+		slot = &r.Slot
+	}
+	return json.Marshal(struct {
+		ID          string        `json:"id"`
+		Tick        time.Time     `json:"tick,omitzero"`
+		CaughtUp    bool          `json:"caught_up,omitempty"`
+		TriggeredBy *dlock.Origin `json:"triggered_by,omitempty"`
+		Slot        *int          `json:"slot,omitempty"`
+		Fence       dlock.Fence   `json:"fence,omitempty"`
+		StartedAt   time.Time     `json:"started_at"`
+		Attempt     int           `json:"attempt"`
+		Degraded    bool          `json:"degraded"`
+		Valid       bool          `json:"valid"`
+		Overdue     bool          `json:"overdue"`
+	}{r.ID, r.Tick.UTC(), r.CaughtUp, originOf(r.TriggeredBy), slot, r.Fence, r.StartedAt.UTC(), r.Attempt, r.Degraded,
+		r.Valid, r.Overdue})
+}
+
+// MarshalJSON implements json.Marshaler, as Status does.
+func (r RunResult) MarshalJSON() ([]byte, error) {
+	text := ""
+	if r.Err != nil {
+		text = fmt.Sprint(r.Err) // fmt survives an Error that panics
+	}
+	return json.Marshal(struct {
+		Tick      time.Time   `json:"tick,omitzero"`
+		StartedAt time.Time   `json:"started_at"`
+		Took      jsonSeconds `json:"took_seconds"`
+		Outcome   Outcome     `json:"outcome"`
+		Attempts  int         `json:"attempts"`
+		Err       string      `json:"err,omitempty"`
+	}{r.Tick.UTC(), r.StartedAt.UTC(), jsonSeconds(r.Took), r.Outcome, r.Attempts, text})
+}
