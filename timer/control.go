@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -22,22 +23,31 @@ var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (
 // caller and a note, for others to read, of at most 256 bytes each. LocalOnly timers are not
 // affected.
 //
+// A change of a timer that no host is known to run is made all the same, because the timer may be
+// deployed later; but it may be misspelt, so it is logged as a warning: see Known.
+//
 // After an error the change may or may not be in force: call again. All calls except Trigger are
 // idempotent.
 type Control struct {
-	caps    dlock.Capabilities
-	timeout time.Duration
+	caps       dlock.Capabilities
+	timeout    time.Duration
+	log        *slog.Logger
+	registered func(timer string) bool // on this host; nil: it runs no timers
 }
 
 // NewControl returns a Control for the fleet that shares a store, for programs that run no timers
-// themselves.
+// themselves. It logs to slog.Default().
 func NewControl(store dlock.DistributedLock) *Control {
-	return &Control{caps: dlock.CapabilitiesOf(store), timeout: dlock.DefaultStoreTimeout}
+	return &Control{caps: dlock.CapabilitiesOf(store), timeout: dlock.DefaultStoreTimeout,
+		log: slog.New(guarded{slog.Default().Handler()})}
 }
 
 // Control returns a Control for the fleet that shares this scheduler's store.
 func (s *Scheduler) Control() *Control {
-	return &Control{caps: dlock.CapabilitiesOf(s.config.Lock), timeout: s.config.StoreTimeout}
+	return &Control{
+		caps: dlock.CapabilitiesOf(s.config.Lock), timeout: s.config.StoreTimeout, log: s.log.Logger,
+		registered: func(timer string) bool { return s.registry.get(timer) != nil },
+	}
 }
 
 // Pause keeps a timer from starting on any host until the given time, at most ten years ahead. Runs
@@ -163,6 +173,36 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 	return list[0], nil
 }
 
+// Known reports whether a host is known to run a timer of that name: it is registered on this one,
+// if the Control is a Scheduler's; or the store knows that a host has claimed a tick of it or was
+// triggered, or holds a slot. So false may also mean that it has not run yet, or that it has no
+// limit for which it would call the store. Known makes up to two calls to the store.
+func (c *Control) Known(ctx context.Context, timer string) (bool, error) {
+	if c.registered != nil && c.registered(timer) {
+		return true, nil
+	}
+	ctl, err := c.controller()
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
+	defer cancel()
+	states, err := inspect(ctx, ctl, []string{Timer{Name: timer}.lockName(), triggerLock + timer})
+	if err != nil {
+		return false, fmt.Errorf("timer %q: %w", timer, err)
+	}
+	for _, state := range states {
+		if state.Err != nil {
+			return false, fmt.Errorf("timer %q: %w", timer, state.Err)
+		}
+		if !state.LastTick.IsZero() {
+			return true, nil
+		}
+	}
+	held, err := c.held(ctx, timer)
+	return len(held) > 0, err
+}
+
 // held returns the leases of a timer's slots.
 func (c *Control) held(ctx context.Context, timer string) (list []dlock.LeaseInfo, err error) {
 	lister := c.caps.Lister
@@ -201,6 +241,9 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count "+
 			"from the next tick on, a trigger may get lost: %w",
 			timer, err)
+	}
+	if known, err := c.Known(ctx, timer); err == nil && !known {
+		c.log.Warn("timer: a timer was changed that no host is known to run: check how its name is spelt", "timer", timer)
 	}
 	return nil
 }

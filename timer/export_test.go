@@ -1,6 +1,9 @@
 package timer
 
-import "time"
+import (
+	"log/slog"
+	"time"
+)
 
 // SetSkew puts a host's clock ahead of the others', or back if d is negative: ticks come due by it.
 func SetSkew(s *Scheduler, d time.Duration) { s.planner.skew.Store(int64(d)) }
@@ -13,3 +16,6 @@ func Remembered(s *Scheduler, name string) (n int) {
 	s.ledger.read(&s.registry.get(name).state.record, func(r *record) { n = len(r.history.decisions) })
 	return n
 }
+
+// LogTo makes a Control log to l instead of slog.Default().
+func LogTo(c *Control, l *slog.Logger) { c.log = l }

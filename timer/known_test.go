@@ -1,0 +1,103 @@
+package timer_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A change of a timer that no host is known to run is made, and logged as a warning: the name may
+// be misspelt. Hosts are known by what they have registered, claimed or hold.
+//
+// Fails when a change of an unknown timer is refused or not logged, when that of a known one is
+// logged, and when claimed triggers, or slots that are held, are not looked at.
+func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		log := &logText{}
+		control := timer.NewControl(f.store)
+		timer.LogTo(control, textLogger(log))
+		unlimited := timer.Timer{Name: "unlimited", Schedule: schedule.Every(time.Minute), MaxPerTick: timer.NoLimit,
+			MaxConcurrency: timer.NoLimit, Run: f.handler(0)}
+		holds := timer.Timer{Name: "holds", MaxConcurrency: 2, Run: f.handler(time.Hour)}
+		hostLog := &logText{}
+		h := f.start(timer.Config{Logger: textLogger(hostLog)}, unlimited, holds,
+			timer.Timer{Name: "ticks", Schedule: schedule.Every(time.Minute), Run: f.handler(0)},
+			timer.Timer{Name: "triggered", Run: f.handler(0)},
+			timer.Timer{Name: "new", Run: f.handler(0)})
+		if err := h.Trigger(t.Context(), "holds"); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Control().Trigger(t.Context(), "triggered", ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		for name, known := range map[string]bool{"ticks": true, "triggered": true, "holds": true, "new": false,
+			"unlimited": false, "ticsk": false} {
+			if got, err := control.Known(t.Context(), name); err != nil || got != known {
+				t.Errorf("%s: known %v, %v; want %v", name, got, err, known)
+			}
+			if got, err := h.Control().Known(t.Context(), name); err != nil || got != (name != "ticsk") {
+				t.Errorf("%s, on the host: known %v, %v", name, got, err)
+			}
+			changes := map[string]func(c *timer.Control) error{
+				"pause": func(c *timer.Control) error {
+					return c.Pause(t.Context(), name, time.Now().Add(time.Hour), ann)
+				},
+				"resume":  func(c *timer.Control) error { return c.Resume(t.Context(), name, ann) },
+				"limit":   func(c *timer.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) },
+				"trigger": func(c *timer.Control) error { return c.Trigger(t.Context(), name, ann) },
+			}
+			for what, change := range changes {
+				before, beforeHost := log.String(), hostLog.String()
+				if err := change(control); err != nil {
+					t.Errorf("%s of %s: %v", what, name, err)
+				}
+				warned := strings.Contains(strings.TrimPrefix(log.String(), before), "no host is known to run")
+				if warned == known {
+					t.Errorf("%s of %s: warned %v", what, name, warned)
+				}
+				if err := change(h.Control()); err != nil {
+					t.Errorf("%s of %s on the host: %v", what, name, err)
+				}
+				warned = strings.Contains(strings.TrimPrefix(hostLog.String(), beforeHost), "no host is known to run")
+				if warned != (name == "ticsk") {
+					t.Errorf("%s of %s on the host: warned %v", what, name, warned)
+				}
+			}
+		}
+		if state, err := control.Inspect(t.Context(), "ticsk"); err != nil || state.Limit == nil || state.Limit.Slots != 3 {
+			t.Errorf("the change of a timer that is deployed later was not made: %+v, %v", state, err)
+		}
+		time.Sleep(2 * time.Hour)
+		f.Stop()
+	})
+}
+
+// A store that does not answer the question does not fail the change, and raises no alarm.
+//
+// Fails when the error of Known is returned, or taken for "not known".
+func TestControlDoesNotNeedToKnow(t *testing.T) {
+	log := &logText{}
+	c := timer.NewControl(unlisted{})
+	timer.LogTo(c, textLogger(log))
+	if err := c.Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Known(t.Context(), "a"); err == nil {
+		t.Error("it is known although the store cannot be inspected")
+	}
+	if text := log.String(); text != "" {
+		t.Error(text)
+	}
+}
+
+// unlisted is a store that keeps overrides and does not tell them.
+type unlisted struct{ panickingControl }
+
+func (unlisted) Update(context.Context, string, dlock.Update) error { return nil }
