@@ -48,8 +48,8 @@
 // cancelled context, and a pool that the application has exhausted delays heartbeats until leases
 // are lost. Therefore New opens a small pool of its own with the address, Dialer, TLS and
 // credentials of the given client. Hooks of the client are not copied. Options.SharedPool opts out.
-// go-redis prints a line to standard error for every connection that fails; redis.SetLogger
-// silences it, for the whole process.
+// go-redis prints a line to standard error for every connection that it cannot make, but not for
+// those of the store's own pool: a timer.Scheduler logs an outage once.
 //
 // # Sentinel
 //

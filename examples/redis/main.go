@@ -126,7 +126,6 @@ func serve(ctx context.Context, addr, redisURL string) error {
 
 // openStore returns a store on a single Redis, or on the master that Sentinel names.
 func openStore(address string) (store *redislock.Store, closeStore func(), err error) {
-	redis.SetLogger(noLogger{}) // go-redis logs every failed connection, tickslot an outage once
 	options := redislock.Options{Prefix: "example:"}
 	if u, err := url.Parse(address); err == nil && u.Query().Has("master_name") {
 		failover, err := redis.ParseFailoverURL(address)
@@ -148,10 +147,6 @@ func openStore(address string) (store *redislock.Store, closeStore func(), err e
 // errBadURL is returned instead of the parser's error, which may quote the password.
 var errBadURL = errors.New("set REDIS_URL to something like redis://user:password@host:6379/0, or " +
 	"redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379")
-
-type noLogger struct{}
-
-func (noLogger) Printf(context.Context, string, ...any) {}
 
 // work returns a handler that logs its run and is busy for a while.
 func work(duration time.Duration) func(context.Context) error {

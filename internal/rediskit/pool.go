@@ -37,7 +37,7 @@ func OwnPool(client redis.UniversalClient, size int) redis.UniversalClient {
 		o.MaxRetries = -1
 		o.MaxRedirects = 3 // MOVED and ASK; each repeats the same token
 		o.DialerRetries = 1
-		o.Dialer = inTime(o.Dialer, o.TLSConfig)
+		o.Dialer = quietly(inTime(o.Dialer, o.TLSConfig))
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, LastResort, LastResort, LastResort
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 		o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
@@ -56,7 +56,7 @@ func NewPool(o redis.Options, size int) *redis.Client {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1   // dlock retries by itself, with the same token
 	o.DialerRetries = 1 // otherwise a refused connection takes seconds
-	o.Dialer = inTime(o.Dialer, o.TLSConfig)
+	o.Dialer = quietly(inTime(o.Dialer, o.TLSConfig))
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, LastResort, LastResort, LastResort
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 	o.MaxConcurrentDials = 0
