@@ -1,0 +1,156 @@
+package timer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// statusForJSON has every field of a Status set, in one of its timers, and as little as possible in
+// the other.
+func statusForJSON() timer.Status {
+	berlin := time.FixedZone("CEST", 2*3600)
+	at := func(hour int) time.Time { return time.Date(2026, 7, 1, hour, 30, 0, 500_000_000, berlin) }
+	ann := dlock.Origin{By: "ann", Note: "why"}
+	return timer.Status{
+		Phase: "running", Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"}, Hosts: 3,
+		Store: timer.StoreStatus{Name: "redis", Up: true, Setup: true, BreakerOpen: true, Err: "it fails",
+			ChangedAt: at(1), Down: []string{"10.0.0.1:6379"}},
+		Timers: []timer.TimerStatus{{
+			Name: "all", Schedule: "every 1h0m0s", Next: at(5), Ticks: 7, Started: 4,
+			Skipped: map[timer.Reason]uint64{timer.ReasonFull: 2, timer.ReasonMissed: 1},
+			Running: []timer.RunStatus{
+				{ID: "2-17", Tick: at(4), CaughtUp: true, TriggeredBy: ann, Slot: 2, Fence: 17, StartedAt: at(4),
+					Attempt: 2, Degraded: true, Valid: true, Overdue: true},
+				{ID: "web-1/17/k3x9-1", Slot: -1, StartedAt: at(4), Attempt: 1},
+			},
+			Last: &timer.RunResult{Tick: at(3), StartedAt: at(3), Took: 90*time.Second + 500*time.Millisecond,
+				Outcome: timer.OutcomeFailed, Attempts: 3, Err: errors.New("no luck")},
+			Degraded: true, LastRunAt: at(4), LastSuccessAt: at(2), MaxConcurrency: 3, MaxPerTick: 2, MaxPerHost: 1,
+			MaxRunTime: time.Minute, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: time.Hour},
+			OnStoreDown: timer.StoreDownSkip, LocalOnly: true, MaxAttempts: 4, AlarmAfter: 5, EffectiveLimit: 9,
+			TicksSinceSuccess: 2, LimitElsewhere: 8, LimitOverride: 6,
+			Paused: &timer.PauseStatus{Origin: ann, Until: at(6)}, StoreFault: "a fault", Removed: true,
+			ScheduleError: "it panicked",
+		}, {
+			Name: "none", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, MaxPerHost: timer.NoLimit,
+			EffectiveLimit: timer.NoLimit, MaxRunTime: timer.NoLimit, AlarmAfter: timer.NoLimit, MaxAttempts: 1,
+			CatchUp: timer.CatchUp{Policy: timer.CatchUpSkip, Window: timer.NoLimit},
+		}},
+	}
+}
+
+// The JSON of a Status is what testdata/status.json says, which programs in other languages read:
+// a change of it is a change of an interface. To accept one, run the test with UPDATE_GOLDEN=1.
+//
+// Fails when a name or a unit changes.
+func TestStatusJSON(t *testing.T) {
+	got, err := json.MarshalIndent(statusForJSON(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	const golden = "testdata/status.json"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// Every field of a Status is in its JSON, if it is set.
+//
+// Fails when a field is added to a type and not to its MarshalJSON.
+func TestStatusJSONHasEveryField(t *testing.T) {
+	st := statusForJSON()
+	all := st.Timers[0]
+	for _, v := range []any{st, st.Store, all, all.Running[0], *all.Last, *all.Paused} {
+		typ, exported := reflect.TypeOf(v), 0
+		for f := range typ.Fields() {
+			switch {
+			case f.Anonymous:
+				exported += f.Type.NumField()
+			case f.IsExported():
+				exported++
+				if reflect.ValueOf(v).FieldByIndex(f.Index).IsZero() {
+					t.Errorf("%s.%s is not set: set it in statusForJSON", typ, f.Name)
+				}
+			}
+		}
+		var fields map[string]any
+		text, err := json.Marshal(v)
+		if err != nil || json.Unmarshal(text, &fields) != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if len(fields) != exported {
+			t.Errorf("%s has %d fields, and %d in JSON: %s", typ, exported, len(fields), text)
+		}
+	}
+}
+
+// The JSON of a host that runs has no value that stands for another: no largest number for "no
+// limit", no year 1 for "never", no empty object for an error, also if the error panics.
+//
+// Fails when a type without MarshalJSON is added, and when a limit is not translated back.
+func TestStatusJSONIsClean(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{},
+			timer.Timer{Name: "free", Schedule: schedule.Every(time.Second), MaxConcurrency: timer.NoLimit,
+				MaxPerTick: timer.NoLimit, MaxPerHost: timer.NoLimit, MaxRunTime: timer.NoLimit,
+				AlarmAfter: timer.NoLimit, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: timer.NoLimit},
+				Run: func(ctx context.Context) error { return hostile{} }},
+			timer.Timer{Name: "fails", Schedule: schedule.Every(time.Second),
+				Run: func(ctx context.Context) error { return errors.New("no luck") }},
+			timer.Timer{Name: "panics", Schedule: schedule.Every(time.Second),
+				Run: func(ctx context.Context) error { panic("no luck") }},
+			timer.Timer{Name: "idle", Run: f.handler(0)},
+			timer.Timer{Name: "goes on", Schedule: schedule.Every(time.Second), Run: f.handler(time.Hour)},
+		)
+		clean := func(when string) {
+			t.Helper()
+			text, err := json.Marshal(h.Status())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, bad := range []string{"922337203685477", "9223372036", "0001-01-01", ":-1", `:{}`, `"Err"`, "null,null"} {
+				if strings.Contains(strings.ReplaceAll(string(text), `"skipped":{}`, ""), bad) {
+					t.Errorf("%s: %s in %s", when, bad, text)
+				}
+			}
+			if when == "after a while" && (strings.Count(string(text), `"err":"no luck"`) != 1 ||
+				!strings.Contains(string(text), `"err":"the handler panicked: no luck"`)) {
+				t.Errorf("errors: %s", text)
+			}
+		}
+		clean("at the start")
+		time.Sleep(time.Minute)
+		clean("after a while")
+		h.Link.Inject(dlocktest.Hang)
+		time.Sleep(time.Minute)
+		clean("in an outage")
+		h.Link.Heal()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		f.Stop()
+		clean("after the end")
+	})
+}
