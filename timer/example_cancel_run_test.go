@@ -1,0 +1,46 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A run is canceled by the ID that Status, the log and the handler have. Control.CancelRun cancels
+// one on another host.
+func ExampleScheduler_CancelRun() {
+	ended := make(chan struct{})
+	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+		Name: "import",
+		Run: func(ctx context.Context) error {
+			defer close(ended)
+			<-ctx.Done()
+			cause := context.Cause(ctx)
+			fmt.Println(cause, errors.Is(cause, timer.ErrCanceled))
+			return cause
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stop := start(timers)
+	fmt.Println("triggered:", timers.Trigger(context.Background(), "import"))
+
+	imports, _ := timers.Status().Timer("import")
+	err = timers.CancelRun("import", imports.Running[0].ID, dlock.Origin{By: "ann", Note: "the wrong file"})
+	<-ended
+	fmt.Println("canceled:", err)
+	stop()
+	imports, _ = timers.Status().Timer("import")
+	fmt.Println("outcome:", imports.Last.Outcome)
+	// Output:
+	// triggered: <nil>
+	// timer: the run was canceled by ann: the wrong file true
+	// canceled: <nil>
+	// outcome: canceled
+}
