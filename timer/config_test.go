@@ -150,9 +150,7 @@ func FuzzNames(f *testing.F) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		for s.Ready() != nil {
-			time.Sleep(time.Microsecond)
-		}
+		<-s.Running()
 		for _, n := range []string{name, "other"} {
 			if err := s.Trigger(ctx, n); err != nil { // neither takes the other's only slot
 				t.Errorf("%q: %v", n, err)

@@ -119,8 +119,8 @@ func ExampleNew_faults() {
 	// timer "b": Schedule: Every(0s): the period must be at least 1ms
 }
 
-// start runs each host's timers, as its main would, and returns when they are ready; stop drains
-// them all.
+// start runs each host's timers, as its main would, and returns when they run; stop drains them
+// all.
 func start(hosts ...*timer.Scheduler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -130,9 +130,7 @@ func start(hosts ...*timer.Scheduler) (stop func()) {
 				fmt.Println(err)
 			}
 		})
-		for timers.Ready() != nil {
-			time.Sleep(time.Millisecond)
-		}
+		<-timers.Running()
 	}
 	return func() { cancel(); running.Wait() }
 }

@@ -37,7 +37,7 @@ func TestARunHoldsItsSlotInRedis(t *testing.T) {
 		<-finish
 		return nil
 	}})
-	eventually(t, "the host is ready", func() bool { return host.Ready() == nil })
+	<-host.Running() // from now on, Trigger starts runs
 
 	if err := host.Trigger(t.Context(), sendInvoices); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 		began <- struct{}{}
 		return nil
 	}})
-	eventually(t, "the host is ready", func() bool { return host.Ready() == nil })
+	<-host.Running() // from now on, Trigger starts runs
 
 	// A dead host leaves a lease that is not renewed: one call to the store creates one.
 	dead := dlock.Holder{Host: "dead-host", PID: 1, ID: "x"}
