@@ -99,7 +99,8 @@ func TestCancelRunHere(t *testing.T) {
 				if err := h.CancelRun("b", other, ann); !errors.Is(err, timer.ErrUnknown) {
 					t.Errorf("of another timer: %v, want ErrUnknown", err)
 				}
-				if err := h.CancelRun("a", other, dlock.Origin{}); err == nil || !strings.Contains(err.Error(), "say who") {
+				if err := h.CancelRun("a", other, dlock.Origin{}); err == nil ||
+					!strings.Contains(err.Error(), "say who") {
 					t.Errorf("by nobody: %v", err)
 				}
 				if n := strings.Count(log.String(), "timer: run canceled"); n != 1 ||
@@ -139,12 +140,13 @@ func TestCancelRunElsewhere(t *testing.T) {
 		}
 		time.Sleep(beat)
 		st := must(h.Status().Timer("a"))
-		if len(st.Running) != 0 || st.Last.Outcome != timer.OutcomeCanceled || !errors.Is(st.Last.Err, timer.ErrCanceled) ||
-			!errors.Is(st.Last.Err, dlock.ErrLost) {
+		if len(st.Running) != 0 || st.Last.Outcome != timer.OutcomeCanceled ||
+			!errors.Is(st.Last.Err, timer.ErrCanceled) || !errors.Is(st.Last.Err, dlock.ErrLost) {
 			t.Errorf("%+v: want it canceled within %v", st, beat)
 		}
-		if text := log.String(); strings.Count(text, "timer: run canceled") != 1 || strings.Contains(text, "lease lost") ||
-			!strings.Contains(text, "run="+first.ID) || !strings.Contains(text, "by=ann") {
+		if text := log.String(); strings.Count(text, "timer: run canceled") != 1 ||
+			strings.Contains(text, "lease lost") || !strings.Contains(text, "run="+first.ID) ||
+			!strings.Contains(text, "by=ann") {
 			t.Errorf("log: %s", text)
 		}
 		if lost := values(t, reg)["tickslot_leases_lost_total a"]; lost != 0 {

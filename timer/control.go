@@ -243,7 +243,8 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 			timer, err)
 	}
 	if known, err := c.Known(ctx, timer); err == nil && !known {
-		c.log.Warn("timer: a timer was changed that no host is known to run: check how its name is spelt", "timer", timer)
+		c.log.Warn("timer: a timer was changed that no host is known to run: check how its name is spelt",
+			"timer", timer)
 	}
 	return nil
 }

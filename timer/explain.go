@@ -202,7 +202,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		x.Reason = ""
 	}
 	if w.shared {
-		s.inspectStore(ctx, &x)
+		x.inspect(ctx, s.Control())
 	}
 	x.Text = x.words(w)
 	return x, nil
@@ -232,9 +232,9 @@ func decided(l *ledger, e *entry, tick int64) (found *decision, slot int, why er
 	return found, slot, why
 }
 
-// inspectStore fills in what the store knows.
-func (s *Scheduler) inspectStore(ctx context.Context, x *Explanation) {
-	o, err := s.Control().Inspect(ctx, x.Timer)
+// inspect fills in what the store knows.
+func (x *Explanation) inspect(ctx context.Context, control *Control) {
+	o, err := control.Inspect(ctx, x.Timer)
 	if err != nil {
 		return
 	}

@@ -71,7 +71,8 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 				}
 			}
 		}
-		if state, err := control.Inspect(t.Context(), "ticsk"); err != nil || state.Limit == nil || state.Limit.Slots != 3 {
+		if state, err := control.Inspect(t.Context(), "ticsk"); err != nil || state.Limit == nil ||
+			state.Limit.Slots != 3 {
 			t.Errorf("the change of a timer that is deployed later was not made: %+v, %v", state, err)
 		}
 		time.Sleep(2 * time.Hour)

@@ -33,6 +33,13 @@ type record struct {
 	tally   *tally   // nil: nothing was counted yet, or there are no metrics
 }
 
+// lastSuccess returns when a run of the timer last succeeded on any host, as far as this one knows.
+func (r *record) lastSuccess() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deadman.success
+}
+
 // read calls look with mu held. look must not take another mutex.
 func (l *ledger) read(r *record, look func(*record)) {
 	r.mu.Lock()

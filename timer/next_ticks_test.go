@@ -34,7 +34,8 @@ func TestNextTicks(t *testing.T) {
 			want, elsewhere := schedule.NextTicks(schedule.ForName(s, name), time.Now(), 3)
 			if err != nil || elsewhere != nil || len(got) == 0 || !got[0].Equal(st.Next) ||
 				!slices.EqualFunc(got, want, time.Time.Equal) {
-				t.Errorf("%s: %v, %v; next is %v, and elsewhere they are %v, %v", name, got, err, st.Next, want, elsewhere)
+				t.Errorf("%s: %v, %v; next is %v, and elsewhere they are %v, %v", name, got, err, st.Next, want,
+					elsewhere)
 			}
 			if name == "ends" && len(got) != 2 || name != "ends" && len(got) != 3 {
 				t.Errorf("%s: %v", name, got)

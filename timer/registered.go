@@ -25,7 +25,7 @@ func (s *Scheduler) logRegistered(entries []*entry) {
 	})
 	level := slog.LevelInfo
 	if len(entries) > fewTimers {
-		s.logTogether(entries)
+		logTogether(s.log, entries, s.session != nil)
 		level = slog.LevelDebug
 	}
 	if !s.log.Enabled(context.Background(), level) {
@@ -42,7 +42,7 @@ func (s *Scheduler) logRegistered(entries []*entry) {
 }
 
 // logTogether logs how many timers have the same limits, the most frequent first.
-func (s *Scheduler) logTogether(entries []*entry) {
+func logTogether(log *lineLog, entries []*entry, hasStore bool) {
 	type together struct {
 		resolved
 		first string
@@ -51,7 +51,7 @@ func (s *Scheduler) logTogether(entries []*entry) {
 	var groups []together
 	found := make(map[resolved]int)
 	for _, e := range entries {
-		l := resolvedOf(e.timer, s.session != nil)
+		l := resolvedOf(e.timer, hasStore)
 		i, ok := found[l]
 		if !ok {
 			i = len(groups)
@@ -62,11 +62,11 @@ func (s *Scheduler) logTogether(entries []*entry) {
 	}
 	slices.SortStableFunc(groups, func(a, b together) int { return cmp.Compare(b.n, a.n) })
 	for _, g := range groups[:min(len(groups), fewTimers)] {
-		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered",
+		log.Log(context.Background(), slog.LevelInfo, "timer: registered",
 			append([]any{"timers", g.n, "first", g.first}, g.args()...)...)
 	}
 	if left := len(groups) - fewTimers; left > 0 {
-		s.log.Log(context.Background(), slog.LevelInfo, "timer: registered more, which Status shows",
+		log.Log(context.Background(), slog.LevelInfo, "timer: registered more, which Status shows",
 			"different_limits", left)
 	}
 }

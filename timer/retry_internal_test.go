@@ -34,10 +34,11 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler), base: ctx},
+			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler),
+				runHost: runHost{base: ctx}},
 				&entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
 			n.registry.setPhase(running)
-			r := &Run{entry: e, runner: n, startedAt: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
+			r := &Run{entry: e, host: &n.runHost, startedAt: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx.run = r
 			r.lease.Store(lease)
 			began := time.Now()

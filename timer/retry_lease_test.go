@@ -42,7 +42,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(dlock.DefaultTTL)
-		if res := last(t, h, "revoked"); res.Outcome != timer.OutcomeLeaseLost || res.Attempts != 1 ||
+		if res := last(t, h, "revoked"); res.Outcome != timer.OutcomeCanceled || res.Attempts != 1 ||
 			res.Err != errFlaky {
 			t.Errorf("revoked: %+v", res)
 		}

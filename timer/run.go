@@ -14,7 +14,7 @@ import (
 // RunFromContext returns outside a run, return zero values; ContextWithRun makes a Run for a test.
 type Run struct {
 	entry     *entry
-	runner    *runner
+	host      *runHost
 	tick      int64                       // µs; 0: none, it was triggered
 	lease     atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
 	ctx       runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
@@ -55,7 +55,7 @@ func (r *Run) ID() string {
 	if r.firstSlot >= 0 {
 		return runID(int(r.firstSlot), dlock.Fence(r.number))
 	}
-	return r.runner.holder.String() + "-" + strconv.FormatInt(r.number, 10)
+	return r.host.holder.String() + "-" + strconv.FormatInt(r.number, 10)
 }
 
 // Timer returns the name of the timer.

@@ -14,7 +14,7 @@ import (
 // lateness, 1,000,000 timers" in benchmarks/). Creating two contexts and a timer for every run
 // takes more processor time than everything else in a run.
 type runContext struct {
-	run *Run // whose runner has the context of all runs
+	run *Run // whose host has the context of all runs
 
 	mu     sync.Mutex
 	made   context.Context         // nil: not yet
@@ -26,7 +26,7 @@ type runContext struct {
 type runKey struct{}
 
 // base returns the context of all runs.
-func (c *runContext) base() context.Context { return c.run.runner.base }
+func (c *runContext) base() context.Context { return c.run.host.base }
 
 // Deadline implements context.Context.
 func (c *runContext) Deadline() (time.Time, bool) { return c.run.endsAt(), true }

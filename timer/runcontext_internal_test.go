@@ -55,7 +55,7 @@ func TestRunContextAskedLate(t *testing.T) {
 					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 					defer cancel(nil)
 					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, startedAt: time.Now(),
-						runner: &runner{base: base}}
+						host: &runHost{base: base}}
 					r.ctx.run = r
 					defer r.ctx.end()
 					if early {
@@ -105,7 +105,7 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 100 {
 		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, startedAt: time.Now(),
-			runner: &runner{base: &opaque{Context: all}}}
+			host: &runHost{base: &opaque{Context: all}}}
 		late.ctx.run = late
 		late.ctx.end()
 		if late.ctx.Err() == nil {

@@ -34,15 +34,14 @@ func (r *Run) PreviousTick() (tick time.Time) {
 // LastSuccessAt returns when a run of the timer last ended with OutcomeOK on any host, as far as
 // this one knows; the zero time if it knows of none. The store tells it with the slot, so a run
 // that has one knows what happened elsewhere before it began. Not all stores do (database locks).
-func (r *Run) LastSuccessAt() (at time.Time) {
+func (r *Run) LastSuccessAt() time.Time {
 	switch {
 	case r == nil:
 		return time.Time{}
 	case r.given != nil:
 		return r.given.LastSuccessAt
 	}
-	r.runner.ledger.read(&r.entry.state.record, func(of *record) { at = of.deadman.success })
-	return at
+	return r.entry.state.record.lastSuccess()
 }
 
 // CaughtUp reports whether the run makes up for a tick that was missed: see CatchUp. False: it is
@@ -63,7 +62,7 @@ func (r *Run) Holder() dlock.Holder {
 	if r == nil {
 		return dlock.Holder{}
 	}
-	return r.runner.holder
+	return r.host.holder
 }
 
 // A RunInfo describes the Run that ContextWithRun makes. The zero value is the first attempt of a
@@ -91,7 +90,7 @@ func ContextWithRun(ctx context.Context, info RunInfo) context.Context {
 	maxRunTime := timeOf(cmp.Or(info.MaxRunTime, NoLimit))
 	r := &Run{
 		entry:     &entry{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, state: &state{}},
-		runner:    &runner{holder: info.Holder, base: ctx},
+		host:      &runHost{holder: info.Holder, base: ctx},
 		startedAt: time.Now(), given: &info, caughtUp: info.CaughtUp, local: true,
 		place: int32(info.Slot), firstSlot: int32(info.Slot), number: int64(info.Fence),
 	}

@@ -63,8 +63,8 @@ func TestRunTells(t *testing.T) {
 		f.Stop(a)
 		b := f.start(named("b"), job)
 		time.Sleep(time.Until(day(3, 3)))
-		if !got.tick.Equal(day(3, 2)) || !got.previous.Equal(day(2, 2)) || got.holder.Host != "b" || got.id == first.id ||
-			got.success.Sub(day(2, 2)).Abs() > time.Second {
+		if !got.tick.Equal(day(3, 2)) || !got.previous.Equal(day(2, 2)) || got.holder.Host != "b" ||
+			got.id == first.id || got.success.Sub(day(2, 2)).Abs() > time.Second {
 			t.Errorf("after a success on another host: %+v", got)
 		}
 		f.Stop(b)
@@ -89,7 +89,8 @@ func TestRunTells(t *testing.T) {
 			t.Errorf("triggered by a Control: %+v", got)
 		}
 		st := must(c.Status().Timer("a"))
-		if st.LastRunAt.IsZero() || time.Since(st.LastRunAt) > beat || st.LastSuccessAt.Sub(day(2, 2)).Abs() > time.Second {
+		if st.LastRunAt.IsZero() || time.Since(st.LastRunAt) > beat ||
+			st.LastSuccessAt.Sub(day(2, 2)).Abs() > time.Second {
 			t.Errorf("Status has the last run at %v, the last success at %v", st.LastRunAt, st.LastSuccessAt)
 		}
 		f.Stop()
@@ -119,10 +120,11 @@ func TestRunIDs(t *testing.T) {
 				return err
 			}
 		}
+		every := schedule.Every(time.Second)
 		timers := []timer.Timer{
-			{Name: "often", Schedule: schedule.Every(time.Second), MaxConcurrency: 3, Run: note(700 * time.Millisecond)},
-			{Name: "local", Schedule: schedule.Every(time.Second), LocalOnly: true, Run: note(700 * time.Millisecond)},
-			{Name: "long", Schedule: schedule.Every(time.Second), Run: note(90 * time.Second)},
+			{Name: "often", Schedule: every, MaxConcurrency: 3, Run: note(700 * time.Millisecond)},
+			{Name: "local", Schedule: every, LocalOnly: true, Run: note(700 * time.Millisecond)},
+			{Name: "long", Schedule: every, Run: note(90 * time.Second)},
 		}
 		hosts := []*host{f.start(named("a"), timers...), f.start(named("b"), timers...)}
 		time.Sleep(30 * time.Second)
@@ -173,8 +175,9 @@ func TestNoRun(t *testing.T) {
 // made of.
 func TestContextWithRun(t *testing.T) {
 	tick := time.Date(2026, 7, 1, 2, 30, 0, 0, time.UTC)
-	info := timer.RunInfo{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour), LastSuccessAt: tick.Add(-time.Minute),
-		CaughtUp: true, TriggeredBy: ann, Slot: 2, Fence: 17, Attempt: 3, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}}
+	info := timer.RunInfo{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
+		LastSuccessAt: tick.Add(-time.Minute), CaughtUp: true, TriggeredBy: ann, Slot: 2, Fence: 17, Attempt: 3,
+		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}}
 	ctx, lose := context.WithCancelCause(context.WithValue(t.Context(), "key", "value"))
 	defer lose(nil)
 	ctx = timer.ContextWithRun(ctx, info)
@@ -183,8 +186,9 @@ func TestContextWithRun(t *testing.T) {
 		t.Fatal(r, ok)
 	}
 	by, triggered := r.TriggeredBy()
-	got := timer.RunInfo{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(), LastSuccessAt: r.LastSuccessAt(),
-		CaughtUp: r.CaughtUp(), TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(), Attempt: r.Attempt(), Holder: r.Holder()}
+	got := timer.RunInfo{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(),
+		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
+		Attempt: r.Attempt(), Holder: r.Holder()}
 	if got != info || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() || ctx.Value("key") != "value" ||
 		ctx.Err() != nil {
 		t.Errorf("%+v, %v, %v, %v; want %+v", got, triggered, r.ID(), ctx.Err(), info)
@@ -200,7 +204,8 @@ func TestContextWithRun(t *testing.T) {
 	}
 
 	r, _ = timer.RunFromContext(timer.ContextWithRun(t.Context(), timer.RunInfo{}))
-	if r.Attempt() != 1 || !r.Tick().IsZero() || !r.PreviousTick().IsZero() || r.Slot() != 0 || !r.Valid() || r.Fence() != 0 {
+	if r.Attempt() != 1 || !r.Tick().IsZero() || !r.PreviousTick().IsZero() || r.Slot() != 0 || !r.Valid() ||
+		r.Fence() != 0 {
 		t.Errorf("the zero value: %+v", r)
 	}
 	r, _ = timer.RunFromContext(timer.ContextWithRun(t.Context(), timer.RunInfo{Degraded: true, Slot: -1}))

@@ -19,16 +19,21 @@ type runner struct {
 	log      *lineLog
 	registry *registry
 	ledger   *ledger
-	store    *storeWatch // nil: no store
-	holder   dlock.Holder
+	store    *storeWatch  // nil: no store
 	started  atomic.Int64 // runs without a fence
-	// The parent of all runs' contexts: it has the values of Run's context, and is cancelled when
-	// draining takes too long. Set when Run begins.
-	base context.Context
+	runHost
 
 	losses, endings, adoptions few
 
 	gaveUp atomic.Bool // Run no longer waits for the runs that are left
+}
+
+// A runHost is what all runs of a host have in common.
+type runHost struct {
+	holder dlock.Holder
+	// The parent of all runs' contexts: it has the values of Run's context, and is cancelled when
+	// draining takes too long. Set when Run begins.
+	base context.Context
 }
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
@@ -57,7 +62,7 @@ func (n *runner) runAll(starts []start) {
 }
 
 func (n *runner) newRun(e *entry, t dueTick, local bool) *Run {
-	r := &Run{entry: e, runner: n, tick: t.at, caughtUp: t.missedAt != 0, startedAt: time.Now(), local: local}
+	r := &Run{entry: e, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, startedAt: time.Now(), local: local}
 	r.ctx.run = r
 	return r
 }

@@ -78,7 +78,8 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 
 // build creates the parts and connects them.
 func (s *Scheduler) build() {
-	s.runner = &runner{log: s.log, registry: s.registry, ledger: s.ledger, store: s.store, holder: s.config.Holder}
+	s.runner = &runner{log: s.log, registry: s.registry, ledger: s.ledger, store: s.store,
+		runHost: runHost{holder: s.config.Holder}}
 	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)
 	s.acquirer = &acquirer{
 		log: s.log, registry: s.registry, planner: s.planner, runner: s.runner, ledger: s.ledger,

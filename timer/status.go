@@ -11,9 +11,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store. It can
-// be marshaled as JSON: no limit is null, what is not known or not there is left out, instants are
-// in UTC, durations are numbers of seconds, and errors are texts.
+// A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store.
+//
+// It can be marshaled as JSON: no limit is null, what is not known or not there is left out,
+// instants are in UTC, durations are numbers of seconds, and errors are texts.
 type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
@@ -240,9 +241,9 @@ func (s *Scheduler) Ready() error {
 	}
 }
 
-// Running returns a channel that is closed when Run has begun: from then on, Trigger starts runs. It
-// stays closed when Run has ended, also with an error of the store; Ready says whether it has. It
-// is never closed if nobody calls Run.
+// Running returns a channel that is closed when Run has begun: from then on, Trigger starts runs.
+// It stays closed when Run has ended, also with an error of the store; Ready says whether it has.
+// It is never closed if nobody calls Run.
 func (s *Scheduler) Running() <-chan struct{} { return s.registry.ran }
 
 // Started returns an error until Run has begun and the store has been called once, whatever it
