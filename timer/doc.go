@@ -41,7 +41,8 @@
 // the whole process, Valid is false at once and the context ends within one second. And if the
 // store does not answer, a timer with StoreDownRunLocal, the default, goes on: its run is not
 // Valid, but its context does not end. [RunFromContext] tells the handler its tick, slot and fence,
-// and whether it is still valid.
+// whether it is still valid, and what ran before; [ContextWithRun] does so in the handler's unit
+// test.
 //
 // # Schedules
 //
@@ -52,7 +53,7 @@
 //
 // # Control and overrides
 //
-// A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and ends
+// A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and cancels
 // runs, at run time and through the store. The store enforces pauses and limits, so they also bind
 // a host that was stopped meanwhile.
 //

@@ -8,12 +8,12 @@ import (
 )
 
 // Trigger starts a run now, and returns nil once it has started and Status shows it. Otherwise it
-// returns a *RefusedError with the reason, ErrUnknown, or the cause of ctx. MaxConcurrency,
-// MaxPerHost and pauses apply; the schedule, blackouts and MaxPerTick do not. If the store does not
-// answer, OnStoreDown applies; but Trigger calls the store even while its breaker is open. A set-up
-// fault (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run. If 64 calls to
-// the store are in flight, Trigger waits for its turn until ctx ends. The run does not end with
-// ctx.
+// returns a *RefusedError with the reason, ErrUnknown, or the cause of ctx. It is refused before
+// Run has begun: wait for Running. MaxConcurrency, MaxPerHost and pauses apply; the schedule,
+// blackouts and MaxPerTick do not. If the store does not answer, OnStoreDown applies; but Trigger
+// calls the store even while its breaker is open. A set-up fault (ReasonStoreSetup) or a fault of a
+// key (ReasonStoreFault) refuses the run. If 64 calls to the store are in flight, Trigger waits for
+// its turn until ctx ends. The run does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext

@@ -241,7 +241,7 @@ func forced(s *suite, t *testing.T) {
 	victim, other := f.watch.on(a, "a"), f.watch.on(b, "a")
 	op := f.operator()
 	at := time.Now()
-	op.does("the release", func(ctx context.Context) error { return op.CancelSlot(ctx, "a", victim.Slot(), ann) })
+	op.does("the release", func(ctx context.Context) error { return op.CancelRun(ctx, "a", victim.ID(), ann) })
 	asked := time.Now()
 	select {
 	case <-victim.ctx.Done():
