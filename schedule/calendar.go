@@ -104,6 +104,18 @@ func IsCalendar(s Schedule) bool {
 	return false
 }
 
+// Ends reports whether a schedule is a list of instants, of which one is the last: an At, or an
+// Except of one. Such a schedule may have no tick left. User-defined schedules do not count.
+func Ends(s Schedule) bool {
+	switch s := s.(type) {
+	case instants:
+		return true
+	case except:
+		return Ends(s.schedule)
+	}
+	return false
+}
+
 // A calendar is a schedule in the wall time of a zone. Its wall schedule knows no zones and treats
 // wall time as UTC. The behaviour at clock changes is decided here, for all calendars:
 //

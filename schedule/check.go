@@ -18,7 +18,7 @@ func Check(s Schedule) []error {
 		return faults
 	}
 	from := time.Now()
-	if ends(s) {
+	if Ends(s) {
 		from = time.Time{}
 	}
 	next, err := Next(s, from)
@@ -95,17 +95,6 @@ func checkZones(v any) error {
 	}
 	return fmt.Errorf("%s: hosts may differ in their local time, and must agree on every tick: name a zone, such as "+
 		"\"Europe/Berlin\", or \"\" for UTC", Describe(v))
-}
-
-// ends reports whether a well-formed schedule may have no tick left.
-func ends(s Schedule) bool {
-	switch s := s.(type) {
-	case instants:
-		return true
-	case except:
-		return ends(s.schedule)
-	}
-	return false
 }
 
 // common reports whether a schedule is made by this package, so that all hosts have the same ticks.

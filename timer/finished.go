@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// keepFinished is how long a timer whose schedule has no tick left stays registered, at least:
-// until the metrics of its last run have been scraped, and whoever wonders has asked Explain.
+// keepFinished is how long a timer whose schedule.At has no tick left stays registered, at least:
+// until the metrics of its last run have been scraped, and whoever wonders has asked Explain. Any
+// other schedule may have further ticks, even if it has just said that there is none.
 const keepFinished = 10 * time.Minute
 
 // finishLater plans to look whether a timer whose schedule has no tick left may leave. Called with
@@ -22,5 +23,5 @@ func (p *planner) finish(e *entry) {
 		p.finishLater(e)
 		return
 	}
-	p.log.later(slog.LevelDebug, "timer: removed, because its schedule has no tick left", "timer", e.timer.Name)
+	p.log.later(slog.LevelDebug, "timer: removed, because the last of its instants has come", "timer", e.timer.Name)
 }

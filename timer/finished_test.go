@@ -12,12 +12,13 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer whose schedule has no tick left leaves ten minutes after its last tick, or later if a run
-// goes on: until then Explain, Status and metrics tell what became of it, and afterwards nothing
-// does, and its name is free. Timers that are only triggered, or whose schedule fails, stay.
+// A timer with an At leaves ten minutes after its last tick, or later if a run goes on: until then
+// Explain, Status and metrics tell what became of it, and afterwards nothing does, and its name is
+// free. Others stay: those that are only triggered, or whose schedule fails, or says that there is
+// no tick.
 //
-// Fails when finish does not look at places, when setNext plans no look, and when takeDue takes a
-// schedule that has failed for one that has ended.
+// Fails when finish does not look at places, when setNext plans no look, or one for any schedule,
+// and when takeDue takes a schedule that has failed for one that has ended.
 func TestFinishedTimersLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -31,8 +32,15 @@ func TestFinishedTimersLeave(t *testing.T) {
 			}
 			return at.Truncate(time.Second).Add(time.Second)
 		})
+		user := nextFunc(func(at time.Time) time.Time {
+			if at.Before(began.Add(time.Minute)) {
+				return began.Add(time.Minute)
+			}
+			return time.Time{}
+		})
 		h := f.start(timer.Config{Registerer: reg},
-			timer.Timer{Name: "short", Schedule: once, Run: f.handler(0)},
+			timer.Timer{Name: "short", Schedule: schedule.Except(once, schedule.Dates("", "2000-02-01")),
+				Run: f.handler(0)},
 			timer.Timer{Name: "long", Schedule: once, Run: f.handler(25 * time.Minute)},
 			timer.Timer{Name: "local", Schedule: once, LocalOnly: true, Run: f.handler(0)},
 			timer.Timer{Name: "dark", Schedule: once, Run: f.handler(0),
@@ -41,6 +49,7 @@ func TestFinishedTimersLeave(t *testing.T) {
 			timer.Timer{Name: "twice", Schedule: schedule.At(began.Add(time.Minute), began.Add(2*time.Hour)),
 				Run: f.handler(0)},
 			timer.Timer{Name: "triggered", Run: f.handler(0)},
+			timer.Timer{Name: "user", Schedule: user, LocalOnly: true, Run: f.handler(0)},
 			timer.Timer{Name: "broken", Schedule: broken, LocalOnly: true, Run: f.handler(0)},
 		)
 		left := func() (names []string) {
@@ -63,7 +72,7 @@ func TestFinishedTimersLeave(t *testing.T) {
 				}
 			}
 		}
-		all := []string{"broken", "dark", "local", "long", "past", "short", "triggered", "twice"}
+		all := []string{"broken", "dark", "local", "long", "past", "short", "triggered", "twice", "user"}
 		time.Sleep(9*time.Minute + 30*time.Second)
 		want(all...)
 		if err := h.Trigger(t.Context(), "past"); err != nil {
@@ -73,9 +82,9 @@ func TestFinishedTimersLeave(t *testing.T) {
 			t.Errorf("why it did not run: %v, %v", x, err)
 		}
 		time.Sleep(time.Minute)
-		want("broken", "dark", "local", "long", "short", "triggered", "twice")
+		want("broken", "dark", "local", "long", "short", "triggered", "twice", "user")
 		time.Sleep(time.Minute)
-		want("broken", "long", "triggered", "twice")
+		want("broken", "long", "triggered", "twice", "user")
 		_, explained := h.Explain(t.Context(), "short", time.Time{})
 		for what, err := range map[string]error{"Trigger": h.Trigger(t.Context(), "short"),
 			"Remove": h.Remove(t.Context(), "short"), "Explain": explained} {
@@ -88,17 +97,17 @@ func TestFinishedTimersLeave(t *testing.T) {
 			t.Errorf("its name is not free: %v", err)
 		}
 		time.Sleep(10 * time.Minute)
-		want("broken", "long", "short", "triggered", "twice")
+		want("broken", "long", "short", "triggered", "twice", "user")
 		time.Sleep(time.Minute + time.Second)
-		want("broken", "long", "triggered", "twice")
+		want("broken", "long", "triggered", "twice", "user")
 		time.Sleep(began.Add(27 * time.Minute).Sub(time.Now()))
 		if st := must(h.Status().Timer("long")); st.Last == nil || st.Last.Outcome != timer.OutcomeOK {
 			t.Errorf("it has ended and left, or not ended: %+v", st)
 		}
 		time.Sleep(10 * time.Minute)
-		want("broken", "triggered", "twice")
+		want("broken", "triggered", "twice", "user")
 		time.Sleep(2 * time.Hour)
-		want("broken", "triggered")
+		want("broken", "triggered", "user")
 		f.Stop()
 		f.watch.check(t)
 		for _, name := range []string{"short", "long", "local", "past", "twice"} {

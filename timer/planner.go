@@ -387,7 +387,7 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 	case !p.started || p.stopped: // begin asks all schedules when Run starts
 	case !next.tick.IsZero():
 		p.heap.push(item{when: next.due.UnixMicro(), e: e})
-	case e.timer.Schedule != nil:
+	case schedule.Ends(e.timer.Schedule):
 		p.finishLater(e)
 	}
 }

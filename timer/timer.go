@@ -64,10 +64,9 @@ type Timer struct {
 	// beginning or after a colon.
 	Name string
 
-	// Schedule says when the timer is due. Nil: only when Trigger is called. A timer whose schedule
-	// has no tick left, as after the last instant of an At, is removed ten minutes later at the
-	// earliest, and when its runs have ended; Trigger, Remove and Explain return ErrUnknown then.
-	// Default nil.
+	// Schedule says when the timer is due. Nil: only when Trigger is called. A timer with an At, or
+	// an Except of one, is removed ten minutes after its last instant at the earliest, and when its
+	// runs have ended; Trigger, Remove and Explain return ErrUnknown then. Default nil.
 	Schedule schedule.Schedule
 
 	// MaxConcurrency is how many runs may go on at once in the fleet. Hosts with different numbers,
