@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,10 +34,10 @@ func TestCancelRunHere(t *testing.T) {
 				f := newFleet(t)
 				log := &logText{}
 				causes := make(chan error, 10)
-				calls := 0
+				var calls atomic.Int32
 				job.Name, job.Run = "a", func(ctx context.Context) error {
 					defer f.watch.enter(ctx)()
-					calls++
+					calls.Add(1)
 					if name == "retried" {
 						return errors.New("no luck")
 					}
@@ -80,8 +81,8 @@ func TestCancelRunHere(t *testing.T) {
 					st.Last.Outcome != timer.OutcomeCanceled {
 					t.Errorf("%+v, last %+v: want one canceled and the other going on", st.Running, st.Last)
 				}
-				if name == "retried" && calls != 2 {
-					t.Errorf("%d calls, want the first of each run", calls)
+				if n := calls.Load(); name == "retried" && n != 2 {
+					t.Errorf("%d calls, want the first of each run", n)
 				}
 				select {
 				case cause := <-causes:
