@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +27,10 @@ type seen struct {
 	holder         dlock.Holder
 }
 
-func (s *seen) note(ctx context.Context) {
+func note(ctx context.Context) seen {
 	r, _ := timer.RunFromContext(ctx)
 	by, _ := r.TriggeredBy()
-	*s = seen{r.ID(), r.Tick(), r.PreviousTick(), r.LastSuccessAt(), r.CaughtUp(), by, r.Holder()}
+	return seen{r.ID(), r.Tick(), r.PreviousTick(), r.LastSuccessAt(), r.CaughtUp(), by, r.Holder()}
 }
 
 // A handler is told the tick before its own, when its timer last succeeded on any host, whether it
@@ -40,29 +41,37 @@ func (s *seen) note(ctx context.Context) {
 func TestRunTells(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
+		told := make(chan seen, 10)
 		var got seen
-		var fail bool
+		var fail atomic.Bool
 		job := timer.Timer{Name: "a", Schedule: schedule.Daily("02:00", ""), Run: func(ctx context.Context) error {
-			got.note(ctx)
-			if fail {
+			told <- note(ctx)
+			if fail.Load() {
 				return errors.New("no luck")
 			}
 			return nil
 		}}
+		latest := func() {
+			for len(told) > 0 {
+				got = <-told
+			}
+		}
 		day := func(n, hour int) time.Time { return time.Date(2000, 1, n, hour, 0, 0, 0, time.UTC) }
 		a := f.start(named("a"), job)
 		time.Sleep(time.Until(day(2, 3)))
+		latest()
 		first := got
 		if !first.tick.Equal(day(2, 2)) || !first.previous.Equal(day(1, 2)) ||
 			first.success.Sub(day(1, 2)).Abs() > time.Second || first.caughtUp || first.by != (dlock.Origin{}) ||
 			first.holder.Host != "a" || first.id == "" {
 			t.Errorf("on time: %+v", first)
 		}
-		fail = true
+		fail.Store(true)
 		time.Sleep(time.Until(day(3, 1)))
 		f.Stop(a)
 		b := f.start(named("b"), job)
 		time.Sleep(time.Until(day(3, 3)))
+		latest()
 		if !got.tick.Equal(day(3, 2)) || !got.previous.Equal(day(2, 2)) || got.holder.Host != "b" ||
 			got.id == first.id || got.success.Sub(day(2, 2)).Abs() > time.Second {
 			t.Errorf("after a success on another host: %+v", got)
@@ -71,6 +80,7 @@ func TestRunTells(t *testing.T) {
 		time.Sleep(time.Until(day(4, 2).Add(20 * time.Minute)))
 		c := f.start(named("c"), job)
 		time.Sleep(time.Minute)
+		latest()
 		if !got.tick.Equal(day(4, 2)) || !got.caughtUp || !got.previous.Equal(day(3, 2)) {
 			t.Errorf("missed: %+v", got)
 		}
@@ -78,6 +88,7 @@ func TestRunTells(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
+		latest()
 		if !got.tick.IsZero() || !got.previous.IsZero() || got.caughtUp || got.by != (dlock.Origin{}) {
 			t.Errorf("triggered here: %+v", got)
 		}
@@ -85,6 +96,7 @@ func TestRunTells(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(beat)
+		latest()
 		if !got.tick.IsZero() || got.by != ann {
 			t.Errorf("triggered by a Control: %+v", got)
 		}
