@@ -43,7 +43,7 @@ func ExampleContextWithRun() {
 	}
 
 	tick := time.Date(2026, time.July, 1, 2, 0, 0, 0, time.UTC)
-	ctx := timer.ContextWithRun(context.Background(), timer.RunInfo{
+	ctx := timer.ContextWithRun(context.Background(), timer.RunSpec{
 		Timer: "report", Tick: tick, PreviousTick: tick.Add(-time.Hour), Fence: 17, Attempt: 2,
 	})
 	fmt.Println(report(ctx))

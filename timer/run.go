@@ -20,7 +20,7 @@ type Run struct {
 	ctx       runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
 	startedAt time.Time
 	by        *dlock.Origin // who triggered it through a Control, else nil
-	given     *RunInfo      // what ContextWithRun was given; nil: it is a run of a Scheduler
+	given     *RunSpec      // what ContextWithRun was given; nil: it is a run of a Scheduler
 	firstSlot int32         // that it began with; -1: it began without a slot in the store
 	number    int64         // the fence that it began with, or else its number on this host
 	degraded  atomic.Bool

@@ -187,7 +187,7 @@ func TestNoRun(t *testing.T) {
 // made of.
 func TestContextWithRun(t *testing.T) {
 	tick := time.Date(2026, 7, 1, 2, 30, 0, 0, time.UTC)
-	info := timer.RunInfo{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
+	info := timer.RunSpec{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
 		LastSuccessAt: tick.Add(-time.Minute), CaughtUp: true, TriggeredBy: ann, Slot: 2, Fence: 17, Attempt: 3,
 		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}}
 	ctx, lose := context.WithCancelCause(context.WithValue(t.Context(), "key", "value"))
@@ -198,7 +198,7 @@ func TestContextWithRun(t *testing.T) {
 		t.Fatal(r, ok)
 	}
 	by, triggered := r.TriggeredBy()
-	got := timer.RunInfo{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(),
+	got := timer.RunSpec{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(),
 		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
 		Attempt: r.Attempt(), Holder: r.Holder()}
 	if got != info || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() || ctx.Value("key") != "value" ||
@@ -215,16 +215,16 @@ func TestContextWithRun(t *testing.T) {
 		t.Error("lost, and its context goes on")
 	}
 
-	r, _ = timer.RunFromContext(timer.ContextWithRun(t.Context(), timer.RunInfo{}))
+	r, _ = timer.RunFromContext(timer.ContextWithRun(t.Context(), timer.RunSpec{}))
 	if r.Attempt() != 1 || !r.Tick().IsZero() || !r.PreviousTick().IsZero() || r.Slot() != 0 || !r.Valid() ||
 		r.Fence() != 0 {
 		t.Errorf("the zero value: %+v", r)
 	}
-	r, _ = timer.RunFromContext(timer.ContextWithRun(t.Context(), timer.RunInfo{Degraded: true, Slot: -1}))
+	r, _ = timer.RunFromContext(timer.ContextWithRun(t.Context(), timer.RunSpec{Degraded: true, Slot: -1}))
 	if r.Valid() || !r.Degraded() || r.Slot() != -1 {
 		t.Errorf("degraded: %+v", r)
 	}
-	short := timer.ContextWithRun(t.Context(), timer.RunInfo{MaxRunTime: time.Millisecond})
+	short := timer.ContextWithRun(t.Context(), timer.RunSpec{MaxRunTime: time.Millisecond})
 	select {
 	case <-short.Done():
 		if !errors.Is(context.Cause(short), timer.ErrMaxRunTime) {

@@ -65,9 +65,9 @@ func (r *Run) Holder() dlock.Holder {
 	return r.host.holder
 }
 
-// A RunInfo describes the Run that ContextWithRun makes. The zero value is the first attempt of a
+// A RunSpec describes the Run that ContextWithRun makes. The zero value is the first attempt of a
 // run that was triggered and holds slot 0.
-type RunInfo struct {
+type RunSpec struct {
 	Timer         string
 	Tick          time.Time // zero: it was triggered
 	PreviousTick  time.Time // used if there is a Tick
@@ -86,7 +86,7 @@ type RunInfo struct {
 // with RunFromContext. The context ends with ctx, and with its cause, and the Run is Valid until
 // then, unless it is Degraded: so context.WithCancelCause and a dlock.LostError play the loss of a
 // lease. It holds nothing in a store.
-func ContextWithRun(ctx context.Context, info RunInfo) context.Context {
+func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
 	maxRunTime := timeOf(cmp.Or(info.MaxRunTime, NoLimit))
 	r := &Run{
 		entry:     &entry{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, state: &state{}},
