@@ -30,8 +30,8 @@ var rules = []rule{
 	{"schedule", []string{"github.com/netresearch/go-cron"},
 		"when something is due has nothing to do with who runs it and where: timers use it, and so can anything " +
 			"else that must agree on instants"},
-	{"dlock", nil, "it is the contract and what stands above every store: whoever implements a store must not " +
-		"inherit our dependencies"},
+	{"dlock", []string{"internal/notify"}, "it is the contract and what stands above every store: whoever " +
+		"implements a store must not inherit our dependencies"},
 	{"dlock/memlock", []string{"dlock"}, "a store knows the contract and nothing else"},
 	{"dlock/redislock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/"},
 		"a store knows the contract and its driver; it links no redsync, because only who votes on several servers " +
@@ -52,7 +52,8 @@ var rules = []rule{
 		"its promises are weaker than those of sqllock, so neither borrows from the other; and it links no driver"},
 	{"dlock/dlocktest", []string{"dlock", "internal/testkit"},
 		"a stranger's store must be able to run the suite without our stores and drivers"},
-	{"timer", []string{"dlock", "schedule", "github.com/prometheus/client_golang/", "github.com/cenkalti/backoff/"},
+	{"timer", []string{"dlock", "schedule", "internal/notify", "github.com/prometheus/client_golang/",
+		"github.com/cenkalti/backoff/"},
 		"timers work on any store, so they must not know one; and not health, which asks whatever has its four " +
 			"methods"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
@@ -60,6 +61,7 @@ var rules = []rule{
 		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +
 			"wired by functions, too"},
 	{"internal/servertest", []string{"internal/testkit"}, "it runs servers of any kind, and knows none of them"},
+	{"internal/notify", nil, "dlock links it, which has the standard library only"},
 	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
 	{"internal/rediskit", []string{"dlock", "github.com/redis/go-redis/"},
 		"redislock links it, so it must not bring redsync along"},

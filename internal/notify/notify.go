@@ -1,0 +1,143 @@
+// Package notify calls hooks so that they can harm nobody: in order, one at a time, on a goroutine
+// of their own, from a queue that is bounded.
+//
+// What it does not promise: that every event arrives. A hook that is slower than what happens loses
+// events, and one that never returns loses all that come after.
+package notify
+
+import (
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// MaxWaiting is how many events wait at most; further ones are dropped. It is twenty times what a
+// thousand timers that are due at one instant cause, and a few megabytes.
+const MaxWaiting = 10_000
+
+// A Queue has the events that wait for their hooks. Its goroutine exists while there are any. The
+// zero value is ready for use.
+type Queue struct {
+	// Panicked is called on the goroutine when a hook has panicked. Nil: nobody is told.
+	Panicked func(hook string, value any, stack []byte)
+
+	mu         sync.Mutex
+	waiting    []event
+	dropped    uint64
+	closed     bool
+	delivering bool          // the goroutine is there
+	calling    string        // the hook that is being called; "": none
+	calledAt   time.Time     // when that call began
+	idle       chan struct{} // closed when the goroutine ends; nil: nobody waits for it
+}
+
+// An event is the call of a hook.
+type event struct {
+	hook string
+	call func()
+}
+
+// Put queues the call of a hook, and reports false if it was dropped. It waits for nobody and runs
+// no code of a hook, so any mutex may be held.
+func (q *Queue) Put(hook string, call func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || len(q.waiting) >= MaxWaiting {
+		q.dropped++
+		return false
+	}
+	q.waiting = append(q.waiting, event{hook, call})
+	if !q.delivering {
+		q.delivering = true
+		go q.deliver()
+	}
+	return true
+}
+
+// Dropped returns how many events were dropped so far.
+func (q *Queue) Dropped() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dropped
+}
+
+// deliver calls the hooks of the events that wait, until none does.
+func (q *Queue) deliver() {
+	over := false
+	defer func() {
+		if !over { // the hook called runtime.Goexit, as t.FailNow does
+			go q.deliver()
+		}
+	}()
+	for {
+		e, ok := q.next()
+		if !ok {
+			over = true
+			return
+		}
+		q.call(e)
+	}
+}
+
+// next takes the oldest event out of the queue. ok is false if none waits: the goroutine ends then.
+func (q *Queue) next() (e event, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.calling = ""
+	if len(q.waiting) > 0 {
+		e, q.waiting[0] = q.waiting[0], event{}
+		q.waiting = q.waiting[1:]
+		q.calling, q.calledAt = e.hook, time.Now()
+		return e, true
+	}
+	q.waiting, q.delivering = nil, false
+	if q.idle != nil {
+		close(q.idle)
+		q.idle = nil
+	}
+	return e, false
+}
+
+func (q *Queue) call(e event) {
+	defer func() {
+		if p := recover(); p != nil && q.Panicked != nil {
+			q.Panicked(e.hook, p, debug.Stack())
+		}
+	}()
+	e.call()
+}
+
+// Close waits until the events that are queued are delivered, for up to patience. Then it drops the
+// rest, and waits for the call under way until that has lasted for patience, too. It returns the
+// hook that has not returned by then, whose goroutine is left; "": none. Later events are dropped.
+func (q *Queue) Close(patience time.Duration) (stuck string) {
+	q.mu.Lock()
+	q.closed = true
+	if !q.delivering {
+		q.mu.Unlock()
+		return ""
+	}
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-idle:
+			return ""
+		case <-timer.C:
+		}
+		q.mu.Lock()
+		q.dropped += uint64(len(q.waiting))
+		q.waiting = nil
+		hook, left := q.calling, patience-time.Since(q.calledAt)
+		q.mu.Unlock()
+		if hook != "" && left <= 0 {
+			return hook
+		}
+		timer.Reset(max(left, time.Millisecond)) // between two calls: the goroutine ends at once
+	}
+}

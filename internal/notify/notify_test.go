@@ -1,0 +1,154 @@
+package notify_test
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/notify"
+)
+
+// Hooks are called in the order of the events, one at a time, and no goroutine is left when all
+// have been.
+//
+// Fails when Put calls a hook itself, or in a goroutine for each.
+func TestEventsArriveInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q notify.Queue
+		var got []int // without a mutex: the race detector sees two hooks at a time
+		for range 3 {
+			for i := range 100 {
+				if !q.Put("a", func() { got = append(got, i); runtime.Gosched() }) {
+					t.Fatal("dropped")
+				}
+			}
+			synctest.Wait()
+		}
+		if len(got) != 300 || !slices.IsSorted(got[:100]) || !slices.IsSorted(got[200:]) {
+			t.Errorf("%d events: %v", len(got), got)
+		}
+		if hook := q.Close(time.Second); hook != "" || q.Dropped() != 0 {
+			t.Errorf("%q is stuck, %d dropped", hook, q.Dropped())
+		}
+		if q.Put("a", func() { t.Error("called after Close") }) || q.Dropped() != 1 {
+			t.Error("it took an event after Close")
+		}
+	})
+}
+
+// A hook that panics, or calls runtime.Goexit, costs no other event. A panic is reported.
+//
+// Fails when call does not recover, and when deliver does not look at over.
+func TestHookThatPanicsOrExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []any
+		q := notify.Queue{Panicked: func(hook string, value any, stack []byte) {
+			if len(stack) == 0 {
+				t.Error("no stack")
+			}
+			told = append(told, hook, value)
+		}}
+		called := 0
+		q.Put("panics", func() { panic("oh") })
+		q.Put("exits", runtime.Goexit)
+		q.Put("last", func() { called++ })
+		if hook := q.Close(time.Second); hook != "" || called != 1 || !slices.Equal(told, []any{"panics", "oh"}) {
+			t.Errorf("%q is stuck, the last was called %d times, told %v", hook, called, told)
+		}
+		var silent notify.Queue // nobody wants to know
+		silent.Put("panics", func() { panic("oh") })
+		if hook := silent.Close(time.Second); hook != "" {
+			t.Errorf("%q is stuck", hook)
+		}
+	})
+}
+
+// While a hook blocks, events wait up to the bound, and further ones are dropped and counted. Nobody
+// who reports an event waits.
+//
+// Fails when Put waits for room, or the queue has no bound.
+func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q notify.Queue
+		block, called := make(chan struct{}), 0
+		q.Put("blocks", func() { <-block })
+		synctest.Wait()
+		for range notify.MaxWaiting + 7 {
+			q.Put("more", func() { called++ })
+		}
+		if q.Dropped() != 7 {
+			t.Errorf("%d dropped, want 7", q.Dropped())
+		}
+		close(block)
+		synctest.Wait()
+		if called != notify.MaxWaiting {
+			t.Errorf("%d arrived, want %d", called, notify.MaxWaiting)
+		}
+	})
+}
+
+// Close delivers what waits for as long as it is told to, and drops the rest. It waits for a call
+// that has only just begun, and for one that never returns no longer than that.
+//
+// Fails when Close waits for ever, drops at once, or names a hook that is only slow.
+func TestCloseIsBounded(t *testing.T) {
+	const patience = 5 * time.Second
+	for name, c := range map[string]struct {
+		call            time.Duration // how long each hook takes
+		called, dropped int           // of ten events
+		took            time.Duration
+		stuck           string
+	}{
+		"fast":  {call: 0, called: 10},
+		"slow":  {call: 2 * time.Second, called: 3, dropped: 7, took: 6 * time.Second},
+		"stuck": {call: 24 * time.Hour, dropped: 9, took: patience, stuck: "slow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var q notify.Queue
+				var mu sync.Mutex
+				called := 0
+				for range 10 {
+					q.Put("slow", func() { time.Sleep(c.call); mu.Lock(); defer mu.Unlock(); called++ })
+				}
+				began := time.Now()
+				stuck := q.Close(patience)
+				took := time.Since(began)
+				mu.Lock()
+				if stuck != c.stuck || called != c.called || took != c.took ||
+					q.Dropped() != uint64(c.dropped) {
+					t.Errorf("%d called and %d dropped after %v, %q is stuck; want %+v", called, q.Dropped(), took, stuck, c)
+				}
+				mu.Unlock()
+				time.Sleep(c.call) // the one that is left ends, too, and takes its goroutine along
+			})
+		})
+	}
+}
+
+// Two callers of Close wait for the same, and one that is a hook does not wait for itself for ever.
+//
+// Fails when the second takes the first one's channel away.
+func TestCloseTwiceAndFromAHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q notify.Queue
+		var inside string
+		q.Put("closes", func() { inside = q.Close(time.Second) })
+		synctest.Wait()
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				if hook := q.Close(10 * time.Second); hook != "" {
+					t.Errorf("%q is stuck", hook)
+				}
+			})
+		}
+		both.Wait()
+		if inside != "closes" {
+			t.Errorf("the hook was told that %q is stuck", inside)
+		}
+	})
+}
