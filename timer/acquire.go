@@ -42,7 +42,7 @@ func (a *acquirer) overtake(e *entry, t dueTick) bool {
 	}
 	e.waits = t
 	a.mu.Unlock()
-	a.ledger.skip(&e.state.record, earlier.at, ReasonStoreBusy, nil)
+	a.ledger.skip(e, earlier.at, ReasonStoreBusy, nil)
 	return true
 }
 
@@ -83,7 +83,7 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 		return
 	}
 	if x.why != "" {
-		a.ledger.skip(&e.state.record, t.at, x.why, x.err)
+		a.ledger.skip(e, t.at, x.why, x.err)
 	}
 	a.log.flush()
 	a.giveBack(e, x.unused)
@@ -237,6 +237,6 @@ func (a *acquirer) close() {
 
 // drop skips a tick and gives its place back.
 func (a *acquirer) drop(e *entry, t dueTick, why Reason) {
-	a.ledger.skip(&e.state.record, t.at, why, nil)
+	a.ledger.skip(e, t.at, why, nil)
 	a.registry.leave(e)
 }

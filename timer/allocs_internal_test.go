@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,13 +17,20 @@ import (
 )
 
 // dueAgain is a scheduler with metrics and a logger, and one timer that comes due whenever it is
-// told to.
+// told to. Its hooks are of no use for a tick: those that would be are not set.
 func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context) error) (s *Scheduler, tick func()) {
+	t.Helper()
+	return dueAgainWith(t, Hooks{StoreDown: func(StoreInfo) {}}, lock, run)
+}
+
+func dueAgainWith(
+	t *testing.T, hooks Hooks, lock dlock.DistributedLock, run func(context.Context) error,
+) (s *Scheduler, tick func()) {
 	t.Helper()
 	if raceDetector {
 		t.Skip("the race detector allocates, too: make test runs this a second time, without it")
 	}
-	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(),
+	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Hooks: hooks,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		Timer{Name: "a", Schedule: schedule.Every(5 * time.Second), Run: run})
 	if err != nil {
@@ -60,8 +68,8 @@ func TestNothingDueAllocatesNothing(t *testing.T) {
 // A run without a store allocates its Run, the clock of its MaxRunTime and a goroutine (what it
 // calls, and the list of runs that it begins), also with metrics.
 //
-// Fails when a run's context is created although it is not used, and when finish builds the
-// attributes of a line that is not logged.
+// Fails when a run's context is created although it is not used, and when runStarted or logEnd
+// builds the attributes of a line that is not logged, or what a hook that is not set would be told.
 func TestAllocationsOfARun(t *testing.T) {
 	_, tick := dueAgain(t, nil, func(ctx context.Context) error { _, _ = RunFromContext(ctx); return nil })
 	if n := testing.AllocsPerRun(1000, tick); n > 5 {
@@ -74,7 +82,8 @@ func TestAllocationsOfARun(t *testing.T) {
 // nothing.
 //
 // Fails when the name in the store is put together for each attempt, when the claim of the tick is
-// a pointer, and when stillFull is not asked.
+// a pointer, when stillFull is not asked, and when ticksSkipped does not look at whether anybody
+// wants to know.
 func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	store := memlock.New()
 	other, err := dlock.NewSession(store, dlock.SessionOptions{})
@@ -111,5 +120,22 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 		e.limit()}
 	if n := testing.AllocsPerRun(1000, tick); n != 0 {
 		t.Errorf("%v allocations with a remembered answer, want 0", n)
+	}
+}
+
+// Hooks that are told of a run allocate what they are told, and no more: one each for its start and
+// its end, and now and then a longer queue, and the goroutine that calls them.
+//
+// Fails when send keeps more of an event than the call of its hook.
+func TestAllocationsOfHooks(t *testing.T) {
+	run := func(context.Context) error { return nil }
+	_, tick := dueAgain(t, nil, run)
+	without := testing.AllocsPerRun(1000, tick)
+	var starts, ends atomic.Int64
+	_, tick = dueAgainWith(t, Hooks{RunStarted: func(RunInfo) { starts.Add(1) },
+		RunEnded: func(RunEndInfo) { ends.Add(1) }}, nil, run)
+	if n := testing.AllocsPerRun(1000, tick) - without; n > 10 || starts.Load() == 0 || ends.Load() == 0 {
+		t.Errorf("%v allocations for two events, want at most 10; told of %d starts, %d ends", n, starts.Load(),
+			ends.Load())
 	}
 }

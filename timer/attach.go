@@ -60,7 +60,7 @@ func (n *runner) attach(e *entry, r *Run, lease *dlock.Lease) {
 	n.store.views.upAgain(e)
 	n.store.views.endDegraded(e)
 	n.log.laterFew(&n.adoptions, slog.LevelInfo, "timer: a run that went on without the store has a slot again",
-		"timer", e.timer.Name, "slot", lease.Slot(), "running_for", time.Since(r.startedAt).Round(time.Millisecond))
+		n.events.runInfo(r).line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
 }
 
 // hold stores the lease of a run and watches it. Called with state.mu held.

@@ -33,6 +33,9 @@ type Config struct {
 	// the line is lost. Default slog.Default().
 	Logger *slog.Logger
 
+	// Hooks report what happens on this host, in a goroutine of their own. Default: none.
+	Hooks Hooks
+
 	// Registerer has the metrics, whose names begin with tickslot_, from New until Run has ended.
 	// Two schedulers at a time need two registries, or prometheus.WrapRegistererWith. Default nil:
 	// no metrics.

@@ -66,13 +66,21 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
 
-// A StuckError is returned by Run when handlers did not return although their contexts had ended.
-// Their slots are left to expire; their goroutines are still there.
+// A StuckError is returned by Run when handlers did not return although their contexts had ended, or
+// a hook did not. Their goroutines are still there. The slots of the handlers are left to expire.
 type StuckError struct {
 	Timers []string // by name, once per run
+	Hook   string   // of Config.Hooks, such as "RunEnded"; "": none
 }
 
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("timer: shut down with %d handlers that ignore their context: %s", len(e.Timers),
-		strings.Join(e.Timers, ", "))
+	var left []string
+	if len(e.Timers) > 0 {
+		left = append(left, fmt.Sprintf("%d handlers that ignore their context: %s", len(e.Timers),
+			strings.Join(e.Timers, ", ")))
+	}
+	if e.Hook != "" {
+		left = append(left, fmt.Sprintf("the hook %s, which does not return", e.Hook))
+	}
+	return "timer: shut down with " + strings.Join(left, ", and ")
 }

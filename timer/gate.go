@@ -66,18 +66,17 @@ func (g *gate) arrive(arrivals []arrival) {
 
 func (g *gate) arriveOne(a *arrival) {
 	e := a.e
-	record := &e.state.record
 	if a.missed > 0 {
-		g.ledger.missed(record, a.missed, a.first, time.UnixMicro(a.tick.at))
+		g.ledger.missed(e, a.missed, a.first, time.UnixMicro(a.tick.at))
 	}
 	if !a.later {
-		g.ledger.cameDue(record)
+		g.ledger.cameDue(&e.state.record)
 	}
 	if !a.later || a.err != nil {
 		g.blackedOut(e, a.err)
 	}
 	if a.skip != "" {
-		g.ledger.skip(record, a.tick.at, a.skip, a.err)
+		g.ledger.skip(e, a.tick.at, a.skip, a.err)
 		return
 	}
 	g.try(e, a.tick)
@@ -121,7 +120,7 @@ func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 			g.ledger.putOff(&e.state.record)
 		}
 	}
-	g.ledger.skip(&e.state.record, t.at, why, err)
+	g.ledger.skip(e, t.at, why, err)
 }
 
 // blackedOut handles the answer of the blackouts about a tick. A tick in a blackout does not count

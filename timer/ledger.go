@@ -11,7 +11,8 @@ import (
 // dead-man's check. It is the last part on the path of a tick, and calls no other part and no user
 // code.
 type ledger struct {
-	metered bool // keep tallies, because there are metrics; set before anything is counted
+	metered bool    // keep tallies, because there are metrics; set before anything is counted
+	events  *events // what is counted here is told there, so that nothing is told twice or left out
 }
 
 // A record is the ledger's data of one timer. A timer that takes the name of a removed one whose
@@ -66,11 +67,13 @@ func (l *ledger) tally(r *record) *tally {
 }
 
 // missed counts n ticks that this host was too late for, from first to just before end.
-func (l *ledger) missed(r *record, n uint64, first, end time.Time) {
+func (l *ledger) missed(e *entry, n uint64, first, end time.Time) {
+	r, tick := &e.state.record, first.UnixMicro()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.ticks += n
-	l.skipMany(r, decision{tick: first.UnixMicro(), extent: end.Sub(first) - time.Microsecond}, ReasonMissed, nil, n)
+	l.skipMany(r, decision{tick: tick, extent: end.Sub(first) - time.Microsecond}, ReasonMissed, nil, n)
+	r.mu.Unlock()
+	l.events.ticksSkipped(e, tick, n, ReasonMissed, nil)
 }
 
 // cameDue counts a tick.
@@ -91,10 +94,12 @@ func (l *ledger) cameLate(r *record) {
 }
 
 // skip counts a tick that started no run, and keeps the reason for Explain.
-func (l *ledger) skip(r *record, tick int64, reason Reason, why error) {
+func (l *ledger) skip(e *entry, tick int64, reason Reason, why error) {
+	r := &e.state.record
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	l.skipMany(r, decision{tick: tick}, reason, why, 1)
+	r.mu.Unlock()
+	l.events.ticksSkipped(e, tick, 1, reason, why)
 }
 
 // skipMany is called with mu held.
@@ -153,6 +158,7 @@ func (l *ledger) sinceRun(r *record) (ticks uint64, ok bool) {
 
 // began counts a run that has begun.
 func (l *ledger) began(r *record, run *Run) {
+	defer l.events.runStarted(run) // after mu is unlocked
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ranAt = run.startedAt.UnixNano()
@@ -176,6 +182,7 @@ func (l *ledger) began(r *record, run *Run) {
 
 // ended counts a run that has ended. overdue: that was counted before.
 func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration, overdue bool, err error) {
+	defer l.events.runEnded(run, outcome, took, err) // after mu is unlocked
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {

@@ -2,6 +2,7 @@ package timer
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -11,17 +12,19 @@ import (
 //
 // Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
 func TestLedgerAccountsForEveryTick(t *testing.T) {
-	l, r := &ledger{metered: true}, &record{}
+	l, e := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.DiscardHandler))},
+		&entry{state: &state{}}
+	r := &e.state.record
 	const ticks = 1000
 	var all sync.WaitGroup
 	all.Go(func() {
 		for i := range int64(ticks) {
 			at := time.UnixMicro(1 + 10*i)
-			l.missed(r, 9, at, at.Add(9*time.Microsecond))
+			l.missed(e, 9, at, at.Add(9*time.Microsecond))
 			l.cameDue(r)
 			run := &Run{tick: at.Add(9 * time.Microsecond).UnixMicro(), startedAt: at}
 			if i%2 == 0 {
-				l.skip(r, run.tick, ReasonFull, nil)
+				l.skip(e, run.tick, ReasonFull, nil)
 				continue
 			}
 			l.began(r, run)

@@ -15,6 +15,7 @@ type lineLog struct {
 	*slog.Logger
 
 	waiting atomic.Bool // there are lines
+	debug   atomic.Bool // lines at Debug are wanted, as the handler last said
 
 	mu    sync.Mutex
 	lines []logLine
@@ -26,7 +27,18 @@ type logLine struct {
 	args  []any
 }
 
-func newLineLog(h slog.Handler) *lineLog { return &lineLog{Logger: slog.New(guarded{h})} }
+func newLineLog(h slog.Handler) *lineLog {
+	l := &lineLog{Logger: slog.New(guarded{h})}
+	l.askDebug()
+	return l
+}
+
+// askDebug asks the handler whether lines at Debug are wanted. The scheduling goroutine does so
+// whenever it wakes up, so that the level can be changed while the scheduler runs.
+func (l *lineLog) askDebug() { l.debug.Store(l.Enabled(context.Background(), slog.LevelDebug)) }
+
+// debugs reports whether lines at Debug are wanted. A mutex may be held: it runs no user code.
+func (l *lineLog) debugs() bool { return l.debug.Load() }
 
 // later logs a line with the next flush.
 func (l *lineLog) later(level slog.Level, text string, args ...any) {

@@ -23,7 +23,7 @@ type metrics struct {
 	slotsHeld, slotsLimit, slotsElsewhere, bound                      *prometheus.Desc
 	fallbackActive, fallbackRuns, paused, lastSuccess, scheduleFailed *prometheus.Desc
 	overdueRuns, overlongHolds, leasesExpired                         *prometheus.Desc
-	breaker, up, hosts                                                *prometheus.Desc
+	breaker, up, hosts, droppedEvents                                 *prometheus.Desc
 
 	acquireTime *prometheus.HistogramVec
 	opTime      *prometheus.HistogramVec
@@ -96,6 +96,8 @@ func newMetrics(s *Scheduler) *metrics {
 			"timer"),
 		scheduleFailed: desc("schedule_failed",
 			"1 while the timer is not due because its schedule failed when it was asked last.", "timer"),
+		droppedEvents: desc("hook_events_dropped_total",
+			"Events of Config.Hooks that were dropped because a hook was slower than what happened."),
 		build: gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
@@ -123,7 +125,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
 		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.scheduleFailed,
-		m.paused} {
+		m.paused, m.droppedEvents} {
 		ch <- d
 	}
 	for _, c := range m.kept() {
@@ -154,6 +156,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if hosts > 0 {
 		written.gauge(m.hosts, float64(hosts))
 	}
+	written.counter(m.droppedEvents, s.events.queue.Dropped())
 	written.send(ch)
 	for _, e := range s.registry.all() {
 		m.write(&written, e)

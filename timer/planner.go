@@ -126,6 +126,7 @@ func (p *planner) now() time.Time { return time.Now().Add(time.Duration(p.skew.L
 // than it handles them, so it reports its progress for Live with every dispatch, and checks until
 // with every batch.
 func (p *planner) runDue(until <-chan struct{}) time.Duration {
+	p.log.askDebug()
 	before, shown := p.lookedAt, p.shown
 	p.lookedAt, p.shown = time.Now(), p.now().Round(0)
 	if !before.IsZero() && steppedBack(p.lookedAt.Sub(before), p.shown.Sub(shown)) {
@@ -454,7 +455,7 @@ func (p *planner) drop(e *entry) {
 	if e.later > 0 {
 		for _, t := range p.heap.removeAll(e) {
 			e.later--
-			p.ledger.skip(&e.state.record, t.at, t.abandoned(), nil)
+			p.ledger.skip(e, t.at, t.abandoned(), nil)
 		}
 	} else if e.timer.Schedule != nil {
 		p.dropped++
@@ -474,7 +475,7 @@ func (p *planner) stop() {
 	p.stopped = true
 	for _, it := range p.heap {
 		if it.again != nil {
-			p.ledger.skip(&it.e.state.record, it.again.at, it.again.abandoned(), nil)
+			p.ledger.skip(it.e, it.again.at, it.again.abandoned(), nil)
 		}
 	}
 	p.heap = nil

@@ -78,6 +78,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	s.planner.drop(e)
 	s.acquirer.withdraw(e)
 	s.runner.endWaits(e)
+	s.log.flush()
 	callers := 0
 	if r, ok := RunFromContext(ctx); ok && r.entry == e && !s.runner.isOver(r) {
 		callers = 1

@@ -191,12 +191,8 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 	if time.Until(r.endsAt()) <= wait {
 		return false // it would hold the slot for nothing
 	}
-	args := []any{"timer", e.timer.Name, "slot", r.Slot(), "attempt", attempt, "of", policy.MaxAttempts, "wait", wait,
-		"err", err}
-	if p, ok := err.(*PanicError); ok {
-		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
-	}
-	n.log.Info("timer: an attempt failed, another follows", args...)
+	n.events.attemptFailed(r, wait, err)
+	n.log.flush()
 	return n.waitToRetry(e, r, time.Now().Add(wait))
 }
 

@@ -139,7 +139,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 		if n := strings.Count(log.String(), "another follows"); n != timers*(most-1) {
 			t.Errorf("%d lines tell of retries, want %d", n, timers*(most-1))
 		}
-		if n := strings.Count(log.String(), "attempts=6"); n != timers {
+		if n := strings.Count(log.String(), "attempt=6"); n != timers {
 			t.Errorf("%d lines tell of runs that failed, want %d", n, timers)
 		}
 	})

@@ -27,7 +27,7 @@ type seen struct {
 	holder         dlock.Holder
 }
 
-func note(ctx context.Context) seen {
+func seenBy(ctx context.Context) seen {
 	r, _ := timer.RunFromContext(ctx)
 	by, _ := r.TriggeredBy()
 	return seen{r.ID(), r.Tick(), r.PreviousTick(), r.LastSuccessAt(), r.CaughtUp(), by, r.Holder()}
@@ -45,7 +45,7 @@ func TestRunTells(t *testing.T) {
 		var got seen
 		var fail atomic.Bool
 		job := timer.Timer{Name: "a", Schedule: schedule.Daily("02:00", ""), Run: func(ctx context.Context) error {
-			told <- note(ctx)
+			told <- seenBy(ctx)
 			if fail.Load() {
 				return errors.New("no luck")
 			}

@@ -17,13 +17,14 @@ import (
 // the store serves, and reports to the ledger.
 type runner struct {
 	log      *lineLog
+	events   *events
 	registry *registry
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
 	started  atomic.Int64 // runs without a fence
 	runHost
 
-	losses, endings, adoptions few
+	adoptions few
 
 	gaveUp atomic.Bool // Run no longer waits for the runs that are left
 }
@@ -42,6 +43,7 @@ func (n *runner) startRun(e *entry, t dueTick, by *dlock.Origin, lease *dlock.Le
 	r := n.newRun(e, t, lease == nil && !degraded)
 	r.by = by
 	n.begin(e, r, lease)
+	n.log.flush()
 	return r
 }
 
@@ -64,6 +66,7 @@ func (n *runner) runAll(starts []start) {
 func (n *runner) newRun(e *entry, t dueTick, local bool) *Run {
 	r := &Run{entry: e, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, startedAt: time.Now(), local: local}
 	r.ctx.run = r
+	r.attempt.Store(1)
 	return r
 }
 
@@ -77,7 +80,6 @@ func (n *runner) carryOut(r *Run) {
 		r.ctx.end()
 		n.finish(e, r, outcome, unmarked(err))
 	}()
-	r.attempt.Store(1)
 	for retry := true; retry; retry = n.again(e, r, err) {
 		err, panicked = errGoexit, false
 		err, panicked = call(&r.ctx, e.timer.Run)
@@ -125,7 +127,7 @@ func (n *runner) number(r *Run, lease *dlock.Lease) {
 // finish releases the slot of a run, records the outcome, and gives back its place.
 func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.startedAt)
-	logged := outcome != OutcomeOK || n.log.Enabled(n.base, slog.LevelDebug)
+	logged := n.events.logsEnd(outcome)
 	d := e.state
 	d.mu.Lock()
 	abandoned := n.gaveUp.Load()
@@ -147,7 +149,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 			n.release(e, lease)
 		}
 		if logged {
-			n.logEnd(e, r, outcome, took, err)
+			n.events.logEnd(r, outcome, took, err)
 		}
 		d.mu.Lock()
 	}
@@ -160,28 +162,6 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	n.registry.leave(e)
 	d.mu.Unlock()
 	n.log.flush()
-}
-
-// logEnd is not part of finish: its many arguments would make the stack of every run grow.
-func (n *runner) logEnd(e *entry, r *Run, outcome Outcome, took time.Duration, err error) {
-	switch outcome {
-	case OutcomeOK:
-		n.log.Debug("timer: run ended", "timer", e.timer.Name, "took", took)
-	case OutcomeLeaseLost: // logged when the lease was lost, unless too many were
-		n.log.laterFew(&n.endings, slog.LevelInfo, "timer: run ended",
-			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
-		n.log.flush()
-	case OutcomeTimedOut, OutcomeCanceled, OutcomeDraining: // logged when the context ended
-		n.log.Info("timer: run ended",
-			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "took", took, "err", err)
-	case OutcomePanicked:
-		n.log.Error("timer: run panicked",
-			"timer", e.timer.Name, "slot", r.Slot(), "took", took, "err", err, "stack", string(err.(*PanicError).Stack))
-	default:
-		n.log.Error("timer: run failed",
-			"timer", e.timer.Name, "outcome", string(outcome), "slot", r.Slot(), "attempts", r.Attempt(), "took", took,
-			"err", err)
-	}
 }
 
 // countReleased counts, once, that a run no longer holds its slot. Called with state.mu held.
@@ -222,12 +202,7 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 		return
 	}
 	n.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
-	tell := &few{} // a lease that the store says is lost is always logged
-	if lost.Silent {
-		tell = &n.losses
-	}
-	n.log.laterFew(tell, slog.LevelWarn, "timer: lease lost",
-		"timer", e.timer.Name, "slot", lease.Slot(), "goes_on", goOn, "err", err)
+	n.events.leaseLost(r, lease, goOn, lost)
 }
 
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
@@ -250,7 +225,7 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 	}
 	n.log.later(slog.LevelWarn,
 		"timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
-		"timer", e.timer.Name, "slot", r.Slot(), "max_run_time", e.timer.MaxRunTime)
+		n.events.runInfo(r).line("max_run_time", e.timer.MaxRunTime)...)
 	r.late = true
 	if r.tick != 0 {
 		n.ledger.overdue(&e.state.record)
@@ -263,7 +238,7 @@ func (n *runner) overlong(e *entry, r *Run) {
 	n.log.later(slog.LevelError,
 		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host "+
 			"until it returns",
-		"timer", e.timer.Name, "slot", r.Slot(), "running_for", time.Since(r.startedAt).Round(time.Millisecond))
+		n.events.runInfo(r).line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
 	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 

@@ -12,6 +12,7 @@ import (
 type Scheduler struct {
 	config   Config
 	log      *lineLog
+	events   *events
 	session  *dlock.Session // nil: no store
 	metrics  *metrics       // nil: none
 	registry *registry
@@ -39,13 +40,14 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		config:   config,
 		log:      newLineLog(config.Logger.Handler()),
 		registry: newRegistry(),
-		ledger:   new(ledger),
 	}
+	s.events = newEvents(config, s.log)
+	s.ledger = &ledger{events: s.events}
 	var leaseErr error
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
 	} else {
-		s.store = newStoreWatch(config, s.log, s.registry, s.ledger)
+		s.store = newStoreWatch(config, s.log, s.events, s.registry, s.ledger)
 		options := config.lease()
 		options.Hooks.Called = s.store.called
 		s.session, leaseErr = dlock.NewSession(config.Lock, options)
@@ -78,7 +80,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 
 // build creates the parts and connects them.
 func (s *Scheduler) build() {
-	s.runner = &runner{log: s.log, registry: s.registry, ledger: s.ledger, store: s.store,
+	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, ledger: s.ledger, store: s.store,
 		runHost: runHost{holder: s.config.Holder}}
 	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)
 	s.acquirer = &acquirer{

@@ -96,6 +96,7 @@ func (b *breakers) failing() []string {
 func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 	b := w.breakers.at(r.shard)
 	c := b.saw(r.failure, r.setup, r.renewal)
+	w.events.storeChanged(c, w.label, r.shard, b)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
 		b.logging = false

@@ -8,9 +8,10 @@ import (
 
 // Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes,
 // nothing more starts, handlers have DrainTimeout to finish and CancelGrace after their contexts
-// have ended, and the slots are released. It returns nil, or a *StuckError with the timers whose
-// handlers did not return; their slots are left to expire. No other goroutine of the Scheduler is
-// left then, and its metrics are no longer registered. Run can be called once.
+// have ended, the slots are released, and hooks have HookGrace for what has happened. It returns
+// nil, or a *StuckError with the timers whose handlers did not return, and the hook that did not;
+// the slots of these handlers are left to expire. No other goroutine of the Scheduler is left then,
+// and its metrics are no longer registered. Run can be called once.
 //
 // Run first calls the store, and waits up to 5 s (or the TTL, if that is shorter) for an answer. If
 // the first answer is that the store is not set up right (an error that matches dlock.ErrSetup),
@@ -60,8 +61,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if closeErr != nil && err == nil {
 		s.log.Warn("timer: what may still be held in the store is left to expire", "err", closeErr)
 	}
-	if len(stuck) > 0 {
-		left := &StuckError{Timers: stuck}
+	if hook := s.events.close(); len(stuck) > 0 || hook != "" {
+		left := &StuckError{Timers: stuck, Hook: hook}
 		if err == nil {
 			return left
 		}

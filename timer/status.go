@@ -23,6 +23,8 @@ type Status struct {
 	// they were not counted yet, or the store cannot list them.
 	Hosts  int
 	Timers []TimerStatus // by name
+	// How many events of Config.Hooks were dropped, because a hook was slower than what happened.
+	DroppedEvents uint64
 }
 
 // Timer returns the status of one timer. ok is false if there is none of that name.
@@ -145,7 +147,8 @@ type RunResult struct {
 
 // Status returns a snapshot. It is consistent for each timer, but not across timers.
 func (s *Scheduler) Status() Status {
-	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: 1}
+	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: 1,
+		DroppedEvents: s.events.queue.Dropped()}
 	if s.store != nil {
 		st.Store, st.Hosts = s.store.status(), s.store.hostsSeen()
 	}

@@ -27,6 +27,7 @@ type storeWatch struct {
 	caps      dlock.Capabilities
 	names     shardNames
 	log       *lineLog
+	events    *events
 	registry  *registry
 	ledger    *ledger
 	views     *views
@@ -50,10 +51,10 @@ type storeWatch struct {
 	ranWithout    int                  // runs that started without the store since it last answered
 }
 
-func newStoreWatch(config Config, log *lineLog, g *registry, l *ledger) *storeWatch {
+func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledger) *storeWatch {
 	w := &storeWatch{
 		label: storeLabel(config.Lock), timeout: config.StoreTimeout, ttl: config.TTL,
-		caps: dlock.CapabilitiesOf(config.Lock), log: log, registry: g, ledger: l,
+		caps: dlock.CapabilitiesOf(config.Lock), log: log, events: v, registry: g, ledger: l,
 		wake: make(chan struct{}, 1),
 	}
 	w.names = shardNames{w.caps.Sharder}
@@ -176,6 +177,7 @@ func (w *storeWatch) record(r result) (back bool) {
 	}
 	b := &w.breakers.whole
 	c := b.saw(r.failure, r.setup, r.renewal)
+	w.events.storeChanged(c, w.label, "", b)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
 		b.logging = false

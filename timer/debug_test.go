@@ -1,0 +1,146 @@
+package timer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// lines returns the lines with a text, as attributes.
+func (l *logText) lines(t *testing.T, text string) (found []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(l.String()) {
+		var attrs map[string]any
+		if err := json.Unmarshal([]byte(line), &attrs); err != nil {
+			t.Fatal(err)
+		}
+		if attrs["msg"] == text {
+			found = append(found, attrs)
+		}
+	}
+	return found
+}
+
+// At Debug each run has a line when it starts and one when it ends, and each tick that is skipped
+// has one, with the keys that docs/hooks.md names. At Info only what fails has one, with the same
+// keys. The level may change while the scheduler runs.
+//
+// Fails when askDebug is asked only once, when a line loses a key, or skips are logged at Info.
+func TestDebugLinesHaveStableKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log logText
+		var level slog.LevelVar
+		f := newFleet(t)
+		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: &level}))},
+			timer.Timer{Name: "long", Schedule: schedule.Every(time.Second), Run: f.handler(1500 * time.Millisecond)},
+			timer.Timer{Name: "fails", Schedule: schedule.Every(10 * time.Second), MaxConcurrency: 2, MaxPerTick: 1,
+				Run: func(context.Context) error { return errors.New("no") }},
+			timer.Timer{Name: "full", Schedule: schedule.Every(10 * time.Second), Run: nop})
+		lease, err := otherSession(t, f.store).Semaphore("timer:full", 1).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		time.Sleep(30 * time.Second)
+		for _, text := range []string{"timer: run started", "timer: run ended", "timer: tick skipped"} {
+			if n := len(log.lines(t, text)); n != 0 {
+				t.Errorf("%q has %d lines at Info", text, n)
+			}
+		}
+		if n := len(log.lines(t, "timer: run failed")); n != 3 {
+			t.Errorf("%d lines of three runs that failed", n)
+		}
+		level.Set(slog.LevelDebug)
+		time.Sleep(time.Second)
+		log.Reset()
+		before, _ := h.Status().Timer("long")
+		trigger(t, h, "fails")
+		time.Sleep(60 * time.Second)
+		after, _ := h.Status().Timer("long")
+		byTimer := func(text, name string) (found []map[string]any) {
+			for _, l := range log.lines(t, text) {
+				if l["timer"] == name {
+					found = append(found, l)
+				}
+			}
+			return found
+		}
+		started, ended := byTimer("timer: run started", "long"), byTimer("timer: run ended", "long")
+		skipped, full := byTimer("timer: tick skipped", "long"), byTimer("timer: tick skipped", "full")
+		failed := log.lines(t, "timer: run failed")
+		if uint64(len(started)) != after.Started-before.Started ||
+			uint64(len(skipped)) != after.Skipped[timer.ReasonHostFull]-before.Skipped[timer.ReasonHostFull] ||
+			len(ended) < len(started)-1 || len(full) != 6 || len(failed) != 7 {
+			t.Fatalf("%d lines of starts, %d of ends, %d and %d of skips, %d of failures", len(started), len(ended),
+				len(skipped), len(full), len(failed))
+		}
+		for what, c := range map[string]struct {
+			line        map[string]any
+			level, keys string
+		}{
+			"started":               {started[0], "DEBUG", "timer tick slot fence holder attempt"},
+			"ended":                 {ended[0], "DEBUG", "timer tick slot fence holder attempt outcome took"},
+			"skipped":               {skipped[0], "DEBUG", "timer tick reason"},
+			"full":                  {full[0], "DEBUG", "timer tick reason holder err"},
+			"failed":                {failed[1], "ERROR", "timer tick slot fence holder attempt outcome took err"},
+			"failed when triggered": {failed[0], "ERROR", "timer slot fence holder attempt outcome took err"},
+		} {
+			for _, key := range strings.Fields(c.keys) {
+				if _, ok := c.line[key]; !ok {
+					t.Errorf("%s: no %s in %v", what, key, c.line)
+				}
+			}
+			if len(c.line) != 3+len(strings.Fields(c.keys)) || c.line["level"] != c.level {
+				t.Errorf("%s: %v", what, c.line)
+			}
+		}
+		if s := started[0]; s["holder"] != h.Status().Holder.String() || s["fence"] == 0. || s["attempt"] != 1. {
+			t.Errorf("started: %v", s)
+		}
+		if s := full[0]; s["reason"] != "full" || !strings.HasPrefix(s["holder"].(string), "other/1/") {
+			t.Errorf("full: %v", s)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.Stop()
+	})
+}
+
+// Ticks that were missed have one line, which says how many.
+//
+// Fails when ticksSkipped leaves out how many there were.
+func TestDebugLineOfManyMissedTicks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log logText
+		f := newFleet(t)
+		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), LocalOnly: true, Run: nop})
+		time.Sleep(10 * time.Second)
+		log.Reset()
+		timer.SetSkew(h.Scheduler, time.Hour)
+		time.Sleep(2 * time.Second)
+		f.Stop()
+		ticks := 0.
+		for _, l := range log.lines(t, "timer: tick skipped") {
+			if l["reason"] != "missed" {
+				t.Errorf("%v", l)
+			}
+			n, ok := l["ticks"].(float64)
+			if !ok {
+				n = 1
+			}
+			ticks += n
+		}
+		if st, _ := h.Status().Timer("a"); ticks < 3590 || uint64(ticks) != st.Skipped[timer.ReasonMissed] {
+			t.Errorf("lines tell of %v ticks, want %d", ticks, st.Skipped[timer.ReasonMissed])
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package timer
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/notify"
+)
+
+// events tell the log and the user's hooks what happens. Every part may use them, with any mutex
+// held: apart from logEnd they run no user code, because lines wait for flush, and hooks have a
+// goroutine of their own.
+type events struct {
+	log    *lineLog
+	hooks  Hooks
+	holder dlock.Holder
+	queue  notify.Queue
+
+	losses, endings few
+
+	createdAt  time.Time
+	toldOfDrop atomic.Int64 // when dropped events were last logged, since createdAt; 0: never
+	over       atomic.Bool  // Run has ended
+}
+
+func newEvents(config Config, log *lineLog) *events {
+	v := &events{log: log, hooks: config.Hooks, holder: config.Holder, createdAt: time.Now()}
+	panics := new(few)
+	v.queue.Panicked = func(hook string, value any, stack []byte) {
+		log.laterFew(panics, slog.LevelError, "timer: a hook panicked", "hook", hook, "panic", value,
+			"stack", string(stack))
+		log.flush()
+	}
+	return v
+}
+
+// send queues the call of a hook.
+func send[T any](v *events, name string, hook func(T), info T) {
+	if v.queue.Put(name, func() { hook(info) }) || v.over.Load() {
+		return
+	}
+	last, now := v.toldOfDrop.Load(), int64(time.Since(v.createdAt))
+	if (last == 0 || now-last >= int64(quiet)) && v.toldOfDrop.CompareAndSwap(last, now) {
+		v.tellOfDrop()
+	}
+}
+
+func (v *events) tellOfDrop() {
+	v.log.later(slog.LevelWarn, "timer: hooks are slower than what happens: events were dropped",
+		"dropped", v.queue.Dropped())
+}
+
+// close delivers what waits, and returns the hook that does not return; "": none.
+func (v *events) close() (stuck string) {
+	before := v.queue.Dropped()
+	v.over.Store(true)
+	stuck = v.queue.Close(HookGrace)
+	if v.queue.Dropped() > before {
+		v.tellOfDrop()
+	}
+	v.log.flush()
+	return stuck
+}
+
+// runInfo returns a run as hooks see it.
+func (v *events) runInfo(r *Run) RunInfo {
+	return RunInfo{Timer: r.Timer(), Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder,
+		StartedAt: r.startedAt, Attempt: r.Attempt(), Degraded: r.Degraded()}
+}
+
+// line returns the attributes that every line about a run begins with, and more. docs/hooks.md has
+// them.
+func (i RunInfo) line(more ...any) []any {
+	args := make([]any, 0, 12+len(more))
+	args = append(args, "timer", i.Timer)
+	if !i.Tick.IsZero() {
+		args = append(args, "tick", i.Tick)
+	}
+	args = append(args, "slot", i.Slot, "fence", int64(i.Fence), "holder", i.Holder.String(), "attempt", i.Attempt)
+	return append(args, more...)
+}
+
+func (v *events) runStarted(r *Run) {
+	if v.hooks.RunStarted != nil {
+		send(v, "RunStarted", v.hooks.RunStarted, v.runInfo(r))
+	}
+	if v.log.debugs() {
+		v.log.later(slog.LevelDebug, "timer: run started", v.runInfo(r).line()...)
+	}
+}
+
+// attemptFailed tells that another attempt follows a failed one.
+func (v *events) attemptFailed(r *Run, wait time.Duration, err error) {
+	if v.hooks.AttemptFailed != nil {
+		send(v, "AttemptFailed", v.hooks.AttemptFailed,
+			AttemptInfo{RunInfo: v.runInfo(r), Err: unmarked(err), RetryIn: wait})
+	}
+	args := v.runInfo(r).line("of", r.entry.timer.Retry.MaxAttempts, "wait", wait, "err", err)
+	if p, ok := err.(*PanicError); ok {
+		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
+	}
+	v.log.later(slog.LevelInfo, "timer: an attempt failed, another follows", args...)
+}
+
+// runEnded is for the hook; logEnd is called before, while no mutex is held.
+func (v *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error) {
+	if v.hooks.RunEnded != nil {
+		send(v, "RunEnded", v.hooks.RunEnded, RunEndInfo{RunInfo: v.runInfo(r), Outcome: outcome, Took: took, Err: err})
+	}
+}
+
+// logsEnd reports whether the end of a run is logged.
+func (v *events) logsEnd(outcome Outcome) bool { return outcome != OutcomeOK || v.log.debugs() }
+
+// logEnd logs the end of a run at once. Called without a mutex held.
+func (v *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) {
+	args := v.runInfo(r).line("outcome", string(outcome), "took", took)
+	if err != nil {
+		args = append(args, "err", err)
+	}
+	switch outcome {
+	case OutcomeOK:
+		v.log.Debug("timer: run ended", args...)
+	case OutcomeLeaseLost: // logged when the lease was lost, unless too many were
+		v.log.laterFew(&v.endings, slog.LevelInfo, "timer: run ended", args...)
+		v.log.flush()
+	case OutcomeTimedOut, OutcomeCanceled, OutcomeDraining: // logged when the context ended
+		v.log.Info("timer: run ended", args...)
+	case OutcomePanicked:
+		v.log.Error("timer: run panicked", append(args, "stack", string(err.(*PanicError).Stack))...)
+	default:
+		v.log.Error("timer: run failed", args...)
+	}
+}
+
+// ticksSkipped tells of a tick that started no run, or of n that this host missed, the first of
+// which was tick (µs).
+func (v *events) ticksSkipped(e *entry, tick int64, n uint64, reason Reason, err error) {
+	hook, debugs := v.hooks.TickSkipped, v.log.debugs()
+	if hook == nil && !debugs {
+		return
+	}
+	info := SkipInfo{Timer: e.timer.Name, Tick: time.UnixMicro(tick).UTC(), Ticks: n, Reason: reason, Err: err}
+	if no, ok := err.(*dlock.NotAcquiredError); ok && no != nil {
+		info.Holder = no.Holder
+	}
+	if hook != nil {
+		send(v, "TickSkipped", hook, info)
+	}
+	if debugs {
+		v.log.later(slog.LevelDebug, "timer: tick skipped", info.line()...)
+	}
+}
+
+func (i SkipInfo) line() []any {
+	args := []any{"timer", i.Timer, "tick", i.Tick, "reason", string(i.Reason)}
+	if i.Ticks > 1 {
+		args = append(args, "ticks", i.Ticks)
+	}
+	if i.Holder != (dlock.Holder{}) {
+		args = append(args, "holder", i.Holder.String())
+	}
+	if i.Err != nil {
+		args = append(args, "err", i.Err)
+	}
+	return args
+}
+
+// leaseLost tells that a run has lost a lease. Called with state.mu held, so that the run cannot
+// end meanwhile.
+func (v *events) leaseLost(r *Run, lease *dlock.Lease, goesOn bool, lost *dlock.LostError) {
+	info := LossInfo{RunInfo: v.runInfo(r), GoesOn: goesOn, Err: lost}
+	info.Slot, info.Fence = lease.Slot(), lease.Fence() // it may have got another since
+	if v.hooks.LeaseLost != nil && !r.over {
+		send(v, "LeaseLost", v.hooks.LeaseLost, info)
+	}
+	tell := &few{} // a lease that the store says is lost is always logged
+	if lost.Silent {
+		tell = &v.losses
+	}
+	v.log.laterFew(tell, slog.LevelWarn, "timer: lease lost", info.line("goes_on", goesOn, "err", lost)...)
+}
+
+// storeChanged tells that the breaker of the store, or of one of its servers, has opened or closed.
+// Both are logged where it is known what that means for the timers.
+func (v *events) storeChanged(c change, store, server string, b *breaker) {
+	info := StoreInfo{Store: store, Server: server}
+	switch {
+	case c.opened && v.hooks.StoreDown != nil:
+		info.Setup, info.Err = b.setup != nil, b.err
+		send(v, "StoreDown", v.hooks.StoreDown, info)
+	case c.closed && v.hooks.StoreUp != nil:
+		info.DownFor = c.lasted
+		send(v, "StoreUp", v.hooks.StoreUp, info)
+	}
+}

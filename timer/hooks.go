@@ -1,0 +1,107 @@
+package timer
+
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// HookGrace is how long Run waits at its end for the hooks of events that have happened, and then
+// for the hook that is being called.
+const HookGrace = 5 * time.Second
+
+// Hooks report what happens on this host, for metrics, alarms and audit logs of your own. Any of
+// them may be nil. They are notifications: they come after the fact and change nothing. What has to
+// happen before a run, or around it, is a Middleware.
+//
+// Hooks are called in the order in which things happened, one at a time, on a goroutine of their
+// own. So they need no lock among themselves, and may be slow, panic, which is logged, and call the
+// Scheduler; only one that waits for Run to return would wait for itself. Up to 10,000 events wait
+// while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
+// tickslot_hook_events_dropped_total) and logged, at most once a minute.
+//
+// When Run ends, it delivers what waits for up to HookGrace (5 s), and then drops the rest. It names
+// a hook that does not return in its error (StuckError). A run that outlasts Run is not reported.
+//
+// Every tick that came due is reported once: with RunStarted or with TickSkipped. Of one run
+// RunStarted comes first and RunEnded last.
+type Hooks struct {
+	// RunStarted is called when a run has started.
+	RunStarted func(RunInfo)
+
+	// AttemptFailed is called when the handler has failed and Timer.Retry allows another attempt,
+	// before the wait for it.
+	AttemptFailed func(AttemptInfo)
+
+	// RunEnded is called when a run has ended: after its last attempt, whatever the outcome.
+	RunEnded func(RunEndInfo)
+
+	// TickSkipped is called when a tick has started no run on this host. It is not called for a
+	// Trigger that was refused, which returns the reason.
+	TickSkipped func(SkipInfo)
+
+	// LeaseLost is called when a run has lost its slot.
+	LeaseLost func(LossInfo)
+
+	// StoreDown is called when the store, or one of its servers, has failed three times in a row,
+	// so that ticks follow OnStoreDown without calling it.
+	StoreDown func(StoreInfo)
+
+	// StoreUp is called when it has then answered three times in a row.
+	StoreUp func(StoreInfo)
+}
+
+// RunInfo is a run as a hook sees it.
+type RunInfo struct {
+	Timer     string
+	Tick      time.Time    // zero: it was triggered
+	Slot      int          // see Run.Slot
+	Fence     dlock.Fence  // see Run.Fence
+	Holder    dlock.Holder // this host
+	StartedAt time.Time
+	Attempt   int  // how often the handler has been called
+	Degraded  bool // it goes on without the store, see Run.Degraded
+}
+
+// AttemptInfo is a failed attempt of a run that is retried.
+type AttemptInfo struct {
+	RunInfo
+	Err     error         // a *PanicError if the handler panicked
+	RetryIn time.Duration // the wait for the next attempt
+}
+
+// RunEndInfo is a run that has ended.
+type RunEndInfo struct {
+	RunInfo
+	Outcome Outcome
+	Took    time.Duration // waits between attempts included
+	Err     error         // of the last attempt; a *PanicError if the handler panicked
+}
+
+// SkipInfo is a tick that has started no run on this host.
+type SkipInfo struct {
+	Timer  string
+	Tick   time.Time // of several the first
+	Ticks  uint64    // how many ticks; more than 1 only with ReasonMissed
+	Reason Reason
+	// Holder is who has the slot that ends first, or claimed the tick last, if the store said so;
+	// else zero.
+	Holder dlock.Holder
+	Err    error // what the store answered (a *dlock.NotAcquiredError or another), or the blackout; or nil
+}
+
+// LossInfo is the loss of a run's slot. Slot and Fence are those of the lease that was lost.
+type LossInfo struct {
+	RunInfo
+	GoesOn bool  // StoreDownRunLocal: the run goes on without the store; else its context has ended
+	Err    error // a *dlock.LostError
+}
+
+// StoreInfo is the store, or one of its servers, that is down, or up again.
+type StoreInfo struct {
+	Store   string        // as in Status
+	Server  string        // of a store of several servers, such as a Redis Cluster; "": the store as a whole
+	Setup   bool          // down: it answers, but is not set up right (dlock.ErrSetup)
+	Err     error         // down: of the last call
+	DownFor time.Duration // up: how long it was down
+}

@@ -1,0 +1,384 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// told has what hooks were told. Hooks come one at a time, so only readers need the mutex.
+type told struct {
+	mu      sync.Mutex
+	order   []string // the hooks
+	started []timer.RunInfo
+	failed  []timer.AttemptInfo
+	ended   []timer.RunEndInfo
+	skips   []timer.SkipInfo
+	losses  []timer.LossInfo
+	downs   []timer.StoreInfo
+	ups     []timer.StoreInfo
+	during  func(hook string) // what else the hooks do
+}
+
+func note[T any](x *told, hook string, list *[]T) func(T) {
+	return func(info T) {
+		x.mu.Lock()
+		x.order = append(x.order, hook)
+		*list = append(*list, info)
+		x.mu.Unlock()
+		if x.during != nil {
+			x.during(hook)
+		}
+	}
+}
+
+func (x *told) hooks() timer.Hooks {
+	return timer.Hooks{RunStarted: note(x, "RunStarted", &x.started),
+		AttemptFailed: note(x, "AttemptFailed", &x.failed), RunEnded: note(x, "RunEnded", &x.ended),
+		TickSkipped: note(x, "TickSkipped", &x.skips), LeaseLost: note(x, "LeaseLost", &x.losses),
+		StoreDown: note(x, "StoreDown", &x.downs), StoreUp: note(x, "StoreUp", &x.ups)}
+}
+
+// skipped sums the ticks of a timer that were skipped, by reason.
+func (x *told) skipped(name string) map[timer.Reason]uint64 {
+	sum := map[timer.Reason]uint64{}
+	for _, s := range x.skips {
+		if s.Timer == name {
+			sum[s.Reason] += s.Ticks
+		}
+	}
+	return sum
+}
+
+// Hooks are told of every tick once: of its run, or of the reason why there is none, as Status
+// counts them; and of every run's start and end, in this order.
+//
+// Fails when skip tells before it knows the reason, missed tells of one tick for many, stop forgets
+// what waits, or a Trigger counts as a tick.
+func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var x told
+		var s *timer.Scheduler
+		x.during = func(string) { s.Status() } // it takes the mutexes that are held when hooks are told
+		f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{Hooks: x.hooks()},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(3 * time.Second)},
+			timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "dark", Schedule: schedule.Every(time.Second), Run: f.handler(0),
+				Blackouts: []schedule.Blackout{schedule.DailyWindow("00:00", "00:01", "")}},
+			timer.Timer{Name: "skips", Schedule: schedule.Every(time.Second), OnStoreDown: timer.StoreDownSkip,
+				Run: f.handler(0)},
+			timer.Timer{Name: "alone", Schedule: schedule.Every(time.Second), LocalOnly: true,
+				Run: func(context.Context) error { panic("oh") }})
+		s = h.Scheduler
+		f.Run(t.Context(), h)
+		time.Sleep(100 * time.Second)
+		trigger(t, h, "alone")
+		timer.SetSkew(h.Scheduler, time.Hour)
+		time.Sleep(20 * time.Second)
+		h.Link.Inject(down)
+		time.Sleep(20 * time.Second)
+		f.Stop()
+		h.Accounted(t)
+		for _, st := range h.Status().Timers {
+			var ticks uint64
+			for _, r := range x.started {
+				if r.Timer == st.Name && !r.Tick.IsZero() {
+					ticks++
+				}
+			}
+			if skipped := x.skipped(st.Name); ticks != st.Started || !maps.Equal(skipped, st.Skipped) {
+				t.Errorf("%s: told of %d starts and %v, but %d and %v are counted", st.Name, ticks, skipped, st.Started,
+					st.Skipped)
+			}
+		}
+		var reasons []timer.Reason
+		for _, s := range x.skips {
+			reasons = append(reasons, s.Reason)
+			if s.Timer == "" || s.Tick.IsZero() || s.Ticks == 0 || s.Ticks > 1 && s.Reason != timer.ReasonMissed {
+				t.Fatalf("%+v", s)
+			}
+			if no, ok := errors.AsType[*dlock.NotAcquiredError](s.Err); ok && no.Holder != s.Holder {
+				t.Fatalf("%+v", s)
+			}
+		}
+		for _, want := range []timer.Reason{timer.ReasonMissed, timer.ReasonHostFull, timer.ReasonBlackout,
+			timer.ReasonTickTaken, timer.ReasonStoreDown} {
+			if !slices.Contains(reasons, want) {
+				t.Errorf("the test is too tame: nothing was skipped because of %q", want)
+			}
+		}
+		if len(x.started) != len(x.ended) {
+			t.Errorf("%d runs started and %d ended", len(x.started), len(x.ended))
+		}
+		if h.Status().DroppedEvents != 0 {
+			t.Errorf("%d events were dropped", h.Status().DroppedEvents)
+		}
+		f.watch.check(t)
+	})
+}
+
+// What hooks are told of a run says which it is, and what became of it.
+//
+// Fails when newRun does not count the first attempt, runEnded leaves out the error, or the mark of
+// Permanent is shown.
+func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var x told
+		errNo := errors.New("no")
+		tick := time.Now().Add(10 * time.Second)
+		h := f.start(timer.Config{Hooks: x.hooks()},
+			timer.Timer{Name: "a", Schedule: schedule.At(tick), Retry: timer.Retry{MaxAttempts: 3,
+				If: func(error) bool { return true }},
+				Run: func(ctx context.Context) error {
+					time.Sleep(time.Second)
+					switch r, _ := timer.RunFromContext(ctx); r.Attempt() {
+					case 1:
+						return errNo
+					case 2:
+						panic("oh")
+					default:
+						return timer.Permanent(errNo)
+					}
+				}})
+		time.Sleep(time.Minute)
+		f.Stop()
+		if got := strings.Join(x.order, " "); got != "RunStarted AttemptFailed AttemptFailed RunEnded" {
+			t.Fatal(got)
+		}
+		start := x.started[0]
+		if start.Timer != "a" || !start.Tick.Equal(tick) || start.Tick.Location() != time.UTC || start.Slot != 0 ||
+			start.Fence == 0 || start.Holder != h.Status().Holder || !start.StartedAt.Equal(tick) ||
+			start.Attempt != 1 || start.Degraded {
+			t.Errorf("started %+v", start)
+		}
+		first, second, end := x.failed[0], x.failed[1], x.ended[0]
+		if first.RunInfo != start || first.Err != errNo || first.RetryIn <= 0 || first.RetryIn > time.Second {
+			t.Errorf("the first attempt: %+v", first)
+		}
+		if p, ok := second.Err.(*timer.PanicError); !ok || p.Value != "oh" || second.Attempt != 2 {
+			t.Errorf("the second attempt: %+v", second)
+		}
+		start.Attempt = 3
+		if end.RunInfo != start || end.Err != errNo || end.Outcome != timer.OutcomeFailed ||
+			end.Took != 3*time.Second+first.RetryIn+second.RetryIn {
+			t.Errorf("ended %+v", end)
+		}
+	})
+}
+
+// Hooks are told when the store is down and up again, and of runs that lose their slots meanwhile.
+//
+// Fails when record tells of each failure, or lost tells of a run that has ended.
+func TestHooksAreToldOfAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var x told
+		h := f.start(timer.Config{Hooks: x.hooks()},
+			timer.Timer{Name: "goes on", Run: f.handler(time.Hour)},
+			timer.Timer{Name: "ends", OnStoreDown: timer.StoreDownSkip, Run: f.handler(time.Hour)})
+		trigger(t, h, "goes on", "ends")
+		h.Link.Inject(down)
+		time.Sleep(time.Minute)
+		h.Link.Heal()
+		time.Sleep(time.Minute)
+		x.mu.Lock()
+		if len(x.downs) != 1 || x.downs[0].Store != "memory" || x.downs[0].Server != "" || x.downs[0].Setup ||
+			x.downs[0].Err == nil || x.downs[0].DownFor != 0 {
+			t.Errorf("down %+v", x.downs)
+		}
+		if len(x.ups) != 1 || x.ups[0].Err != nil || x.ups[0].DownFor < 50*time.Second || x.ups[0].Store != "memory" {
+			t.Errorf("up %+v", x.ups)
+		}
+		if len(x.losses) != 2 || len(x.ended) != 1 || x.ended[0].Outcome != timer.OutcomeLeaseLost {
+			t.Fatalf("losses %+v, ended %+v", x.losses, x.ended)
+		}
+		for _, l := range x.losses {
+			goesOn := l.Timer == "goes on"
+			lost, ok := l.Err.(*dlock.LostError)
+			if !ok || !lost.Silent || l.GoesOn != goesOn || l.Degraded != goesOn || l.Fence != x.started[0].Fence ||
+				l.Slot != 0 {
+				t.Errorf("lost %+v", l)
+			}
+		}
+		x.mu.Unlock()
+		h.Link.Inject(dlocktest.Error(dlock.ErrSetup))
+		time.Sleep(time.Minute)
+		h.Cancel()
+		_ = h.Wait()
+		if len(x.downs) != 2 || !x.downs[1].Setup || !errors.Is(x.downs[1].Err, dlock.ErrSetup) {
+			t.Errorf("down again %+v", x.downs)
+		}
+	})
+}
+
+// Of a store of several servers hooks are told which one is down.
+//
+// Fails when recordServer tells nothing.
+func TestHooksAreToldOfOneServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var x told
+		store := newSeveral(f.store)
+		f.startOn(store, timer.Config{Hooks: x.hooks()},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "c", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(20 * time.Second)
+		store.server["a"].Inject(down)
+		time.Sleep(time.Minute)
+		store.server["a"].Heal()
+		time.Sleep(time.Minute)
+		f.Stop()
+		if len(x.downs) != 1 || x.downs[0].Server != "a" || len(x.ups) != 1 || x.ups[0].Server != "a" {
+			t.Errorf("down %+v, up %+v", x.downs, x.ups)
+		}
+	})
+}
+
+// A hook that panics, exits, is slow, never returns or calls the Scheduler costs no timer a tick.
+// Run returns in time, and names a hook that does not return.
+//
+// Fails when a hook is called on the goroutine of a run or of the planner, with a mutex held, or
+// outside of a recover; when close waits for ever.
+func TestI10HooksHarmNobody(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		hook func(*host)
+		only string // the hook that does it; "": all
+		// What must be seen.
+		stuck   bool          // Run names the hook
+		dropped bool          // events were dropped
+		within  time.Duration // how long Run may take to return; 0: no time
+		logged  string
+	}{
+		"panics": {hook: func(*host) { panic("oh") }, logged: "a hook panicked"},
+		"exits":  {hook: func(*host) { runtime.Goexit() }},
+		"slow": {hook: func(*host) { time.Sleep(2 * time.Second) }, dropped: true, within: 2 * timer.HookGrace,
+			logged: "hooks are slower"},
+		"stuck":  {hook: func(*host) { time.Sleep(time.Hour) }, stuck: true, dropped: true, within: timer.HookGrace, logged: "hooks are slower"},
+		"stops":  {hook: func(h *host) { h.Cancel(); h.Cancel() }},
+		"looks":  {hook: func(h *host) { h.Status(); h.TimersSucceed(); h.Explain(ctx, "a", time.Time{}) }},
+		"starts": {hook: func(h *host) { h.Trigger(ctx, "triggered") }, only: "AttemptFailed"},
+		"changes": {only: "AttemptFailed", hook: func(h *host) {
+			h.Register(timer.Timer{Name: "new", Schedule: schedule.Every(time.Second), Run: nop})
+			h.Remove(ctx, "new")
+		}},
+		"waits": {hook: func(h *host) { <-h.Done() }, stuck: true, dropped: true, within: timer.HookGrace,
+			logged: "hooks are slower"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var log logText
+				var x told
+				var h *host
+				x.during = func(hook string) {
+					if c.only == "" || c.only == hook {
+						c.hook(h)
+					}
+				}
+				h = f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{Hooks: x.hooks(), Logger: textLogger(&log)},
+					timer.Timer{Name: "triggered", Run: nop},
+					timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Millisecond), Run: nop},
+					timer.Timer{Name: "fails", Schedule: schedule.Every(time.Second), LocalOnly: true,
+						Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Millisecond},
+						Run:   func(context.Context) error { return errors.New("no") }})
+				f.Run(t.Context(), h)
+				const lasts = 80 * time.Second
+				if name == "stops" {
+					<-h.Done()
+					return
+				}
+				time.Sleep(lasts / 2)
+				h.Link.Inject(down)
+				time.Sleep(lasts / 4)
+				h.Link.Heal()
+				time.Sleep(lasts / 4)
+				st, _ := h.Status().Timer("a")
+				if want := uint64(lasts / (10 * time.Millisecond)); st.Started < want-2 {
+					t.Errorf("%d runs, want %d: a hook cost the others; %v", st.Started, want, st.Skipped)
+				}
+				if dropped := h.Status().DroppedEvents > 0; dropped != c.dropped {
+					t.Errorf("dropped %d events", h.Status().DroppedEvents)
+				}
+				if n := strings.Count(log.String(), "hooks are slower"); n > int(lasts/time.Minute)+1 {
+					t.Errorf("%d lines about dropped events", n)
+				}
+				began := time.Now()
+				h.Cancel()
+				err := h.Wait()
+				if took := time.Since(began); took > c.within {
+					t.Errorf("Run returned after %v, want at most %v", took, c.within)
+				}
+				left, ok := errors.AsType[*timer.StuckError](err)
+				if ok != c.stuck || ok && (left.Hook != "RunStarted" || len(left.Timers) != 0 ||
+					!strings.Contains(err.Error(), "the hook RunStarted")) {
+					t.Errorf("Run returned %v", err)
+				}
+				h.Accounted(t)
+				if !strings.Contains(log.String(), c.logged) {
+					t.Errorf("nothing says %q:\n%.2000s", c.logged, log.String())
+				}
+				time.Sleep(time.Hour) // what is stuck ends, too
+			})
+		})
+	}
+}
+
+// What has happened when Run ends is delivered before it returns, also the end of the last run.
+//
+// Fails when Run does not wait for hooks, or closes them before the runs have ended.
+func TestHooksAreToldOfTheLastRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var x told
+		x.during = func(string) { time.Sleep(100 * time.Millisecond) }
+		h := f.start(timer.Config{Hooks: x.hooks()}, timer.Timer{Name: "a", MaxConcurrency: 10,
+			Run: f.handler(time.Second)})
+		for range 10 {
+			trigger(t, h, "a")
+		}
+		f.Stop()
+		if len(x.started) != 10 || len(x.ended) != 10 {
+			t.Errorf("told of %d starts and %d ends, want 10 each", len(x.started), len(x.ended))
+		}
+	})
+}
+
+// A run that outlasts Run is not reported, and starts no goroutine when it ends.
+//
+// Fails when close takes no account of later events.
+func TestHooksAreNotToldAfterRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var x told
+		release := make(chan struct{})
+		h := f.start(timer.Config{Hooks: x.hooks(), DrainTimeout: time.Second}, timer.Timer{Name: "a",
+			Run: func(context.Context) error { <-release; return nil }})
+		trigger(t, h, "a")
+		h.Cancel()
+		if err := h.Wait(); err == nil || !strings.Contains(err.Error(), "1 handlers that ignore their context: a") {
+			t.Error(err)
+		}
+		close(release)
+		synctest.Wait()
+		if got := fmt.Sprint(x.order); got != "[RunStarted]" || h.Status().DroppedEvents != 1 {
+			t.Errorf("told of %v, %d dropped", got, h.Status().DroppedEvents)
+		}
+	})
+}
