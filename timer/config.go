@@ -36,6 +36,9 @@ type Config struct {
 	// Hooks report what happens on this host, in a goroutine of their own. Default: none.
 	Hooks Hooks
 
+	// Middleware wraps the Run of every timer; the first is the outermost. Default none.
+	Middleware []Middleware
+
 	// Registerer has the metrics, whose names begin with tickslot_, from New until Run has ended.
 	// Two schedulers at a time need two registries, or prometheus.WrapRegistererWith. Default nil:
 	// no metrics.
@@ -101,6 +104,11 @@ func (c Config) check() error {
 		}
 		if err := schedule.CheckSharedBlackout(b); err != nil && c.Lock != nil {
 			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
+		}
+	}
+	for i, m := range c.Middleware {
+		if m == nil {
+			errs = append(errs, fmt.Errorf("timer: Config.Middleware[%d]: it is nil: take it out", i))
 		}
 	}
 	return errors.Join(errs...)

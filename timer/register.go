@@ -24,7 +24,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 	entries = make([]*entry, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
-	now := s.planner.now()
+	now, middleware := s.planner.now(), s.config.Middleware
 	for _, t := range timers {
 		if names[t.Name] && t.Name != "" {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
@@ -34,6 +34,13 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			errs = append(errs, err)
 			continue
 		}
+		run, err := wrap(t.Run, middleware)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("timer %.60q: %w", t.Name, err))
+			middleware = nil // it would say the same of every timer
+			continue
+		}
+		t.Run = run
 		e := newEntry(t, s.config.Lock != nil)
 		first, err := s.planner.timetable.first(e, now, time.Time{})
 		first.missed = s.planner.timetable.lastMissed(e, now)
