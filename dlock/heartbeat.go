@@ -87,9 +87,9 @@ func (s *Session) allHeartbeats(yield func(*heartbeat) bool) {
 	}
 }
 
-// add starts to renew a new lease, and to watch its trust window, which closes at ends. It returns
-// false if the session is closed.
-func (s *Session) add(l *Lease, ends time.Time) bool {
+// add starts to renew a new lease, and to watch its trust window, which closes at ends. Whoever
+// acquired it has waited since began. It returns false if the session is closed.
+func (s *Session) add(l *Lease, ends, began time.Time) bool {
 	shard := s.shardOf(l.grant.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,6 +99,7 @@ func (s *Session) add(l *Lease, ends time.Time) bool {
 	s.expiryQueue.insert(l)
 	s.expireAt(ends)
 	s.heartbeat(shard).insert(l)
+	s.acquired(l, began)
 	return true
 }
 

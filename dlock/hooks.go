@@ -7,14 +7,48 @@ import (
 	"time"
 )
 
-// Hooks report what a Session does, for metrics, logs and traces. Any of them may be nil.
+// Hooks report what a Session does, for metrics, logs and traces. Any of them may be nil. A panic in
+// a hook is ignored.
 //
-// They are called without locks, on the goroutine that called the store, and so concurrently. They
-// must not block, because a lease may be waiting to be renewed, and must not call the Session. A
-// panic in a hook is ignored.
+// Called reports calls to the store, the others report leases. These are called in the order in
+// which things happened, one at a time, on a goroutine of their own, which exists while there is
+// something to report. So they may be slow, and call the Session. Up to 10,000 events wait while a
+// hook is busy; further ones are dropped, and Session.DroppedEvents counts them. Session.Close
+// delivers what waits for up to StoreTimeout; what happens later is not reported. Of each lease that
+// was acquired the end is reported once, with Lost or with Released.
 type Hooks struct {
-	// Called is called after each call to the store, before the Session acts on the answer.
+	// Called is called after each call to the store, before the Session acts on the answer. It is
+	// called without locks, on the goroutine that called the store, and so concurrently. It must not
+	// block, because a lease may be waiting to be renewed, and must not call the Session.
 	Called func(StoreCall)
+
+	// Acquired is called when a lease was acquired. A refusal is reported by Called only.
+	Acquired func(LeaseAcquired)
+
+	// Lost is called when a lease ended before it was released.
+	Lost func(LeaseEnded)
+
+	// Released is called when Lease.Release has returned, unless the lease was lost before.
+	Released func(LeaseEnded)
+}
+
+// LeaseAcquired is a lease that was acquired.
+type LeaseAcquired struct {
+	Name  string
+	Slot  int
+	Fence Fence
+	Wait  time.Duration // from the call of Acquire or TryAcquire until it was acquired
+	// PreviousExpired: see Lease.PreviousExpired.
+	PreviousExpired bool
+}
+
+// LeaseEnded is a lease that was lost or released.
+type LeaseEnded struct {
+	Name    string
+	Slot    int
+	Fence   Fence
+	HeldFor time.Duration // until it was lost, or the call of Release
+	Err     error         // lost: a *LostError; released: what Release returned
 }
 
 // A StoreCall is one call to the store that has returned.
@@ -43,6 +77,30 @@ const (
 	OpExtend  StoreOp = "extend"
 	OpRelease StoreOp = "release"
 )
+
+// DroppedEvents returns how many events of leases were dropped, because a hook was slower than what
+// happened.
+func (s *Session) DroppedEvents() uint64 { return s.events.Dropped() }
+
+// acquired reports a new lease to the hooks. Called with mu held, before the lease can end.
+func (s *Session) acquired(l *Lease, began time.Time) {
+	hook := s.hooks.Acquired
+	if hook == nil {
+		return
+	}
+	e := LeaseAcquired{Name: l.Name(), Slot: l.Slot(), Fence: l.Fence(), Wait: l.acquiredAt.Sub(began),
+		PreviousExpired: l.PreviousExpired()}
+	s.events.Put("Acquired", func() { hook(e) })
+}
+
+// leaseEnded reports the end of a lease to a hook. It runs no user code, so a mutex may be held.
+func (s *Session) leaseEnded(name string, hook func(LeaseEnded), l *Lease, endedAt time.Time, err error) {
+	if hook == nil {
+		return
+	}
+	e := LeaseEnded{Name: l.Name(), Slot: l.Slot(), Fence: l.Fence(), HeldFor: endedAt.Sub(l.acquiredAt), Err: err}
+	s.events.Put(name, func() { hook(e) })
+}
 
 // called reports a call to the hooks.
 func (s *Session) called(ctx context.Context, c StoreCall, began time.Time) {

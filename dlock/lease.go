@@ -127,7 +127,9 @@ func (l *Lease) StopRenewing() {
 // in the background. A second Release does nothing and returns the same.
 func (l *Lease) Release(ctx context.Context) error {
 	l.release.Do(func() {
-		if l.end(released, ErrReleased) {
+		began := time.Now()
+		ended := l.end(released, ErrReleased)
+		if ended {
 			l.cancelContext()
 			l.session.remove(l)
 		}
@@ -136,6 +138,9 @@ func (l *Lease) Release(ctx context.Context) error {
 		grant.Succeeded = l.succeeded
 		l.mu.Unlock()
 		l.releaseErr = l.session.releaseNow(ctx, grant)
+		if ended {
+			l.session.leaseEnded("Released", l.session.hooks.Released, l, began, l.releaseErr)
+		}
 	})
 	return l.releaseErr
 }
@@ -167,6 +172,7 @@ func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
 		late := total-trust > margin(l.session.ttl)
 		l.state = lost
 		l.cause = &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Silent: l.failure != nil && !late, Err: l.failure}
+		l.session.leaseEnded("Lost", l.session.hooks.Lost, l, t.mono, l.cause)
 	}
 	return 0, false
 }
@@ -208,6 +214,9 @@ func (l *Lease) end(state leaseState, cause error) bool {
 		return false
 	}
 	l.state, l.cause = state, cause
+	if state == lost {
+		l.session.leaseEnded("Lost", l.session.hooks.Lost, l, time.Now(), cause)
+	}
 	return true
 }
 

@@ -39,24 +39,32 @@ func (s *Session) Mutex(name string) Mutex { return Mutex{session: s, name: name
 // returns within the session's StoreTimeout. A *StoreError means that the store failed or did not
 // answer; if it granted a slot all the same, that is released in the background.
 func (m Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
-	return m.session.acquire(ctx, m.name, m.slots, nil)
+	return m.try(ctx, time.Now())
+}
+
+func (m Semaphore) try(ctx context.Context, began time.Time) (*Lease, error) {
+	return m.session.acquire(ctx, began, m.name, m.slots, nil)
 }
 
 // Acquire waits for a free slot until ctx ends. It retries after pauses that grow from 10 ms to 1
 // s, also while the store fails. There is no queue: a process that came first may get a slot last.
 // When ctx ends, the error matches its cause and includes the last answer of the store.
 func (m Semaphore) Acquire(ctx context.Context) (*Lease, error) {
-	return wait(ctx, m.name, m.TryAcquire)
+	return wait(ctx, m.name, m.try)
 }
 
 // TryAcquire takes the mutex, or returns a *NotAcquiredError at once. See Semaphore.TryAcquire.
 func (m Mutex) TryAcquire(ctx context.Context) (*Lease, error) {
-	return m.session.acquire(ctx, m.name, 0, nil)
+	return m.try(ctx, time.Now())
+}
+
+func (m Mutex) try(ctx context.Context, began time.Time) (*Lease, error) {
+	return m.session.acquire(ctx, began, m.name, 0, nil)
 }
 
 // Acquire waits for the mutex until ctx ends. See Semaphore.Acquire.
 func (m Mutex) Acquire(ctx context.Context) (*Lease, error) {
-	return wait(ctx, m.name, m.TryAcquire)
+	return wait(ctx, m.name, m.try)
 }
 
 const (
@@ -64,16 +72,16 @@ const (
 	lastWait  = time.Second
 )
 
-func wait(ctx context.Context, name string, try func(context.Context) (*Lease, error)) (*Lease, error) {
+func wait(ctx context.Context, name string, try func(context.Context, time.Time) (*Lease, error)) (*Lease, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
 	}
-	pause := firstWait
+	began, pause := time.Now(), firstWait
 	timer := time.NewTimer(lastWait)
 	defer timer.Stop()
 	var last error
 	for {
-		lease, err := try(ctx)
+		lease, err := try(ctx, began)
 		if err == nil {
 			return lease, nil
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/notify"
 )
 
 const (
@@ -29,7 +31,7 @@ type SessionOptions struct {
 	StoreTimeout time.Duration
 	// Holder is shown to operators as the owner of the leases. Default NewHolder().
 	Holder Holder
-	// Hooks report each call to the store. Default: none.
+	// Hooks report each call to the store, and what becomes of leases. Default: none.
 	Hooks Hooks
 }
 
@@ -81,7 +83,8 @@ type Session struct {
 	trust        time.Duration
 	storeTimeout time.Duration
 	hooks        Hooks
-	sharder      Sharder // nil: the store has no shards
+	events       notify.Queue // of leases, for hooks
+	sharder      Sharder      // nil: the store has no shards
 
 	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
 	life    context.Context
@@ -154,7 +157,9 @@ func (s *Session) Holder() Holder { return s.holder }
 func (s *Session) TTL() time.Duration { return s.ttl }
 
 // Close stops the heartbeat. It makes one last try, bounded by StoreTimeout, to release grants
-// whose outcome is unknown, and returns an error if that failed; they then expire within a TTL.
+// whose outcome is unknown, and returns an error if that failed; they then expire within a TTL. It
+// then waits for Hooks, up to StoreTimeout for the events that are left and as long again for the
+// last call, and returns an error that names a hook that has not returned.
 //
 // Release your leases first: one that is still held is no longer renewed, and expires within a TTL.
 func (s *Session) Close(ctx context.Context) error {
@@ -193,15 +198,19 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	all.Wait()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i, h := range heartbeats {
 		h.pending = pending[i] // for another Close
+	}
+	s.mu.Unlock()
+	if hook := s.events.Close(s.storeTimeout); hook != "" {
+		errs = append(errs, fmt.Errorf("dlock: the hook %s does not return", hook))
 	}
 	return errors.Join(errs...)
 }
 
-// acquire makes one attempt: one request, which is sent once more if its reply is lost.
-func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tick) (*Lease, error) {
+// acquire makes one attempt: one request, which is sent once more if its reply is lost. The caller
+// has waited since began.
+func (s *Session) acquire(ctx context.Context, began time.Time, name string, slots int, tick *Tick) (*Lease, error) {
 	req := Request{Name: name, Slots: slots, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
 	first := new(struct {
 		lazyDeadline
@@ -236,7 +245,7 @@ func (s *Session) acquire(ctx context.Context, name string, slots int, tick *Tic
 		_, total := t.since(sent)
 		if total < s.trust {
 			lease := newLease(ctx, s, grant, sent, t)
-			if s.add(lease, t.mono.Add(s.trust-total)) {
+			if s.add(lease, t.mono.Add(s.trust-total), began) {
 				return lease, nil
 			}
 			// The session was closed meanwhile, and has no heartbeat that could release the grant.
