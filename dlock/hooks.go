@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Hooks report what a Session does, for metrics, logs and traces. Any of them may be nil. A panic in
-// a hook is ignored.
+// Hooks report what a Session does, for metrics, logs and traces. Any of them may be nil. A panic
+// in a hook is ignored.
 //
 // Called reports calls to the store, the others report leases. These are called in the order in
 // which things happened, one at a time, on a goroutine of their own, which exists while there is
 // something to report. So they may be slow, and call the Session. Up to 10,000 events wait while a
 // hook is busy; further ones are dropped, and Session.DroppedEvents counts them. Session.Close
-// delivers what waits for up to StoreTimeout; what happens later is not reported. Of each lease that
-// was acquired the end is reported once, with Lost or with Released.
+// delivers what waits for up to StoreTimeout; what happens later is not reported. Of each lease
+// that was acquired the end is reported once, with Lost or with Released.
 type Hooks struct {
 	// Called is called after each call to the store, before the Session acts on the answer. It is
-	// called without locks, on the goroutine that called the store, and so concurrently. It must not
-	// block, because a lease may be waiting to be renewed, and must not call the Session.
+	// called without locks, on the goroutine that called the store, and so concurrently. It must
+	// not block, because a lease may be waiting to be renewed, and must not call the Session.
 	Called func(StoreCall)
 
 	// Acquired is called when a lease was acquired. A refusal is reported by Called only.

@@ -121,7 +121,8 @@ func TestDebugLineOfManyMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log logText
 		f := newFleet(t)
-		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+		options := &slog.HandlerOptions{Level: slog.LevelDebug}
+		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, options))},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), LocalOnly: true, Run: nop})
 		time.Sleep(10 * time.Second)
 		log.Reset()

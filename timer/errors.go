@@ -66,8 +66,9 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
 
-// A StuckError is returned by Run when handlers did not return although their contexts had ended, or
-// a hook did not. Their goroutines are still there. The slots of the handlers are left to expire.
+// A StuckError is returned by Run when handlers did not return although their contexts had ended,
+// or a hook did not. Their goroutines are still there. The slots of the handlers are left to
+// expire.
 type StuckError struct {
 	Timers []string // by name, once per run
 	Hook   string   // of Config.Hooks, such as "RunEnded"; "": none

@@ -20,8 +20,9 @@ const HookGrace = 5 * time.Second
 // while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
 // tickslot_hook_events_dropped_total) and logged, at most once a minute.
 //
-// When Run ends, it delivers what waits for up to HookGrace (5 s), and then drops the rest. It names
-// a hook that does not return in its error (StuckError). A run that outlasts Run is not reported.
+// When Run ends, it delivers what waits for up to HookGrace (5 s), and then drops the rest. It
+// names a hook that does not return in its error (StuckError). A run that outlasts Run is not
+// reported.
 //
 // Every tick that came due is reported once: with RunStarted or with TickSkipped. Of one run
 // RunStarted comes first and RunEnded last.

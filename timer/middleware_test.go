@@ -83,9 +83,11 @@ func TestI11FaultyMiddleware(t *testing.T) {
 		fault      string
 		calls      int
 	}{
-		"nil":         {nil, "timer: Config.Middleware[1]: it is nil", 0},
-		"panics":      {func(timer.Handler) timer.Handler { calls++; panic("oh") }, "Config.Middleware[1]: it panicked: oh", 1},
-		"returns nil": {func(timer.Handler) timer.Handler { calls++; return nil }, "Config.Middleware[1]: it returned nil", 1},
+		"nil": {nil, "timer: Config.Middleware[1]: it is nil", 0},
+		"panics": {func(timer.Handler) timer.Handler { calls++; panic("oh") },
+			"Config.Middleware[1]: it panicked: oh", 1},
+		"returns nil": {func(timer.Handler) timer.Handler { calls++; return nil },
+			"Config.Middleware[1]: it returned nil", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls = 0

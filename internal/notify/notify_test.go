@@ -66,8 +66,8 @@ func TestHookThatPanicsOrExits(t *testing.T) {
 	})
 }
 
-// While a hook blocks, events wait up to the bound, and further ones are dropped and counted. Nobody
-// who reports an event waits.
+// While a hook blocks, events wait up to the bound, and further ones are dropped and counted.
+// Nobody who reports an event waits.
 //
 // Fails when Put waits for room, or the queue has no bound.
 func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
@@ -120,7 +120,8 @@ func TestCloseIsBounded(t *testing.T) {
 				mu.Lock()
 				if stuck != c.stuck || called != c.called || took != c.took ||
 					q.Dropped() != uint64(c.dropped) {
-					t.Errorf("%d called and %d dropped after %v, %q is stuck; want %+v", called, q.Dropped(), took, stuck, c)
+					t.Errorf("%d called and %d dropped after %v, %q is stuck; want %+v", called, q.Dropped(), took,
+						stuck, c)
 				}
 				mu.Unlock()
 				time.Sleep(c.call) // the one that is left ends, too, and takes its goroutine along
