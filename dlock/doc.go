@@ -46,6 +46,11 @@
 // Two things break the trust window: clocks that run at different speeds (not: that show different
 // times) by more than the margin, and a store that loses its data while it keeps running.
 //
+// # Hooks
+//
+// [Hooks] report calls to the store, and leases that were acquired, lost and released, for metrics
+// and alarms. A slow one delays no lease, apart from Hooks.Called.
+//
 // # For schedulers
 //
 // Hosts that share a schedule also have to agree on who runs a [Tick]; the store decides it in the

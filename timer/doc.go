@@ -57,6 +57,13 @@
 // runs, at run time and through the store. The store enforces pauses and limits, so they also bind
 // a host that was stopped meanwhile.
 //
+// # Middleware and hooks
+//
+// Config.Middleware wraps the Run of every timer, to do something before, after or around each
+// attempt. Config.Hooks report what has happened: runs that started and ended, ticks that were
+// skipped and why, leases that were lost, a store that went down. They cannot harm a timer. At
+// Debug, the Logger has a line for each run that starts or ends and each tick that is skipped.
+//
 // # When the store fails
 //
 // Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: up to hosts

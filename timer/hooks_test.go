@@ -184,7 +184,7 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 
 // Hooks are told when the store is down and up again, and of runs that lose their slots meanwhile.
 //
-// Fails when record tells of each failure, or lost tells of a run that has ended.
+// Fails when storeChanged tells of each failure, or leaseLost of the slot that the run has next.
 func TestHooksAreToldOfAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -1,0 +1,52 @@
+package timer
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// The loss of a lease is not reported after the end of its run, although it may be found at the same
+// moment.
+//
+// Fails when leaseLost does not look at whether the run is over.
+func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store, losses := memlock.New(), 0
+			s, err := New(Config{Lock: store, Logger: slog.New(slog.DiscardHandler),
+				Hooks: Hooks{LeaseLost: func(LossInfo) { losses++ }}}, Timer{Name: "a", Run: nothing})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			lease, err := s.session.Semaphore("timer:a", 1).TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := s.registry.get("a")
+			s.registry.enter(e, 1)
+			r := s.runner.startRun(e, 0, lease, false)
+			e.state.mu.Lock()
+			r.over = over // as in finish, while lost waits for the mutex
+			e.state.mu.Unlock()
+			if err := store.Revoke(t.Context(), "timer:a", 0, lease.Fence(), dlock.Origin{By: "me"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(dlock.DefaultTTL)
+			s.runner.finish(e, r, OutcomeLeaseLost, nil)
+			if hook := s.events.close(); hook != "" || losses == 0 != over {
+				t.Errorf("over %v: %d losses, %q is stuck", over, losses, hook)
+			}
+			if err := s.session.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
