@@ -58,13 +58,13 @@ func TestMiddlewareWrapsEveryAttempt(t *testing.T) {
 		}
 		trigger(t, h, "x")
 		time.Sleep(time.Minute)
+		f.Stop()
 		if got := strings.Join(trace, " "); got != "a1( b1( run )b )a a2( b2( run )b )a" {
 			t.Error(got)
 		}
 		if res := last(t, h, "x"); res.Outcome != timer.OutcomeFailed || res.Err.Error() != "a: b: "+errFlaky.Error() {
 			t.Errorf("%+v", res)
 		}
-		f.Stop()
 		if wrapped != 4 {
 			t.Errorf("%d calls after the run", wrapped)
 		}
