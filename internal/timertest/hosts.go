@@ -37,6 +37,7 @@ type Host[Link dlock.DistributedLock] struct {
 	err   error         // what it returned
 	began time.Time     // before Run was called
 	ready time.Time     // after it had begun, in a fleet on a real store
+	told  *told
 }
 
 // NewHost makes a host that does not run yet. It logs nothing unless config says where to.
@@ -46,11 +47,13 @@ func (f *Fleet[Link]) NewHost(link Link, config timer.Config, timers ...timer.Ti
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	told := new(told)
+	told.listen(&config.Hooks)
 	scheduler, err := timer.New(config, timers...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return &Host[Link]{Scheduler: scheduler, Link: link, done: make(chan struct{})}
+	return &Host[Link]{Scheduler: scheduler, Link: link, done: make(chan struct{}), told: told}
 }
 
 // Run has a host run until ctx ends, or its Cancel is called, and adds it to the fleet.
@@ -64,8 +67,8 @@ func (f *Fleet[Link]) Run(ctx context.Context, h *Host[Link]) {
 	}()
 }
 
-// Stop stops hosts, all if none is named, and fails the test if the Run of one does not return, or
-// returns an error.
+// Stop stops hosts, all if none is named. It fails the test if the Run of one does not return, or
+// returns an error, and if its hooks were told of other ticks than it has counted.
 func (f *Fleet[Link]) Stop(hosts ...*Host[Link]) {
 	f.t.Helper()
 	if len(hosts) == 0 {
@@ -83,6 +86,7 @@ func (f *Fleet[Link]) Stop(hosts ...*Host[Link]) {
 		if h.err != nil {
 			f.t.Errorf("host %d: Run returned %v", i, h.err)
 		}
+		h.told.check(f.t, h.Status())
 	}
 }
 
