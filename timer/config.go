@@ -29,11 +29,12 @@ type Config struct {
 	Lock dlock.DistributedLock
 
 	// Logger gets the limits of timers when they are registered, lost leases, failed runs, and each
-	// change of the store's state: one line for all timers, and at most one a minute. If it panics,
-	// the line is lost. Default slog.Default().
+	// change of the store's state: one line for all timers, and at most one a minute. At Debug it
+	// also gets each run and each skipped tick (docs/hooks.md has the keys). If it panics, the line
+	// is lost. Default slog.Default().
 	Logger *slog.Logger
 
-	// Hooks report what happens on this host, in a goroutine of their own. Default: none.
+	// Hooks report what happens on this host, on a goroutine of their own. Default none.
 	Hooks Hooks
 
 	// Middleware wraps the Run of every timer; the first is the outermost. Default none.

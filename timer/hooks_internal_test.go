@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The loss of a lease is not reported after the end of its run, although it may be found at the same
-// moment.
+// The loss of a lease is not reported after the end of its run, although it may be found at the
+// same moment.
 //
 // Fails when leaseLost does not look at whether the run is over.
 func TestNoLossIsReportedAfterTheEnd(t *testing.T) {

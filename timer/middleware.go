@@ -2,6 +2,7 @@ package timer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -53,7 +54,7 @@ func wrapOnce(run Handler, m Middleware) (outer Handler, err error) {
 		}
 	}()
 	if outer = m(run); outer == nil {
-		return nil, fmt.Errorf("it returned nil: return a Handler that calls next, or next itself")
+		return nil, errors.New("it returned nil: return a Handler that calls next, or next itself")
 	}
 	return outer, nil
 }

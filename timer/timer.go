@@ -126,10 +126,10 @@ type Timer struct {
 	// Default false.
 	LocalOnly bool
 
-	// Run does the work. Its context ends when the lease of its slot is lost, after MaxRunTime, or
-	// when draining takes longer than DrainTimeout; it does not end with the context of
-	// Scheduler.Run. An error or a panic is logged and counted, and retried if Retry allows it; the
-	// next tick comes as usual.
+	// Run does the work; Config.Middleware wraps it. Its context ends when the lease of its slot is
+	// lost, after MaxRunTime, or when draining takes longer than DrainTimeout; it does not end with
+	// the context of Scheduler.Run. An error or a panic is logged and counted, and retried if Retry
+	// allows it; the next tick comes as usual.
 	Run func(ctx context.Context) error
 }
 
