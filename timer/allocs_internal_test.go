@@ -123,8 +123,8 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	}
 }
 
-// Hooks that are told of a run allocate what they are told, and no more: one each for its start and
-// its end, and now and then a longer queue, and the goroutine that calls them.
+// Of an event little more is allocated than what the hook is told, the call with it, and its place
+// in the queue, which is new whenever nothing else waits, as is the goroutine that calls the hooks.
 //
 // Fails when send keeps more of an event than the call of its hook.
 func TestAllocationsOfHooks(t *testing.T) {
@@ -134,8 +134,10 @@ func TestAllocationsOfHooks(t *testing.T) {
 	var starts, ends atomic.Int64
 	_, tick = dueAgainWith(t, Hooks{RunStarted: func(RunInfo) { starts.Add(1) },
 		RunEnded: func(RunEndInfo) { ends.Add(1) }}, nil, run)
-	if n := testing.AllocsPerRun(1000, tick) - without; n > 10 || starts.Load() == 0 || ends.Load() == 0 {
-		t.Errorf("%v allocations for two events, want at most 10; told of %d starts, %d ends", n, starts.Load(),
+	n := testing.AllocsPerRun(1000, tick) - without
+	t.Logf("%v allocations for two events", n)
+	if n > 8 || starts.Load() == 0 || ends.Load() == 0 {
+		t.Errorf("%v allocations for two events, want at most 8; told of %d starts, %d ends", n, starts.Load(),
 			ends.Load())
 	}
 }
