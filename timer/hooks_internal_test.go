@@ -32,7 +32,7 @@ func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 			}
 			e := s.registry.get("a")
 			s.registry.enter(e, 1)
-			r := s.runner.startRun(e, 0, lease, false)
+			r := s.runner.startRun(e, dueTick{}, nil, lease, false)
 			e.state.mu.Lock()
 			r.over = over // as in finish, while lost waits for the mutex
 			e.state.mu.Unlock()
