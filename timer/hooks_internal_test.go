@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -17,8 +18,8 @@ import (
 func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store, losses := memlock.New(), 0
-			s, err := New(Config{Lock: store, Logger: slog.New(slog.DiscardHandler),
+			link, losses := dlocktest.NewFaulty(memlock.New()), 0
+			s, err := New(Config{Lock: link, Logger: slog.New(slog.DiscardHandler),
 				Hooks: Hooks{LeaseLost: func(LossInfo) { losses++ }}}, Timer{Name: "a", Run: nothing})
 			if err != nil {
 				t.Fatal(err)
@@ -36,10 +37,9 @@ func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 			e.state.mu.Lock()
 			r.over = over // as in finish, while lost waits for the mutex
 			e.state.mu.Unlock()
-			if err := store.Revoke(t.Context(), "timer:a", 0, lease.Fence(), dlock.Origin{By: "me"}); err != nil {
-				t.Fatal(err)
-			}
+			link.Inject(dlocktest.Hang)
 			time.Sleep(dlock.DefaultTTL)
+			link.Heal()
 			s.runner.finish(e, r, OutcomeLeaseLost, nil)
 			if hook := s.events.close(); hook != "" || losses == 0 != over {
 				t.Errorf("over %v: %d losses, %q is stuck", over, losses, hook)

@@ -58,7 +58,9 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Store  *StoreStatus  `json:"store,omitempty"`
 		Hosts  int           `json:"hosts,omitempty"`
 		Timers []TimerStatus `json:"timers"`
-	}{s.Phase, s.Holder.String(), s.storeOrNil(), s.Hosts, some(s.Timers)})
+
+		DroppedEvents uint64 `json:"dropped_events"`
+	}{s.Phase, s.Holder.String(), s.storeOrNil(), s.Hosts, some(s.Timers), s.DroppedEvents})
 }
 
 func (s Status) storeOrNil() *StoreStatus {

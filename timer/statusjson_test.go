@@ -25,6 +25,7 @@ func statusForJSON() timer.Status {
 	ann := dlock.Origin{By: "ann", Note: "why"}
 	return timer.Status{
 		Phase: "running", Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"}, Hosts: 3,
+		DroppedEvents: 5,
 		Store: timer.StoreStatus{Name: "redis", Up: true, Setup: true, BreakerOpen: true, Err: "it fails",
 			ChangedAt: at(1), Down: []string{"10.0.0.1:6379"}},
 		Timers: []timer.TimerStatus{{
