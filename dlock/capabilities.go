@@ -14,6 +14,8 @@ type Capabilities struct {
 	Auditor    Auditor
 	Lister     Lister
 	Controller Controller
+
+	MultiLocker MultiLocker
 }
 
 // CapabilitiesOf returns what a store can do. Call it instead of asserting interfaces: a
@@ -25,6 +27,7 @@ func CapabilitiesOf(store DistributedLock) (c Capabilities) {
 	c.Auditor, _ = store.(Auditor)
 	c.Lister, _ = store.(Lister)
 	c.Controller, _ = store.(Controller)
+	c.MultiLocker, _ = store.(MultiLocker)
 	return c
 }
 
@@ -64,6 +67,15 @@ type Lister interface {
 	// List returns the leases of a semaphore (slots > 0) or mutex (slots == 0) that have not ended,
 	// by slot.
 	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
+}
+
+// A MultiLocker is a store that can take slots of several semaphores in one atomic step: see
+// Request.Also.
+type MultiLocker interface {
+	// CheckAlso returns why the store cannot take these names in one step, and how to mend that;
+	// nil: it can. On a Redis Cluster, for instance, their keys must be in one hash slot. It does
+	// not call the server. TryAcquire checks the same.
+	CheckAlso(name string, also ...string) error
 }
 
 // A LeaseInfo is a lease as a Lister reports it.

@@ -37,6 +37,10 @@ const (
 	// leases that it granted before must have ended.
 	ReasonQuarantine Reason = "quarantine"
 
+	// ReasonLimitFull: a semaphore of Request.Also has no free slot, or is paused. Nothing was
+	// taken.
+	ReasonLimitFull Reason = "limit_full"
+
 	// The reasons below are only for requests with a Tick.
 
 	// ReasonTickTaken: the tick has had all the starts that it allows.
@@ -59,6 +63,11 @@ type NotAcquiredError struct {
 	Name   string
 	Reason Reason
 	Slots  int // how many the request declared; 0: a mutex
+
+	// Also is the semaphore of Request.Also that refused (ReasonLimitFull). Holder, HeldFor,
+	// ExpiresIn and PausedBy are then about it, and AlsoInfo is what the store knows of it.
+	Also     Lock
+	AlsoInfo Info
 
 	// Holder is who has it (ReasonFull; of several the one whose lease ends first), or who claimed
 	// the tick last (ReasonTickTaken). Zero if the store does not know.
@@ -89,6 +98,8 @@ func (e *NotAcquiredError) Error() string {
 		if e.Holder != (Holder{}) { // not every store knows
 			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(e.HeldFor), round(e.ExpiresIn))
 		}
+	case ReasonLimitFull:
+		why = e.limitFull()
 	case ReasonTickTaken:
 		why = "the tick has had all its starts"
 		if e.Holder != (Holder{}) {
@@ -119,6 +130,19 @@ func (e *NotAcquiredError) Error() string {
 		why = string(e.Reason)
 	}
 	return fmt.Sprintf("%s: not acquired: %s", e.Name, why)
+}
+
+// limitFull says which semaphore of Request.Also refused, and why.
+func (e *NotAcquiredError) limitFull() string {
+	switch {
+	case e.PausedBy != (Origin{}):
+		return fmt.Sprintf("%s is paused %s", e.Also.Name, e.PausedBy)
+	case e.Holder != (Holder{}):
+		return fmt.Sprintf("all %d slots of %s are held, first to end: %s, for %s, ends in %s unless extended",
+			e.Also.Slots, e.Also.Name, e.Holder, round(e.HeldFor), round(e.ExpiresIn))
+	default:
+		return fmt.Sprintf("all %d slots of %s are held", e.Also.Slots, e.Also.Name)
+	}
 }
 
 // Is makes errors.Is(err, ErrNotAcquired) true.

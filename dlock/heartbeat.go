@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// beatBatch is how many leases one call to Extend renews. Redis takes two milliseconds for
+	// beatBatch is how many grants one call to Extend renews, or up to MaxAlso more. Redis takes two milliseconds for
 	// that many and serves no other client meanwhile; with fewer, most of the cost of a heartbeat
 	// would be waking up for it (docs/scale.md has figures).
 	beatBatch = 500
@@ -106,8 +106,9 @@ func (s *Session) add(l *Lease, ends, began time.Time) bool {
 // insert starts to renew a lease. Called with mu held.
 func (h *heartbeat) insert(l *Lease) {
 	l.heartbeat = h
+	before := h.calls()
 	h.renewQueue.insert(l)
-	if h.renewQueue.first == l || h.renewQueue.len%beatBatch == 1 { // due first, or one more call per cycle
+	if h.renewQueue.first == l || h.calls() > before { // due first, or one more call per cycle
 		h.schedule()
 	}
 }
@@ -135,9 +136,10 @@ func (s *Session) forget(l *Lease) {
 	}
 }
 
-// releaseLater has the heartbeat release a grant of unknown outcome as soon as the store answers.
-func (s *Session) releaseLater(g Grant) {
-	shard := s.shardOf(g.Name)
+// releaseLater has the heartbeat release grants of unknown outcome, of one lease, as soon as the
+// store answers.
+func (s *Session) releaseLater(grants ...Grant) {
+	shard := s.shardOf(grants[0].Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -147,7 +149,9 @@ func (s *Session) releaseLater(g Grant) {
 	if len(h.pending) == 0 {
 		h.releaseAt = t.Add(s.retryWait())
 	}
-	h.addPending(pendingRelease{g, t.Add(s.ttl)})
+	for _, g := range grants {
+		h.addPending(pendingRelease{g, t.Add(s.ttl)})
+	}
 	h.schedule()
 }
 
@@ -185,7 +189,7 @@ func (h *heartbeat) nextRenewal() time.Time {
 }
 
 // calls returns how many calls it takes to renew all leases.
-func (h *heartbeat) calls() int { return (h.renewQueue.len + beatBatch - 1) / beatBatch }
+func (h *heartbeat) calls() int { return (h.renewQueue.held + beatBatch - 1) / beatBatch }
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
@@ -306,10 +310,11 @@ func (h *heartbeat) beat() {
 // nextBatch returns the leases that the next call renews. Called with mu held and a lease to renew.
 func (h *heartbeat) nextBatch(t time.Time) []*Lease {
 	h.lastSent = t
-	batch := make([]*Lease, 0, (h.renewQueue.len+h.calls()-1)/h.calls())
+	most, n := (h.renewQueue.held+h.calls()-1)/h.calls(), 0
+	batch := make([]*Lease, 0, min(most, h.renewQueue.len))
 	for l := range h.renewQueue.all {
 		batch = append(batch, l)
-		if len(batch) == cap(batch) {
+		if n += l.grants(); n >= most {
 			break
 		}
 	}
@@ -320,10 +325,10 @@ func (h *heartbeat) nextBatch(t time.Time) []*Lease {
 // them.
 func (h *heartbeat) renew(batch []*Lease) bool {
 	s := h.session
-	grants := make([]Grant, len(batch))
+	grants := make([]Grant, 0, len(batch))
 	oldest := batch[0].sent.mono // without a lock: only this heartbeat writes it
-	for i, l := range batch {
-		grants[i] = l.grant
+	for _, l := range batch {
+		grants = l.appendGrants(grants)
 		oldest = earlier(oldest, l.sent.mono)
 	}
 	sent := now()
@@ -340,23 +345,29 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	var ended []*Lease
 	renewed, unknown := make([]*Lease, 0, len(batch)), batch[:0]
 	s.mu.Lock()
-	for i, l := range batch {
+	for _, l := range batch {
+		var r Result
+		var at Grant // the one that r is about
+		if err == nil {
+			r, at = l.result(results)
+			results = results[l.grants():]
+		}
 		switch {
-		case err == nil && results[i].Outcome == GrantOK:
-			if l.renewed(t, sent, results[i].Info) {
+		case r.Outcome == GrantOK:
+			if l.renewed(t, sent, r.Info) {
 				renewed = append(renewed, l)
 			} else { // the trust window has closed: expireLeases ends it
 				h.renewQueue.remove(l)
 				s.expireAt(t.mono)
 			}
-		case err == nil && results[i].Outcome == GrantLost:
-			if l.end(lost, &LostError{Name: l.grant.Name, Slot: l.grant.Slot, RevokedBy: results[i].RevokedBy}) {
+		case r.Outcome == GrantLost:
+			if l.end(lost, &LostError{Name: at.Name, Slot: at.Slot, RevokedBy: r.RevokedBy}) {
 				ended = append(ended, l)
 			}
 		case h.renewQueue.has(l): // not after StopRenewing: that it expires is not the store's failure
 			why := err
 			if why == nil {
-				why = cmp.Or(results[i].Err, errNoAnswer)
+				why = cmp.Or(r.Err, errNoAnswer)
 			}
 			l.unanswered(why)
 			unknown = append(unknown, l)

@@ -55,7 +55,7 @@ type LeaseEnded struct {
 type StoreCall struct {
 	Op      StoreOp
 	Name    string        // of the lock; of several, of the first: they are all on one shard
-	Grants  []Grant       // to be extended or released; do not keep or change them
+	Grants  []Grant       // to be extended or released, of a Lease perhaps several; do not keep or change them
 	Results []Result      // one per grant if Err is nil; do not keep or change them
 	Took    time.Duration // how long the call took
 	// Err is nil, or a *NotAcquiredError if the store refused, which is an answer and no failure,

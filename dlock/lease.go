@@ -2,6 +2,7 @@ package dlock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,10 @@ func (l *Lease) Slot() int { return l.grant.Slot }
 
 // Fence returns the number to guard a resource with; 0 if the store gives none.
 func (l *Lease) Fence() Fence { return l.grant.Fence }
+
+// Also returns the grants of the further locks that the lease holds (see [Semaphore.With]), in their
+// order.
+func (l *Lease) Also() []Grant { return slices.Clone(l.grant.Also) }
 
 // AcquiredAt returns when the lease was acquired, on the local clock.
 func (l *Lease) AcquiredAt() time.Time { return l.acquiredAt }
@@ -133,11 +138,11 @@ func (l *Lease) Release(ctx context.Context) error {
 			l.cancelContext()
 			l.session.remove(l)
 		}
-		grant := l.grant
+		grants := l.appendGrants(make([]Grant, 0, l.grants()))
 		l.mu.Lock()
-		grant.Succeeded = l.succeeded
+		grants[0].Succeeded = l.succeeded
 		l.mu.Unlock()
-		l.releaseErr = l.session.releaseNow(ctx, grant)
+		l.releaseErr = l.session.releaseNow(ctx, grants)
 		if ended {
 			l.session.leaseEnded("Released", l.session.hooks.Released, l, began, l.releaseErr)
 		}
@@ -229,4 +234,30 @@ func (l *Lease) cancelContext() {
 	if cancel != nil {
 		cancel(l.cause)
 	}
+}
+
+// grants returns how many grants the lease has.
+func (l *Lease) grants() int { return 1 + len(l.grant.Also) }
+
+// appendGrants appends the grants of the lease, as Extend and Release get them.
+func (l *Lease) appendGrants(list []Grant) []Grant {
+	own := l.grant
+	own.Also = nil
+	return append(append(list, own), l.grant.Also...)
+}
+
+// result returns what the first results, one for each grant of the lease, say of it, and the grant
+// that decided: it is lost if any of its grants is, and renewed if all are.
+func (l *Lease) result(results []Result) (r Result, at Grant) {
+	r, at = results[0], l.grant
+	info := r.Info
+	for i, g := range l.grant.Also {
+		other := results[1+i]
+		if other.Outcome == GrantLost && r.Outcome != GrantLost ||
+			other.Outcome == GrantUnknown && r.Outcome == GrantOK {
+			r, at = other, g
+		}
+	}
+	r.Info = info
+	return r, at
 }

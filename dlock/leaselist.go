@@ -9,7 +9,8 @@ type leaseList struct {
 	key   func(*Lease) time.Time
 	first *Lease
 	last  *Lease
-	len   int
+	len   int // leases
+	held  int // grants of theirs, of which a lease may have several
 }
 
 // A listNode is the links of a lease in one list.
@@ -48,6 +49,7 @@ func (q *leaseList) insert(leases ...*Lease) {
 		*q.node(l) = listNode{in: true, prev: before, next: after}
 		*q.nextOf(before), *q.prevOf(after) = l, l
 		q.len++
+		q.held += l.grants()
 		before = l
 	}
 }
@@ -62,6 +64,7 @@ func (q *leaseList) remove(leases ...*Lease) {
 		*q.nextOf(p.prev), *q.prevOf(p.next) = p.next, p.prev
 		*p = listNode{}
 		q.len--
+		q.held -= l.grants()
 	}
 }
 

@@ -3,6 +3,7 @@ package dlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -49,6 +50,7 @@ func (r Request) Validate() error {
 	if r.Slots < 0 || r.Slots > MaxSlots {
 		errs = append(errs, fmt.Errorf("%d slots: must be 1 to %d", r.Slots, MaxSlots))
 	}
+	errs = append(errs, r.checkAlso()...)
 	if err := checkToken(r.Token); err != nil {
 		errs = append(errs, err)
 	}
@@ -71,6 +73,28 @@ func (r Request) Validate() error {
 		return fmt.Errorf("dlock: invalid request: %w", errors.Join(errs...))
 	}
 	return nil
+}
+
+// checkAlso returns the faults of the further semaphores.
+func (r Request) checkAlso() (errs []error) {
+	if len(r.Also) > 0 && r.Slots == 0 {
+		errs = append(errs, errors.New("a mutex with further semaphores: use a semaphore of one slot"))
+	}
+	if len(r.Also) > MaxAlso {
+		errs = append(errs, fmt.Errorf("%d further semaphores: at most %d", len(r.Also), MaxAlso))
+	}
+	for i, l := range r.Also {
+		if err := CheckName(l.Name); err != nil {
+			errs = append(errs, err)
+		}
+		if l.Slots < 1 || l.Slots > MaxSlots {
+			errs = append(errs, fmt.Errorf("%d slots of %q: must be 1 to %d", l.Slots, l.Name, MaxSlots))
+		}
+		if l.Name == r.Name || slices.ContainsFunc(r.Also[:i], func(o Lock) bool { return o.Name == l.Name }) {
+			errs = append(errs, fmt.Errorf("the name %q twice in one request: take it out once", l.Name))
+		}
+	}
+	return errs
 }
 
 // checkToken makes sure that no store has to escape a token.

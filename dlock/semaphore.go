@@ -14,6 +14,7 @@ type Semaphore struct {
 	session *Session
 	name    string
 	slots   int
+	also    []Lock
 }
 
 // Semaphore returns the semaphore of that name with 1 to MaxSlots slots. The number is not part of
@@ -24,6 +25,15 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 		slots = -1
 	}
 	return Semaphore{session: s, name: name, slots: slots}
+}
+
+// With returns a semaphore of which TryAcquire and Acquire take a slot together with a slot of each
+// of the other locks, in one atomic step: of all, or of none. The Lease is valid while it holds all
+// of them, and is lost with any. The store must be a [MultiLocker]; otherwise nothing is acquired,
+// and the error matches [errors.ErrUnsupported].
+func (m Semaphore) With(others ...Lock) Semaphore {
+	m.also = others
+	return m
 }
 
 // A Mutex is a lock with at most one valid lease.
@@ -43,7 +53,7 @@ func (m Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 }
 
 func (m Semaphore) try(ctx context.Context, began time.Time) (*Lease, error) {
-	return m.session.acquire(ctx, began, m.name, m.slots, nil)
+	return m.session.acquire(ctx, began, m, nil)
 }
 
 // Acquire waits for a free slot until ctx ends. It retries after pauses that grow from 10 ms to 1
@@ -59,7 +69,7 @@ func (m Mutex) TryAcquire(ctx context.Context) (*Lease, error) {
 }
 
 func (m Mutex) try(ctx context.Context, began time.Time) (*Lease, error) {
-	return m.session.acquire(ctx, began, m.name, 0, nil)
+	return m.session.acquire(ctx, began, Semaphore{name: m.name}, nil)
 }
 
 // Acquire waits for the mutex until ctx ends. See Semaphore.Acquire.

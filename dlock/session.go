@@ -85,6 +85,7 @@ type Session struct {
 	hooks        Hooks
 	events       notify.Queue // of leases, for hooks
 	sharder      Sharder      // nil: the store has no shards
+	multi        bool         // the store is a MultiLocker
 
 	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
 	life    context.Context
@@ -141,6 +142,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		storeTimeout: opts.StoreTimeout,
 		hooks:        opts.Hooks,
 		sharder:      caps.Sharder,
+		multi:        caps.MultiLocker != nil,
 		expiryQueue: leaseList{
 			node: func(l *Lease) *listNode { return &l.expiryNode },
 			key:  func(l *Lease) time.Time { return l.sent.mono },
@@ -209,9 +211,10 @@ func (s *Session) Close(ctx context.Context) error {
 }
 
 // acquire makes one attempt: one request, which is sent once more if its reply is lost. The caller
-// has waited since began.
-func (s *Session) acquire(ctx context.Context, began time.Time, name string, slots int, tick *Tick) (*Lease, error) {
-	req := Request{Name: name, Slots: slots, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
+// has waited since began. A mutex is a semaphore of 0 slots.
+func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tick *Tick) (*Lease, error) {
+	name, slots := m.name, m.slots
+	req := Request{Name: name, Slots: slots, Also: m.also, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
 	first := new(struct {
 		lazyDeadline
 		tick Tick
@@ -222,6 +225,10 @@ func (s *Session) acquire(ctx context.Context, began time.Time, name string, slo
 	}
 	if err := req.Validate(); err != nil {
 		return nil, err
+	}
+	if len(m.also) > 0 && !s.multi {
+		return nil, fmt.Errorf("%s: acquire: this store cannot take %d locks in one step: %w", name, 1+len(m.also),
+			errors.ErrUnsupported)
 	}
 	s.mu.Lock()
 	closed := s.closed
@@ -251,14 +258,14 @@ func (s *Session) acquire(ctx context.Context, began time.Time, name string, slo
 			// The session was closed meanwhile, and has no heartbeat that could release the grant.
 			ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 			defer cancel()
-			_, _ = s.callRelease(ctx, []Grant{grant}) // if that fails, it expires within a TTL
+			_, _ = s.callRelease(ctx, lease.appendGrants(nil)) // if that fails, it expires within a TTL
 			return nil, ErrClosed
 		}
 		err = errors.New("the answer came later than the lease can be trusted")
 		unknown = true
 	}
 	if unknown {
-		s.releaseLater(Grant{Name: name, Slots: slots, Slot: AnySlot, Token: req.Token})
+		s.releaseLater(req.unknown()...)
 	}
 	if errors.Is(err, ErrNotAcquired) {
 		if no, ok := errors.AsType[*NotAcquiredError](err); ok {
@@ -280,36 +287,71 @@ func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent
 	if no, ok := errors.AsType[*NotAcquiredError](err); ok && no == nil {
 		err = errors.New("the store refused with a nil *NotAcquiredError")
 	}
-	slots := max(1, req.Slots, g.Info.SlotLimit)
-	if again && req.Slots > 0 && g.Info.Version > 0 {
-		slots = MaxSlots // a limit may have been lowered since the first request
-	}
-	if err == nil && (g.Name != req.Name || g.Token != req.Token || g.Slots != req.Slots || g.Slot < 0 ||
-		g.Slot >= slots) {
-		err = fmt.Errorf("the store granted something other than requested: slot %d of %d of %q",
-			g.Slot, g.Slots, g.Name)
+	if err == nil {
+		err = checkGrant(req, g, again)
 	}
 	return g, sent, err
 }
 
-func isUnknown(err error) bool { return err != nil && !errors.Is(err, ErrNotAcquired) }
-
-// releaseNow releases one grant, whether or not ctx has ended.
-func (s *Session) releaseNow(ctx context.Context, g Grant) error {
-	call := &lazyDeadline{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
-	defer call.end()
-	results, err := s.callRelease(call, []Grant{g})
-	if err == nil && results[0].Outcome == GrantUnknown {
-		err = cmp.Or(results[0].Err, errNoAnswer)
+// checkGrant returns an error if a grant is not what was requested.
+func checkGrant(req Request, g Grant, again bool) error {
+	wrong := func(g Grant, l Lock) error {
+		slots := max(1, l.Slots, g.Info.SlotLimit)
+		if again && l.Slots > 0 && g.Info.Version > 0 {
+			slots = MaxSlots // a limit may have been lowered since the first request
+		}
+		if g.Name != l.Name || g.Token != req.Token || g.Slots != l.Slots || g.Slot < 0 || g.Slot >= slots {
+			return fmt.Errorf("the store granted something other than requested: slot %d of %d of %q",
+				g.Slot, g.Slots, g.Name)
+		}
+		return nil
 	}
-	if err != nil {
-		s.releaseLater(g)
-		return &StoreError{Op: "release", Name: g.Name, Err: err}
+	if err := wrong(g, Lock{req.Name, req.Slots}); err != nil {
+		return err
 	}
-	if results[0].Outcome == GrantLost {
-		return &LostError{Name: g.Name, Slot: g.Slot}
+	if len(g.Also) != len(req.Also) {
+		return fmt.Errorf("the store granted something other than requested: slots of %d further semaphores, not %d",
+			len(g.Also), len(req.Also))
+	}
+	for i, l := range req.Also {
+		if err := wrong(g.Also[i], l); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// unknown returns what may have been granted, to be released by its token.
+func (r Request) unknown() []Grant {
+	list := []Grant{{Name: r.Name, Slots: r.Slots, Slot: AnySlot, Token: r.Token}}
+	for _, l := range r.Also {
+		list = append(list, Grant{Name: l.Name, Slots: l.Slots, Slot: AnySlot, Token: r.Token})
+	}
+	return list
+}
+
+func isUnknown(err error) bool { return err != nil && !errors.Is(err, ErrNotAcquired) }
+
+// releaseNow releases the grants of one lease, whether or not ctx has ended.
+func (s *Session) releaseNow(ctx context.Context, grants []Grant) error {
+	call := &lazyDeadline{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
+	defer call.end()
+	results, err := s.callRelease(call, grants)
+	if err != nil {
+		s.releaseLater(grants...)
+		return &StoreError{Op: "release", Name: grants[0].Name, Err: err}
+	}
+	var unknown, lost error
+	for i, r := range results {
+		switch g := grants[i]; {
+		case r.Outcome == GrantUnknown:
+			s.releaseLater(g)
+			unknown = cmp.Or[error](unknown, &StoreError{Op: "release", Name: g.Name, Err: cmp.Or(r.Err, errNoAnswer)})
+		case r.Outcome == GrantLost:
+			lost = cmp.Or[error](lost, &LostError{Name: g.Name, Slot: g.Slot})
+		}
+	}
+	return cmp.Or(unknown, lost)
 }
 
 // RenewalLateness returns by how much the most overdue renewal of a lease is late, beyond the third

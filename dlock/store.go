@@ -20,7 +20,7 @@ type DistributedLock interface {
 	// has ended, the store treats the token as a new one, so a caller must not use it again.
 	//
 	// If several reasons to refuse hold, ReasonPaused comes first, then those of the tick, then
-	// ReasonFull.
+	// ReasonFull, then ReasonLimitFull for the first of req.Also that refuses.
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
 	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order.
@@ -39,6 +39,8 @@ const (
 	AnySlot = -1
 	// MaxSlots is the largest number of slots of one semaphore.
 	MaxSlots = 10_000
+	// MaxAlso is how many further semaphores one request may take a slot of.
+	MaxAlso = 10
 	// MaxTTL is the longest lease. A longer one would stay taken for more than a day after its
 	// holder died.
 	MaxTTL = 24 * time.Hour
@@ -52,6 +54,18 @@ type Request struct {
 	Token  string        // secret of this attempt: one token, at most one grant
 	TTL    time.Duration // how long the grant lasts unless extended
 	Tick   *Tick         // for schedulers: the tick to claim in the same atomic step, or nil
+
+	// Also are further semaphores. The store takes a slot of each in the same atomic step: of all
+	// or, if one refuses (ReasonLimitFull), of none. Their names differ from each other and from
+	// Name, which is a semaphore, too. Only a MultiLocker takes them; any other store must return
+	// an error. At most MaxAlso.
+	Also []Lock
+}
+
+// A Lock is a semaphore, by its name.
+type Lock struct {
+	Name  string // see CheckName
+	Slots int    // 1 to MaxSlots
 }
 
 // A Grant is a lease as the store granted it.
@@ -66,6 +80,10 @@ type Grant struct {
 	// PreviousExpired: the previous holder of the slot let its lease expire without releasing it.
 	// False also if the store cannot tell.
 	PreviousExpired bool
+
+	// Also has the grants of Request.Also, in their order: leases of their own, with the same
+	// token. Extend and Release get each of them as a grant beside this one, and ignore Also.
+	Also []Grant
 
 	// Succeeded, in a grant given to Release, says that the work ended well. If the grant is still
 	// held, the store remembers the time, for Info.SuccessAge.

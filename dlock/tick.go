@@ -64,7 +64,7 @@ type Info struct {
 // TryAcquireTick takes a free slot and one start of the tick in one atomic step: neither is taken
 // without the other. See TryAcquire.
 func (m Semaphore) TryAcquireTick(ctx context.Context, tick Tick) (*Lease, error) {
-	return m.session.acquire(ctx, time.Now(), m.name, m.slots, &tick)
+	return m.session.acquire(ctx, time.Now(), m, &tick)
 }
 
 // Info returns what the store last said about the name.

@@ -20,13 +20,13 @@ type mistake struct {
 	mutate func(*mutant)
 }
 
-var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes)
+var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, alsoMistakes)
 
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
 		Features: Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Listing: true},
+			PreviousExpired: true, Control: true, Also: true, Listing: true},
 		Virtual: true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {

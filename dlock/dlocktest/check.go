@@ -158,6 +158,10 @@ func (h *host) try(req dlock.Request) attempt {
 	a := attempt{req: req, sent: time.Now()}
 	a.grant, a.err = h.store.TryAcquire(ctx, req)
 	a.got = time.Now()
+	if a.err == nil && len(a.grant.Also) != len(req.Also) {
+		a.err = fmt.Errorf("asked for %d further semaphores, was granted %d", len(req.Also), len(a.grant.Also))
+		h.c.errorf("%v", a.err)
+	}
 	if a.err == nil {
 		h.c.plausible(req, a.grant)
 	}
@@ -179,6 +183,11 @@ func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 	}
 	if g.Slot < 0 || g.Slot >= max(1, req.Slots, g.Info.SlotLimit) {
 		c.errorf("asked for one of %d slots of %q, was granted slot %d", req.Slots, req.Name, g.Slot)
+	}
+	for i, l := range req.Also {
+		part := req
+		part.Name, part.Slots, part.Also = l.Name, l.Slots, nil
+		c.plausible(part, g.Also[i])
 	}
 	switch {
 	case c.h.Features.Fence && g.Fence <= 0:

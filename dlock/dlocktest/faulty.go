@@ -297,6 +297,15 @@ func (f *Faulty) Shard(name string) string {
 	return ""
 }
 
+// CheckAlso implements dlock.MultiLocker and never fails on demand. If the store is none, it returns
+// errors.ErrUnsupported.
+func (f *Faulty) CheckAlso(name string, also ...string) error {
+	if m := f.caps.MultiLocker; m != nil {
+		return m.CheckAlso(name, also...)
+	}
+	return fmt.Errorf("%s takes one lock at a time: %w", f, errors.ErrUnsupported)
+}
+
 // String returns the name of the store.
 func (f *Faulty) String() string {
 	if s, ok := f.store.(fmt.Stringer); ok {

@@ -47,6 +47,17 @@ func oneRoundTrip(c *check) {
 			h.mustRefuse(c.tick("t", 500, at, 1), dlock.ReasonTickTaken)
 		})
 	}
+	if c.h.Features.Also {
+		both := c.with(c.request("with", 10), dlock.Lock{Name: "limit", Slots: 2}, dlock.Lock{Name: "other", Slots: 2})
+		two := c.with(c.request("with", 10), both.Also...)
+		h.release(all(h.mustAcquire(both).grant)...) // loads a script
+		one("acquire with two further semaphores", func() { grants = append(grants, all(h.mustAcquire(both).grant)...) })
+		one("the same acquire again", func() { h.mustAcquire(both) })
+		one("another acquire with them", func() { grants = append(grants, all(h.mustAcquire(two).grant)...) })
+		one("acquire with semaphores that are full", func() {
+			h.mustRefuse(c.with(c.request("with", 10), both.Also...), dlock.ReasonLimitFull)
+		})
+	}
 	for len(grants) < 500 {
 		grants = append(grants, h.mustAcquire(c.request("many", 500)).grant)
 	}

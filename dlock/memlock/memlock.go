@@ -78,18 +78,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	s.sweep(now)
 	e := s.entry(key{req.Name, req.Slots == 0})
 	e.usedAt = now
-	info := dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version, SlotLimit: e.overrides.slots()}
-	if !e.succeededAt.IsZero() {
-		info.SuccessAge = max(now.Sub(e.succeededAt), time.Microsecond)
-	}
-
-	// The same attempt, repeated. Its caller trusts the lease for a whole TTL from now, so the
-	// lease must last that long, even if it was revoked meanwhile; the next Extend reports the
-	// revocation.
-	if i := e.find(req.Token, now); i >= 0 {
-		e.slots[i].expiresAt = now.Add(req.TTL)
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: i, Token: req.Token, Fence: e.slots[i].fence,
-			Info: info}, nil
+	info := e.info(now)
+	if g, ok, err := s.again(req, now); ok || err != nil {
+		return g, err
 	}
 	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
@@ -114,24 +105,19 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			return refuse(dlock.ReasonTickHeld)
 		}
 	}
-	n := max(req.Slots, 1)
-	if info.SlotLimit > 0 {
-		n = info.SlotLimit
-	}
-	known := e.slots[:min(n, len(e.slots))]
-	free := slices.IndexFunc(known, func(sl slot) bool { return !sl.held(now) })
-	if free < 0 && len(known) < n {
-		free = len(known)
-		e.slots = append(e.slots, slot{})
-	}
-	if info.SlotLimit > 0 && free >= 0 && e.held(now) >= n { // the limit was lowered below what is held
-		free, known = -1, e.slots
-	}
+	free, first := e.free(req.Slots, now)
 	if free < 0 {
-		first := firstToEnd(known, now)
 		return dlock.Grant{}, &dlock.NotAcquiredError{
 			Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots,
 			Holder: first.holder, HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now), Info: info,
+		}
+	}
+	var also []dlock.Grant
+	if len(req.Also) > 0 {
+		var no *dlock.NotAcquiredError
+		if also, no = s.takeAlso(req, now); no != nil {
+			no.Info = info
+			return dlock.Grant{}, no
 		}
 	}
 	if req.Tick != nil {
@@ -141,13 +127,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		e.starts++
 		e.schedule, e.claimer = req.Tick.Schedule, req.Holder
 	}
-	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
-	e.declared = req.Slots
-	expired := e.slots[free].token != "" // a release would have emptied the slot
-	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, acquiredAt: now,
-		expiresAt: now.Add(req.TTL)}
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: free, Token: req.Token, Fence: e.fence, Info: info,
-		PreviousExpired: expired}, nil
+	g := e.take(free, req, dlock.Lock{Name: req.Name, Slots: req.Slots}, now)
+	g.Info, g.Also = info, also
+	return g, nil
 }
 
 // Extend implements dlock.DistributedLock.
@@ -245,6 +227,48 @@ func (s *Store) sweep(now time.Time) {
 			delete(s.names, k)
 		}
 	}
+}
+
+// info is what every answer to an acquire has.
+func (e *entry) info(now time.Time) dlock.Info {
+	info := dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version, SlotLimit: e.overrides.slots()}
+	if !e.succeededAt.IsZero() {
+		info.SuccessAge = max(now.Sub(e.succeededAt), time.Microsecond)
+	}
+	return info
+}
+
+// free returns a slot that can be granted, or -1 and the slot that ends first. A request declares
+// so many slots; 0: a mutex.
+func (e *entry) free(slots int, now time.Time) (free int, first slot) {
+	n := max(slots, 1)
+	if limit := e.overrides.slots(); limit > 0 {
+		n = limit
+		if e.held(now) >= n { // in any slots: the limit may have been lowered
+			return -1, firstToEnd(e.slots, now)
+		}
+	}
+	known := e.slots[:min(n, len(e.slots))]
+	free = slices.IndexFunc(known, func(sl slot) bool { return !sl.held(now) })
+	if free < 0 && len(known) < n {
+		free = len(known)
+		e.slots = append(e.slots, slot{})
+	}
+	if free < 0 {
+		first = firstToEnd(known, now)
+	}
+	return free, first
+}
+
+// take grants a free slot.
+func (e *entry) take(free int, req dlock.Request, l dlock.Lock, now time.Time) dlock.Grant {
+	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
+	e.declared = l.Slots
+	expired := e.slots[free].token != "" // a release would have emptied the slot
+	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, acquiredAt: now,
+		expiresAt: now.Add(req.TTL)}
+	return dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: free, Token: req.Token, Fence: e.fence,
+		PreviousExpired: expired}
 }
 
 // held counts the leases that have not ended.

@@ -80,6 +80,8 @@ type statement struct {
 var (
 	errTick = fmt.Errorf("nativelock: %w: native locks cannot count the starts of a tick: "+
 		"set MaxPerTick: timer.NoLimit, or use a store on a table, such as sqllock.Postgres", dlock.ErrFault)
+	errAlso = fmt.Errorf("nativelock: %w: native locks are taken one at a time: use a store on a table, such as "+
+		"sqllock.Postgres", dlock.ErrFault)
 	errClosed = errors.New("nativelock: the store is closed")
 	errNoDB   = errors.New("nativelock: no *sql.DB: pass one")
 	errAnswer = errors.New("nativelock: the database gave an answer that makes no sense")
@@ -150,6 +152,9 @@ func (n *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	if req.Tick != nil {
 		return dlock.Grant{}, errTick
+	}
+	if len(req.Also) > 0 {
+		return dlock.Grant{}, errAlso
 	}
 	slot, err := inTurn(n, ctx, func(ctx context.Context) (slot int, err error) {
 		fresh, err := n.connect(ctx)

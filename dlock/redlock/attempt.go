@@ -27,6 +27,9 @@ const (
 	maxRounds = 10
 )
 
+var errAlso = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use redislock, or a store on a table, such "+
+	"as sqllock.Postgres", dlock.ErrFault)
+
 // TryAcquire implements dlock.DistributedLock, within the limits in the package comment. A Tick.Max
 // above dlock.MaxSlots is an error.
 func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -35,6 +38,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	if err := req.Validate(); err != nil {
 		return dlock.Grant{}, err
+	}
+	if len(req.Also) > 0 {
+		return dlock.Grant{}, errAlso
 	}
 	if err := s.checkKey(req.Name); err != nil {
 		return dlock.Grant{}, err

@@ -1,0 +1,221 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// holding returns how many leases of a name there are.
+func holding(t *testing.T, store *memlock.Store, name string) int {
+	t.Helper()
+	list, err := store.List(t.Context(), name, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// joint returns a session on a store that can be made to fail, and a semaphore of two names.
+func joint(t *testing.T) (*memlock.Store, *dlocktest.Faulty, *dlock.Session, dlock.Semaphore) {
+	t.Helper()
+	store := memlock.New()
+	faulty := dlocktest.NewFaulty(store)
+	session, err := dlock.NewSession(faulty, dlock.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, faulty, session, session.Semaphore("job", 5).With(dlock.Lock{Name: "smtp", Slots: 2})
+}
+
+// One lease of several locks is renewed by one call, and given back by one.
+//
+// Fails when the heartbeat leaves out the further grants.
+func TestLeaseOfSeveralLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, faulty, session, both := joint(t)
+		lease, err := both.TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if also := lease.Also(); len(also) != 1 || also[0].Name != "smtp" || also[0].Fence == 0 {
+			t.Errorf("Also: %+v", also)
+		}
+		time.Sleep(10 * dlock.DefaultTTL)
+		if !lease.Valid() || holding(t, store, "job") != 1 || holding(t, store, "smtp") != 1 {
+			t.Errorf("after ten TTLs: valid %v, %d and %d leases", lease.Valid(), holding(t, store, "job"),
+				holding(t, store, "smtp"))
+		}
+		if n := faulty.Calls(dlocktest.OpExtend); n > 31 {
+			t.Errorf("%d calls to renew one lease for ten TTLs", n)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := faulty.Calls(dlocktest.OpRelease); n != 1 || holding(t, store, "job")+holding(t, store, "smtp") != 0 {
+			t.Errorf("%d calls to release, %d and %d leases are left", n, holding(t, store, "job"), holding(t, store, "smtp"))
+		}
+		if err := session.Close(t.Context()); err != nil || !session.Idle() {
+			t.Errorf("Close: %v, idle %v", err, session.Idle())
+		}
+	})
+}
+
+// I2: a lease of several locks is lost with any of them, before that lock is granted to another.
+//
+// Fails when the outcome of the first grant decides.
+func TestLeaseIsLostWithAnyOfItsLocks(t *testing.T) {
+	for _, name := range []string{"job", "smtp"} {
+		synctest.Test(t, func(t *testing.T) {
+			store, _, session, both := joint(t)
+			defer session.Close(t.Context())
+			lease, err := both.TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			fence := lease.Fence()
+			if name == "smtp" {
+				fence = lease.Also()[0].Fence
+			}
+			by := dlock.Origin{By: "ana", Note: "enough"}
+			if err := store.Revoke(t.Context(), name, 0, fence, by); err != nil {
+				t.Fatal(err)
+			}
+			<-lease.Done()
+			lost, ok := errors.AsType[*dlock.LostError](lease.Err())
+			if !ok || lost.Name != name || lost.RevokedBy == nil || *lost.RevokedBy != by || lease.Valid() {
+				t.Errorf("%s revoked: %v, valid %v", name, lease.Err(), lease.Valid())
+			}
+			if holding(t, store, "job") != 1 || holding(t, store, "smtp") != 1 {
+				t.Errorf("%s revoked: a lock is free while the handler may go on", name)
+			}
+			_ = lease.Release(t.Context()) // the one that was not revoked is released, too
+			if holding(t, store, "job")+holding(t, store, "smtp") != 0 {
+				t.Errorf("%s revoked: after the release %d and %d leases", name, holding(t, store, "job"),
+					holding(t, store, "smtp"))
+			}
+		})
+	}
+}
+
+// An acquire whose reply is lost costs no slot of any of its locks.
+//
+// Fails when only Name is released by its token.
+func TestLostReplyOfSeveralLocks(t *testing.T) {
+	for name, fault := range map[string]dlocktest.Fault{"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply,
+		"late": dlocktest.Late(3 * time.Second)} {
+		synctest.Test(t, func(t *testing.T) {
+			store, faulty, session, both := joint(t)
+			defer session.Close(t.Context())
+			faulty.InjectN(1, fault, dlocktest.OpAcquire)
+			if name != "lost" { // else the second request gets the grant
+				faulty.InjectN(1, fault, dlocktest.OpAcquire)
+				if _, err := both.TryAcquire(t.Context()); err == nil {
+					t.Fatalf("%s: acquired", name)
+				}
+				time.Sleep(2 * dlock.DefaultTTL)
+				if n := holding(t, store, "job") + holding(t, store, "smtp"); n != 0 {
+					t.Errorf("%s: %d leases are left", name, n)
+				}
+				return
+			}
+			lease, err := both.TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if holding(t, store, "job") != 1 || holding(t, store, "smtp") != 1 {
+				t.Errorf("%s: %d and %d leases", name, holding(t, store, "job"), holding(t, store, "smtp"))
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A release of which the store answers for a part only is completed later.
+//
+// Fails when Release looks at the first result only.
+func TestReleaseAnsweredInPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, faulty, session, both := joint(t)
+		defer session.Close(t.Context())
+		lease, err := both.TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulty.InjectN(1, dlocktest.Patchy(errors.New("the other node is down")), dlocktest.OpRelease)
+		if _, ok := errors.AsType[*dlock.StoreError](lease.Release(t.Context())); !ok {
+			t.Errorf("Release: %v", lease.Release(t.Context()))
+		}
+		time.Sleep(dlock.DefaultTTL / 2)
+		if n := holding(t, store, "job") + holding(t, store, "smtp"); n != 0 {
+			t.Errorf("%d leases are left after half a TTL", n)
+		}
+	})
+}
+
+// single is a store that takes one lock at a time, and does not look at Also.
+type single struct{ dlock.DistributedLock }
+
+// forgetful says that it takes several, and takes the first.
+type forgetful struct{ *memlock.Store }
+
+func (f forgetful) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	req.Also = nil
+	return f.Store.TryAcquire(ctx, req)
+}
+
+// A store that cannot take several locks takes none: a limit that is not kept must not look kept.
+//
+// Fails when the session sends the request, or believes the grant.
+func TestStoreThatTakesOneLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		for _, s := range []dlock.DistributedLock{single{store}, forgetful{store}} {
+			session, err := dlock.NewSession(s, dlock.SessionOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = session.Semaphore("job", 1).With(dlock.Lock{Name: "smtp", Slots: 1}).TryAcquire(t.Context())
+			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+				t.Errorf("%T: %v", s, err)
+			}
+			if _, isSingle := s.(single); isSingle != errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%T: %v", s, err)
+			}
+			session.Close(t.Context())
+			if n := holding(t, store, "job"); n != 0 {
+				t.Errorf("%T: %d leases are left", s, n)
+			}
+		}
+	})
+}
+
+// Calls have up to 500 grants, however many of them belong to one lease.
+func TestHeartbeatCountsGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, faulty, session, _ := joint(t)
+		defer session.Close(t.Context())
+		for i := range 500 {
+			also := dlock.Lock{Name: fmt.Sprintf("limit-%d", i), Slots: 1}
+			lease, err := session.Semaphore("job", 1000).With(also).TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Release(t.Context())
+		}
+		before := faulty.Calls(dlocktest.OpExtend)
+		time.Sleep(dlock.DefaultTTL)
+		if n := faulty.Calls(dlocktest.OpExtend) - before; n < 5 || n > 8 {
+			t.Errorf("%d calls to renew 1,000 grants three times: want 5 to 8", n)
+		}
+	})
+}

@@ -1,0 +1,466 @@
+package dlocktest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// jointly are for requests that take slots of several semaphores in one step.
+var jointly = []promise{
+	{name: "also/refused by a store that cannot", show: alsoUnsupported},
+	{name: "also/all in one step", given: needsAlso, show: allAtOnce},
+	{name: "also/all or nothing", given: needsAlso, show: allOrNothing},
+	{name: "also/its own reasons come first", given: needsAlso, show: ownReasonsFirst},
+	{name: "also/token asked again is the same grant", given: needsAlso, show: alsoAskedAgain},
+	{name: "also/lost reply", given: needsAlso, show: alsoLostReply},
+	{name: "also/each lease ends by itself", given: needsAlso, show: endsByItself},
+	{name: "also/all expire", given: needsAlso, show: alsoExpires},
+	{name: "also/hosts that disagree share slots", given: needsAlso, show: alsoDisagree},
+	{name: "also/overrides apply", given: needsAlso, show: alsoOverrides},
+	{name: "also/hammer", given: needsAlso, show: hammerAlso},
+	{name: "also/crosswise", given: needsAlso, show: crosswise},
+}
+
+func needsAlso(f Features) string {
+	if !f.Also {
+		return "the store does not state Also"
+	}
+	return ""
+}
+
+// with adds further semaphores to a request.
+func (c *check) with(req dlock.Request, also ...dlock.Lock) dlock.Request {
+	req.Also = also
+	return req
+}
+
+// all returns a grant and those of its further semaphores, as Extend and Release get them.
+func all(g dlock.Grant) []dlock.Grant {
+	list := append([]dlock.Grant{g}, g.Also...)
+	list[0].Also = nil
+	return list
+}
+
+// free checks how many slots of a name are free, by taking them and giving them back.
+func (h *host) free(what, name string, slots, want int) {
+	grants := h.fill(name, slots)
+	if len(grants) != want {
+		h.c.note(2, "%s: %d of %d slots of %q are free: must be %d", what, len(grants), slots, name, want)
+	}
+	if len(grants) > 0 {
+		h.release(grants...)
+	}
+}
+
+// alsoUnsupported catches a store that takes Name alone and forgets about the rest: every limit
+// that several timers share would be exceeded in silence.
+func alsoUnsupported(c *check) {
+	h := c.host()
+	caps := h.caps()
+	req := c.with(c.request("x", 2), dlock.Lock{Name: "limit", Slots: 1})
+	if c.h.Features.Also {
+		if caps.MultiLocker == nil {
+			c.fatalf("the store states Also, and is no dlock.MultiLocker")
+		}
+		if err := caps.MultiLocker.CheckAlso("x", "limit"); err != nil {
+			c.errorf("CheckAlso of two names of the namespace: %v: must be nil", err)
+		}
+		for what, also := range map[string][]dlock.Lock{
+			"its own name":           {{Name: "x", Slots: 2}},
+			"a name twice":           {{Name: "limit", Slots: 2}, {Name: "limit", Slots: 2}},
+			"a mutex":                {{Name: "limit"}},
+			"a negative number":      {{Name: "limit", Slots: -1}},
+			"too many slots":         {{Name: "limit", Slots: dlock.MaxSlots + 1}},
+			"a bad name":             {{Name: "a:slot:1", Slots: 1}},
+			"too many semaphores":    make([]dlock.Lock, dlock.MaxAlso+1),
+			"a semaphore of no name": {{Slots: 1}},
+		} {
+			a := h.try(c.with(c.request("x", 2), also...))
+			if a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {
+				c.errorf("a request with %s: %v: must be an error, and no refusal", what, a.err)
+			}
+		}
+		return
+	}
+	if caps.MultiLocker != nil && caps.MultiLocker.CheckAlso("x", "limit") == nil {
+		c.errorf("the store does not state Also, and is a dlock.MultiLocker that finds nothing wrong")
+	}
+	ctx, cancel := callContext()
+	defer cancel()
+	if g, err := h.store.TryAcquire(ctx, req); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		c.errorf("a request with Also, which the store does not state: %+v, %v: must be an error, and no refusal", g, err)
+	}
+	h.free("after a request with Also", "x", 2, 2)
+}
+
+// allAtOnce catches a part that is not taken, not extended or not released.
+func allAtOnce(c *check) {
+	a, b := c.host(), c.host()
+	smtp, gpu := dlock.Lock{Name: "smtp", Slots: 3}, dlock.Lock{Name: "gpu", Slots: 1}
+	first := a.mustAcquire(c.with(c.request("orders", 2), smtp, gpu)).grant
+	second := b.mustAcquire(c.with(c.request("mails", 1), smtp)).grant
+	b.free("with one lease", "orders", 2, 1)
+	b.free("with two leases", "smtp", 3, 1)
+	b.free("with one lease", "gpu", 1, 0)
+	if first.Also[0].Slot == second.Also[0].Slot {
+		c.errorf("slot %d of smtp was granted twice", first.Also[0].Slot)
+	}
+	for _, g := range []dlock.Grant{first, second} {
+		c.want("extend", a.extend(c.long, all(g)...), dlock.GrantOK)
+	}
+	c.want("release", a.release(all(first)...), dlock.GrantOK)
+	a.free("after a release", "orders", 2, 2)
+	a.free("after a release", "smtp", 3, 2)
+	a.free("after a release", "gpu", 1, 1)
+	again := a.mustAcquire(c.with(c.request("orders", 2), gpu, smtp)).grant // another order is the same
+	for i, g := range []dlock.Grant{first.Also[1], first.Also[0]} {
+		if again.Also[i].Slot == g.Slot && again.Also[i].Fence <= g.Fence {
+			c.errorf("%s slot %d: fence %d after %d", g.Name, g.Slot, again.Also[i].Fence, g.Fence)
+		}
+	}
+	c.want("release", b.release(append(all(again), all(second)...)...), dlock.GrantOK)
+	a.free("after all releases", "smtp", 3, 3)
+}
+
+// allOrNothing catches a refusal that keeps a part: a slot, a start of the tick, or a permit.
+func allOrNothing(c *check) {
+	h := c.host()
+	one, two, three := dlock.Lock{Name: "one", Slots: 2}, dlock.Lock{Name: "two", Slots: 1},
+		dlock.Lock{Name: "three", Slots: 2}
+	held := h.mustAcquire(c.request("two", 1))
+	req := c.with(c.request("x", 2), one, two, three)
+	if c.h.Features.AtomicTick {
+		req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
+	}
+	for range 3 { // each would take one more
+		req.Token = c.request("x", 2).Token
+		no := h.mustRefuse(req, dlock.ReasonLimitFull)
+		if no.Also != two {
+			c.errorf("the refusal speaks of %+v: must be %+v", no.Also, two)
+		}
+		if c.h.Features.Holders && (no.Holder != held.req.Holder || no.ExpiresIn <= 0 || no.ExpiresIn > c.long+c.h.Slack) {
+			c.errorf("two is held by %v for another %v, the refusal says %v, %v", held.req.Holder, c.long, no.Holder,
+				no.ExpiresIn)
+		}
+		c.want("release of what was refused", h.release(byToken(req)), dlock.GrantLost)
+	}
+	h.free("after refusals", "x", 2, 2)
+	h.free("after refusals", "one", 2, 2)
+	h.free("after refusals", "three", 2, 2)
+	h.release(held.grant)
+	g := h.mustAcquire(req).grant // the tick is still there
+	c.want("release", h.release(all(g)...), dlock.GrantOK)
+
+	rest := h.fill("x", 2)
+	h.mustRefuse(c.with(c.request("x", 2), one, two, three), dlock.ReasonFull)
+	for _, l := range []dlock.Lock{one, two, three} {
+		h.free("after a refusal", l.Name, l.Slots, l.Slots)
+	}
+	h.release(rest...)
+}
+
+// ownReasonsFirst catches a tick that ran elsewhere and is reported as kept out by a limit.
+func ownReasonsFirst(c *check) {
+	h := c.host()
+	limit := dlock.Lock{Name: "limit", Slots: 1}
+	at := thisSecond()
+	if c.h.Features.AtomicTick {
+		g := h.mustAcquire(c.with(c.tick("t", 2, at, 1), limit)).grant
+		h.mustRefuse(c.with(c.tick("t", 2, at, 1), limit), dlock.ReasonTickTaken)
+		h.mustRefuse(c.with(c.tick("t", 2, at.Add(-time.Second), 1), limit), dlock.ReasonTickLate)
+		h.mustRefuse(c.with(c.tick("t", 2, at.Add(time.Minute), 1), limit), dlock.ReasonTickAhead)
+		h.mustRefuse(c.with(c.tick("t", 2, at.Add(time.Microsecond), 1), limit), dlock.ReasonLimitFull)
+		c.want("release", h.release(all(g)...), dlock.GrantOK)
+		h.mustRefuse(c.with(c.tick("t", 2, at, 1), limit), dlock.ReasonTickTaken)
+	}
+	g := h.mustAcquire(c.with(c.request("x", 1), limit)).grant
+	h.mustRefuse(c.with(c.request("x", 1), limit), dlock.ReasonFull)
+	c.want("release", h.release(all(g)...), dlock.GrantOK)
+}
+
+// alsoAskedAgain catches a retry that takes a second permit, or extends only a part.
+func alsoAskedAgain(c *check) {
+	a, b := c.host(), c.host()
+	limit, other := dlock.Lock{Name: "limit", Slots: 3}, dlock.Lock{Name: "other", Slots: 1}
+	req := c.with(c.brief("x", 1), limit, other)
+	if c.h.Features.AtomicTick {
+		req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
+	}
+	first := a.mustAcquire(req)
+	for _, h := range []*host{a, b} { // full by now, but not for this token
+		again := h.mustAcquire(req)
+		was, is := all(first.grant), all(again.grant)
+		for i := range was {
+			if is[i].Slot != was[i].Slot || is[i].Fence != was[i].Fence {
+				c.errorf("asked again: %q slot %d fence %d: must be slot %d fence %d, as before", was[i].Name, is[i].Slot,
+					is[i].Fence, was[i].Slot, was[i].Fence)
+			}
+		}
+	}
+	a.free("one token", "limit", 3, 2)
+	req.TTL = c.long
+	a.mustAcquire(req) // extends every part
+	until(first.endedBy(c))
+	c.want("extend after a TTL", b.extend(c.long, all(first.grant)...), dlock.GrantOK)
+	c.want("release", b.release(all(first.grant)...), dlock.GrantOK)
+	c.want("second release", b.release(all(first.grant)...), dlock.GrantLost)
+	a.free("after the release", "limit", 3, 3)
+}
+
+// alsoLostReply catches a grant that cannot be given back without knowing its slots.
+func alsoLostReply(c *check) {
+	h := c.host()
+	faulty := NewFaulty(h.store)
+	req := c.with(c.request("x", 2), dlock.Lock{Name: "limit", Slots: 2})
+	faulty.InjectN(1, LostReply, OpAcquire)
+	ctx, cancel := callContext()
+	defer cancel()
+	if _, err := faulty.TryAcquire(ctx, req); err == nil {
+		c.fatalf("the reply was not lost")
+	}
+	h.free("after a lost reply", "limit", 2, 1)
+	limit := byToken(req)
+	limit.Name, limit.Slots = "limit", 2
+	c.want("release by token", h.release(byToken(req), limit), dlock.GrantOK)
+	h.free("after the release", "x", 2, 2)
+	h.free("after the release", "limit", 2, 2)
+}
+
+// endsByItself catches a store that hides the end of a part.
+func endsByItself(c *check) {
+	h := c.host()
+	limit := dlock.Lock{Name: "limit", Slots: 2}
+	g := h.mustAcquire(c.with(c.request("x", 2), limit)).grant
+	c.want("release of the permit", h.release(g.Also[0]), dlock.GrantOK)
+	h.free("after that", "limit", 2, 2)
+	h.free("after that", "x", 2, 1)
+	c.want("extend", h.extend(c.long, all(g)...), dlock.GrantOK, dlock.GrantLost)
+	c.want("release", h.release(all(g)...), dlock.GrantOK, dlock.GrantLost)
+	if caps := h.caps(); c.h.Features.Control && caps.Controller != nil {
+		g = h.mustAcquire(c.with(c.request("x", 2), limit)).grant
+		ctx, cancel := callContext()
+		defer cancel()
+		by := dlock.Origin{By: "ana"}
+		if err := caps.Controller.Revoke(ctx, "limit", g.Also[0].Slot, g.Also[0].Fence, by); err != nil {
+			c.errorf("revoke a permit: %v", err)
+		}
+		results := h.extend(c.long, all(g)...)
+		c.want("extend after a revocation", results, dlock.GrantOK, dlock.GrantLost)
+		if r := results[1].RevokedBy; r == nil || *r != by {
+			c.errorf("the permit was revoked by %v: must be %v", r, by)
+		}
+		h.release(all(g)...)
+	}
+}
+
+// alsoExpires catches a part that outlives the others, or one that does not.
+func alsoExpires(c *check) {
+	h := c.host()
+	a := h.mustAcquire(c.with(c.brief("x", 1), dlock.Lock{Name: "limit", Slots: 1}))
+	no := h.try(c.request("limit", 1))
+	if no.err == nil && no.got.Before(a.heldUntil()) {
+		c.errorf("the permit was granted to another before its end")
+	}
+	if no.err == nil {
+		h.release(no.grant)
+	}
+	until(a.endedBy(c))
+	next := h.mustAcquire(c.with(c.request("x", 1), dlock.Lock{Name: "limit", Slots: 1})).grant
+	for _, g := range all(next) {
+		if c.h.Features.PreviousExpired && no.err != nil && !g.PreviousExpired {
+			c.errorf("%q expired unreleased, and the next grant does not say so", g.Name)
+		}
+	}
+	c.want("extend of what has expired", h.extend(c.long, all(a.grant)...), dlock.GrantLost)
+	h.release(all(next)...)
+}
+
+// alsoDisagree catches a size that is part of the key.
+func alsoDisagree(c *check) {
+	h := c.host()
+	var grants []dlock.Grant
+	take := func(name string, size, want int) {
+		n := 0
+		for ; n <= want; n++ {
+			a := h.try(c.with(c.request(name, 10), dlock.Lock{Name: "limit", Slots: size}))
+			if a.err != nil {
+				if reason(a.err) != dlock.ReasonLimitFull {
+					c.errorf("a limit of %d: %v", size, a.err)
+				}
+				break
+			}
+			grants = append(grants, all(a.grant)...)
+		}
+		if n != want {
+			c.errorf("a limit of %d gave %d more permits: must be %d", size, n, want)
+		}
+	}
+	take("a", 3, 3)
+	take("b", 5, 2)
+	take("c", 2, 0)
+	if c.h.Features.Info {
+		no := h.mustRefuse(c.with(c.request("a", 10), dlock.Lock{Name: "limit", Slots: 3}), dlock.ReasonLimitFull)
+		if no.AlsoInfo.DeclaredSlots != 5 {
+			c.errorf("the last grant declared 5, the refusal says %d", no.AlsoInfo.DeclaredSlots)
+		}
+	}
+	h.release(grants...)
+	g := h.mustAcquire(c.with(c.request("a", 10), dlock.Lock{Name: "limit", Slots: 3})).grant
+	if c.h.Features.Info && g.Also[0].Info.DeclaredSlots != 5 {
+		c.errorf("the last grant declared 5, the next one says %d", g.Also[0].Info.DeclaredSlots)
+	}
+	h.release(all(g)...)
+}
+
+// alsoOverrides catches a pause or a limit that holds only where its name comes first.
+func alsoOverrides(c *check) {
+	h := c.host()
+	caps := h.caps()
+	if !c.h.Features.Control || caps.Controller == nil {
+		c.skip("the store does not state Control")
+	}
+	limit := dlock.Lock{Name: "limit", Slots: 2}
+	update := func(u dlock.Update) {
+		ctx, cancel := callContext()
+		defer cancel()
+		if err := caps.Controller.Update(ctx, "limit", u); err != nil {
+			c.fatalf("update: %v", err)
+		}
+	}
+	by := dlock.Origin{By: "ana", Note: "quiet"}
+	update(dlock.Update{Pause: &dlock.Pause{Origin: by, For: time.Hour}})
+	no := h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
+	if no.PausedBy != by || no.ExpiresIn <= 0 || no.Also != limit {
+		c.errorf("the limit was paused by %v, the refusal says %v for %v, of %+v", by, no.PausedBy, no.ExpiresIn, no.Also)
+	}
+	h.free("after a refusal", "x", 5, 5)
+	update(dlock.Update{Resume: &by, Limit: &dlock.Limit{Origin: by, Slots: 3}})
+	var grants []dlock.Grant
+	for range 3 {
+		grants = append(grants, all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
+	}
+	h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
+	update(dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: 1}})
+	h.release(grants[:4]...) // two of three
+	h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
+	h.release(grants[4:]...)
+	h.release(all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
+	update(dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: 0}})
+	if no := h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull); no.PausedBy != by {
+		c.errorf("the limit is 0 by %v, the refusal says %v", by, no.PausedBy)
+	}
+	h.free("after all", "x", 5, 5)
+}
+
+// hammerAlso catches every gap between a look and a grant: more permits than there are, or two
+// holders of one.
+func hammerAlso(c *check) {
+	const size, timers = 3, 4
+	hosts := []*host{c.host(), c.host(), c.host(), c.host(), c.host()}
+	holders := make([]atomic.Int32, size)
+	fences := make([]atomic.Int64, size)
+	var inUse, grants, refusals atomic.Int32
+	rounds, deadline := 60, time.Now().Add(500*time.Millisecond)
+	var wg sync.WaitGroup
+	for w := range len(hosts) * timers {
+		wg.Go(func() {
+			h, name := hosts[w%len(hosts)], fmt.Sprintf("timer-%d", w%timers)
+			ctx, cancel := callContext()
+			defer cancel()
+			for round := range rounds {
+				if round > 0 && !c.h.Virtual && time.Now().After(deadline) {
+					return
+				}
+				a := h.try(c.with(c.request(name, 2), dlock.Lock{Name: "limit", Slots: size}))
+				if r := reason(a.err); r == dlock.ReasonFull || r == dlock.ReasonLimitFull {
+					refusals.Add(1)
+					runtime.Gosched()
+					continue
+				}
+				if a.err != nil || len(a.grant.Also) != 1 {
+					c.errorf("acquire: %v, %d further grants", a.err, len(a.grant.Also))
+					return
+				}
+				grants.Add(1)
+				permit := a.grant.Also[0]
+				slot := min(max(permit.Slot, 0), size-1)
+				if n := inUse.Add(1); n > size {
+					c.errorf("%d permits of %d", n, size)
+				}
+				if n := holders[slot].Add(1); n > 1 {
+					c.errorf("slot %d of the limit has %d holders", slot, n)
+				}
+				if last := fences[slot].Swap(int64(permit.Fence)); int64(permit.Fence) <= last {
+					c.errorf("slot %d of the limit has fence %d after %d", slot, permit.Fence, last)
+				}
+				for range rand.N(4) {
+					runtime.Gosched()
+				}
+				holders[slot].Add(-1) // before the release: after it the next one may be there
+				inUse.Add(-1)
+				results, err := h.store.Release(ctx, all(a.grant)...)
+				if err != nil {
+					c.errorf("release: %v", err)
+				}
+				for _, r := range results {
+					if r.Outcome != dlock.GrantOK {
+						c.errorf("the holder's release: %v: must be ok", r.Outcome)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if grants.Load() == 0 {
+		c.errorf("%d refusals, and not one grant", refusals.Load())
+	}
+	hosts[0].free("after all", "limit", size, size)
+	for i := range timers {
+		hosts[0].free("after all", fmt.Sprintf("timer-%d", i), 2, 2)
+	}
+}
+
+// crosswise catches locks that are taken in the order of the request: two requests could then wait
+// for each other.
+func crosswise(c *check) {
+	hosts := []*host{c.host(), c.host(), c.host(), c.host()}
+	names := []string{"a", "b", "c"}
+	deadline := time.Now().Add(300 * time.Millisecond)
+	var wg sync.WaitGroup
+	for w, h := range hosts {
+		wg.Go(func() {
+			ctx, cancel := callContext()
+			defer cancel()
+			for round := range 40 {
+				if round > 0 && !c.h.Virtual && time.Now().After(deadline) {
+					return
+				}
+				i := (w + round) % len(names)
+				req := c.request(names[i], 2)
+				req.Also = []dlock.Lock{{Name: names[(i+1+w%2)%3], Slots: 2}, {Name: names[(i+2-w%2)%3], Slots: 2}}
+				if c.h.Features.AtomicTick {
+					req.Tick = &dlock.Tick{At: time.Now(), Max: 2}
+				}
+				a := h.try(req)
+				if a.err == nil {
+					_, a.err = h.store.Release(ctx, all(a.grant)...)
+				}
+				if a.err != nil && reason(a.err) == "" {
+					c.errorf("%v", a.err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, name := range names {
+		hosts[0].free("after all", name, 2, 2)
+	}
+}

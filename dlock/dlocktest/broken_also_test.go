@@ -1,0 +1,108 @@
+package dlocktest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// alsoMistakes are in how slots of several semaphores are taken together.
+var alsoMistakes = []mistake{
+	{"further semaphores are forgotten", []string{"also/all in one step", "also/hammer"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if err := req.Validate(); err != nil {
+				return dlock.Grant{}, err
+			}
+			req.Also = nil
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"a refusal keeps what came before it", []string{"also/all or nothing"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			for i := range req.Also {
+				part := req
+				part.Also = req.Also[:i+1]
+				part.Tick = nil
+				part.Name = "part of " + req.Name[:min(len(req.Name), 200)]
+				if _, err := m.Store.TryAcquire(ctx, part); reason(err) == dlock.ReasonLimitFull && i > 0 {
+					part.Also = req.Also[:i]
+					_, _ = m.Store.TryAcquire(ctx, part)
+				} else if err == nil {
+					_, _ = m.Store.Release(ctx, append(alsoByToken(part), byToken(part))...)
+				}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"a request that is repeated extends its own slot only", []string{"also/token asked again"}, func(m *mutant) {
+		var mu sync.Mutex
+		seen := map[string]bool{}
+		m.grant(func(g *dlock.Grant) {
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[g.Token] && len(g.Also) > 0 {
+				_, _ = m.Store.Extend(context.Background(), time.Millisecond, g.Also...)
+			}
+			seen[g.Token] = true
+		})
+	}},
+	{"the size is part of the name", []string{"also/hosts that disagree"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if req.Validate() != nil {
+				return m.Store.TryAcquire(ctx, req)
+			}
+			sized := req
+			sized.Also = slices.Clone(req.Also)
+			for i, l := range sized.Also {
+				sized.Also[i].Name = fmt.Sprintf("%d %s", l.Slots, l.Name[:min(len(l.Name), 200)])
+			}
+			g, err := m.Store.TryAcquire(ctx, sized)
+			for i := range g.Also {
+				g.Also[i].Name = req.Also[i].Name
+			}
+			return g, err
+		}
+	}},
+	{"the limit's reason comes first", []string{"also/its own reasons"}, func(m *mutant) {
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			g, err := m.Store.TryAcquire(ctx, req)
+			if reason(err) != dlock.ReasonTickTaken || len(req.Also) == 0 {
+				return g, err
+			}
+			look := req
+			look.Tick, look.Name = nil, "look"
+			found, full := m.Store.TryAcquire(ctx, look)
+			if full == nil {
+				_, _ = m.Store.Release(ctx, all(found)...)
+				return g, err
+			}
+			return g, full
+		}
+	}},
+	{"a permit has another token", []string{"also/all in one step"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) {
+			for i := range g.Also {
+				g.Also[i].Token = "another"
+			}
+		})
+	}},
+	{"every permit has slot 0", []string{"also/hammer"}, func(m *mutant) {
+		m.grant(func(g *dlock.Grant) {
+			for i := range g.Also {
+				g.Also[i].Slot = 0
+			}
+		})
+	}},
+}
+
+// alsoByToken returns what is known about a request's further grants when its reply was lost.
+func alsoByToken(req dlock.Request) (list []dlock.Grant) {
+	for _, l := range req.Also {
+		list = append(list, dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: dlock.AnySlot, Token: req.Token})
+	}
+	return list
+}

@@ -1,0 +1,81 @@
+package memlock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// CheckAlso implements dlock.MultiLocker: all names can be taken in one step.
+func (s *Store) CheckAlso(string, ...string) error { return nil }
+
+// again extends the leases that the token of a request holds, and returns them. ok is false if it
+// holds none.
+//
+// The caller trusts them for a whole TTL from now, so they must last that long, even if one was
+// revoked meanwhile; the next Extend reports the revocation.
+func (s *Store) again(req dlock.Request, now time.Time) (g dlock.Grant, ok bool, err error) {
+	locks := make([]dlock.Lock, 0, 1+dlock.MaxAlso) // on the stack
+	locks = append(append(locks, dlock.Lock{Name: req.Name, Slots: req.Slots}), req.Also...)
+	held := 0
+	for _, l := range locks {
+		if e := s.names[key{l.Name, l.Slots == 0}]; e != nil && e.find(req.Token, now) >= 0 {
+			held++
+		}
+	}
+	switch held {
+	case 0:
+		return g, false, nil
+	case len(locks):
+	default: // what is left of it must be released before anything is granted to it
+		return g, false, fmt.Errorf("memlock: %w: of %d leases of one request %d have ended", dlock.ErrFault,
+			len(locks), len(locks)-held)
+	}
+	for i, l := range locks {
+		e := s.entry(key{l.Name, l.Slots == 0})
+		e.usedAt = now
+		slot := e.find(req.Token, now)
+		e.slots[slot].expiresAt = now.Add(req.TTL)
+		part := dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: slot, Token: req.Token, Fence: e.slots[slot].fence,
+			Info: e.info(now)}
+		if i == 0 {
+			g = part
+		} else {
+			g.Also = append(g.Also, part)
+		}
+	}
+	return g, true, nil
+}
+
+// takeAlso takes a slot of each further semaphore, or of none if one refuses.
+func (s *Store) takeAlso(req dlock.Request, now time.Time) (grants []dlock.Grant, no *dlock.NotAcquiredError) {
+	free := make([]int, len(req.Also))
+	for i, l := range req.Also {
+		e := s.entry(key{name: l.Name})
+		e.usedAt = now
+		if no := e.overrides.refuse(dlock.Request{Name: l.Name, Slots: l.Slots}, now); no != nil {
+			return nil, limitFull(req, l, e, *no, now)
+		}
+		var first slot
+		if free[i], first = e.free(l.Slots, now); free[i] < 0 {
+			return nil, limitFull(req, l, e, dlock.NotAcquiredError{Holder: first.holder,
+				HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now)}, now)
+		}
+	}
+	for i, l := range req.Also {
+		e := s.entry(key{name: l.Name})
+		info := e.info(now)
+		g := e.take(free[i], req, l, now)
+		g.Info = info
+		grants = append(grants, g)
+	}
+	return grants, nil
+}
+
+// limitFull returns the refusal of a request because of a further semaphore.
+func limitFull(req dlock.Request, l dlock.Lock, e *entry, no dlock.NotAcquiredError,
+	now time.Time) *dlock.NotAcquiredError {
+	no.Name, no.Slots, no.Reason, no.Also, no.AlsoInfo = req.Name, req.Slots, dlock.ReasonLimitFull, l, e.info(now)
+	return &no
+}
