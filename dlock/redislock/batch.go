@@ -92,7 +92,7 @@ func (c *call) splitHead() {
 // mergesWith reports whether two calls can share a run of their script.
 func (c *call) mergesWith(other *call) bool {
 	return c.script == other.script && len(c.keys)+len(other.keys) <= scriptItems &&
-		slices.Equal(c.common, other.common)
+		len(c.also) == 0 && len(other.also) == 0 && slices.Equal(c.common, other.common)
 }
 
 // do makes one call and returns when it has its answer, or when ctx ends.
@@ -114,7 +114,7 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 			go b.flush(calls)
 		}
 	}()
-	c.answer, c.failure = c.script.Run(ctx, b.client, c.keys, c.args()...).Slice()
+	c.answer, c.failure = c.script.Run(ctx, b.client, c.declared(), c.args()...).Slice()
 	c.splitHead()
 	return c.failure
 }

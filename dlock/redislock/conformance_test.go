@@ -16,20 +16,23 @@ import (
 )
 
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-	PreviousExpired: true, Control: true, Listing: true}
+	PreviousExpired: true, Control: true, Also: true, Listing: true}
 
 // suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine. It
 // is also how long the suite waits for a server that has just started.
 const suiteTTL = 15 * time.Second
 
 // namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own
-// for each host. Data is lost to the owner, who may list keys: the user of the documentation may
+// for each host. The prefix of tests that take several locks in one step has a hash tag. Data is lost to the owner, who may list keys: the user of the documentation may
 // not.
 func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.UniversalClient,
 	opts redislock.Options) func(testing.TB) dlocktest.Namespace {
 	return func(t testing.TB) dlocktest.Namespace {
 		opts := opts
 		opts.Prefix, opts.QuarantineTTL = shop+rand.Text()+":", suiteTTL
+		if strings.Contains(t.Name(), "/also/") {
+			opts.Prefix = shop + "{" + rand.Text() + "}:"
+		}
 		client := connect(t)
 		return dlocktest.Namespace{
 			Open:     func() dlock.DistributedLock { return open(t, client, opts) },

@@ -76,6 +76,34 @@ func (s *Store) form() string {
 	return "plain"
 }
 
+// CheckAlso implements dlock.MultiLocker. On a Cluster one step reaches the keys of one hash slot
+// only. The names are in one if the Prefix has a hash tag.
+func (s *Store) CheckAlso(name string, also ...string) error {
+	if s.fault != nil {
+		return s.fault
+	}
+	for _, n := range append([]string{name}, also...) {
+		if err := s.checkKey(n); err != nil {
+			return err
+		}
+		if s.tag(n) != s.tag(name) {
+			return fmt.Errorf("redislock: the keys of %q and %q are in different hash slots of the Cluster, so they "+
+				"cannot be taken in one step: put braces into Options.Prefix, as in {shop}:, which keeps all names with "+
+				"that prefix on one node", name, n)
+		}
+	}
+	return nil
+}
+
+// tag returns the part of a name's keys that decides on their hash slot; "": there is one server.
+func (s *Store) tag(name string) string {
+	if !s.tagged {
+		return ""
+	}
+	tag, _, _ := strings.Cut(s.prefix+name, "}")
+	return tag
+}
+
 // checkKey checks a valid name together with the prefix.
 func (s *Store) checkKey(name string) error {
 	if strings.Contains(s.prefix+name, ":slot:") {

@@ -189,3 +189,39 @@ func TestFaultsOfOptions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// On a Cluster, names can be taken in one step if they are in one hash slot, and the error says how to
+// have them there.
+//
+// Fails when CheckAlso compares the names without the prefix.
+func TestCheckAlso(t *testing.T) {
+	for _, c := range []struct {
+		prefix     string
+		tagged     bool
+		name, also string
+		fine       bool
+	}{
+		{"", false, "timer:a", "limit:b", true},
+		{"shop:", false, "timer:a", "limit:b", true},
+		{"", true, "timer:a", "limit:b", false},
+		{"shop:", true, "timer:a", "limit:b", false},
+		{"{shop}:", true, "timer:a", "limit:b", true},
+		{"shop:{1}:", true, "timer:a", "limit:b", true},
+		{"", true, "timer:a}1", "timer:a}2", true},
+		{"", true, "timer:a}1", "timer:a", true},
+		{"shop:", true, "a}", "ab}", false},
+		{"a:slot", false, "timer:a", ":b", false}, // a name that the prefix makes bad
+	} {
+		s := &Store{prefix: c.prefix, tagged: c.tagged}
+		err := s.CheckAlso(c.name, c.also)
+		if (err == nil) != c.fine {
+			t.Errorf("prefix %q, tagged %v, %q and %q: %v", c.prefix, c.tagged, c.name, c.also, err)
+		}
+		if same := hashTag(s.state(c.name, false)) == hashTag(s.state(c.also, false)); c.tagged && same != c.fine {
+			t.Errorf("prefix %q, %q and %q: hash tags equal: %v, CheckAlso: %v", c.prefix, c.name, c.also, same, err)
+		}
+		if err != nil && c.tagged && !strings.Contains(err.Error(), "Options.Prefix") {
+			t.Errorf("the error does not say what to do: %v", err)
+		}
+	}
+}

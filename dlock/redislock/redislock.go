@@ -235,6 +235,14 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	c := &call{script: acquireScript, common: s.acquireArgs(req), keys: []string{s.state(req.Name, req.Slots == 0)},
 		items: []any{req.Token, strconv.Itoa(req.Slots), claim}}
+	if len(req.Also) > 0 {
+		sizes := strconv.Itoa(req.Slots)
+		for _, l := range req.Also {
+			c.also = append(c.also, s.state(l.Name, false))
+			sizes += " " + strconv.Itoa(l.Slots)
+		}
+		c.items[1] = sizes
+	}
 	if err := s.batcher.do(ctx, c); err != nil {
 		return dlock.Grant{}, s.failed(ctx, err)
 	}
@@ -271,7 +279,14 @@ func (s *Store) check(req dlock.Request) error {
 	if req.TTL > s.MaxTTL() {
 		return fmt.Errorf("redislock: a TTL of %v: at most %v (QuarantineTTL)", req.TTL, s.MaxTTL())
 	}
-	return s.checkKey(req.Name)
+	if len(req.Also) == 0 {
+		return s.checkKey(req.Name)
+	}
+	also := make([]string, len(req.Also))
+	for i, l := range req.Also {
+		also[i] = l.Name
+	}
+	return s.CheckAlso(req.Name, also...)
 }
 
 // reloadEvery is the shortest interval at which a process reloads the map of a Cluster while calls

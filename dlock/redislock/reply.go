@@ -52,26 +52,24 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	}
 	status := w.next()
 	reason := dlock.Reason(status)
-	info := dlock.Info{DeclaredSlots: int(w.number())}
-	if success := w.number(); success > 0 && success < maxMicros {
-		info.SuccessAge = max(time.Microsecond, microseconds(now-success))
-	}
-	info.Version, info.SlotLimit = w.number(), int(w.number())
-	if info.Version >= maxMicros {
-		info.Version = 0 // no version is that large
-	}
-	if info.DeclaredSlots < 0 || info.Version < 0 || info.SlotLimit < 0 || info.SlotLimit > dlock.MaxSlots {
+	info, sane := w.info(now)
+	if !sane {
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 	}
 	if status == "ok" {
-		// An attempt that is repeated after the limit was lowered may have a slot beyond it.
-		mutex := req.Slots == 0
-		slot, fence, expired := w.number(), w.number(), w.number()
-		if slot < 0 || slot >= dlock.MaxSlots || mutex && slot > 0 || fence <= 0 || w != "" {
+		g, sane := w.granted(dlock.Lock{Name: req.Name, Slots: req.Slots}, req.Token)
+		g.Info = info
+		for _, l := range req.Also {
+			info, known := w.info(now)
+			part, granted := w.granted(l, req.Token)
+			part.Info = info
+			g.Also = append(g.Also, part)
+			sane = sane && known && granted
+		}
+		if !sane || w != "" {
 			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 		}
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: int(slot), Token: req.Token,
-			Fence: dlock.Fence(fence), Info: info, PreviousExpired: expired == 1}, nil
+		return g, nil
 	}
 	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	switch reason {
@@ -79,19 +77,63 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	case dlock.ReasonTickTaken:
 		no.Holder = parseClaimer(text)
 	case dlock.ReasonPaused:
-		if ends := w.number(); ends > 0 {
-			no.ExpiresIn = max(time.Microsecond, microseconds(ends-now))
-		}
-		no.PausedBy, _ = parseOrigin(text) // the name is paused even if the origin is malformed
+		w.paused(no, now, text)
 	case dlock.ReasonFull, dlock.ReasonQuarantine:
-		no.ExpiresIn = microseconds(w.number()*1000 - now)
-		if held, err := parseValue(text); err == nil && text != "" { // a malformed value holds the slot as well
-			no.Holder, no.HeldFor = held.holder(), microseconds(now-held.AcquiredAt*1000)
+		w.full(no, now, text)
+	case dlock.ReasonLimitFull, "limit_paused":
+		i := w.number()
+		no.Reason = dlock.ReasonLimitFull
+		if no.AlsoInfo, sane = w.info(now); !sane || i < 0 || i >= int64(len(req.Also)) {
+			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
+		}
+		no.Also = req.Also[i]
+		if reason == dlock.ReasonLimitFull {
+			w.full(no, now, text)
+		} else {
+			w.paused(no, now, text)
 		}
 	default:
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 	}
 	return dlock.Grant{}, no
+}
+
+// info parses INFO; now is the server's time in µs. sane is false if it cannot be.
+func (w *words) info(now int64) (info dlock.Info, sane bool) {
+	info.DeclaredSlots = int(w.number())
+	if success := w.number(); success > 0 && success < maxMicros {
+		info.SuccessAge = max(time.Microsecond, microseconds(now-success))
+	}
+	info.Version, info.SlotLimit = w.number(), int(w.number())
+	if info.Version >= maxMicros {
+		info.Version = 0 // no version is that large
+	}
+	return info, info.DeclaredSlots >= 0 && info.Version >= 0 && info.SlotLimit >= 0 && info.SlotLimit <= dlock.MaxSlots
+}
+
+// granted parses a slot, its fence and whether its previous lease expired.
+func (w *words) granted(l dlock.Lock, token string) (g dlock.Grant, sane bool) {
+	slot, fence, expired := w.number(), w.number(), w.number()
+	// An attempt that is repeated after the limit was lowered may have a slot beyond it.
+	sane = slot >= 0 && slot < dlock.MaxSlots && (l.Slots > 0 || slot == 0) && fence > 0
+	return dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: int(slot), Token: token, Fence: dlock.Fence(fence),
+		PreviousExpired: expired == 1}, sane
+}
+
+// full parses when the first lease ends, and who has it: text is the value of its key.
+func (w *words) full(no *dlock.NotAcquiredError, now int64, text string) {
+	no.ExpiresIn = microseconds(w.number()*1000 - now)
+	if held, err := parseValue(text); err == nil && text != "" { // a malformed value holds the slot as well
+		no.Holder, no.HeldFor = held.holder(), microseconds(now-held.AcquiredAt*1000)
+	}
+}
+
+// paused parses when a pause ends, and who set it.
+func (w *words) paused(no *dlock.NotAcquiredError, now int64, text string) {
+	if ends := w.number(); ends > 0 {
+		no.ExpiresIn = max(time.Microsecond, microseconds(ends-now))
+	}
+	no.PausedBy, _ = parseOrigin(text) // the name is paused even if the origin is malformed
 }
 
 // parseExtend parses the answer of extend.lua.

@@ -17,16 +17,13 @@ type script struct {
 	source string
 }
 
-// newScript assembles a script: Lua in Redis cannot include files, so code that several scripts
-// share is in parts. Each script has only the parts that it uses, because Redis creates their
-// functions on every call.
-func newScript(name string, parts ...string) *script {
+// newScript assembles a script from files: Lua in Redis cannot include any, so code that several
+// scripts share is in parts. Each script has only the parts that it uses, because Redis creates
+// their functions on every call.
+func newScript(files ...string) *script {
 	var source strings.Builder
-	for _, part := range append(parts, name) {
-		if part != name {
-			part = "parts/" + part
-		}
-		text, err := luaFiles.ReadFile(part + ".lua")
+	for _, file := range files {
+		text, err := luaFiles.ReadFile(file + ".lua")
 		if err != nil {
 			panic(err) // it is embedded
 		}
@@ -36,11 +33,11 @@ func newScript(name string, parts ...string) *script {
 }
 
 var (
-	acquireScript = newScript("acquire", "numbers", "names", "each")
-	extendScript  = newScript("extend", "names")
-	releaseScript = newScript("release", "names", "each")
+	acquireScript = newScript("parts/numbers", "parts/names", "parts/each", "acquire", "slots", "also", "attempt")
+	extendScript  = newScript("parts/names", "extend")
+	releaseScript = newScript("parts/names", "parts/each", "release")
 	listScript    = newScript("list")
-	updateScript  = newScript("update", "numbers", "names")
-	inspectScript = newScript("inspect", "names")
-	revokeScript  = newScript("revoke", "names")
+	updateScript  = newScript("parts/numbers", "parts/names", "update")
+	inspectScript = newScript("parts/names", "inspect")
+	revokeScript  = newScript("parts/names", "revoke")
 )

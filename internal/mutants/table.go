@@ -81,7 +81,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "half TTL",
-		edits: []edit{{"dlock/redislock/acquire.lua",
+		edits: []edit{{"dlock/redislock/attempt.lua",
 			"while not call('SET', key, value, 'NX', 'PX', ttl) do",
 			"while not call('SET', key, value, 'NX', 'PX', int(ttl / 2)) do"}},
 		layer: redis("^TestConformanceSingle$/^expiry$/^not"),

@@ -1,0 +1,116 @@
+-- For an attempt that takes slots of further semaphores, in the same step. Their states are KEYS[2…].
+-- Each is looked at first, then a free slot of each is chosen, and only if all have one are they
+-- taken.
+local look_also, extend_also, certain, choose_also, take_also, taken_also
+
+if joint then
+  -- Returns the further semaphores, of which sizes has the slots, separated by blanks. ours: the
+  -- token holds the slot of the attempt itself. Then it must hold one of each; otherwise none.
+  function look_also(sizes, token, mine, ours)
+    local others = {}
+    for size in string.gmatch(sizes, '%d+') do
+      local state = KEYS[#others + 2]
+      local known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until',
+        'limit', 'format')
+      if known.err then error(no_state(state, known.err), 0) end
+      check_format(state, known[10])
+      local base = base_of(state, false)
+      local limit = limit_of(state, known[9])
+      local o = {state = state, base = base, index = base .. 'index', tokens = base .. 'tokens', size = size,
+        n = limit > 0 and limit or size + 0, limit = limit, new = not known[1], fence = count(known[1]),
+        run = known[2], noted = known[2], since = count(known[3]), kept = count(known[5]), version = int(count(known[7])),
+        paused = count(known[8]), declared = int(count(known[6]))}
+      o.info = ' ' .. o.declared .. ' ' .. int(count(known[4])) .. ' ' .. o.version .. ' ' .. int(math.max(0, limit))
+      local slot = call('ZSCORE', o.tokens, token)
+      local held = slot and get(base .. slot)
+      if held and sub(held, 1, #mine) == mine then
+        o.slot, o.fence_text, o.abandoned = slot, string.match(held, '"fence":(%d+)') or '0', ' 0'
+      end
+      if (o.slot ~= nil) ~= (ours or false) then
+        error('TICKSLOT of the leases of one request some have ended, and that in ' .. base .. ' has '
+          .. (o.slot and 'not' or 'or never began') .. ': release it', 0)
+      end
+      others[#others + 1] = o
+    end
+    return others
+  end
+
+  -- Extends the leases that a repeated attempt holds.
+  function extend_also(others)
+    for _, o in ipairs(others) do
+      call('PEXPIRE', o.base .. o.slot, ttl)
+      if call('ZADD', o.index, ends, o.slot) == 1 then call('PEXPIRE', o.index, memory(o.state, o.version)) end
+    end
+    return taken_also(others)
+  end
+
+  -- Returns a slot that is free according to its key, beginning with one that looks free, or nil:
+  -- there is none. The index is corrected.
+  function certain(s, slot)
+    for _ = 0, s.n do
+      if not slot then return nil end
+      local key = s.base .. slot
+      if not get(key) then return slot end
+      local left = call('PTTL', key)
+      call('ZADD', s.index, int(now + (left >= 0 and left + 1 or 1000)), slot)
+      slot = choose(s)
+    end
+    error('TICKSLOT index ' .. s.index .. ' is inconsistent: delete it', 0)
+  end
+
+  -- Chooses a free slot of each, or returns the refusal of the first that has none. info is that of
+  -- the attempt.
+  function choose_also(others, info)
+    for i, o in ipairs(others) do
+      local about = info .. ' ' .. (i - 1) .. o.info
+      if micros < o.paused then
+        return 'limit_paused' .. about .. ' ' .. int(o.paused) .. '\n' .. (call('HGET', o.state, 'pause') or '')
+      end
+      if o.limit == 0 then
+        return 'limit_paused' .. about .. ' 0\n' .. (call('HGET', o.state, 'limit_order') or '')
+      end
+      o.slot = certain(o, choose(o))
+      if not o.slot then return 'limit_' .. full(o, about) end
+      if o.new then check_form(o.state, ':slot:state') end
+      if quarantine > 0 then
+        local again_from
+        again_from, o.noted = trusted(o.state, o.run, o.since, o.version)
+        if again_from then return 'quarantine' .. info .. ' ' .. int(again_from) end
+      end
+    end
+  end
+
+  -- Takes the slots that were chosen, and records the grants: see attempt.lua.
+  function take_also(others, token, mine)
+    ends = ends or int(now + ttl)
+    for _, o in ipairs(others) do
+      local fence = o.fence
+      o.fence_text = fence < micros and micros_text or int(fence + 1)
+      local value = mine .. ',"fence":' .. o.fence_text .. ',"since":' .. now_text .. ',' .. holder .. '}'
+      if not call('SET', o.base .. o.slot, value, 'NX', 'PX', ttl) then
+        error('TICKSLOT key ' .. o.base .. o.slot .. ' appeared within a script', 0)
+      end
+      call('ZADD', o.index, ends, o.slot)
+      o.abandoned = call('ZREMRANGEBYSCORE', o.tokens, o.slot, o.slot) > 0 and ' 1' or ' 0'
+      call('ZADD', o.tokens, o.slot, token)
+      call('PEXPIRE', o.tokens, brief)
+      call('HSET', o.state, 'fence', o.fence_text)
+      if o.new or o.fresh or o.kept > now or now - o.kept > often or o.run ~= o.noted or o.declared ~= o.size then
+        call('HSET', o.state, 'slots', o.size, 'form', form, 'kept', now_text)
+        if o.noted then call('HSET', o.state, 'run', o.noted) end
+        forget(o.state, o.version)
+        call('PEXPIRE', o.index, memory(o.state, o.version))
+      elseif o.version ~= '0' then
+        forget(o.state, o.version)
+      end
+    end
+  end
+
+  -- Returns the part of the answer about the further semaphores.
+  function taken_also(others)
+    local words = {}
+    for i, o in ipairs(others) do words[i] = o.info .. ' ' .. o.slot .. ' ' .. o.fence_text .. o.abandoned end
+    return table.concat(words)
+  end
+end
+

@@ -1,0 +1,101 @@
+package redislock_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+)
+
+// A refusal writes nothing: it would be copied to every replica, and timers that wait for a limit
+// are refused all day.
+//
+// Fails when a slot is taken before the last semaphore was looked at.
+func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	owner := server.Client()
+	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	store := open(t, client, redislock.Options{Prefix: shop})
+	awake(t, store)
+	written := func() string {
+		info, err := owner.Info(t.Context(), "persistence").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`rdb_changes_since_last_save:\d+`).FindString(info)
+	}
+	acquire := func(name, token string, also ...string) error {
+		req := dlock.Request{Name: name, Slots: 3, Token: token, TTL: quarantineTTL}
+		for _, a := range also {
+			req.Also = append(req.Also, dlock.Lock{Name: a, Slots: 1})
+		}
+		_, err := store.TryAcquire(t.Context(), req)
+		return err
+	}
+	if err := acquire("a", "one", "free", "taken"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Release(t.Context(), dlock.Grant{Name: "free", Slots: 1, Token: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	before := written()
+	for i := range 5 {
+		err := acquire("a", fmt.Sprintf("more-%d", i), "free", "taken")
+		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+		if !ok || no.Reason != dlock.ReasonLimitFull || no.Also.Name != "taken" {
+			t.Fatal(err)
+		}
+	}
+	if after := written(); after != before || after == "" {
+		t.Errorf("five refusals: %s, before them %s", after, before)
+	}
+}
+
+// What is left of a grant that was deleted in part is an error, which makes the caller release it,
+// and not another grant.
+//
+// Fails when look_also does not compare what the token holds.
+func TestPartOfAGrantDeleted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	prefix := unique(shop)
+	store := open(t, client, redislock.Options{Prefix: prefix})
+	awake(t, store)
+	for _, key := range []string{"a:slot:0", "limit:slot:0"} {
+		req := dlock.Request{Name: "a", Slots: 2, Also: []dlock.Lock{{Name: "limit", Slots: 2}}, Token: "token",
+			TTL: quarantineTTL}
+		g, err := store.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := server.Client().Del(t.Context(), prefix+key).Result(); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		if _, err := store.TryAcquire(t.Context(), req); !errors.Is(err, dlock.ErrFault) {
+			t.Errorf("%s deleted, and asked again: %v: want a fault", key, err)
+		}
+		results, err := store.Release(t.Context(), append([]dlock.Grant{g}, g.Also...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := 0
+		for _, r := range results {
+			if r.Outcome == dlock.GrantLost {
+				lost++
+			}
+		}
+		if lost != 1 {
+			t.Errorf("%s deleted: %+v", key, results)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+local function attempt(state, token, slots, claim)
+  local also
+  if joint then slots, also = string.match(slots, '^(%d+) (.+)$') end
+  local mutex = slots == '0'
+  local n = mutex and 1 or slots + 0 -- slots that may be granted
+  local base = base_of(state, mutex)
+  local index, tokens = not mutex and base .. 'index', not mutex and base .. 'tokens'
+  -- The value of a grant begins with its token, so ownership is a comparison of prefixes.
+  local mine = '{"token":"' .. token .. '"'
+
+  local known -- format is always the last
+  if mutex and claim == '' then
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'format')
+  elseif mutex then
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released',
+      'tick', 'starts', 'claimer', 'format')
+  elseif claim == '' then
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept',
+      'slots', 'version', 'until', 'limit', 'format')
+  else
+    known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept',
+      'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer', 'format')
+  end
+  if known.err then
+    error(no_state(state, known.err), 0)
+  end
+  check_format(state, known[#known])
+  local fence, run, since, success, kept = known[1] or '0', known[2], known[3] or '0', known[4] or '0', known[5] or '0'
+  local declared, version, paused, limit = '0', '0', 0, -1 -- the values for a mutex
+  if not mutex then
+    declared, version, paused = known[6] or '0', known[7] or '0', count(known[8])
+    if known[9] then
+      limit = limit_of(state, known[9])
+      if limit > 0 then n = limit end
+    end
+  end
+  local override = limit > 0 and int(limit) or '0'
+  local info = ' ' .. declared .. ' ' .. success .. ' ' .. version .. ' ' .. override
+  -- not written by this script
+  if not find(fence .. ' ' .. since .. ' ' .. kept .. info, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then
+    local function digits(x) return string.match(x, '^%d+$') or '0' end
+    fence, since, kept = digits(fence), digits(since), digits(kept)
+    info = ' ' .. digits(declared) .. ' ' .. digits(success) .. ' ' .. digits(version) .. ' ' .. override
+  end
+  fence, since, kept = fence + 0, since + 0, kept + 0
+
+  -- 1. The same attempt, repeated because its reply was lost.
+  local again -- its slot, if it was granted
+  if not mutex then
+    again = call('ZSCORE', tokens, token)
+  elseif known[6] ~= '1' then -- not released since it was last granted
+    again = ''
+  end
+  local held = again and get(base .. again)
+  local ours = held and sub(held, 1, #mine) == mine
+  local others
+  if joint then
+    if not choose then for_semaphores() end
+    others = look_also(also, token, mine, ours)
+  end
+  if ours then
+    -- Its holder trusts it for ttl from the time of asking, so it must last that long, even if it
+    -- was revoked meanwhile. The next heartbeat reports the revocation.
+    call('PEXPIRE', base .. again, ttl)
+    if not mutex then
+      ends = ends or int(now + ttl)
+      if call('ZADD', index, ends, again) == 1 then call('PEXPIRE', index, memory(state, version)) end
+    end
+    local fence_held = string.match(held, '"fence":(%d+)') or '0'
+    local answer = 'ok' .. info .. ' ' .. (mutex and '0' or again) .. ' ' .. fence_held .. ' 0'
+    return joint and answer .. extend_also(others) or answer
+  end
+
+  -- 2. Overrides. A tick that came due before the end of a pause was not missed.
+  local tick_text, most, missed, schedule, wanted
+  if claim ~= '' then
+    tick_text, most, missed, schedule = string.match(claim, '^(-?%d+) (%d+) (-?%d+) (-?%d+)$')
+    if not tick_text then error('TICKSLOT the claim of a tick is malformed', 0) end
+    wanted, missed = tick_text + 0, missed ~= '0' and missed + 0
+  end
+  if micros < paused or missed and missed < paused then
+    return 'paused' .. info .. ' ' .. int(paused) .. '\n' .. (call('HGET', state, 'pause') or '')
+  end
+  if limit == 0 then return 'paused' .. info .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
+
+  -- 3. The tick: a scheduled instant, claimed at most max times, and never after a later one.
+  local starts = 0
+  if wanted then
+    local at = mutex and 7 or 10 -- index of tick, then starts and claimer
+    local tick = count(known[at])
+    -- claimed while the clock was ahead: must not refuse everything until then
+    if tick > micros + ahead then tick = 0 end
+    if wanted > micros + ahead then return 'tick_ahead' .. info end
+    if wanted < tick then return 'tick_late' .. info end
+    if wanted == tick then
+      starts = count(known[at + 1])
+      if missed or starts >= most + 0 then return 'tick_taken' .. info .. '\n' .. (known[at + 2] or '') end
+    end
+    if missed then
+      if tick == 0 or (call('HGET', state, 'schedule') or '0') ~= schedule then return 'tick_first' .. info end
+      -- The tick was not missed if a lease was held when it came due. Leases that were not released
+      -- stay in the index with their end until their slot is granted again.
+      if not mutex and (missed < count(call('HGET', state, 'released'))
+        or #call('ZRANGEBYSCORE', index, '(' .. int(math.floor(missed / 1000)), '+inf', 'LIMIT', '0', '1') > 0) then
+        return 'tick_held' .. info
+      end
+    end
+  end
+
+  -- 4. A slot that looks free: the lowest released one, then expired ones, then new ones.
+  local slot, s
+  if mutex then
+    if held then return taken(base, info, held) end
+    slot = '' -- its key is base
+  else
+    if not choose then for_semaphores() end
+    s = {base = base, index = index, n = n, limit = limit}
+    slot = choose(s)
+    if not slot then return full(s, info) end
+  end
+
+  -- 5. Do other hosts use the other form of the keys?
+  if not known[1] then check_form(state, mutex and ':slot:mutex' or ':slot:state') end
+
+  -- 6. Can this server be trusted?
+  if quarantine > 0 then
+    local again_from
+    again_from, run = trusted(state, run, since, version)
+    if again_from then return 'quarantine' .. info .. ' ' .. int(again_from) end
+  end
+
+  -- The further semaphores: nothing is written before it is certain that each has a free slot, and
+  -- that this one is free, too.
+  if joint then
+    slot = certain(s, slot)
+    if not slot then return full(s, info) end
+    local no = choose_also(others, info)
+    if no then return no end
+    take_also(others, token, mine)
+  end
+
+  -- 7. Take it. The key decides: where it contradicts the index, the index is corrected and the
+  -- search goes on. Each round rules out one slot, so there are at most n rounds. After the loss of
+  -- the index this rebuilds it.
+  local fence_text = (fence < micros or fence >= 9007199254740992) and micros_text or int(fence + 1)
+  local value = mine .. ',"fence":' .. fence_text .. ',"since":' .. now_text .. ',' .. holder .. '}'
+  local tries = 0
+  local key = base .. slot
+  while not call('SET', key, value, 'NX', 'PX', ttl) do
+    tries = tries + 1 -- an endless script would block the server
+    if tries > n then error('TICKSLOT index ' .. index .. ' is inconsistent: delete it', 0) end
+    local value = get(key)
+    if mutex then return taken(base, info, value) end -- the state did not say that it is held
+    local left = call('PTTL', key)
+    -- A key without an expiry is not ours; look at it again in a second.
+    if call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then
+      call('PEXPIRE', index, memory(state, version))
+    end
+    slot = choose(s)
+    if not slot then return full(s, info) end
+    key = base .. slot
+  end
+  local abandoned
+  if mutex then
+    abandoned = known[6] == '0'
+  else
+    ends = ends or int(now + ttl)
+    call('ZADD', index, ends, slot)
+    abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have removed it
+    call('ZADD', tokens, slot, token)
+    -- Usually empty when nothing is held, but expired leases leave their tokens.
+    call('PEXPIRE', tokens, wanted and idle or brief)
+  end
+
+  -- 8. Record the grant. What rarely changes is written only when it does, and when the expiry of
+  -- the state is extended.
+  if mutex then
+    call('HSET', state, 'fence', fence_text, 'released', '0')
+    if wanted then
+      call('HSET', state, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder, 'schedule', schedule)
+    end
+  elseif wanted then
+    call('HSET', state, 'fence', fence_text, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder,
+      'schedule', schedule)
+  else
+    call('HSET', state, 'fence', fence_text)
+  end
+  local first_tick = wanted and not known[mutex and 7 or 10]
+  if kept > now or now - kept > often or known[2] ~= run or first_tick or not mutex and declared ~= slots then
+    call('HSET', state, 'slots', slots, 'form', form, 'kept', now_text)
+    if run then call('HSET', state, 'run', run) end
+    forget(state, version)
+    if not mutex then call('PEXPIRE', index, memory(state, version)) end
+  elseif version ~= '0' then
+    forget(state, version)
+  end
+  if s and s.fresh then call('PEXPIRE', index, memory(state, version)) end
+  local answer = 'ok' .. info .. ' ' .. (mutex and '0' or slot) .. ' ' .. fence_text .. (abandoned and ' 1' or ' 0')
+  return joint and answer .. taken_also(others) or answer
+end
+
+return each(micros_text, attempts, 7, attempt)

@@ -1,0 +1,107 @@
+-- For semaphores; created with the first one. Slots are texts. A search keeps its state in one
+-- table:
+--   base, index, n, limit   of the semaphore
+--   gap              below it the index has every slot
+--   fresh            there is no index yet
+--   soonest, value   once the index was found to be full, the slot that ends first, and its value
+local choose, full
+local function for_semaphores()
+  local before = '(' .. now_text
+  local function slot_of(member) -- a number, or nil for any other text in the index
+    local slot = (member == '0' or find(member, '^[1-9]%d*$')) and member + 0
+    return slot and slot < 10000 and slot or nil
+  end
+  -- Removes members of the index that are not slots.
+  local function lowest(index, from, to)
+    while true do
+      local found = call('ZRANGEBYSCORE', index, from, to, 'LIMIT', '0', '1')[1]
+      local slot = found and slot_of(found)
+      if slot or not found then return found, slot end
+      call('ZREM', index, found)
+    end
+  end
+  -- Returns the first slot that the index lacks because someone removed members from it.
+  local function missing(s)
+    for i = s.gap or 0, s.n - 1 do
+      s.gap = i
+      if not call('ZSCORE', s.index, int(i)) then return int(i) end
+    end
+  end
+  local function search(s)
+    local index, n = s.index, s.n
+    local found, slot = lowest(index, '-inf', before)
+    if found and slot < n then return found end
+    while found do
+      found, slot = lowest(index, '1000000', before)
+      if not found then break end
+      if slot < n then return found end
+      call('ZADD', index, found, found) -- beyond our N: mark it released for hosts with a larger N
+    end
+    -- The index has 0 … size-1, as far as they were ever used. The next slot is new.
+    local size = call('ZCARD', index)
+    s.fresh = size == 0
+    if size < n then
+      local new = int(size)
+      if s.fresh or not call('ZSCORE', index, new) then return new end
+      return missing(s)
+    end
+    -- The index says full. That is true only if the keys of the slots that end first exist: a key
+    -- may have been deleted by hand or evicted.
+    local soon = call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')
+    local keys = {}
+    for i = 1, #soon do keys[i] = s.base .. soon[i] end
+    local values = #soon > 0 and call('MGET', unpack(keys))
+    local above = false -- whether one of them is beyond our N
+    for i = 1, #soon do
+      local slot = slot_of(soon[i])
+      above = above or slot and slot >= n
+      if values[i] then
+        if not s.value then s.soonest, s.value = soon[i], values[i] end
+      else
+        if not slot then
+          call('ZREM', index, soon[i])
+        elseif slot < n then
+          get(keys[i]) -- MGET returns nil for a key of another type; this raises its error
+          return soon[i]
+        end
+      end
+    end
+    -- It is full if it has all of our slots, and they end later. It may lack one, and have another
+    -- beyond our N instead.
+    local held = #soon
+    if held == 8 and n > 8 then held = call('ZCOUNT', index, now_text, '+inf') end
+    if above or held < n then return missing(s) end
+    return nil
+  end
+  -- Under the limit of an override there is room while fewer leases than that are held, in any
+  -- slots, because the limit may have been lowered. Leases that the index has lost are not counted:
+  -- if it was deleted by hand, the leases in the slots above the limit may be held in addition to
+  -- the limit, until they end.
+  local function room(s)
+    local index, last = s.index, int(s.n - 1)
+    local function nth() return call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', last, '1')[1] end
+    if not nth() then return true end
+    for _, member in ipairs(call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')) do
+      if not slot_of(member) then -- the keys of those that end first may be gone: see search
+        call('ZREM', index, member)
+      elseif not get(s.base .. member) then
+        call('ZADD', index, member, member)
+      end
+    end
+    return not nth()
+  end
+  function choose(s)
+    local slot = search(s)
+    if slot and s.limit > 0 and not room(s) then return nil end
+    return slot
+  end
+  function full(s, info)
+    local slot, value = s.soonest, s.value
+    if not slot then
+      slot = call('ZRANGEBYSCORE', s.index, now_text, '+inf', 'LIMIT', '0', '1')[1]
+      value = slot and get(s.base .. slot)
+    end
+    return 'full' .. info .. ' ' .. (slot and call('ZSCORE', s.index, slot) or now_text) .. '\n' .. (value or '')
+  end
+end
+
