@@ -74,6 +74,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 				t.Errorf("%s took %d round trips, want %d", what, n, want)
 			}
 		}
+		furtherTrips(t, s, count)
 		for _, n := range []int{0, 1, 5, testkit.Rounds(t, 50, 500), 10000} {
 			var grants []dlock.Grant
 			acquire := func(token string, tick *dlock.Tick) func() error {

@@ -145,9 +145,13 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if err := ctx.Err(); err != nil {
 		return dlock.Grant{}, err
 	}
+	also, err := s.alsoOf(req)
+	if err != nil {
+		return dlock.Grant{}, err
+	}
 	holder := dlock.Holder{Host: storable(req.Holder.Host), PID: req.Holder.PID, ID: storable(req.Holder.ID)}
 	c := dialect.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
-		Holder: holder, Wait: dialect.LockWait(ctx)}
+		Holder: holder, Wait: dialect.LockWait(ctx), Also: also}
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		c.Tick, c.Max, c.Schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
@@ -177,10 +181,15 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 		if v.Slot < 0 || v.Slot >= n || v.Fence <= 0 {
 			return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
 		}
+		also, err := alsoGranted(v, req)
 		return dlock.Grant{
 			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: dlock.Fence(v.Fence), Info: info,
-			PreviousExpired: v.PreviousExpired,
-		}, nil
+			PreviousExpired: v.PreviousExpired, Also: also,
+		}, err
+	case dialect.ReasonEnded:
+		return dlock.Grant{}, errEnded
+	case dlock.ReasonLimitFull:
+		return dlock.Grant{}, limitFull(v, req, info)
 	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	case dlock.ReasonTickTaken:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -128,7 +129,7 @@ func TestSQLServerStatements(t *testing.T) {
 		s := (&scripted{}).will("ok", int64(2), int64(9), int64(5), int64(6e6), "", int64(0), "", int64(0), int64(0),
 			int64(1), int64(12), int64(4), "")
 		got, err := s.store(t, sqllock.Options{Prefix: "shop:"}).TryAcquire(ctx, req)
-		if err != nil || got != grant {
+		if err != nil || !reflect.DeepEqual(got, grant) {
 			t.Errorf("%+v, %v, want %+v", got, err, grant)
 		}
 		text, args := s.last()

@@ -15,8 +15,11 @@ import (
 type Database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// Acquire takes a slot, and a start of a tick if there is one, in one transaction.
+	// Acquire takes a slot, a start of a tick if there is one, and a slot of each of params.Also if
+	// TakesSeveral, in one transaction.
 	Acquire(ctx context.Context, params AcquireParams) (AcquireResult, error)
+	// TakesSeveral reports whether Acquire takes slots of further semaphores.
+	TakesSeveral() bool
 	// Extend and Release take a JSON list of Grant and return a JSON list of Answer.
 	Extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
 	Release(ctx context.Context, grants string) (answers string, err error)
@@ -58,11 +61,18 @@ type AcquireParams struct {
 	Schedule int64  // of the tick
 	Holder   dlock.Holder
 	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait
+	Also     []Lock
+}
+
+// Lock is a further semaphore of an acquire.
+type Lock struct {
+	Resource string
+	Slots    int
 }
 
 // AcquireResult is the database's answer to an acquire.
 type AcquireResult struct {
-	Reason     string // "ok", or a dlock.Reason
+	Reason     string // "ok", or a dlock.Reason, or ReasonEnded
 	Slot       int    // ok
 	Fence      int64  // ok
 	Declared   int    // slots, as declared by the latest grant
@@ -76,7 +86,43 @@ type AcquireResult struct {
 	Version         int64  // of the overrides; 0: there were never any
 	Limit           int    // slots, of the override; 0: there is none
 	Origin          string // paused: who did it, and why, as JSON
+	// ok: the grants of AcquireParams.Also, as a JSON list of Part. limit_full: one Part, of the
+	// one that refused; its holder, pause and times are in the fields above
+	Also string
 }
+
+// ReasonEnded: of the leases that a repeated request was granted, some have ended. The others must be
+// released before it is granted anything.
+const ReasonEnded = "ended"
+
+// Part is what an acquire says of a further semaphore: [slot, fence, slots declared, 1 if the
+// previous lease expired, version of the overrides, limit of the override]. In a refusal slot is its
+// index.
+type Part struct {
+	Slot, Fence, Declared, Expired, Version, Limit int64
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Part) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&p.Slot, &p.Fence, &p.Declared, &p.Expired, &p.Version, &p.Limit})
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p Part) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{p.Slot, p.Fence, p.Declared, p.Expired, p.Version, p.Limit})
+}
+
+// Part returns what the result says of a further semaphore.
+func (v *AcquireResult) Part() Part {
+	p := Part{Slot: int64(v.Slot), Fence: v.Fence, Declared: int64(v.Declared), Version: v.Version, Limit: int64(v.Limit)}
+	if v.PreviousExpired {
+		p.Expired = 1
+	}
+	return p
+}
+
+// ColumnsOfAll returns where to scan the columns of a database that TakesSeveral.
+func (v *AcquireResult) ColumnsOfAll() []any { return append(v.Columns(), &v.Also) }
 
 // Columns returns where to scan the fourteen columns of the result.
 func (v *AcquireResult) Columns() []any {

@@ -1,8 +1,9 @@
--- Takes a free slot, and one start of a tick if the request has a tick, in one transaction.
+-- Takes a free slot, one start of a tick if the request has a tick, and a slot of each further
+-- semaphore, in one transaction.
 --
 -- A refusal comes from one snapshot, takes no lock and writes nothing. If a slot looks free, the
--- procedure locks the row with slot -1 until it commits and reads everything again. So grants of
--- one name are serial, and no request is refused while a slot is free.
+-- procedure locks the row with slot -1 (of each semaphore) until it commits and reads everything
+-- again. So grants of one name are serial, and no request is refused while a slot is free.
 --
 -- Locked rows are skipped (SKIP LOCKED) and tried again a little later: lock waits in the server
 -- time out in whole seconds, which is longer than most callers wait. A row that another session
@@ -21,7 +22,8 @@ CREATE PROCEDURE {acquire}(
 	p_schedule BIGINT,         -- of this tick
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
-	p_wait BIGINT              -- milliseconds to wait for a lock
+	p_wait BIGINT,             -- milliseconds to wait for a lock
+	p_also LONGTEXT CHARACTER SET utf8mb4 -- the further semaphores: [[name in hex, slots], ...], or NULL
 )
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
@@ -30,7 +32,7 @@ BEGIN
 	DECLARE v_epoch DATETIME(6) DEFAULT TIMESTAMP'1970-01-01 00:00:00';
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_lock BOOLEAN DEFAULT FALSE;
-	DECLARE v_busy VARCHAR(64); -- the rows that were locked
+	DECLARE v_busy VARCHAR(128); -- the rows that were locked
 	DECLARE v_format BIGINT;
 	DECLARE v_refusal VARCHAR(128);
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present,
@@ -41,6 +43,15 @@ BEGIN
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
 	DECLARE v_pause_origin, v_limit_origin BLOB;
 	DECLARE v_reason VARCHAR(16);
+	-- The further semaphores, and the one that is looked at.
+	DECLARE v_others INT DEFAULT COALESCE(JSON_LENGTH(p_also), 0);
+	DECLARE v_also LONGTEXT CHARACTER SET utf8mb4 DEFAULT '';
+	DECLARE v_i, v_size, v_o_n, v_o_declared, v_o_limit, v_o_slot, v_o_last INT;
+	DECLARE v_o_version, v_o_fence BIGINT;
+	DECLARE v_o_expires, v_o_paused DATETIME(6);
+	DECLARE v_o_pause_origin, v_o_limit_origin, v_o_origin BLOB;
+	DECLARE v_o_previous_expired BOOLEAN;
+	DECLARE v_name, v_create VARBINARY(544); -- v_create: the name whose row with slot -1 is to be created
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
@@ -66,6 +77,12 @@ BEGIN
 		END IF;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
+		IF v_create IS NOT NULL THEN -- so that it can be locked
+			SET v_name = v_create, v_create = NULL; -- first: if others have just created it, start again without
+			INSERT INTO {table} (resource_name, slot) VALUES (v_name, -1);
+			COMMIT AND NO CHAIN NO RELEASE;
+			ITERATE attempt;
+		END IF;
 
 		-- 1. Read everything. The first read without a lock takes the snapshot, after the lock was
 		-- taken.
@@ -89,6 +106,21 @@ BEGIN
 				END IF;
 				ITERATE attempt;
 			END IF;
+			SET v_i = 0;
+			WHILE v_i < v_others DO
+				SET v_name = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][0]')))), v_row = NULL;
+				SELECT slot INTO v_row FROM {table} WHERE resource_name = v_name AND slot = -1 FOR UPDATE SKIP LOCKED;
+				IF v_row IS NULL THEN
+					SELECT slot INTO v_row FROM {table} WHERE resource_name = v_name AND slot = -1;
+					IF v_row IS NULL THEN
+						SET v_create = v_name;
+					ELSE
+						SET v_busy = 'the row of a further semaphore, with slot -1, was locked for too long';
+					END IF;
+					ITERATE attempt;
+				END IF;
+				SET v_i = v_i + 1;
+			END WHILE;
 		ELSE
 			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until,
 				pause_origin, slot_limit, limit_origin,
@@ -123,6 +155,17 @@ BEGIN
 		-- 2. The same request again, because its reply was lost. The lease is extended even if it
 		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
 		-- reports the revocation.
+		SET v_i = 0, v_held = 0;
+		WHILE v_i < v_others DO
+			SET v_name = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][0]')))), v_row = NULL;
+			SELECT slot INTO v_row FROM {table} FORCE INDEX (holders)
+			WHERE lock_id = p_token AND resource_name = v_name AND slot >= 0 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
+			SET v_held = v_held + (v_row IS NOT NULL), v_i = v_i + 1;
+		END WHILE;
+		IF v_held <> IF(v_again IS NULL, 0, v_others) THEN
+			SET v_reason = 'ended';
+			LEAVE attempt;
+		END IF;
 		IF v_again IS NOT NULL THEN
 			SET v_row = NULL;
 			SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = p_resource
@@ -137,6 +180,30 @@ BEGIN
 			IF ROW_COUNT() = 0 THEN -- it has just ended
 				ITERATE attempt;
 			END IF;
+			SET v_i = 0, v_also = '';
+			WHILE v_i < v_others DO
+				SET v_name = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][0]')))), v_row = NULL,
+					v_o_declared = 0, v_o_version = 0, v_o_limit = 0;
+				SELECT slot, fence INTO v_o_slot, v_o_fence FROM {table} FORCE INDEX (holders)
+				WHERE lock_id = p_token AND resource_name = v_name AND slot >= 0 LIMIT 1;
+				SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name
+					AND slot = v_o_slot FOR UPDATE SKIP LOCKED;
+				IF v_row IS NULL THEN
+					SET v_busy = 'the row of the slot of a further semaphore was locked for too long';
+					ITERATE attempt;
+				END IF;
+				UPDATE {table} FORCE INDEX (PRIMARY)
+					SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
+				WHERE resource_name = v_name AND slot = v_o_slot AND lock_id = p_token
+					AND expires_at > UTC_TIMESTAMP(6);
+				IF ROW_COUNT() = 0 THEN -- it has just ended
+					ITERATE attempt;
+				END IF;
+				SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0), COALESCE(slot_limit, 0)
+				INTO v_o_declared, v_o_version, v_o_limit FROM {table} WHERE resource_name = v_name AND slot = -1;
+				SET v_also = CONCAT(v_also, ',[', v_o_slot, ',', v_o_fence, ',', v_o_declared, ',0,', v_o_version, ',',
+					GREATEST(0, v_o_limit), ']'), v_i = v_i + 1;
+			END WHILE;
 			SET v_reason = 'ok', v_free = v_again, v_fence = v_again_fence;
 			LEAVE attempt;
 		END IF;
@@ -224,6 +291,102 @@ BEGIN
 				END WHILE;
 			END IF;
 		END IF;
+
+		-- 6. The further semaphores: the first that has no free slot refuses the request. If their rows
+		-- are locked, take a slot of each.
+		SET v_i = 0, v_also = '';
+		WHILE v_i < v_others DO
+			SET v_name = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][0]')))),
+				v_size = JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][1]')), v_o_declared = 0, v_o_version = 0,
+				v_o_limit = NULL, v_o_paused = NULL, v_o_pause_origin = NULL, v_o_limit_origin = NULL;
+			SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0), slot_limit, paused_until, pause_origin,
+				limit_origin
+			INTO v_o_declared, v_o_version, v_o_limit, v_o_paused, v_o_pause_origin, v_o_limit_origin
+			FROM {table} WHERE resource_name = v_name AND slot = -1;
+			SET v_o_n = IF(v_o_limit > 0, v_o_limit, v_size);
+			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = v_name AND slot >= 0
+				AND (v_o_limit > 0 OR slot < v_o_n) AND expires_at > v_clock;
+			IF v_o_paused > v_clock OR v_o_limit = 0 THEN
+				SET v_reason = 'limit_full', v_host = '', v_pid = 0, v_tag = '', v_acquired = v_clock,
+					v_expires = IF(v_o_paused > v_clock, v_o_paused, v_clock),
+					v_o_origin = IF(v_o_paused > v_clock, v_o_pause_origin, v_o_limit_origin);
+			ELSEIF v_held >= v_o_n THEN
+				SET v_reason = 'limit_full';
+				SELECT acquired_at, expires_at, COALESCE(host_name, ''), COALESCE(process_id, 0),
+					COALESCE(process_tag, '')
+				INTO v_acquired, v_expires, v_host, v_pid, v_tag FROM {table} FORCE INDEX (ends)
+				WHERE resource_name = v_name AND slot >= 0 AND (v_o_limit > 0 OR slot < v_o_n) AND expires_at > v_clock
+					ORDER BY expires_at, slot LIMIT 1;
+			END IF;
+			IF v_reason IS NOT NULL THEN
+				ROLLBACK AND NO CHAIN NO RELEASE; -- what was taken
+				SET v_also = CONCAT(',[', v_i, ',0,', v_o_declared, ',0,', v_o_version, ',',
+					COALESCE(GREATEST(0, v_o_limit), 0), ']');
+				LEAVE attempt;
+			END IF;
+			IF v_lock THEN
+				SET v_row = NULL, v_passed = 0, v_o_slot = NULL, v_o_expires = NULL;
+				SELECT slot, fence, COALESCE(expires_at, v_epoch) INTO v_o_slot, v_o_fence, v_o_expires
+				FROM {table} FORCE INDEX (ends)
+				WHERE resource_name = v_name AND slot BETWEEN 0 AND v_o_n - 1 ORDER BY expires_at, slot LIMIT 1;
+				WHILE v_row IS NULL AND v_o_expires <= v_clock AND v_passed < 16 DO
+					SELECT slot INTO v_row FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name
+						AND slot = v_o_slot FOR UPDATE SKIP LOCKED;
+					IF v_row IS NULL THEN
+						SET v_passed = v_passed + 1, v_o_expires = NULL;
+						SELECT slot, fence, COALESCE(expires_at, v_epoch) INTO v_o_slot, v_o_fence, v_o_expires
+						FROM {table} FORCE INDEX (ends)
+						WHERE resource_name = v_name AND slot BETWEEN 0 AND v_o_n - 1
+							ORDER BY expires_at, slot LIMIT v_passed, 1;
+					END IF;
+				END WHILE;
+				IF v_row IS NOT NULL THEN
+					SET v_o_fence = GREATEST(v_o_fence + 1, v_clock_us), v_o_previous_expired = v_o_expires > v_epoch;
+					UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_o_fence,
+						acquired_at = v_clock, expires_at = v_ends, released_at = NULL, revoked = NULL,
+						host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid,
+						process_tag = CONVERT(p_tag USING utf8mb4)
+					WHERE resource_name = v_name AND slot = v_o_slot
+						AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
+						AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_o_previous_expired;
+					IF ROW_COUNT() = 0 THEN -- it has just been extended or released
+						ITERATE attempt;
+					END IF;
+				ELSE
+					SELECT MAX(slot) INTO v_o_last FROM {table} WHERE resource_name = v_name
+						AND slot BETWEEN 0 AND v_o_n - 1;
+					SET v_o_slot = COALESCE(v_o_last, -1) + 1;
+					IF v_o_slot = v_o_n THEN -- only where a row was deleted
+						SET v_o_slot = 0, v_row = 0;
+						WHILE v_row IS NOT NULL AND v_o_slot < v_o_n DO
+							SET v_row = NULL;
+							SELECT slot INTO v_row FROM {table} WHERE resource_name = v_name AND slot = v_o_slot;
+							SET v_o_slot = v_o_slot + (v_row IS NOT NULL);
+						END WHILE;
+						IF v_o_slot = v_o_n THEN
+							SET v_busy = 'the row of every free slot of a further semaphore was locked for too long';
+							ITERATE attempt;
+						END IF;
+					END IF;
+					SET v_o_fence = v_clock_us, v_o_previous_expired = FALSE;
+					INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,
+						process_id, process_tag)
+					VALUES (v_name, v_o_slot, p_token, v_o_fence, v_clock, v_ends, CONVERT(p_host USING utf8mb4), p_pid,
+						CONVERT(p_tag USING utf8mb4));
+				END IF;
+				IF v_o_declared <> v_size THEN
+					UPDATE {table} SET slots = v_size WHERE resource_name = v_name AND slot = -1;
+				END IF;
+				SET v_also = CONCAT(v_also, ',[', v_o_slot, ',', v_o_fence, ',', v_o_declared, ',',
+					0 + v_o_previous_expired, ',', v_o_version, ',', COALESCE(GREATEST(0, v_o_limit), 0), ']');
+			END IF;
+			SET v_i = v_i + 1;
+		END WHILE;
+		IF v_others > 0 AND NOT v_lock THEN
+			SET v_create = IF(v_head IS NULL, p_resource, NULL), v_lock = TRUE;
+			ITERATE attempt;
+		END IF;
+
 		IF v_head IS NULL THEN
 			-- The first grant of this name. Nothing was granted or updated since the snapshot:
 			-- either would have inserted this row.
@@ -233,7 +396,7 @@ BEGIN
 			ITERATE attempt;
 		END IF;
 
-		-- 6. Grant it.
+		-- 7. Grant it.
 		IF v_free = v_first THEN
 			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_previous_expired = v_expires > v_epoch;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock,
@@ -275,19 +438,23 @@ BEGIN
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
 	SELECT v_reason, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),
 		COALESCE(GREATEST(1, TIMESTAMPDIFF(MICROSECOND, v_succeeded, v_clock)), 0),
-		CASE v_reason WHEN 'full' THEN v_host WHEN 'tick_taken' THEN v_tick_host ELSE '' END,
-		CASE v_reason WHEN 'full' THEN v_pid WHEN 'tick_taken' THEN v_tick_pid ELSE 0 END,
-		CASE v_reason WHEN 'full' THEN v_tag WHEN 'tick_taken' THEN v_tick_tag ELSE '' END,
-		CASE v_reason WHEN 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock) ELSE 0 END,
+		CASE WHEN v_reason IN ('full', 'limit_full') THEN v_host WHEN v_reason = 'tick_taken' THEN v_tick_host
+			ELSE '' END,
+		CASE WHEN v_reason IN ('full', 'limit_full') THEN v_pid WHEN v_reason = 'tick_taken' THEN v_tick_pid ELSE 0 END,
+		CASE WHEN v_reason IN ('full', 'limit_full') THEN v_tag WHEN v_reason = 'tick_taken' THEN v_tick_tag
+			ELSE '' END,
+		CASE WHEN v_reason IN ('full', 'limit_full') THEN TIMESTAMPDIFF(MICROSECOND, v_acquired, v_clock) ELSE 0 END,
 		CASE
-			WHEN v_reason = 'full' THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires)
+			WHEN v_reason IN ('full', 'limit_full') THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires)
 			WHEN v_reason = 'paused' AND v_paused > v_clock THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_paused)
 			ELSE 0
 		END,
 		v_reason = 'ok' AND v_previous_expired, COALESCE(v_version, 0), GREATEST(0, COALESCE(v_limit, 0)),
 		CASE
+			WHEN v_reason = 'limit_full' THEN COALESCE(v_o_origin, '')
 			WHEN v_reason <> 'paused' THEN ''
 			WHEN v_paused > v_clock OR COALESCE(v_limit, 1) > 0 THEN COALESCE(v_pause_origin, '')
 			ELSE COALESCE(v_limit_origin, '')
-		END;
+		END,
+		CAST(CONCAT('[', SUBSTRING(v_also, 2), ']') AS BINARY);
 END

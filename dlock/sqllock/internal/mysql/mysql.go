@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	for _, part := range parts {
 		m.names[part] = m.file(part)
 	}
-	m.queries.acquire = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.queries.acquire = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.queries.extend = dialect.Fill("CALL {extend}(?, ?, ?)", m.names)
 	m.queries.release = dialect.Fill("CALL {release}(?, ?)", m.names)
 	m.queries.cleanup = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
@@ -113,10 +114,26 @@ func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 	err = m.call(ctx, m.queries.acquire, []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
 		dlock.MaxTickAhead.Microseconds(),
-		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait),
-	}, v.Columns()...)
+		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait), alsoJSON(c.Also),
+	}, v.ColumnsOfAll()...)
 	return v, err
 }
+
+// alsoJSON returns the further semaphores as [[name in hex, slots], …], or nil if there are none.
+func alsoJSON(also []dialect.Lock) *string {
+	if len(also) == 0 {
+		return nil
+	}
+	list := make([][2]any, len(also))
+	for i, l := range also {
+		list[i] = [2]any{hex.EncodeToString([]byte(l.Resource)), l.Slots}
+	}
+	text := dialect.AsJSON(list)
+	return &text
+}
+
+// TakesSeveral implements dialect.Database.
+func (m *DB) TakesSeveral() bool { return true }
 
 // cut shortens text to the 255 characters of a column.
 func cut(text string) []byte {

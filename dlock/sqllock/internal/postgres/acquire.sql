@@ -1,11 +1,12 @@
--- Takes a free slot, and one start of a tick if the request has a tick, in one transaction.
+-- Takes a free slot, one start of a tick if the request has a tick, and a slot of each further
+-- semaphore, in one transaction.
 --
 -- A refusal comes from one statement on one snapshot, takes no lock that others wait for, and
 -- writes nothing. An expired slot goes to the session that locks its row first, so grants of one
--- name do not wait for each other to commit. A request that has a tick, needs a new row, has a
--- limit to keep, or found all free rows locked, takes an advisory lock on the name until it
--- commits, and reads again. So no request is refused while a slot is free, and none has to be
--- repeated by its caller.
+-- name do not wait for each other to commit. A request that has a tick or further semaphores, needs
+-- a new row, has a limit to keep, or found all free rows locked, takes an advisory lock on the name
+-- (and those of the semaphores) until it commits, and reads again. So no request is refused while a
+-- slot is free, and none has to be repeated by its caller.
 --
 -- No row is waited for while another slot is free: an open transaction may keep it locked for
 -- hours. If the rows of all free slots are locked, the function tries again until p_wait is over,
@@ -22,6 +23,7 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_ahead bigint,       -- µs that a tick may be ahead of the clock
 	p_host text, p_pid bigint, p_tag text,
 	p_wait bigint,        -- ms to wait for a lock
+	p_also text DEFAULT NULL, -- the further semaphores: [[name, slots], …]
 	OUT o_reason text,   -- ok, or the reason
 	OUT o_slot integer, OUT o_fence bigint,
 	OUT o_declared integer,
@@ -31,7 +33,8 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	OUT o_previous_expired boolean, -- ok: the previous lease ended unreleased
 	OUT o_version bigint, -- of the overrides
 	OUT o_limit integer,  -- slots of the override, 0: there is none
-	OUT o_origin text      -- paused: who did it, and why
+	OUT o_origin text,    -- paused: who did it, and why
+	OUT o_also text       -- of the further semaphores: [[slot, fence, declared, expired, version, limit], …]
 )
 LANGUAGE plpgsql
 {settings}
@@ -56,6 +59,14 @@ DECLARE
 	v_sleep float8 := 0.001;
 	v_blocker integer;
 	v_looks integer := 0;
+	v_also jsonb;
+	v_others CONSTANT integer := coalesce(json_array_length(p_also::json), 0);
+	v_other record;
+	v_held integer;
+	v_busy boolean := false;    -- the rows of all free slots of a further semaphore are locked
+	v_slot integer;
+	v_fence bigint;
+	v_expired boolean;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RAISE EXCEPTION 'these transactions are %, and have to be read committed',
@@ -78,6 +89,7 @@ BEGIN
 	END IF;
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	o_previous_expired := false; o_version := 0; o_limit := 0; o_origin := '';
+	o_also := '[]';
 	LOOP
 		v_looks := v_looks + 1;
 		IF v_looks > 1 AND clock_timestamp() > v_until THEN
@@ -129,6 +141,15 @@ BEGIN
 		-- 2. The same request again, because its reply was lost. The lease is extended even if it
 		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
 		-- reports the revocation.
+		IF v_others > 0 THEN
+			SELECT count(*) INTO v_held FROM json_array_elements(p_also::json) AS a
+			WHERE EXISTS (SELECT 1 FROM {table} AS l WHERE l.lock_id = p_token AND l.resource_name = a ->> 0
+				AND l.slot >= 0 AND l.expires_at > clock_timestamp());
+			IF v_held <> (CASE WHEN v_seen.again IS NULL THEN 0 ELSE v_others END) THEN
+				o_reason := 'ended';
+				RETURN;
+			END IF;
+		END IF;
 		IF v_seen.again IS NOT NULL THEN
 			BEGIN
 				UPDATE {table} AS l SET expires_at = v_clock + p_ttl * interval '1 microsecond'
@@ -138,6 +159,21 @@ BEGIN
 				IF NOT FOUND THEN
 					RAISE SQLSTATE 'TS000';
 				END IF;
+				v_also := '[]';
+				FOR v_other IN SELECT a ->> 0 AS name FROM json_array_elements(coalesce(p_also, '[]')::json) AS a LOOP
+					UPDATE {table} AS l SET expires_at = v_clock + p_ttl * interval '1 microsecond'
+					WHERE l.lock_id = p_token AND l.resource_name = v_other.name AND l.slot >= 0
+						AND l.expires_at > clock_timestamp()
+					RETURNING l.slot, l.fence INTO v_slot, v_fence;
+					IF NOT FOUND THEN
+						RAISE SQLSTATE 'TS000';
+					END IF;
+					v_also := v_also || (SELECT jsonb_build_array(jsonb_build_array(v_slot, v_fence,
+						coalesce(h.slots, 0), 0, coalesce(h.overrides_version, 0), coalesce(h.slot_limit, 0)))
+						FROM (SELECT 1) AS one
+						LEFT JOIN {table} AS h ON h.resource_name = v_other.name AND h.slot = -1);
+				END LOOP;
+				o_also := v_also::text;
 				RETURN;
 			EXCEPTION WHEN SQLSTATE 'TS000' THEN
 				o_slot := 0; o_fence := 0;
@@ -228,16 +264,110 @@ BEGIN
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
 
-		-- 6. Grant it. The EXCEPTION block is a savepoint: what it had locked is unlocked when it
+		-- 6. The further semaphores: the first that has no free slot refuses the request.
+		IF v_others > 0 THEN
+			FOR v_other IN
+				SELECT a.i, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
+					coalesce(h.overrides_version, 0) AS version, coalesce(h.slot_limit, 0) AS slot_limit,
+					CASE WHEN h.paused_until > v_clock THEN h.pause_origin
+						WHEN h.slot_limit = 0 THEN h.limit_origin END AS origin,
+					CASE WHEN h.paused_until > v_clock THEN h.paused_until END AS paused_until,
+					held.host_name, held.process_id, held.process_tag, held.acquired_at, held.expires_at, held.held
+				FROM (SELECT e.i - 1 AS i, e.v ->> 0 AS name, (e.v ->> 1)::integer AS size
+					FROM json_array_elements(p_also::json) WITH ORDINALITY AS e(v, i)) AS a
+				LEFT JOIN {table} AS h ON h.resource_name = a.name AND h.slot = -1
+				LEFT JOIN LATERAL (
+					SELECT l.host_name, l.process_id, l.process_tag, l.acquired_at, l.expires_at,
+						count(*) OVER () AS held
+					FROM {table} AS l WHERE l.resource_name = a.name AND l.slot >= 0 AND l.expires_at > v_clock
+						AND (h.slot_limit IS NOT NULL OR l.slot < a.size)
+					ORDER BY l.resource_name, l.expires_at LIMIT 1) AS held ON true
+				ORDER BY a.i
+			LOOP
+				IF v_other.origin IS NOT NULL OR coalesce(v_other.held, 0) >= v_other.n THEN
+					o_reason := 'limit_full';
+					o_origin := coalesce(v_other.origin, '');
+					IF v_other.origin IS NULL THEN
+						o_host := coalesce(v_other.host_name, ''); o_pid := coalesce(v_other.process_id, 0);
+						o_tag := coalesce(v_other.process_tag, '');
+						o_since := extract(epoch FROM v_clock - v_other.acquired_at) * 1000000;
+						o_ends := extract(epoch FROM v_other.expires_at - v_clock) * 1000000;
+					ELSIF v_other.paused_until IS NOT NULL THEN
+						o_ends := extract(epoch FROM v_other.paused_until - v_clock) * 1000000;
+					END IF;
+					o_also := json_build_array(json_build_array(v_other.i, 0, v_other.slots, 0, v_other.version,
+						v_other.slot_limit))::text;
+					RETURN;
+				END IF;
+			END LOOP;
+		END IF;
+
+		-- 7. Grant it. The EXCEPTION block is a savepoint: what it had locked is unlocked when it
 		-- fails, so nobody waits for a row that was not granted after all.
-		IF NOT v_locked AND (p_tick IS NOT NULL OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
-			v_locked := true;
-			PERFORM set_config('lock_timeout',
-				greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
-			PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
+		IF NOT v_locked AND (p_tick IS NOT NULL OR v_others > 0 OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
+			{lock_names}
 			CONTINUE;
 		END IF;
 		BEGIN
+			v_also := '[]';
+			IF v_others > 0 THEN
+				FOR v_other IN
+					SELECT a.name, a.size, coalesce(h.slot_limit, a.size) AS n, h.slot AS head, h.slots,
+						coalesce(h.overrides_version, 0) AS version, coalesce(h.slot_limit, 0) AS slot_limit
+					FROM (SELECT e.i, e.v ->> 0 AS name, (e.v ->> 1)::integer AS size
+						FROM json_array_elements(p_also::json) WITH ORDINALITY AS e(v, i)) AS a
+					LEFT JOIN {table} AS h ON h.resource_name = a.name AND h.slot = -1
+					ORDER BY a.i
+				LOOP
+					SELECT l.slot, l.expires_at > 'epoch' INTO v_slot, v_expired FROM {table} AS l
+					WHERE l.resource_name = v_other.name AND l.slot BETWEEN 0 AND v_other.n - 1
+						AND l.expires_at <= v_clock
+					ORDER BY l.resource_name, l.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+					IF FOUND THEN
+						UPDATE {table} AS l SET lock_id = p_token, fence = greatest(l.fence + 1, v_clock_us),
+							acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond',
+							released_at = NULL, revoked = NULL,
+							host_name = p_host, process_id = p_pid, process_tag = p_tag
+						WHERE l.resource_name = v_other.name AND l.slot = v_slot
+						RETURNING l.fence INTO v_fence;
+					ELSE
+						v_expired := false;
+						v_slot := (SELECT l.slot + 1 FROM {table} AS l
+							WHERE l.resource_name = v_other.name AND l.slot BETWEEN -1 AND v_other.n - 1
+							ORDER BY l.resource_name DESC, l.slot DESC LIMIT 1);
+						IF v_slot = v_other.n THEN -- only where a row was deleted
+							v_slot := (SELECT i FROM generate_series(0, v_other.n - 1) AS i WHERE NOT EXISTS (SELECT 1
+								FROM {table} AS l WHERE l.resource_name = v_other.name AND l.slot = i) LIMIT 1);
+							v_busy := v_slot IS NULL;
+						END IF;
+						IF NOT v_busy THEN
+							INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at,
+								host_name, process_id, process_tag)
+							VALUES (v_other.name, coalesce(v_slot, 0), p_token, v_clock_us, v_clock,
+								v_clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
+							ON CONFLICT DO NOTHING
+							RETURNING l.slot, l.fence INTO v_slot, v_fence;
+						END IF;
+					END IF;
+					IF v_busy OR NOT FOUND THEN
+						RAISE SQLSTATE 'TS000';
+					END IF;
+					IF v_other.head IS NULL THEN
+						INSERT INTO {table} AS h (resource_name, slot, slots) VALUES (v_other.name, -1, v_other.size)
+						ON CONFLICT DO NOTHING;
+					ELSIF v_other.size IS DISTINCT FROM v_other.slots THEN
+						-- If that row is locked, a later grant stores the number of slots.
+						PERFORM FROM {table} AS h WHERE h.resource_name = v_other.name AND h.slot = -1
+							FOR UPDATE SKIP LOCKED;
+						IF FOUND THEN
+							UPDATE {table} AS h SET slots = v_other.size
+								WHERE h.resource_name = v_other.name AND h.slot = -1;
+						END IF;
+					END IF;
+					v_also := v_also || jsonb_build_array(jsonb_build_array(v_slot, v_fence, coalesce(v_other.slots, 0),
+						v_expired::integer, v_other.version, v_other.slot_limit));
+				END LOOP;
+			END IF;
 			IF v_ended THEN
 				SELECT l.slot, l.expires_at > 'epoch' INTO v_free, o_previous_expired FROM {table} AS l
 				WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1 AND l.expires_at <= v_clock
@@ -265,11 +395,14 @@ BEGIN
 			END IF;
 		EXCEPTION WHEN SQLSTATE 'TS000' THEN
 			o_slot := 0; o_fence := 0; o_previous_expired := false;
+			IF v_busy THEN
+				PERFORM pg_sleep(v_sleep);
+				v_sleep := least(2 * v_sleep, 0.05);
+				v_busy := false;
+			END IF;
 			IF NOT v_locked THEN
-				v_locked := true; v_skipped := false;
-				PERFORM set_config('lock_timeout',
-					greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
-				PERFORM pg_advisory_xact_lock(hashtextextended('tickslot name ' || p_resource, 0));
+				v_skipped := false;
+				{lock_names}
 			END IF;
 			CONTINUE;
 		END;
@@ -298,7 +431,7 @@ BEGIN
 			-- a grant must survive a crash of the server, and a failover
 			PERFORM set_config('synchronous_commit', 'on', true);
 		END IF;
-		o_reason := 'ok';
+		o_reason := 'ok'; o_also := v_also::text;
 		RETURN;
 	END LOOP;
 END

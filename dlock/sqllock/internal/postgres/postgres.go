@@ -24,7 +24,7 @@ var files embed.FS
 var functions = []string{"acquire", "extend", "release", "list", "update", "inspect", "revoke", "cleanup"}
 
 // parts are files that several functions include.
-var parts = []string{"settings", "retry_locked"}
+var parts = []string{"settings", "retry_locked", "lock_names"}
 
 // defaultSchema is used if Options name no schema. It is not the first of the search_path, which
 // behind a pooler another client may have set.
@@ -74,7 +74,7 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 	}
 	p.queries.acquire = dialect.Fill(
 		"SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
-			" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint)", p.names)
+			" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint, $14::text)", p.names)
 	p.queries.extend = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.queries.release = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.queries.list = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
@@ -105,10 +105,26 @@ func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 	err = p.QueryRow(ctx, p.queries.acquire, []any{
 		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, dlock.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID,
-		c.Wait,
-	}, v.Columns()...)
+		c.Wait, alsoJSON(c.Also),
+	}, v.ColumnsOfAll()...)
 	return v, err
 }
+
+// alsoJSON returns the further semaphores as [[resource, slots], …], or nil if there are none.
+func alsoJSON(also []dialect.Lock) *string {
+	if len(also) == 0 {
+		return nil
+	}
+	list := make([][2]any, len(also))
+	for i, l := range also {
+		list[i] = [2]any{l.Resource, l.Slots}
+	}
+	text := dialect.AsJSON(list)
+	return &text
+}
+
+// TakesSeveral implements dialect.Database.
+func (p *DB) TakesSeveral() bool { return true }
 
 // Extend implements dialect.Database.
 func (p *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {

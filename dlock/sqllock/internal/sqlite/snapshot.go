@@ -130,36 +130,118 @@ func (w window) of(n int) (before, last int) {
 func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
 	return inTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
-		args := []any{c.Resource, max(c.Slots, 1), c.Token, int(in), windowSize, c.MissedAt != nil}
-		look, err := read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
-		if err := cmp.Or(s.onePath(), err, dialect.CheckFormat(look.format)); err != nil {
+		look, err := s.looks(c, in, func(args []any) (snapshot, error) {
+			return read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
+		})
+		if err := cmp.Or(s.onePath(), err); err != nil {
 			return v, err
 		}
-		if v, _ = look.decide(c, in); v.Reason != "" {
+		if v, _ = decideAll(look, c, in); v.Reason != "" {
 			return v, nil
 		}
 		err = s.write(ctx, s.queries.snapshot, func(conn *sql.Conn, statement *sql.Stmt) error {
-			look, err := one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
-			if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
+			look, err := s.looks(c, in, func(args []any) (snapshot, error) {
+				return one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
+			})
+			if err != nil {
 				return err
 			}
-			var free int
-			if v, free = look.decide(c, in); v.Reason != "" {
+			var free []int
+			if v, free = decideAll(look, c, in); v.Reason != "" {
 				return nil
 			}
-			if free == gap {
-				before, last := in.of(look.n(c))
-				if err := conn.QueryRowContext(local, s.queries.missingRow, c.Resource, before,
-					last).Scan(&free); err != nil {
-					return err
-				}
-			}
-			v, err = s.grant(conn, look, c, free)
+			v, err = s.grantAll(conn, look, c, free, in)
 			return err
 		})
 		return v, err
 	})
 }
+
+// looks reads the snapshot of the name, and those of the further semaphores.
+func (s *DB) looks(c dialect.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
+	list := make([]snapshot, 0, 1+len(c.Also))
+	for i := range cap(list) {
+		p := partOf(c, i)
+		look, err := read([]any{p.Resource, max(p.Slots, 1), p.Token, int(in), windowSize, p.MissedAt != nil})
+		if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
+			return nil, err
+		}
+		list = append(list, look)
+	}
+	return list, nil
+}
+
+// partOf returns the request for one of the semaphores alone; 0: for the name itself.
+func partOf(c dialect.AcquireParams, i int) dialect.AcquireParams {
+	if i > 0 {
+		l := c.Also[i-1]
+		c.Resource, c.Slots, c.Tick, c.MissedAt = l.Resource, l.Slots, nil, nil
+	}
+	c.Also = nil
+	return c
+}
+
+// decideAll returns the result if it is a refusal, and otherwise a free slot of each semaphore.
+func decideAll(look []snapshot, c dialect.AcquireParams, in window) (v dialect.AcquireResult, free []int) {
+	free = make([]int, len(look))
+	held := 0
+	for i := range look {
+		if look[i].again {
+			held++
+		}
+	}
+	if held > 0 && held < len(look) {
+		v.Reason = dialect.ReasonEnded
+		return v, nil
+	}
+	if v, free[0] = look[0].decide(partOf(c, 0), in); v.Reason != "" {
+		return v, nil
+	}
+	for i := 1; i < len(look); i++ {
+		no, slot := look[i].decide(partOf(c, i), in)
+		if no.Reason != "" {
+			v.Reason, v.Holder, v.HeldFor, v.ExpiresIn, v.Origin = string(dlock.ReasonLimitFull), no.Holder, no.HeldFor,
+				no.ExpiresIn, no.Origin
+			no.Slot, no.Fence = i-1, 0
+			v.Also = dialect.AsJSON([]dialect.Part{no.Part()})
+			return v, nil
+		}
+		free[i] = slot
+	}
+	return v, free
+}
+
+// grantAll gives free slots of all semaphores to the token, or extends the leases that it has. The
+// caller has the write lock.
+func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c dialect.AcquireParams, free []int,
+	in window) (v dialect.AcquireResult, err error) {
+	parts := make([]dialect.Part, 0, len(c.Also))
+	for i := range look {
+		p, slot := partOf(c, i), free[i]
+		if slot == gap {
+			before, last := in.of(look[i].n(p))
+			if err := conn.QueryRowContext(local, s.queries.missingRow, p.Resource, before, last).Scan(&slot); err != nil {
+				return v, err
+			}
+		}
+		got, err := s.grant(conn, look[i], p, slot)
+		if err != nil {
+			return v, err
+		}
+		if i == 0 {
+			v = got
+		} else {
+			parts = append(parts, got.Part())
+		}
+	}
+	if len(parts) > 0 {
+		v.Also = dialect.AsJSON(parts)
+	}
+	return v, nil
+}
+
+// TakesSeveral implements dialect.Database.
+func (s *DB) TakesSeveral() bool { return true }
 
 // grant gives a free slot to the token, or extends the lease that the token has. The caller has the
 // write lock.

@@ -62,6 +62,9 @@ func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers stri
 	return answers, err
 }
 
+// TakesSeveral implements dialect.Database: what cannot be run should not grow.
+func (m *DB) TakesSeveral() bool { return false }
+
 // Release implements dialect.Database.
 func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)

@@ -1,0 +1,104 @@
+package sqllock
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+)
+
+var (
+	errOneOnly = errors.New("sqllock: SQLServer is experimental, and takes one lock at a time: use another database")
+	errEnded   = fmt.Errorf("sqllock: %w: of the leases of one request some have ended: release the others", dlock.ErrFault)
+)
+
+// CheckAlso implements dlock.MultiLocker. All databases but SQL Server can take any names of a table
+// in one step.
+func (s *Store) CheckAlso(name string, also ...string) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if !s.db.TakesSeveral() {
+		return errOneOnly
+	}
+	for _, n := range append([]string{name}, also...) {
+		if _, err := s.resource(n, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alsoOf returns the further semaphores of a request as a database takes them.
+func (s *Store) alsoOf(req dlock.Request) (list []dialect.Lock, err error) {
+	if len(req.Also) > 0 && !s.db.TakesSeveral() {
+		return nil, errOneOnly
+	}
+	for _, l := range req.Also {
+		resource, err := s.resource(l.Name, l.Slots)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, dialect.Lock{Resource: resource, Slots: l.Slots})
+	}
+	return list, nil
+}
+
+// partsOf returns what an answer says of further semaphores, of which there are so many.
+func partsOf(v dialect.AcquireResult, n int) (parts []dialect.Part, err error) {
+	if err := json.Unmarshal([]byte(v.Also), &parts); err != nil || len(parts) != n {
+		return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+	}
+	for _, p := range parts {
+		if p.Slot < 0 || p.Slot >= dlock.MaxSlots || p.Declared < 0 || p.Version < 0 || p.Limit < 0 ||
+			p.Limit > dlock.MaxSlots {
+			return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+		}
+	}
+	return parts, nil
+}
+
+func infoOf(p dialect.Part) dlock.Info {
+	return dlock.Info{DeclaredSlots: int(p.Declared), Version: p.Version, SlotLimit: int(p.Limit)}
+}
+
+// alsoGranted returns the grants of the further semaphores.
+func alsoGranted(v dialect.AcquireResult, req dlock.Request) (list []dlock.Grant, err error) {
+	if len(req.Also) == 0 {
+		return nil, nil
+	}
+	parts, err := partsOf(v, len(req.Also))
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range parts {
+		if p.Fence <= 0 {
+			return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+		}
+		l := req.Also[i]
+		list = append(list, dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: int(p.Slot), Token: req.Token,
+			Fence: dlock.Fence(p.Fence), Info: infoOf(p), PreviousExpired: p.Expired != 0})
+	}
+	return list, nil
+}
+
+// limitFull returns the refusal because of a further semaphore.
+func limitFull(v dialect.AcquireResult, req dlock.Request, info dlock.Info) error {
+	parts, err := partsOf(v, 1)
+	if err != nil {
+		return err
+	}
+	i := int(parts[0].Slot)
+	if i >= len(req.Also) {
+		return fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+	}
+	no := &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonLimitFull, Slots: req.Slots, Also: req.Also[i],
+		AlsoInfo: infoOf(parts[0]), Holder: v.Holder, HeldFor: duration(v.HeldFor), ExpiresIn: duration(v.ExpiresIn),
+		Info: info}
+	if v.Origin != "" {
+		no.PausedBy = readOrigin(v.Origin)
+	}
+	return no
+}

@@ -1,0 +1,62 @@
+package sqllock_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+)
+
+// furtherTrips makes calls about a lease of three locks, each of which must be as many round trips as
+// any other call. A call of each kind was made before.
+func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call func() error)) {
+	t.Helper()
+	also := []dlock.Lock{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
+	var grants []dlock.Grant
+	acquire := func(token string) func() error {
+		return func() error {
+			g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "further", Slots: 5, Token: token, TTL: time.Hour,
+				Also: also, Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+			if err == nil {
+				grants = append([]dlock.Grant{g}, g.Also...)
+			}
+			return err
+		}
+	}
+	count("acquire of three locks", acquire("first"))
+	count("acquire of three locks again", acquire("first"))
+	count("acquire of three locks, one of them full", func() error {
+		no, ok := errors.AsType[*dlock.NotAcquiredError](acquire("second")())
+		if !ok || no.Reason != dlock.ReasonLimitFull || no.Also.Name != "smtp" {
+			return errors.New("must be refused because of smtp")
+		}
+		return nil
+	})
+	count("extend of three locks", func() error {
+		_, err := s.Extend(t.Context(), time.Hour, grants...)
+		return err
+	})
+	count("release of three locks", func() error {
+		_, err := s.Release(t.Context(), grants...)
+		return err
+	})
+}
+
+// SQL Server takes one lock at a time, and says so before anything is acquired.
+//
+// Fails when Also is left out of what it is asked for.
+func TestSQLServerTakesOneLock(t *testing.T) {
+	t.Parallel()
+	s := (&scripted{}).store(t, sqllock.Options{})
+	if err := s.CheckAlso("a", "b"); err == nil || !strings.Contains(err.Error(), "one lock at a time") {
+		t.Errorf("CheckAlso: %v", err)
+	}
+	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
+		Also: []dlock.Lock{{Name: "b", Slots: 1}}})
+	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "one lock at a time") {
+		t.Errorf("TryAcquire: %v", err)
+	}
+}
